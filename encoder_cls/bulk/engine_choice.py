@@ -1,23 +1,26 @@
-"""Choose the engine of the encoder for a whole input, by its size."""
+"""Choose the engine of the encoder, NumPy or PyTorch, by the size of the input."""
 
 from __future__ import annotations
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.encoder.engines import AutomaticEncoder
 
-# The number of tokens is estimated by the bytes of a token, in English text.
+# The average number of bytes of a token in English text, to estimate the number of tokens.
 BYTES_PER_TOKEN = 6
-# To explain a text, the encoder reads it once for each of its words. Texts have about so many.
+# The typical number of words of a text. To explain a text, the encoder reads it once for each of
+# its words.
 EXPLAINED_WORDS = 20
 
 
 def choose_engine(classifier: Classifier, num_bytes: int, *, is_explained: bool = False) -> None:
-    """Let the classifier choose its engine, unless a person has chosen one.
+    """Let a classifier with the engine "auto" choose between NumPy and PyTorch.
+
+    It does nothing if the classifier has no encoder or was loaded with a certain engine.
 
     Args:
-        classifier: the classifier of all texts of the input.
-        num_bytes: the size of the input; 0: unknown.
-        is_explained: whether each text is explained.
+        classifier: the classifier.
+        num_bytes: the size of the whole input in bytes; 0 if it is unknown.
+        is_explained: whether each text is explained, which takes longer.
     """
     if not isinstance(classifier.encoder, AutomaticEncoder):
         return

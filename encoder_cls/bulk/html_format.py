@@ -15,10 +15,12 @@ from encoder_cls.metrics.logits import MULTI_LABEL
 
 
 class PageFormat(PredictionFormat):
-    """A page of predictions.
+    """An HTML page with a row for each prediction.
 
     Args:
-        note: says which texts the page holds; None: all.
+        options: what the predictions contain.
+        classifier: the classifier that makes the predictions.
+        note: which texts the page shows, such as "the first 1,000 texts"; None if it shows all.
     """
 
     def __init__(
@@ -32,7 +34,7 @@ class PageFormat(PredictionFormat):
             self._model = f"{classifier.folder} ({classifier.sha256[:12]})"
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> str:
-        """The rows of the predictions for a chunk."""
+        """The HTML rows of the predictions for a chunk."""
         return "".join(f"{self._row(predicted)}\n" for predicted in predicted_texts)
 
     def _row(self, predicted: PredictedText) -> str:
@@ -53,7 +55,7 @@ class PageFormat(PredictionFormat):
 
     @contextmanager
     def writing_to(self, output: Output) -> Iterator[Callable[[str], object]]:
-        """Collect the rows, and write the page at the end."""
+        """Collect the rows of all chunks, and write the page at the end of the block."""
         from encoder_cls.classifier.prediction_page import render_predictions
 
         rows: list[str] = []
@@ -69,16 +71,18 @@ class PageFormat(PredictionFormat):
 
 
 def attention_page(classifier: Classifier, texts: Sequence[str]) -> bytes:
-    """An HTML page with the attention maps of some texts."""
+    """Make an HTML page with the attention maps of some texts, in UTF-8."""
     from encoder_cls.classifier.attention_page import render_attention
 
-    lines = []
+    headings = []
     for text, prediction in zip(texts, classifier.predict(texts), strict=True):
+        # A text without a prediction has the reason in place of the label.
         label = prediction.reason
         if prediction.label:
             label = f"{prediction.label} {prediction.probability:.3f}"
-        lines.append(f"{label}: {text}")
+        headings.append(f"{label}: {text}")
 
+    # A generator, so that only the maps of one text are in memory at a time.
     maps = (attention_maps(classifier, text) for text in texts)
-    page = render_attention("Attention", zip(lines, maps, strict=True))
+    page = render_attention("Attention", zip(headings, maps, strict=True))
     return page.encode("utf-8", "replace")

@@ -1,7 +1,7 @@
 """The formats of predictions for programs: JSON Lines, CSV and TSV.
 
-What all formats have in common is here, too. `plain_text_format`, `html_format` and
-`parquet_format` have the others.
+The base classes of all formats are here, too. The other formats are in `plain_text_format`,
+`html_format` and `parquet_format`.
 """
 
 from __future__ import annotations
@@ -24,60 +24,72 @@ from encoder_cls.system.display import printable, shown
 from encoder_cls.system.json_values import json_text, record_text
 
 BYTE_ORDER_MARK = "\ufeff"
-# Between the labels of a text, as `data.label_separator` can name it.
+# The separator between several labels in a field. Training reads such fields with
+# `data.label_separator`.
 LABEL_SEPARATOR = "|"
-# A row of TSV is one line; its fields have no quotes.
+# The characters to escape in a field of TSV, which has no quotes and must stay on one line.
 ESCAPED_IN_TSV = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 class Output(Protocol):
-    """Where predictions go: a file that is open, or standard output."""
+    """The destination of predictions: an open file or standard output."""
 
     def write(self, content: bytes, /) -> object:
         """Write bytes at the end."""
 
 
 class PredictionFormat(ABC):
-    """A format of predictions. Each process that classifies has a copy of it."""
+    """A format of predictions.
+
+    It can be pickled: each process that classifies chunks gets a copy to encode its predictions.
+    """
 
     @abstractmethod
     def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:
-        """Encode the predictions for a chunk."""
+        """Encode the predictions for a chunk, in the process that has classified the chunk."""
 
     @abstractmethod
     def writing_to(self, output: Output) -> AbstractContextManager[Callable[[Any], object]]:
-        """Begin an output, which ends with the block; yields a function that writes a chunk.
+        """Begin to write an output; the end of the block completes the output.
 
-        It takes what `encode` returns.
+        The context manager yields a function that writes an encoded chunk, which is what `encode`
+        returns.
         """
 
 
 class LineFormat(PredictionFormat):
-    """A format with a line for each prediction, and perhaps one with the names of the columns."""
+    """A format with a line for each prediction.
+
+    Attributes:
+        header: the first line, with the names of the columns; None if the format has no header.
+    """
 
     header: str | None = None
 
     @abstractmethod
     def line(self, predicted: PredictedText) -> str:
-        """The line of a prediction, without its end."""
+        """The line of a prediction, without the line end."""
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> bytes:
-        """The lines of the predictions for a chunk."""
+        """Encode the predictions for a chunk as lines of UTF-8."""
         return "".join(f"{self.line(predicted)}\n" for predicted in predicted_texts).encode()
 
     @contextmanager
     def writing_to(self, output: Output) -> Iterator[Callable[[bytes], object]]:
-        """Write the header; lines are written as they are."""
+        """Write the header, and yield the function that writes encoded lines."""
         if self.header is not None:
             output.write(f"{self.header}\n".encode())
         yield output.write
 
 
 class JsonFormat(LineFormat):
-    """Lines of JSON, with all columns of the input if rows come with them.
+    """Lines of JSON.
+
+    If the rows of the input come with their columns, a line has these columns as well.
 
     Args:
-        columns: those of the input that are known.
+        options: what the predictions contain.
+        columns: the columns of the input that are known before all rows are read.
     """
 
     def __init__(self, options: PredictionOptions, columns: ColumnTypes) -> None:
@@ -100,7 +112,8 @@ class JsonFormat(LineFormat):
                 record = {"id": row.id, **record}
             return json_text(record)
 
-        # A key of the prediction is the same in all lines, whichever columns their rows have.
+        # Avoid the names of all known columns, not only the names in this row, so that a key of
+        # the prediction has the same name in all lines.
         taken = self._columns.keys() | row.record.keys()
         merged = dict(row.record)
         for name, value in record.items():
@@ -109,15 +122,22 @@ class JsonFormat(LineFormat):
 
 
 class TableColumns:
-    """The columns of a table of predictions, and the values of a prediction in them.
+    """The columns of a table of predictions, and the values of a prediction in these columns.
 
-    A table keeps the `id` of the input, or all columns. With all columns, it adds only the
-    prediction, `answered_by` of a cascade, and `unfamiliar` if the model measures it.
+    A table keeps either the column `id` of the input or all columns. A table with all columns adds
+    only the labels and probabilities, `answered_by` if the classifier is a cascade, and
+    `unfamiliar` if the model measures familiarity.
+
+    Args:
+        options: what the predictions contain.
+        classifier: the classifier that makes the predictions.
+        columns: the columns of the input to keep.
+        keeps_all: whether `columns` are all columns of the input.
 
     Attributes:
-        kept: the columns of the input.
-        prediction_columns: from the usual name of each column of the prediction to its name in this
-            table, which no kept column has.
+        kept: the names of the columns of the input.
+        prediction_columns: for the usual name of each column of the prediction its name in this
+            table, which differs from the names of all kept columns.
     """
 
     def __init__(
@@ -136,8 +156,8 @@ class TableColumns:
         self._top_k = min(options.top_k, len(classifier.label_names))
 
         names = ["label", "probability"]
-        # The rank of the first class with columns of its own. Single-label, the first two columns
-        # are those of the best class.
+        # The rank of the first class that has columns with its rank, such as `label_2`. In a
+        # single-label table, the columns `label` and `probability` have the class of rank 1.
         self._first_rank = 2
         if classifier.task is MULTI_LABEL:
             names = ["labels", "probabilities"]
@@ -155,7 +175,11 @@ class TableColumns:
         self.prediction_columns = {name: prediction_column(name, columns) for name in names}
 
     def kept_values(self, row: Row) -> list[Any]:
-        """The values of the input's columns; `DataError` if the row has another column."""
+        """The values of a row in the columns of the input.
+
+        Raises:
+            DataError: the row has a column that is not among the columns of the table.
+        """
         if not self._keeps_all:
             return [row.id] * len(self.kept)
 
@@ -166,10 +190,12 @@ class TableColumns:
                 f"column {shown(min(late_names))} is not in the first rows, and the input can be "
                 "read only once: save it as a file, or choose --format jsonl"
             )
+
+        # A column that the row lacks is empty.
         return [record.get(name) for name in self.kept]
 
     def prediction_values(self, predicted: PredictedText) -> list[Any]:
-        """The values of the columns of a prediction."""
+        """The values of a prediction in the columns of the prediction."""
         prediction = predicted.prediction
         values: list[Any]
         if predicted.labels is None:
@@ -179,7 +205,8 @@ class TableColumns:
             values = [list(predicted.labels), probabilities]
 
         for label, probability in prediction.top(self._top_k)[self._first_rank - 1 :]:
-            if prediction.reason:  # a text without a prediction has no further classes, either
+            # A blank text has no classes: `reason` says why.
+            if prediction.reason:
                 values += [None, None]
             else:
                 values += [label, probability]
@@ -192,7 +219,7 @@ class TableColumns:
 
 
 def _names_of_facts(classifier: Classifier, *, keeps_all: bool) -> list[str]:
-    """The attributes of a prediction that a table has beside labels and probabilities."""
+    """The attributes of `Prediction` that a table has besides labels and probabilities."""
     names = []
     if not keeps_all:
         names += ["truncated", "unknown_words"]
@@ -206,23 +233,31 @@ def _names_of_facts(classifier: Classifier, *, keeps_all: bool) -> list[str]:
 
 
 def prediction_column(name: str, taken: Container[str]) -> str:
-    """Prefix the name of a column of the prediction until no other column has it."""
+    """Prefix the name of a column of the prediction until no name in `taken` is the same."""
     while name in taken:
         name = f"predicted_{name}"
     return name
 
 
 def encodable(text: str) -> str:
-    """Escape half surrogate pairs, which JSON can hold and UTF-8 cannot."""
+    """Escape half surrogate pairs, which JSON can contain but UTF-8 cannot."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class DelimitedFormat(LineFormat):
     """CSV or TSV.
 
-    A file holds labels and texts as they are: only what its format cannot hold is escaped. A
-    terminal gets control characters escaped. What comes from another format than CSV or TSV is
-    guarded: a spreadsheet takes no text of it for a formula.
+    A file contains labels and texts unchanged, except for characters that the format cannot
+    contain, which are escaped. On a terminal, control characters are escaped as well. Unless the
+    input is CSV or TSV, too, fields are guarded: a field that a spreadsheet could take for a
+    formula gets an apostrophe before it.
+
+    Args:
+        options: what the predictions contain.
+        classifier: the classifier that makes the predictions.
+        texts: the input, whose form (separator, byte order mark) the output keeps.
+        columns: the columns of the input to keep.
+        on_terminal: whether the output is a terminal.
     """
 
     def __init__(
@@ -253,6 +288,7 @@ class DelimitedFormat(LineFormat):
         return self._joined(fields)
 
     def _joined(self, fields: Sequence[str]) -> str:
+        """Join fields to a row, with the escapes that the output needs."""
         if self._is_guarded:
             fields = [guarded(field) for field in fields]
         if self._on_terminal:

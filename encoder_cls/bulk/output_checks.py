@@ -1,7 +1,8 @@
-"""Check output paths before any work.
+"""Check the paths of outputs before any work.
 
-No output replaces or extends an input, and no two outputs are one file. Files are compared by
-device and inode, so links do not matter. A file that fits a pattern is refused once it exists.
+An output must not replace a file that is read, must not become a part of an input, and must not be
+the same file as another output. Files are compared by device and inode, so that links do not
+matter. An output that fits the pattern of an input is refused only if it exists.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from encoder_cls.config.schema import DataConfig
 
 Identity = tuple[int, int]
-"""Device and inode of a file."""
+"""The device and the inode of a file."""
 
+# The file descriptor of standard output.
 STANDARD_OUTPUT = 1
 
 
@@ -41,14 +43,18 @@ def check_outputs(
     model: Path | None = None,
     is_printing: bool = False,
 ) -> None:
-    """Raise a `ConfigError` if an output would replace or extend an input, or another output.
+    """Check that no output would replace or become a part of an input, or replace another output.
+
+    It warns if standard output is the only output and is closed.
 
     Args:
         outputs: the files to write.
-        sources: what is read.
-        model: the model that is read; the data of its run count as inputs, too.
-        is_printing: whether standard output is one of the outputs; a warning comes if it is the
-            only one and closed.
+        sources: the files, folders and patterns to read.
+        model: the folder of the model to read. The data of its run must not be replaced, either.
+        is_printing: whether standard output is also an output.
+
+    Raises:
+        ConfigError: an output is not allowed.
     """
     if is_printing and not outputs:
         warn_if_output_closed()
@@ -71,18 +77,20 @@ def check_outputs(
         if model:
             _check_not_of_model(target, model, run)
         if target.identity in read_identities:
-            raise ConfigError(f"{target.name}: is a file that is read; name another to write to")
+            raise ConfigError(f"{target.name}: is a file that is read; name another output")
         _check_not_among(target, sources)
         _check_not_data(target, run_data)
         _check_other_outputs(target, written)
 
 
 def check_run_folder(run: RunDir, data: DataConfig) -> None:
-    """Raise a `ConfigError` for a run folder, or a cache, that later runs would read as data.
+    """Check that later trainings would not read the run folder or the cache as data.
 
-    Also for a name that is not Unicode, which TensorBoard needs.
+    Raises:
+        ConfigError: they would, or the path of the run folder is not valid Unicode.
     """
     folder = path_of(run.path)
+    # TensorBoard needs a path in Unicode.
     try:
         str(run.path).encode()
     except UnicodeEncodeError:
@@ -103,12 +111,12 @@ def check_run_folder(run: RunDir, data: DataConfig) -> None:
 
 
 class _Target(NamedTuple):
-    """An output.
+    """An output to check.
 
     Attributes:
-        name: its name for messages.
-        path: its path without links; None: a stream, a pipe or a device.
-        identity: device and inode, if it is a file that exists.
+        name: the name of the output in messages.
+        path: the path without links; None for a stream, a pipe or a device.
+        identity: the device and the inode; None if the output is not an existing file.
     """
 
     name: str
@@ -116,30 +124,36 @@ class _Target(NamedTuple):
     identity: Identity | None
 
     def is_inside(self, folder: Path) -> bool:
+        """Whether the output is in a folder, at any depth."""
         return self.path is not None and self.path.is_relative_to(path_of(folder))
 
 
 def _target(path: Path) -> _Target:
-    """The output of a path; `ConfigError` if no file can be written there."""
+    """Describe the output at a path.
+
+    Raises:
+        ConfigError: no file can be written at the path.
+    """
     stream = stream_named(path)
     if stream is not None:
         return _Target(str(path), None, _identity(stream))
     if path.is_dir():
         raise ConfigError(f"{path}: is a folder; name a file in it")
-    if path.exists() and not path.is_file():  # a pipe or a device
+    is_pipe_or_device = path.exists() and not path.is_file()
+    if is_pipe_or_device:
         return _Target(str(path), None, _identity(path))
 
     target = path_of(path)
     above = next(folder for folder in target.parents if folder.exists())
     if not above.is_dir():
-        raise ConfigError(f"{path}: {above} is not a folder; write it elsewhere")
+        raise ConfigError(f"{path}: {above} is not a folder; name another output")
     return _Target(str(path), target, _identity(path))
 
 
 def _identity(file: Path | int) -> Identity | None:
-    """The identity of a file, or of the file behind a stream; None if it is anything else."""
+    """The identity of the file at a path or behind a file descriptor; None if there is no file."""
     try:
-        status = os.stat(file)  # noqa: PTH116 - of a stream, too
+        status = os.stat(file)  # noqa: PTH116 - `Path.stat` takes no file descriptor
     except OSError:
         return None
     if not stat.S_ISREG(status.st_mode):
@@ -148,7 +162,7 @@ def _identity(file: Path | int) -> Identity | None:
 
 
 def _identities(source: str) -> Iterator[Identity]:
-    """The identities of the files of a source, as far as it can be read."""
+    """The identities of the files of a source; none if the source cannot be read."""
     with suppress(DataError):
         files = [sys.stdin.fileno()] if source == STANDARD_INPUT else every_file(source)
         for file in files:
@@ -158,20 +172,21 @@ def _identities(source: str) -> Iterator[Identity]:
 
 
 def _check_not_of_model(target: _Target, model: Path, run: RunDir | None) -> None:
-    """Raise a `ConfigError` if a target is, or would be, a part of the model or of its run."""
-    part = _folder_around(target, model, run) or _owner_of_file(target, model, run)
-    if part:
-        raise ConfigError(f"{target.name}: is a part of {part}; write it elsewhere")
+    """Raise a `ConfigError` if an output is, or would be, a part of the model or of its run."""
+    owner = _folder_around(target, model, run) or _owner_of_file(target, model, run)
+    if owner:
+        raise ConfigError(f"{target.name}: is a part of {owner}; name another output")
 
 
 def _folders_of(model: Path, run: RunDir | None) -> list[Path]:
-    """The folders in which nothing else is written."""
+    """The folders of a model or its run in which no output may be written."""
     if run:
         return [run.model, run.checkpoints, run.pretrained]
     return [model]
 
 
 def _folder_around(target: _Target, model: Path, run: RunDir | None) -> Path | None:
+    """The folder of the model or its run that an output is in; None if there is none."""
     for folder in _folders_of(model, run):
         if target.is_inside(folder):
             return folder
@@ -179,13 +194,13 @@ def _folder_around(target: _Target, model: Path, run: RunDir | None) -> Path | N
 
 
 def _owner_of_file(target: _Target, model: Path, run: RunDir | None) -> Path | None:
-    """The run, or the model folder, that a target is a file of, if any."""
+    """The run or the model folder to which the file of an output belongs; None if to neither."""
     files = []
     if run:
         files = [run.config_file, run.sources_file, run.metrics_file, run.path / LOCK_FILE]
         files += run.event_files
         files += [run.eval / name for name in REPORT_FILES]
-    # Links may lead into the folders.
+    # An output outside of the folders may be a link to a file in them.
     for folder in _folders_of(model, run):
         if folder.is_dir():
             files += folder.iterdir()
@@ -198,37 +213,42 @@ def _owner_of_file(target: _Target, model: Path, run: RunDir | None) -> Path | N
 
 
 def _check_not_among(target: _Target, sources: Sequence[str]) -> None:
-    """Raise a `ConfigError` if a target is in a folder that is read."""
+    """Raise a `ConfigError` if an output is in a folder that is read."""
     for source in sources:
         if Path(source).is_dir() and target.is_inside(Path(source)):
             raise ConfigError(
-                f"{target.name}: is among what is read ({source}); write it elsewhere"
+                f"{target.name}: is in a folder that is read ({source}); name another output"
             )
 
 
 def _check_not_data(target: _Target, run_data: Sequence[str]) -> None:
-    """Raise a `ConfigError` if a target would be read as data of the run."""
+    """Raise a `ConfigError` if an output would be read as data of the run."""
     for source in run_data:
         if target.path and _would_be_data(target.path, source):
             raise ConfigError(
-                f"{target.name}: would be read as data of the run ({source}); write it elsewhere"
+                f"{target.name}: would be read as data of the run ({source}); name another output"
             )
 
 
 def _check_other_outputs(target: _Target, written: dict[Path | Identity, _Target]) -> None:
-    """Add a target to those that are written; `ConfigError` if its file is one of them."""
+    """Add an output to `written`, the outputs that have been checked.
+
+    Raises:
+        ConfigError: another output is written to the same file.
+    """
+    # Several outputs may be written to one pipe or device, which has neither identity nor path.
     key = target.identity or target.path
-    if not key:  # a pipe or a device takes several outputs
+    if not key:
         return
     if key not in written:
         written[key] = target
         return
 
     other = written[key]
-    both = other.name
+    names = other.name
     if other.name != target.name:
-        both = f"{other.name} and {target.name}"
-    raise ConfigError(f"{both}: two outputs would be written into one file; name two files")
+        names = f"{other.name} and {target.name}"
+    raise ConfigError(f"{names}: two outputs would be written to one file; name two files")
 
 
 def _would_be_data(path: Path, source: str) -> bool:
@@ -249,7 +269,7 @@ def _would_be_data(path: Path, source: str) -> bool:
 
 
 def _is_in_hub_folder(path: Path, source: str) -> bool:
-    """Whether a path is inside a local folder that is laid out like a data set of the Hub."""
+    """Whether a path is inside a local folder that is read like a data set of the Hub."""
     if not source.startswith(HUB):
         return False
     local, _, _ = source.removeprefix(HUB).partition("?")
@@ -257,7 +277,7 @@ def _is_in_hub_folder(path: Path, source: str) -> bool:
 
 
 def _would_be_class(folder: Path, source: str) -> bool:
-    """Whether a folder would be one more among class folders."""
+    """Whether a folder would be read as another class of a source that has a folder per class."""
     classes = path_of(Path(source))
     is_inside = folder != classes and folder.is_relative_to(classes)
     if not Path(source).is_dir() or not is_inside:

@@ -21,17 +21,17 @@ from encoder_cls.errors import DataError
 from encoder_cls.system.csv_cells import cell
 from encoder_cls.system.display import shown
 
-# A row group is written once it has so many rows or bytes: few large groups are quick to read, but
-# held in memory.
+# The maximum numbers of rows and bytes of a row group, which is held in memory until it is
+# written. Files with few large groups are fast to read.
 MAX_ROWS = 1 << 16
 MAX_BYTES = 1 << 25
-# The rows that are read at once of a file whose columns are kept.
+# The number of rows that are read at once from a file whose columns are copied.
 BATCH_ROWS = 2048
 
 TEXT = pyarrow.string()
 NUMBER = pyarrow.float64()
 WORD = pyarrow.struct([("word", TEXT), ("weight", NUMBER)])
-# The types of the columns of predictions.
+# The Arrow types of the columns of predictions by their usual names.
 TYPES = {
     "label": TEXT,
     "probability": NUMBER,
@@ -48,9 +48,16 @@ TYPES = {
 
 
 class ParquetFormat(PredictionFormat):
-    """A row for each prediction, after the kept columns.
+    """A Parquet file with a row for each prediction: the kept columns, then the prediction.
 
-    Columns of Parquet files keep their types: they are copied from the files.
+    If the input consists of Parquet files, the kept columns are copied from these files, so that
+    they keep their types.
+
+    Args:
+        options: what the predictions contain.
+        classifier: the classifier that makes the predictions.
+        texts: the input.
+        columns: the columns of the input to keep, with the types of their values.
     """
 
     def __init__(
@@ -75,7 +82,13 @@ class ParquetFormat(PredictionFormat):
         self._prediction_schema = pyarrow.schema(prediction_fields)
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:
-        """A table of the predictions, with the kept columns unless they are copied from files."""
+        """Make a table of the predictions for a chunk.
+
+        The table has the kept columns, too, unless they are copied from files.
+
+        Raises:
+            DataError: a kept column cannot hold a value.
+        """
         rows = []
         for predicted in predicted_texts:
             row = self._columns.prediction_values(predicted)
@@ -85,7 +98,7 @@ class ParquetFormat(PredictionFormat):
 
         schema = pyarrow.schema([*self._kept_schema, *self._prediction_schema])
         columns = list(zip(*rows, strict=True))
-        # The kept columns come first.
+        # The kept columns come first, so `zip` ends before the columns of the prediction.
         for field, values in zip(self._kept_schema, columns, strict=False):
             _check_types(field, values)
 
@@ -97,7 +110,11 @@ class ParquetFormat(PredictionFormat):
 
     @contextmanager
     def writing_to(self, output: Output) -> Iterator[Callable[[Any], object]]:
-        """Write the tables of chunks in large groups of rows."""
+        """Write the tables of chunks in large row groups.
+
+        Raises:
+            DataError: the columns to copy have types that do not fit together.
+        """
         copied = None
         kept_schema = self._kept_schema
         if self._copied_files:
@@ -132,13 +149,16 @@ class ParquetFormat(PredictionFormat):
 
 
 class _Buffer(io.BytesIO):
-    """A file in memory that is emptied again and again; pyarrow counts the positions itself."""
+    """A file in memory that is emptied after each write.
+
+    pyarrow does not notice this, because it counts the position in the file itself.
+    """
 
     def close(self) -> None:
-        """Keep the end of the file, which pyarrow writes as it closes."""
+        """Do nothing, because the bytes that pyarrow writes last are drained after it closes."""
 
     def drain(self) -> bytes:
-        """Remove and return the bytes."""
+        """Return all bytes, and remove them from the file."""
         content = self.getvalue()
         self.seek(0)
         self.truncate()
@@ -146,9 +166,12 @@ class _Buffer(io.BytesIO):
 
 
 class _CopiedColumns:
-    """All columns of Parquet files with their types, read a second time beside the predictions.
+    """All columns of Parquet files with their types, which are read again beside the predictions.
 
-    A column that a file lacks is null in its rows.
+    A column that is missing in a file is null in the rows of this file.
+
+    Attributes:
+        schema: the names and types of the columns of all files.
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -163,7 +186,7 @@ class _CopiedColumns:
         self._waiting: pyarrow.Table = self.schema.empty_table()
 
     def take(self, num_rows: int) -> list[Any]:
-        """The columns of the next rows."""
+        """Take the columns of the next rows."""
         while self._waiting.num_rows < num_rows:
             self._waiting = pyarrow.concat_tables(
                 [self._waiting, next(self._batches)], promote_options="permissive"
@@ -174,16 +197,19 @@ class _CopiedColumns:
 
 
 def _batches(files: Sequence[Path]) -> Iterator[Any]:
-    """The rows of files, as small tables."""
+    """Read the rows of files as tables of at most `BATCH_ROWS` rows."""
     for file in files:
         for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=BATCH_ROWS):
             yield pyarrow.Table.from_batches([batch])
 
 
 def _check_types(field: Any, values: Sequence[Any]) -> None:
-    """Raise a DataError if a kept column cannot hold these values as they are.
+    """Check that a kept column can hold these values without a change.
 
-    pyarrow would make 1 of 1.5 in a column of integers.
+    pyarrow would not refuse them: it would store 1.5 as 1 in a column of integers.
+
+    Raises:
+        DataError: the column has another type than the values.
     """
     types = {column_type(value) for value in values} - {type(None)}
     are_numbers = field.type == NUMBER and types <= {int, float}
@@ -197,12 +223,14 @@ def _check_types(field: Any, values: Sequence[Any]) -> None:
 
 
 def _as_text(value: Any) -> str | None:
+    """A value for a column of texts."""
     if value is None:
         return None
     return encodable(cell(value))
 
 
 def _as_stored(value: Any) -> Any:
+    """A value for a column of any other type than text."""
     if isinstance(value, Explanation):
         return [{"word": encodable(word.word), "weight": word.weight} for word in value]
     if isinstance(value, list):
@@ -213,7 +241,7 @@ def _as_stored(value: Any) -> Any:
 
 
 def _type_of_column(usual_name: str) -> Any:
-    """The Arrow type of a column of predictions; `label_2` has that of `label`."""
+    """The Arrow type of a column of predictions; `label_2` has the type of `label`."""
     if usual_name in TYPES:
         return TYPES[usual_name]
     name_without_rank, _, _ = usual_name.rpartition("_")
@@ -221,7 +249,7 @@ def _type_of_column(usual_name: str) -> Any:
 
 
 def _arrow_type(types: set[type]) -> Any:
-    """The Arrow type for values of these types; text if they have several."""
+    """The Arrow type for values of these types; text if no other type can hold all of them."""
     types = types - {type(None)}
     if types == {bool}:
         return pyarrow.bool_()

@@ -1,4 +1,4 @@
-"""Predictions as text for people, a line for each."""
+"""Predictions as text for people, with one line per prediction."""
 
 from __future__ import annotations
 
@@ -13,23 +13,30 @@ from encoder_cls.classifier.explanation import STRONG, Explanation, marked
 from encoder_cls.system.display import counted, printable, shown
 
 NO_LABEL = "no label"
-# The characters of a text that are shown.
+# The maximum number of characters of a text that are shown.
 SHOWN_CHARACTERS = 60
 
-# Red, green and blue of words for a class and against it, which the colour-blind can distinguish.
+# The colours, as red, green and blue, of words for a class and of words against it. Colour-blind
+# people can distinguish them.
 BLUE = (108, 174, 255)
 ORANGE = (255, 170, 100)
-# The share of the full colour below which a word has none.
+# Words with less than this share of the full colour are not coloured.
 FAINT = 0.05
 
-# Without colours, the most words that are named for a class, and against it.
+# In an explanation without colours: the maximum number of words for a class, and against it.
 MAX_REASONS = 3
-# The least weight of a word that is named.
+# In an explanation without colours: the least weight of a word.
 MIN_REASON = 0.005
 
 
 class PlainTextFormat(LineFormat):
-    """Labels, text and notes, a line for each prediction."""
+    """One line per prediction, with the labels, the text and notes.
+
+    Args:
+        options: what the predictions contain.
+        max_seq_len: the maximum number of tokens that the classifier reads of a text.
+        is_coloured: whether explained words have colours, as on a terminal.
+    """
 
     def __init__(self, options: PredictionOptions, *, max_seq_len: int, is_coloured: bool) -> None:
         self._options = options
@@ -37,7 +44,7 @@ class PlainTextFormat(LineFormat):
         self._is_coloured = is_coloured
 
     def line(self, predicted: PredictedText) -> str:
-        """Labels and text, with notes in brackets."""
+        """The labels and the text of a prediction, with notes in brackets."""
         prediction = predicted.prediction
         text = shown(predicted.row.text, limit=SHOWN_CHARACTERS)
         if prediction.reason:
@@ -52,6 +59,7 @@ class PlainTextFormat(LineFormat):
         return line
 
     def _notes(self, predicted: PredictedText) -> list[str]:
+        """The notes on a prediction: its set, an explanation without colours, unusual facts."""
         notes = notes_on(predicted, self._options.set_threshold)
         if predicted.words and not self._is_coloured:
             notes += _reasons(predicted.words)
@@ -87,7 +95,12 @@ class PlainTextFormat(LineFormat):
 
 
 def notes_on(predicted: PredictedText, set_threshold: float | None) -> list[str]:
-    """The set of classes, if one is wanted, and whether the text is out of distribution."""
+    """Notes with the set of classes and on a text that is unlike the training texts.
+
+    Args:
+        predicted: the text with its prediction.
+        set_threshold: the least probability of a class in the set; None makes no set.
+    """
     notes = []
     if set_threshold is not None:
         label_set = predicted.prediction.label_set(set_threshold)
@@ -102,7 +115,10 @@ def _with_probabilities(classes: Iterable[tuple[str, float]]) -> str:
 
 
 def _coloured(text: str, words: Explanation) -> str:
-    """Colour words for the class blue, and against it orange."""
+    """Give words for the class a blue background, and words against it an orange one.
+
+    A word with a larger weight has a stronger colour. White is the colour of weight 0.
+    """
     pieces = []
     for piece, weight in marked(text, words):
         strength = min(abs(weight / STRONG), 1.0)
@@ -117,7 +133,7 @@ def _coloured(text: str, words: Explanation) -> str:
 
 
 def _reasons(words: Explanation) -> Iterator[str]:
-    """The words with the largest weights, on both sides."""
+    """Name the words with the largest weights for the class, and those against it."""
     for sign, side in ((1, "for it"), (-1, "against it")):
         weighty = [word for word in words if sign * word.weight >= MIN_REASON]
         weighty.sort(key=lambda word: -abs(word.weight))

@@ -1,4 +1,4 @@
-"""A text with its prediction, and what the options of `predict` leave of that."""
+"""Classify a chunk of rows, and apply the options of `predict` to the predictions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from encoder_cls.text.tokenizer import count_tokens
 
 
 class PredictedText(NamedTuple):
-    """A row with its prediction, and what the options leave of it.
+    """A row with its prediction.
 
     Attributes:
-        label: the label, unless its probability is below the threshold; multi-label None.
-        labels: multi-label, those that reach the threshold; single-label None.
-        words: the weights of the words, if they are wanted.
-        length: of a truncated text, for people, what `count_tokens` finds.
+        row: the row of the input.
+        prediction: the whole prediction, with the probabilities of all classes.
+        label: the predicted label; None if its probability is below the threshold, or if the model
+            is multi-label.
+        labels: the labels that reach their thresholds; None if the model is single-label.
+        words: the weights of the words; None if no explanation is needed.
+        length: the number of tokens of a truncated text, and whether all of its tokens were
+            counted; None if the text is not truncated or the format does not show the number.
     """
 
     row: Row
@@ -36,7 +40,7 @@ class PredictedText(NamedTuple):
 def predict_chunk(
     classifier: Classifier, options: PredictionOptions, chunk: Chunk
 ) -> list[PredictedText]:
-    """Classify the rows of a chunk."""
+    """Classify the rows of a chunk, and explain the predictions if the options ask for it."""
     texts = [row.text for row in chunk]
     tokenized = classifier.tokenize(texts)
     predictions = classifier.predict_tokenized(tokenized, batch_tokens=options.batch_tokens)

@@ -1,4 +1,4 @@
-"""What predictions contain, with the thresholds that guarantee a precision or a coverage."""
+"""What predictions contain, and the thresholds that guarantee a precision or a coverage."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from encoder_cls.system.files import read_json
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionOptions:
-    """What the predictions of a classifier contain, and in which format.
+    """What the predictions of a classifier contain, and their format.
 
     Attributes:
-        top_k: the number of classes to show.
-        threshold: the least probability of a label; multi-label None: the model's own thresholds.
-        min_precision: the precision that the threshold guarantees; None: it guarantees none.
-        set_threshold: the least probability in a text's set of classes; None: without sets.
-        explained: whether predictions have the weights of words; a page always has them.
-        batch_tokens: the most tokens in a batch; None: what the device is fast with.
+        output_format: the name of the format, such as "jsonl".
+        top_k: the number of classes to show for each text.
+        threshold: the least probability of a label; None withholds no label, and leaves a
+            multi-label model its own thresholds.
+        min_precision: the precision that `threshold` guarantees; None if it guarantees none.
+        set_threshold: the least probability of a class in the set of a text; None makes no sets.
+        explained: whether to explain each prediction by the weights of the words. The format
+            "html" always explains.
+        batch_tokens: the maximum number of tokens in a batch; None lets the device decide.
     """
 
     output_format: str = "text"
@@ -37,15 +40,15 @@ class PredictionOptions:
 
     @property
     def needs_explanations(self) -> bool:
-        """Whether texts have to be explained."""
+        """Whether the weights of words must be computed."""
         return self.explained or self.output_format == "html"
 
 
 def prediction_options(request: CheckedRequest, classifier: Classifier) -> PredictionOptions:
-    """Find the thresholds of a request.
+    """Find the thresholds that a request asks for.
 
     Raises:
-        ConfigError: more is asked for than can be guaranteed.
+        ConfigError: the held-out texts of the model do not guarantee the precision or coverage.
     """
     threshold = request.threshold
     if request.min_precision is not None:
@@ -67,6 +70,7 @@ def prediction_options(request: CheckedRequest, classifier: Classifier) -> Predi
 
 
 def _threshold_of_precision(classifier: Classifier, share: float) -> float:
+    """The threshold from which at least this share of predicted labels is correct."""
     option = "--min-precision"
     guarantees = _guarantees_of(classifier, option)
     threshold = guarantees.precision_threshold(share)
@@ -77,6 +81,7 @@ def _threshold_of_precision(classifier: Classifier, share: float) -> float:
 
 
 def _threshold_of_coverage(classifier: Classifier, share: float) -> float:
+    """The threshold with which at least this share of sets contains the correct class."""
     option = "--coverage"
     guarantees = _guarantees_of(classifier, option)
     threshold = guarantees.coverage_threshold(share)
@@ -87,6 +92,7 @@ def _threshold_of_coverage(classifier: Classifier, share: float) -> float:
 
 
 def _guarantees_of(classifier: Classifier, option: str) -> Guarantees:
+    """The guarantees of a classifier; a `ConfigError` if it has none."""
     model = classifier.folder or "the model"
     if classifier.task is MULTI_LABEL:
         raise ConfigError(f"{option}: is for models with one label a text; {model} is multi-label")
@@ -99,6 +105,7 @@ def _guarantees_of(classifier: Classifier, option: str) -> Guarantees:
 
 
 def _highest(share: float) -> str:
+    """A remedy: the highest share that can be guaranteed; 0 if none can be."""
     if share:
         return f"the highest that can be is {share:g}"
     return "nor can any lower share; label more texts"
@@ -110,7 +117,7 @@ def _not_guaranteed(option: str, share: float, guarantees: Guarantees, remedy: s
 
 
 def _suggestion_of_report(classifier: Classifier) -> str:
-    """The end of a message with the threshold that the report of the run suggests, if it does."""
+    """The end of a message with the threshold that the run's report suggests; empty without one."""
     if not classifier.folder:
         return ""
     run = run_of(Path(classifier.folder))
@@ -119,7 +126,8 @@ def _suggestion_of_report(classifier: Classifier) -> str:
 
     try:
         threshold = read_json(run.eval / "report.json")["suggested_threshold"]
-    except (EncoderClsError, ValueError, KeyError, TypeError):  # no report of this version
+    # The run has no report, or a report without this key.
+    except (EncoderClsError, ValueError, KeyError, TypeError):
         return ""
     if not threshold:
         return ""

@@ -1,4 +1,4 @@
-"""Predict on many machines: the classifier as a function of batches, for Ray and Spark."""
+"""Predict on many machines with Ray or Spark: `Predictor` adds predictions to batches of rows."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Predictor:
-    """Adds a classifier's predictions to batches of rows as further columns.
+    """Adds the predictions of a classifier to batches of rows as further columns.
 
-    A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`, and
-    so is the result. The new columns are `label`, `probability` and `reason` (`blank` or None), or
-    `predicted_label` and so on if the input has such a column; multi-label, the lists `labels` and
-    `probabilities` replace the first two.
+    A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`. The
+    result has the same type. The new columns are `label`, `probability` and `reason` (`blank` or
+    None); a name that the batch already has gets the prefix `predicted_`. For a multi-label model,
+    the lists `labels` and `probabilities` replace `label` and `probability`.
 
-    With Ray, the class is the worker, and each loads the model once:
+    With Ray, each worker is an instance of this class, and loads the model once:
 
         workers = ray.data.ActorPoolStrategy(size=4)
         dataset.map_batches(
@@ -46,15 +46,15 @@ class Predictor:
             compute=workers,
         )
 
-    With Spark, a copy goes to each worker:
+    With Spark, each worker gets a copy of the instance, and loads the model once:
 
         predict = Predictor("runs/spam/model").frames
         frame.mapInPandas(predict, schema="id long, text string, label string, ...")
 
     Args:
-        model: a run, a model folder or `hub:owner/name`, which every worker can read; or a
-            classifier.
-        engine: as `--engine`: `numpy` needs no PyTorch.
+        model: a run folder, a model folder or `hub:owner/name` that every worker can read, or a
+            loaded classifier.
+        engine: "numpy", which needs no PyTorch, "torch", or "auto", which chooses one of them.
     """
 
     def __init__(self, model: str | Classifier, *, engine: str = "numpy") -> None:
@@ -62,14 +62,14 @@ class Predictor:
         self._engine = engine
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the loaded classifier, since a copy loads its own."""
+        """Leave out the loaded classifier, because a copy loads its own classifier."""
         state = dict(self.__dict__)
         state.pop("classifier", None)
         return state
 
     @cached_property
     def classifier(self) -> Classifier:
-        """The classifier, loaded on first use."""
+        """The classifier, which is loaded when it is first used."""
         if isinstance(self._model, Classifier):
             return self._model
         return load_classifier(self._model, engine=self._engine)
@@ -78,7 +78,7 @@ class Predictor:
         """Add the predictions for a batch.
 
         Raises:
-            DataError: it lacks a column of the model's texts, or has other values in it.
+            DataError: a column that the model reads is missing, or has values that are not texts.
         """
         if _is_arrow(batch):
             return self._with_columns(batch)
@@ -95,12 +95,12 @@ class Predictor:
 
         series = {}
         for name, array in arrays.items():
-            # With its type, since pandas guesses it by the values of each batch.
+            # Pass the type, because pandas would guess it from the values of this batch alone.
             series[name] = pandas.Series(array, batch.index, array.dtype)
         return batch.assign(**series)
 
     def _with_columns(self, table: Any) -> Any:
-        """Add the predictions for a table of pyarrow."""
+        """Add the predictions to a table of pyarrow."""
         import pyarrow
 
         from encoder_cls.bulk.parquet_format import TYPES
@@ -117,17 +117,17 @@ class Predictor:
             yield self(batch)
 
     def _texts(self, batch: Any, names: Sequence[Any]) -> list[str]:
-        """The texts of a batch, with blank ones for nulls."""
+        """The texts of a batch; a null counts as a blank text."""
         columns = []
         for name in self.classifier.text_format.columns:
             if name not in names:
                 known = ", ".join(map(str, names))
-                raise DataError(f"no column {name!r}, which the model reads; there are {known}")
+                raise DataError(f"no column {name!r}, which the model reads; columns: {known}")
             columns.append(_texts_of_column(batch[name], name))
         return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
     def _predict(self, texts: list[str]) -> dict[str, list[Any]]:
-        """The columns of the predictions for texts."""
+        """Classify texts, and return the columns of the predictions by name."""
         predictions = self.classifier.predict(texts) if texts else []
         reasons = [prediction.reason for prediction in predictions]
 
@@ -148,8 +148,13 @@ class Predictor:
 
 
 def _texts_of_column(column: Any, name: str) -> list[str]:
-    """The values of a column, which must be texts or nulls."""
-    # A pandas column has its index as attributes, so only the type tells what it is.
+    """The values of a column, with empty texts for nulls.
+
+    Raises:
+        DataError: a value is neither a text nor null.
+    """
+    # Check the type, not whether there is a method `to_pylist`: a pandas column also has its index
+    # labels as attributes.
     values = column.to_pylist() if _is_arrow_column(column) else list(column)
     texts = []
     for value in values:
@@ -163,26 +168,29 @@ def _texts_of_column(column: Any, name: str) -> list[str]:
 
 
 def _is_arrow(batch: Any) -> bool:
-    """Whether a batch is a table of pyarrow, which the caller has imported then."""
+    """Whether a batch is a table of pyarrow.
+
+    If pyarrow has not been imported, nobody can have made such a table.
+    """
     pyarrow = sys.modules.get("pyarrow")
     return pyarrow is not None and isinstance(batch, pyarrow.Table | pyarrow.RecordBatch)
 
 
 def _is_arrow_column(column: Any) -> bool:
-    """Whether a column is one of a table of pyarrow."""
+    """Whether a column belongs to a table of pyarrow."""
     pyarrow = sys.modules.get("pyarrow")
     return pyarrow is not None and isinstance(column, pyarrow.Array | pyarrow.ChunkedArray)
 
 
 def _array(name: str, values: list[Any]) -> NDArray[Any]:
-    """A new column, of the type that it has in every batch. None is NaN among numbers."""
+    """A new column, with the same type in every batch; None becomes NaN in a column of numbers."""
     if name == "probability":
         return np.array(values, np.float64)
     return np.fromiter(values, object, len(values))
 
 
 class Place(NamedTuple):
-    """A path in a file system, which may be that of another machine."""
+    """A path in a file system, which may be on another machine."""
 
     system: AbstractFileSystem
     path: str
@@ -193,14 +201,20 @@ def predict_by_ray(
 ) -> None:
     """Classify the rows of Parquet files with Ray.
 
-    The model is sent to the workers. Ray gives the rows of a worker that dies to another one.
+    This process loads the model and sends it to the workers. If a worker dies, Ray gives its rows
+    to another worker.
 
     Args:
-        input_uri: a Parquet file or a folder of them, in any storage that fsspec opens.
-        output_uri: a new folder, in any storage as well.
+        input_uri: a Parquet file or a folder of Parquet files, in any storage that fsspec opens.
+        output_uri: a new folder, in any storage that fsspec opens.
         model: a run or model folder.
-        engine: computes the encoder, as `--engine`.
-        num_workers: the number of processes of Ray.
+        engine: the engine of the encoder: "auto", "numpy" or "torch".
+        num_workers: the number of worker processes.
+
+    Raises:
+        ConfigError: Ray is not installed, or the output is not allowed.
+        DataError: the input has no Parquet file, or lacks a column that the model reads.
+        EncoderClsError: Ray failed.
     """
     check_installed("ray", needed_by="predict --runner ray", install="'encoder-cls[ray]'")
     source, target = check_places(input_uri, output_uri, model=model)
@@ -213,7 +227,7 @@ def predict_by_ray(
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         rows = ray.data.read_parquet(source.path, filesystem=source.system)
-        # Try an empty table first, so that a missing column is reported here.
+        # Try an empty table first, so that a missing column is reported before workers start.
         Predictor(classifier)(rows.schema().base_schema.empty_table())
 
         predicted = rows.map_batches(
@@ -231,10 +245,15 @@ def predict_by_ray(
 
 
 def check_places(input_uri: str, output_uri: str, *, model: Path) -> tuple[Place, Place]:
-    """Open the places of rows and of predictions.
+    """Find the places of the input and the output, and check them.
+
+    Args:
+        input_uri: a Parquet file or a folder of Parquet files.
+        output_uri: the folder for the predictions.
+        model: the run or model folder that is read.
 
     Raises:
-        ConfigError: a file system is unknown, or the output exists or is inside of what is read.
+        ConfigError: a file system is unknown, or the output exists or is inside the input.
         DataError: the input has no Parquet file.
     """
     import fsspec
@@ -242,7 +261,7 @@ def check_places(input_uri: str, output_uri: str, *, model: Path) -> tuple[Place
     try:
         source = Place(*fsspec.core.url_to_fs(input_uri))
         target = Place(*fsspec.core.url_to_fs(output_uri))
-    # There is no such file system, or its library is not installed.
+    # A file system is unknown, or its library is not installed.
     except (ValueError, ImportError) as error:
         raise ConfigError(f"--input {input_uri} --output {output_uri}: {error}") from None
 
@@ -253,7 +272,7 @@ def check_places(input_uri: str, output_uri: str, *, model: Path) -> tuple[Place
         sources = [source.path] if _is_local(source) else []
         check_outputs([Path(target.path, "part.parquet")], sources=sources, model=model)
     elif _is_inside(target, source):
-        raise ConfigError(f"--output {output_uri}: is where the input is; name another folder")
+        raise ConfigError(f"--output {output_uri}: is inside the input; name another folder")
 
     if _has_files(target):
         raise ConfigError(f"--output {output_uri}: exists already; name a new folder")
@@ -267,7 +286,7 @@ def _is_local(place: Place) -> bool:
 
 
 def _is_inside(place: Place, other: Place) -> bool:
-    """Whether a place is another one, or a part of it."""
+    """Whether a place is the same as another place, or inside of it."""
     path = PurePosixPath(normpath(place.path))
     return place.system == other.system and path.is_relative_to(normpath(other.path))
 

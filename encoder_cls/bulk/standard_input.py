@@ -1,4 +1,4 @@
-"""Standard input: a text per line, as lines arrive, or a table, which is saved as a file first."""
+"""Standard input: one text per line, read as lines arrive, or a table, which is first saved."""
 
 from __future__ import annotations
 
@@ -23,21 +23,28 @@ from encoder_cls.system.encodings import LONGEST_LINE, longer_than
 from encoder_cls.system.files import reporting_os_errors
 
 STANDARD_INPUT = "-"
-# The name of standard input with the ending of its format.
+# The name of a standard input with a format, such as `-.csv` or `-.jsonl.gz`.
 _STREAM_WITH_FORMAT = re.compile(r"-(\.[a-z]+)+")
+# The number of bytes to read at once.
 READ_BYTES = 1 << 20
 
 
 @contextmanager
 def stream_as_file(source: str | None) -> Iterator[str | None]:
-    """Save a standard input that has a format, such as `-.csv`, as a file while the block runs.
+    """Save standard input as a temporary file if the source names its format, such as `-.csv`.
 
-    A table is read several times: its separator, its columns, its rows. Yields the source to read,
-    which is the given one if it is no such stream.
+    This is needed because a table is read several times: for its separator, its columns and its
+    rows. The file is removed at the end of the block.
+
+    Args:
+        source: the value of `--input`; None if the option was not given.
+
+    Yields:
+        The source to read: the temporary file, or else the given source.
 
     Raises:
-        ConfigError: the source is another stream, whose name does not tell its format.
-        EncoderClsError: the disk has no room for it.
+        ConfigError: the source is a pipe or a device whose name does not tell its format.
+        EncoderClsError: the disk has no room for the file.
     """
     if _is_nameless_stream(source or ""):
         raise ConfigError(
@@ -58,9 +65,9 @@ def stream_as_file(source: str | None) -> Iterator[str | None]:
 
 
 def _is_nameless_stream(source: str) -> bool:
-    """Whether a source is a pipe or a device without an ending.
+    """Whether a source is a pipe or a device whose name has no ending.
 
-    Such are /dev/stdin, a FIFO, and a shell's <(...).
+    Examples are /dev/stdin, a named pipe, and the shell's <(...).
     """
     path = Path(source)
     if source in {"", STANDARD_INPUT} or path.suffix:
@@ -69,21 +76,24 @@ def _is_nameless_stream(source: str) -> bool:
 
 
 def size_of_standard_input() -> int:
-    """The bytes of the file that is standard input; 0 if that is a pipe, a device or a terminal."""
+    """The size of standard input in bytes; 0 if it is a pipe, a device or a terminal."""
     status = os.fstat(sys.stdin.fileno())
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def lines_as_they_come(descriptor: int) -> Iterator[list[str]]:
-    """Yield the complete lines of a stream as they arrive, without their ends.
+    """Yield the complete lines of a stream as they arrive, without their line ends.
 
-    Bytes that are not UTF-8 are replaced, and a byte order mark is left out.
+    Bytes that are not UTF-8 are replaced by U+FFFD, and a byte order mark is removed.
+
+    Args:
+        descriptor: the file descriptor of the stream.
 
     Raises:
-        DataError: the stream cannot be read, or a line is longer than one of a file may be.
+        DataError: the stream cannot be read, or a line is longer than `LONGEST_LINE`.
     """
     num_lines = 0
-    # Of the line that is not complete yet.
+    # The bytes of the last line, which is not complete yet.
     pieces: list[bytes] = []
     num_bytes = 0
 
@@ -102,7 +112,7 @@ def lines_as_they_come(descriptor: int) -> Iterator[list[str]]:
         num_bytes += len(rest)
         _check_length(num_bytes, num_lines + 1)
 
-    # A byte order mark alone is no text.
+    # The last line may have no line end. A byte order mark alone is not a line.
     last = b"".join(pieces)
     if num_lines == 0:
         last = last.removeprefix(codecs.BOM_UTF8)
@@ -111,6 +121,7 @@ def lines_as_they_come(descriptor: int) -> Iterator[list[str]]:
 
 
 def _check_length(num_bytes: int, number: int) -> None:
+    """Raise a `DataError` if the line with this number is too long."""
     if num_bytes > LONGEST_LINE:
         raise DataError(
             f"standard input:{number}",
@@ -120,6 +131,7 @@ def _check_length(num_bytes: int, number: int) -> None:
 
 
 def _decoded(lines: Sequence[bytes], *, is_first: bool) -> list[str]:
+    """Decode lines; `is_first` says that they begin with the first line of the stream."""
     texts = [line.decode("utf-8", "replace").removesuffix("\r") for line in lines]
     if is_first:
         texts[0] = texts[0].removeprefix("\ufeff")
@@ -127,20 +139,27 @@ def _decoded(lines: Sequence[bytes], *, is_first: bool) -> list[str]:
 
 
 def _next_block(descriptor: int) -> bytes:
-    """Wait for bytes and return them; empty at the end."""
+    """Wait for bytes and return them; the result is empty at the end of the stream."""
     while True:
         try:
             return os.read(descriptor, READ_BYTES)
-        except BlockingIOError:  # another program has made the shared stream non-blocking
+        # Another program that shares the stream has made it non-blocking.
+        except BlockingIOError:
             select.select([descriptor], [], [])
         except OSError as error:
             raise DataError(f"standard input: cannot be read: {error.strerror or error}") from None
 
 
 def ending_of_table(line: str, text_columns: Sequence[str]) -> str | None:
-    """The ending of the format of a table that starts with a line, such as `.csv`.
+    """Guess the format of a table from its first line.
 
-    None if the line is not the start of a table with these columns.
+    Args:
+        line: the first line of standard input.
+        text_columns: the columns that the model reads.
+
+    Returns:
+        The ending of the format, such as `.csv`; None if the line is not the first line of a table
+        with these columns.
     """
     wanted = set(text_columns)
     if line.startswith("{"):

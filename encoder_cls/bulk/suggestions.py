@@ -1,11 +1,11 @@
 """Choose the unlabelled texts to label next.
 
 Margin sampling (Scheffer et al., 2001, https://doi.org/10.1007/3-540-44816-0_31) takes the texts
-whose two best classes are nearly equally probable. In a batch, many of these are alike. So the most
-uncertain texts are clustered, weighted by their uncertainty, and the text nearest to the centre of
-each cluster is taken (Zhdanov, "Diverse Mini-Batch Active Learning", 2019,
-https://arxiv.org/abs/1901.05954). The vectors are hashed n-grams (Weinberger et al., 2009,
-https://arxiv.org/abs/0902.2206), so unknown words count, too.
+whose two best classes are nearly equally probable. Many of these texts are similar to each other.
+To choose different texts, the most uncertain texts are clustered, weighted by their uncertainty,
+and the text nearest to the centre of each cluster is chosen (Zhdanov, "Diverse Mini-Batch Active
+Learning", 2019, https://arxiv.org/abs/1901.05954). The vectors are hashed n-grams (Weinberger et
+al., 2009, https://arxiv.org/abs/0902.2206), so that n-grams outside the vocabulary count as well.
 """
 
 from __future__ import annotations
@@ -31,23 +31,30 @@ from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.system.terminal import note
 from encoder_cls.text.tokens import TokenizedTexts
 
-# The most uncertain texts among which one is chosen.
+# The number of uncertain texts that are kept for each text to choose.
 CANDIDATES = 10
-# The rounds of k-means.
+# The number of iterations of k-means.
 ROUNDS = 10
-# The cosine distance below which a text is a copy of another.
+# The cosine distance below which a text counts as a copy of another text.
 NEAR_COPY = 0.1
 
-# The length of a vector of hashed n-grams.
+# The number of dimensions of a vector of hashed n-grams.
 DIMENSIONS = 1024
-# Knuth's, which spreads neighbouring ids.
+# The multiplier of Knuth's multiplicative hashing, which spreads neighbouring ids.
 HASH_MULTIPLIER = 2654435761
 
 Vectors = NDArray[np.float32]
 
 
 class Suggestion(NamedTuple):
-    """An unlabelled text, its prediction, how uncertain this is, from 0 to 1, and its n-grams."""
+    """A text that may be labelled next.
+
+    Attributes:
+        row: the row of the text.
+        prediction: the prediction for the text.
+        uncertainty: how uncertain the prediction is, from 0 to 1.
+        vector: the hashed n-grams of the text, (DIMENSIONS,).
+    """
 
     row: Row
     prediction: Prediction
@@ -58,7 +65,15 @@ class Suggestion(NamedTuple):
 def suggest_from(
     options: InputOptions, run: Path, number: int
 ) -> tuple[list[Suggestion], InputTexts]:
-    """Choose texts of an input to label next, by the classifier of a run; also returns the input.
+    """Choose texts of an input to label next.
+
+    Args:
+        options: the input, and how to read it.
+        run: the folder of the run or model that predicts the labels.
+        number: the number of texts to choose.
+
+    Returns:
+        The chosen texts, the most useful first, and the input.
 
     Raises:
         ConfigError: the classifier is multi-label.
@@ -84,17 +99,27 @@ def suggest_from(
 
 
 def _counted_chunks(chunks: Iterable[Chunk], progress: Progress) -> Iterator[Chunk]:
-    """Pass chunks on, and count each as done when the next one is needed."""
+    """Yield chunks, and count a chunk as done when the next chunk is asked for."""
     for chunk in chunks:
         yield chunk
         progress.done(chunk[-1].where, len(chunk))
 
 
 def suggest(classifier: Classifier, chunks: Iterable[Chunk], number: int) -> list[Suggestion]:
-    """Choose texts to label next, the most useful first; fewer if there are too few different ones.
+    """Choose texts to label next.
 
-    Blank texts, and those that differ from another in case and white space only, are left out.
-    Memory holds a hash of each text, and `CANDIDATES` texts for each one to choose.
+    Blank texts are left out, and so are texts that differ from an earlier text only in case and
+    white space. The memory in use is a hash of each text, and `CANDIDATES` texts for each text to
+    choose.
+
+    Args:
+        classifier: predicts the labels.
+        chunks: the texts.
+        number: the number of texts to choose.
+
+    Returns:
+        The chosen texts, the most useful first. There are fewer than `number` if too few texts
+        differ from each other.
     """
     num_candidates = CANDIDATES * number
     seen: set[int] = set()
@@ -118,15 +143,16 @@ def suggest(classifier: Classifier, chunks: Iterable[Chunk], number: int) -> lis
     return [best[index] for index in choose(uncertainty, vectors, number)]
 
 
-def _candidates(classifier: Classifier, rows: Sequence[Row], most: int) -> list[Suggestion]:
-    """The texts whose best class is least more probable than the next; blank ones are left out."""
+def _candidates(classifier: Classifier, rows: Sequence[Row], max_texts: int) -> list[Suggestion]:
+    """The most uncertain of these texts, without blank texts."""
     if not rows:
         return []
     tokenized = classifier.tokenize([row.text for row in rows])
     predictions = classifier.predict_tokenized(tokenized)
 
     uncertainty = np.array([_uncertainty(prediction) for prediction in predictions])
-    most_uncertain = np.argsort(-uncertainty, kind="stable")[:most].tolist()
+    most_uncertain = np.argsort(-uncertainty, kind="stable")[:max_texts].tolist()
+    # A blank text has no label.
     indices = [index for index in most_uncertain if predictions[index].label]
 
     chosen_texts = tokenized.take(np.array(indices, dtype=np.int64))
@@ -144,36 +170,38 @@ def _candidates(classifier: Classifier, rows: Sequence[Row], most: int) -> list[
 
 
 def _uncertainty(prediction: Prediction) -> float:
-    """How nearly equally probable the two best classes are, from 0 to 1."""
+    """One minus the difference between the probabilities of the two best classes, from 0 to 1."""
     (_, best), (_, next_best) = prediction.top(2)
     return 1 - (best - next_best)
 
 
 def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> list[int]:
-    """Choose texts that represent many uncertain ones and are unlike each other.
+    """Choose texts that represent many uncertain texts and are unlike each other.
 
     Args:
-        uncertainty: (texts,), from 0 to 1.
-        vectors: (texts, dimensions), of length 1.
-        number: the most texts to choose.
+        uncertainty: the uncertainty of each text from 0 to 1, (texts,).
+        vectors: the vector of each text, of length 1, (texts, dimensions).
+        number: the maximum number of texts to choose.
 
     Returns:
         The indices of the chosen texts, the most useful first.
     """
     centres = vectors[_spread_out(uncertainty, vectors, [], number)]
     for _ in range(ROUNDS):
-        # Each text is a member of the cluster with the nearest centre, (clusters, texts).
+        # Each text is a member of the cluster with the nearest centre.
+        # nearest: (texts,); is_member: (clusters, texts).
         nearest = (vectors @ centres.T).argmax(axis=1)
         is_member = nearest == np.arange(len(centres))[:, None]
 
-        # A centre is the mean of the members, weighted by their uncertainty, of length 1. A cluster
-        # without members, or whose members are certain, keeps its own.
+        # The new centre is the mean of the members, weighted by their uncertainty and scaled to
+        # length 1. The centre stays as it was if there are no members or their weights are 0.
         sums = (is_member * uncertainty).astype(np.float32) @ vectors
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
         is_zero = lengths == 0
         centres = np.where(is_zero, centres, sums / np.where(is_zero, 1, lengths))
 
-    # Take the member that is nearest to the centre of each cluster.
+    # Choose the member that is nearest to the centre of each cluster, unless it is a copy of a
+    # text that has been chosen.
     nearness = np.where(is_member, centres @ vectors.T, -np.inf)
     chosen: list[int] = []
     for cluster in np.flatnonzero(is_member.any(axis=1)):
@@ -186,14 +214,20 @@ def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> l
 def _spread_out(
     uncertainty: NDArray[np.float64], vectors: Vectors, chosen: Sequence[int], number: int
 ) -> list[int]:
-    """Add uncertain texts that are far from those already chosen, without near copies.
+    """Add uncertain texts that are far from the chosen texts, without near copies.
+
+    Args:
+        uncertainty: the uncertainty of each text from 0 to 1, (texts,).
+        vectors: the vector of each text, of length 1, (texts, dimensions).
+        chosen: the indices of the texts that have been chosen.
+        number: the maximum number of texts to choose in all.
 
     Returns:
-        At most `number` indices: those chosen already, then the new ones.
+        The indices in `chosen`, then the indices of the added texts.
     """
     chosen = list(chosen)
 
-    # The cosine distance of each text to the nearest one that is chosen, (texts,).
+    # The cosine distance of each text to the nearest chosen text, (texts,).
     distances = np.ones(len(uncertainty))
     for index in chosen:
         distances = np.minimum(distances, 1 - vectors @ vectors[index])
@@ -228,8 +262,9 @@ def ngram_vectors(texts: TokenizedTexts, linear: LinearModel | None) -> Vectors:
         frequent_token_ids=frequent_token_ids,
         use_char_ngrams=True,
     ):
-        # Weight the n-grams of all texts, (n-grams,). One that the linear model does not know
-        # counts as much as its rarest one.
+        # Weight each n-gram of each text by its count and its inverse document frequency,
+        # (n-grams,). An n-gram that the linear model does not know counts like the rarest n-gram
+        # that the model knows, which is added at the end: `find` returns -1 for unknown n-grams.
         weights = 1 + np.log(counts.values)
         if linear:
             idf = np.append(linear.idf, linear.idf.max())

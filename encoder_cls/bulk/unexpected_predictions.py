@@ -1,4 +1,4 @@
-"""Count the predictions that a person may not expect, such as those for blank texts."""
+"""Count the predictions that a person may not expect, such as predictions for blank texts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Unexpected(Enum):
 
 
 def count_unexpected(predicted_texts: Iterable[PredictedText]) -> Counter[Unexpected]:
-    """The number of predictions of each kind."""
+    """Count the predictions of each unexpected kind."""
     counts: Counter[Unexpected] = Counter()
     for predicted in predicted_texts:
         prediction = predicted.prediction
@@ -70,8 +70,8 @@ def summary_of_unexpected(
     classifier: Classifier,
     options: PredictionOptions,
 ) -> str | None:
-    """The counts of unexpected predictions in a line; None if there are none."""
-    # A warning has told of words that are left out.
+    """A line with the counts of unexpected predictions; None if there are none."""
+    # `LEFT_OUT` is not in the summary, because `ChunkClassifier` has already warned of it.
     descriptions = {
         Unexpected.TRUNCATED: f"truncated (longer than {classifier.max_seq_len:,} tokens)",
         Unexpected.WITHHELD: f"withheld ({_threshold_in_words(options)})",
@@ -91,6 +91,7 @@ def summary_of_unexpected(
 
 
 def _threshold_in_words(options: PredictionOptions) -> str:
+    """The option by which labels were withheld, for the summary."""
     threshold = options.threshold or 0
     if options.min_precision is None:
         return f"--threshold {threshold:g}"

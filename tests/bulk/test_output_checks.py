@@ -179,7 +179,7 @@ def test_a_model_by_itself_is_not_written_to(output):
 )
 @pytest.mark.usefixtures("files")
 def test_two_outputs_are_two_files(outputs):
-    assert "two outputs would be written into one file" in refusal(outputs)
+    assert "two outputs would be written to one file" in refusal(outputs)
     check_outputs([Path(os.devnull), Path(os.devnull)])
 
 
@@ -221,7 +221,7 @@ def test_standard_output_is_an_output_like_others():
 @pytest.mark.usefixtures("files")
 def test_an_output_is_a_file_in_a_folder():
     for output in ("one.csv/a.jsonl", "one.csv/new/a.jsonl", "a link/a.jsonl"):
-        assert refusal([output]).endswith("one.csv is not a folder; write it elsewhere")
+        assert refusal([output]).endswith("one.csv is not a folder; name another output")
     assert refusal(["new.csv", "parts/deep"]) == "parts/deep: is a folder; name a file in it"
 
 

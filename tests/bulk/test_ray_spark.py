@@ -28,10 +28,10 @@ def store():
 @pytest.mark.parametrize(
     ("source", "output", "error", "message"),
     [
-        ("memory://in", "memory://in", ConfigError, "is where the input is"),
+        ("memory://in", "memory://in", ConfigError, "is inside the input"),
         ("memory://in/part-0.parquet", "memory://in/", ConfigError, "exists already"),
-        ("memory://in", "memory://out/../in", ConfigError, "is where the input is"),
-        ("memory://in", "memory://in/deeper", ConfigError, "is where the input is"),
+        ("memory://in", "memory://out/../in", ConfigError, "is inside the input"),
+        ("memory://in", "memory://in/deeper", ConfigError, "is inside the input"),
         ("simplecache::memory://in", "memory://in", ConfigError, "exists already"),
         ("memory://nothing", "memory://out", DataError, "no Parquet file there"),
         ("nowhere://in", "memory://out", ConfigError, "nowhere"),
@@ -70,7 +70,7 @@ def folder_of_this_machine() -> None:
 def test_no_output_is_where_files_of_this_machine_are_read(trained_run, output):
     """The input by any of its names, and the run of the model, are refused."""
     output = output.format(current=Path.cwd(), run=trained_run.path)
-    refusal = r"is among what is read|is a file that is read|is a part of|exists already"
+    refusal = r"is in a folder that is read|is a file that is read|is a part of|exists already"
 
     with pytest.raises(ConfigError, match=refusal):
         check_places("in", output, model=trained_run.path)

@@ -121,8 +121,8 @@ def test_a_copy_is_made_of_the_name_of_the_model_alone(predictor):
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ({"body": TEXTS}, "no column 'text', which the model reads; there are body"),
-        ({0: TEXTS, 1: TEXTS}, "no column 'text', which the model reads; there are 0, 1"),
+        ({"body": TEXTS}, "no column 'text', which the model reads; columns: body"),
+        ({0: TEXTS, 1: TEXTS}, "no column 'text', which the model reads; columns: 0, 1"),
         ({"text": ["a", 7]}, "column 'text' has int '7', where a text"),
     ],
     ids=["another name", "numbers as names", "a number as text"],

@@ -176,7 +176,7 @@ def test_a_wanted_report_that_cannot_be_written_is_an_error(cli, run_copy, refus
         (["--report", "RUN/eval"], "is a part of"),
         (["--report", "new", "--output", "new/report.json"], "two outputs"),
         (["--report", "a file"], "is not a folder"),
-        (["--report", "here", "--data", "here"], "is among what is read"),
+        (["--report", "here", "--data", "here"], "is in a folder that is read"),
     ],
 )
 def test_an_output_that_would_replace_something_is_refused_before_any_work(
