@@ -309,7 +309,7 @@ def test_labelled_texts_are_left_out_of_the_unlabelled_ones_of_the_base_run():
     dataset = load_all_data(more_config(base="with_pool"))
 
     assert list(dataset.unlabelled.texts) == texts[3:]
-    note = "3 of 8 texts without labels are left out"
+    note = "left out 3 of 8 texts without labels"
     assert any(note in found for found in dataset.notes)
 
 

@@ -221,7 +221,7 @@ def test_a_signal_between_both_trainings_loses_nothing(tmp_path, straight, monke
 def interrupted(tmp_path, cli, monkeypatch):
     """The outcome of a command that trains into `run`, in whose ninth step Ctrl-C is pressed."""
     (tmp_path / "config.yaml").write_text(make_config(tmp_path, **WITH_LINEAR).to_yaml())
-    take_step = EncoderTraining.step
+    take_step = EncoderTraining.train_step
 
     def take_step_with_ctrl_c(training, step, rate):
         if step == 8:
@@ -229,7 +229,7 @@ def interrupted(tmp_path, cli, monkeypatch):
         return take_step(training, step, rate)
 
     with monkeypatch.context() as patch:
-        patch.setattr(EncoderTraining, "step", take_step_with_ctrl_c)
+        patch.setattr(EncoderTraining, "train_step", take_step_with_ctrl_c)
         return cli("train", "config.yaml", "--run-dir", "run")
 
 
