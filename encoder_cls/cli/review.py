@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from encoder_cls.cli.options import SOURCE_KEYS, AsJson, check_ending, data_overrides, print_json
-from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.display import printable, shortened, shown
 from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.terminal import note, print_out
@@ -65,9 +64,7 @@ def review_command(
     from encoder_cls.run.review import review_run
     from encoder_cls.system.files import write_output
 
-    with TerminalReporter() as reporter:
-        review = review_run(run, reporter=reporter, moved=moved)
-
+    review = review_run(run, moved=moved)
     if output:
         write_output(output, b"".join(*label_tables(review.rows, data=review.data)))
     if as_json:
@@ -77,8 +74,8 @@ def review_command(
             print_out(f"{_line(row)}\n")
 
     note(
-        f"{review.texts:,} labels checked: another one is more probable for "
-        f"{review.more_probable:,}, of which {review.estimated_errors:,} seem to be wrong; "
+        f"{review.num_texts:,} labels checked: another one is more probable for "
+        f"{review.num_doubtful:,}, of which {review.num_estimated_errors:,} seem to be wrong; "
         "read them from the top until labels are right"
     )
     if output:
@@ -91,8 +88,8 @@ def review_command(
 def _print_as_json(review: Review) -> None:
     print_json(
         {
-            "estimated_errors": review.estimated_errors,
-            "texts": review.texts,
+            "estimated_errors": review.num_estimated_errors,
+            "texts": review.num_texts,
             "rows": [row._asdict() for row in review.rows],
         }
     )

@@ -26,10 +26,15 @@ from encoder_cls.system.reporter import Reporter
 
 
 def load_other(path: Path, classifier: Classifier, classifier_path: Path) -> Classifier:
-    """Load the classifier to compare another one with.
+    """Load another classifier, to compare a classifier with it.
+
+    Args:
+        path: the folder of the other classifier.
+        classifier: the classifier to compare.
+        classifier_path: the folder of the classifier to compare, for messages.
 
     Raises:
-        ConfigError: there is none, or one of the two is multi-label.
+        ConfigError: the folder has no classifier, or one of the two classifiers is multi-label.
     """
     other = load_classifier(path, engine="torch")
 
@@ -50,13 +55,22 @@ def compare_against(
     is_own_data: bool,
     reporter: Reporter,
 ) -> PairedComparison:
-    """Compare predictions with those of the classifier of another folder.
+    """Compare predictions for some texts with the predictions of another classifier.
 
-    Where the texts are a run's own data, some may be validation texts of the other run, too. For
-    these, its predictions from before it learned from them count.
+    If the texts are the data of a run, some of them may also be validation texts of the other run.
+    For these texts, the held-out predictions of the other run are compared, which were saved
+    before its final fit.
+
+    Args:
+        path: the folder of the other classifier.
+        other: the other classifier.
+        predictions: the predictions to compare, with their texts and labels.
+        is_own_data: whether the texts are the data of the first classifier's run, rather than of
+            another source.
+        reporter: receives the warnings.
 
     Raises:
-        ConfigError: the other classifier knows none of the classes.
+        ConfigError: the two classifiers have no class in common.
     """
     label_names = predictions.label_names
     split = predictions.split
@@ -69,7 +83,7 @@ def compare_against(
     validation_predictions = None
     run = run_of(path)
     if run:
-        validation_predictions = _own_predictions_of_other(
+        validation_predictions = _validation_predictions_of_other(
             run, other, split, is_own_data=is_own_data, reporter=reporter
         )
     other_predictions = numbered_predictions(other, split, label_names, validation_predictions)
@@ -78,12 +92,23 @@ def compare_against(
     )
 
 
-def _own_predictions_of_other(
+def _validation_predictions_of_other(
     run: RunDir, classifier: Classifier, split: Split, *, is_own_data: bool, reporter: Reporter
 ) -> ValidationPredictions | None:
-    """The earlier predictions of the other run for its validation texts, if they count.
+    """Read the held-out predictions of the other run for its validation texts.
 
-    It is a warning if the other run has learned from many of the texts.
+    Warn if the other run has learned from many of the compared texts.
+
+    Args:
+        run: the folder of the other run.
+        classifier: the classifier of the other run.
+        split: the compared texts.
+        is_own_data: whether the compared texts are the data of a run.
+        reporter: receives the warnings.
+
+    Returns:
+        None if the other run has no held-out predictions, or its data cannot be loaded, or if the
+        compared texts are not the data of a run.
     """
     try:
         dataset = load_all_data(run.load_config())
@@ -99,15 +124,15 @@ def _own_predictions_of_other(
     except DataError as error:
         reporter.warning(str(error))
 
-    # A text with an earlier prediction is compared as if the run had not learned from it.
-    may_be_learned = np.ones(len(split), dtype=bool)
+    # Do not warn of texts that are compared by held-out predictions.
+    has_no_prediction = np.ones(len(split), dtype=bool)
     if validation_predictions and is_own_data:
         rows, _ = validation_predictions.places_in(split)
-        may_be_learned[rows] = False
+        has_no_prediction[rows] = False
 
-    others = split.subset(np.flatnonzero(may_be_learned))
+    other_texts = split.subset(np.flatnonzero(has_no_prediction))
     learned = learned_texts(dataset, validation_predictions)
-    for warning in seen_warnings(f"--against {run.path}", others, learned):
+    for warning in seen_warnings(f"--against {run.path}", other_texts, learned):
         reporter.warning(str(warning))
 
     if not is_own_data:

@@ -1,13 +1,13 @@
-"""The checkpoints of a run: its state, and whether it may go on from there.
+"""Save and load the checkpoints of a run, and check whether the run can be resumed from them.
 
 checkpoints/step-120/
-      model.safetensors       weights
-      optimizer.safetensors   the optimizers' moments
-      state.json              step, best score, running sums; fingerprint of data and environment
-      manifest.json           size and SHA-256 of the other three
+      model.safetensors       the weights of the encoder
+      optimizer.safetensors   the moments of its optimizers
+      state.json              the state of the run, and the fingerprint of data and environment
+      manifest.json           the size and the SHA-256 hash of each of the other three files
 
-The newest checkpoint is the one of the highest step whose files match its manifest; no pointer
-names it. SHA-256 proves that a file is what was written, not who wrote it.
+The newest undamaged checkpoint is the checkpoint of the highest step whose files match its
+manifest. No separate file names it. The hashes detect damaged files, not forged ones.
 """
 
 from __future__ import annotations
@@ -39,20 +39,23 @@ MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
-# The files that the manifest lists.
+# The files that the manifest lists: all files except the manifest.
 LISTED_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """How far a run has come: all that decides how it goes on, besides weights and moments.
+    """How far a run has come.
+
+    The state, the weights and the optimizers' moments determine the rest of the run.
 
     Attributes:
-        linear_score: the score of the linear model alone; None before it is fitted, or without
-            validation labels.
-        linear_texts: the number of texts that it learns from, once a time budget has decided this.
-        linear_effort: how much work its fit does, the key of one of the `EFFORTS`.
-        is_pretraining: whether the encoder's training is the pretraining.
+        linear_score: the validation score of the linear model alone; None before the linear model
+            is fitted, and without validation labels.
+        linear_texts: the number of texts that the linear model learns from, if a time budget has
+            limited it; None if the linear model learns from all texts.
+        linear_effort: how much work the fit of the linear model does, the key of an `Effort`.
+        is_pretraining: whether `training` is the pretraining, rather than the training on labels.
         training: the state of the encoder's training.
     """
 
@@ -64,12 +67,12 @@ class RunState:
 
     @property
     def step(self) -> int:
-        """Optimizer steps done, those of pretraining counted."""
+        """The number of optimizer steps so far, those of pretraining included."""
         return self.training.step
 
     @property
     def is_encoder_better(self) -> bool:
-        """Whether a validation of the encoder on labels was better than the linear model alone."""
+        """Whether a model with the encoder has been better than the linear model alone."""
         best = self.training.best_score
         if self.is_pretraining or best is None:
             return False
@@ -77,7 +80,7 @@ class RunState:
 
     @property
     def best_step(self) -> int:
-        """The step of the best weights; 0 where the linear model alone is the best."""
+        """The step of the best weights; 0 if the linear model alone is the best model."""
         return self.training.best_step if self.is_encoder_better else 0
 
 
@@ -87,9 +90,10 @@ class Checkpoint:
 
     Attributes:
         state: the state of the run.
-        fingerprint: the hashes of its data, and its environment.
-        weights: those of the encoder in training, by name; empty in a run without an encoder.
-        moments: those of its optimizers, as in `moments_of`.
+        fingerprint: the hashes of the run's data, and its environment.
+        weights: the weights of the encoder in training, by name; empty if no training of the
+            encoder has begun.
+        moments: the running averages of the optimizers, by name; empty without weights.
     """
 
     state: RunState
@@ -99,13 +103,18 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
-    """Write `step-N` into `folder`, verify it, and remove all but the `keep` newest checkpoints.
+    """Write a checkpoint, read it again to verify it, and remove old checkpoints.
 
-    After an error, none is removed.
+    If an error occurs, no old checkpoint is removed.
+
+    Args:
+        folder: the folder of all checkpoints, into which a folder `step-N` is written.
+        checkpoint: the checkpoint.
+        keep: the number of newest checkpoints to keep.
 
     Raises:
         DivergedError: a weight is not finite.
-        EncoderClsError: the disk refuses.
+        EncoderClsError: the checkpoint cannot be written.
     """
     step = checkpoint.state.step
     for name, tensor in checkpoint.weights.items():
@@ -129,7 +138,12 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
 
 
 def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Load the newest undamaged checkpoint, with a warning for each damaged one that is newer."""
+    """Load the newest undamaged checkpoint.
+
+    Returns:
+        checkpoint: None if there is no undamaged checkpoint.
+        warnings: a warning for each damaged checkpoint that is newer than the loaded one.
+    """
     warnings: list[str] = []
 
     for path in _by_age(folder):
@@ -151,7 +165,7 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def newest_fingerprint(folder: Path) -> dict[str, Any]:
-    """The fingerprint in the newest undamaged checkpoint; empty without one."""
+    """Return the fingerprint of the newest undamaged checkpoint; empty without a checkpoint."""
     checkpoint, _ = load_newest(folder)
     return checkpoint.fingerprint if checkpoint else {}
 
@@ -159,9 +173,10 @@ def newest_fingerprint(folder: Path) -> dict[str, Any]:
 def fingerprint(
     config: Config, dataset: Dataset, tokenizer: Tokenizer, *, device: torch.device
 ) -> dict[str, Any]:
-    """What a resumed run must have in common with the checkpoint, as JSON values.
+    """Describe what a resumed run must have in common with its checkpoint, as JSON values.
 
-    That is the hashes of data and tokenizer, the names of the classes, and the environment.
+    The fingerprint has the hashes of data and tokenizer, the class names and the environment, such
+    as library versions.
     """
     precision = resolve_precision(config.train.precision, device)
     return {
@@ -174,8 +189,9 @@ def fingerprint(
     }
 
 
-# Changes that forbid resuming a run; any other change affects the last digits at most.
-REFUSED = {
+# The changes after which a run cannot be resumed, with their names in the message. Any other change
+# affects at most the last digits of the result.
+REFUSED_CHANGES = {
     "training_data": "training data has",
     "unlabelled_data": "unlabelled texts have",
     "validation_data": "validation data has",
@@ -185,16 +201,21 @@ REFUSED = {
 
 
 def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Path) -> list[str]:
-    """Compare the fingerprints of a run before and now.
+    """Compare the current fingerprint of a run with the fingerprint of its checkpoint.
+
+    Args:
+        saved: the fingerprint of the checkpoint.
+        current: the current fingerprint.
+        run: the folder of the run, for the message.
 
     Returns:
-        Warnings of changes that affect the last digits at most.
+        Warnings of changes that affect at most the last digits of the result.
 
     Raises:
-        ConfigError: something has changed with which the run cannot go on.
+        ConfigError: a change makes it impossible to resume the run, such as changed data.
     """
     changed = [name for name in saved if saved[name] != current.get(name)]
-    for name, meaning in REFUSED.items():
+    for name, meaning in REFUSED_CHANGES.items():
         if name in changed:
             raise ConfigError(f"{run}: the {meaning} changed since the run began; start a new run")
 
@@ -205,23 +226,27 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
 
 
 def _by_age(folder: Path) -> list[Path]:
-    """Checkpoint folders, the newest first.
+    """List the checkpoint folders, the newest first.
 
-    One that was being replaced, with `.old` at its end, comes after its successor.
+    A folder that was being replaced has the suffix `.old`, and comes after its replacement.
     """
-    found = []
+    keyed_folders = []
     for path in folder.glob("step-*"):
         match = re.fullmatch(r"step-(\d+)(\.old)?", path.name)
         if match and path.is_dir():
             is_replaced = match[2] is not None
-            found.append((int(match[1]), not is_replaced, path))
+            keyed_folders.append((int(match[1]), not is_replaced, path))
 
-    found.sort(reverse=True)
-    return [path for _, _, path in found]
+    keyed_folders.sort(reverse=True)
+    return [path for _, _, path in keyed_folders]
 
 
 def _read_verified(path: Path) -> dict[str, bytes]:
-    """Read the files of a checkpoint, and check them against its manifest."""
+    """Read the files of a checkpoint, and check them against its manifest.
+
+    Raises:
+        EncoderClsError: a file is missing, or does not match the manifest.
+    """
     files = {}
     try:
         listed = read_json(path / MANIFEST_FILE)["files"]
@@ -237,7 +262,7 @@ def _read_verified(path: Path) -> dict[str, bytes]:
 
 
 def _manifest_entry(content: bytes) -> dict[str, Any]:
-    """What the manifest says of a file."""
+    """Return the entry of a file in the manifest."""
     return {"size": len(content), "sha256": sha256(content)}
 
 
@@ -250,13 +275,13 @@ def _parse(files: Mapping[str, bytes]) -> Checkpoint:
     """Parse the files of a checkpoint.
 
     Raises:
-        ValueError, LookupError, TypeError, AttributeError, SafetensorError: the files are of
-            something else, or of another version.
+        ValueError, LookupError, TypeError, AttributeError, SafetensorError: the files have another
+            content, or are of another version of the program.
     """
     content = json.loads(files[STATE_FILE])
     state = content["state"]
-    known = asdict(RunState())
-    if state.keys() != known.keys() or state["training"].keys() != known["training"].keys():
+    default = asdict(RunState())
+    if state.keys() != default.keys() or state["training"].keys() != default["training"].keys():
         raise ValueError(f"{STATE_FILE} is of another version")
 
     return Checkpoint(

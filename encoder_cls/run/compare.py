@@ -1,4 +1,4 @@
-"""Compare runs by their files alone, without loading models or data."""
+"""Compare runs by the files in their folders, without loading models or data."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ from encoder_cls.system.display import aligned, duration, printable
 from encoder_cls.system.files import read_json
 from encoder_cls.system.json_values import json_text
 
+# The scores and settings of a run as JSON values, by the names that `summarize` lists.
 RunSummary = dict[str, Any]
-"""Facts of a run as JSON values, as `summarize` reads them."""
 
 
 def runs_of(path: Path) -> list[Path]:
-    """The runs in a folder; the path itself if it is a run, or holds none."""
+    """List the runs in a folder, sorted by path.
+
+    Returns:
+        The path itself if it is a run, or if it has no runs.
+    """
     if RunDir(path).is_run():
         return [path]
     runs = sorted(inside for inside in path.glob("*") if RunDir(inside).is_run())
@@ -33,10 +37,17 @@ def runs_of(path: Path) -> list[Path]:
 
 
 def summarize(path: Path) -> RunSummary:
-    """Read facts of a run from its files, None where they are missing.
+    """Read the scores and settings of a run from its files.
 
-    `seconds` are those of training without pauses; `parameters` are those of the encoder, if the
-    model of the run has or may still get one; `settings` are the config by dotted key.
+    Returns:
+        A dictionary with the path of the run, and these values, each None if it is missing:
+
+        - `split`, `num_examples`, `texts_sha256` and `data_sha256`: which texts were scored;
+        - the scores by key, and the interval of the main score;
+        - `model_bytes`: the size of the model folder;
+        - `seconds`: the time of the training, without pauses;
+        - `parameters`: the number of parameters of the encoder, unless the final model has none;
+        - `settings`: the config by dotted key.
 
     Raises:
         ConfigError: the path is not a run.
@@ -75,7 +86,7 @@ def summarize(path: Path) -> RunSummary:
 
 
 def _model_bytes(run: RunDir) -> int | None:
-    """The size of a run's model folder; None without a model."""
+    """Return the size of a run's model folder; None without a model."""
     sizes = [file.stat().st_size for file in run.model.glob("*")]
     if not sizes:
         return None
@@ -83,10 +94,10 @@ def _model_bytes(run: RunDir) -> int | None:
 
 
 def _read_report(run: RunDir) -> dict[str, Any]:
-    """Read the report of a run; empty without one.
+    """Read the report of a run; empty without a report.
 
     Raises:
-        EncoderClsError: it cannot be read, or is not a report.
+        EncoderClsError: the file cannot be read, or is not a report.
     """
     path = run.eval / REPORT_JSON
     if not path.exists():
@@ -101,7 +112,12 @@ def _read_report(run: RunDir) -> dict[str, Any]:
 
 
 def _hashes_of_scored_texts(run: RunDir) -> tuple[str | None, str | None]:
-    """The SHA-256 of the scored texts, in order, and that of these with their labels."""
+    """Hash the scored texts of a run, in the order of its predictions.
+
+    Returns:
+        texts_sha256: the SHA-256 hash of the texts; None if the predictions cannot be read.
+        data_sha256: the SHA-256 hash of the texts with their labels; None likewise.
+    """
     texts_digest = hashlib.sha256()
     data_digest = hashlib.sha256()
     try:
@@ -117,24 +133,29 @@ def _hashes_of_scored_texts(run: RunDir) -> tuple[str | None, str | None]:
     return texts_digest.hexdigest(), data_digest.hexdigest()
 
 
-# A longer time between two rows of metrics, in seconds and in median steps, is a pause.
-LONGEST_STEP_IN_SECONDS = 300.0
-LONGEST_STEP_IN_MEDIANS = 20.0
+# The time between two rows of the metrics is a pause if it is longer than this number of seconds,
+# and longer than this multiple of the median time between two rows.
+MAX_GAP_SECONDS = 300.0
+MAX_GAP_IN_MEDIANS = 20.0
 
 
 def _training_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The time from the first row to the last, without the pauses of a resumed run."""
+    """Return the time from the first row to the last, without the pauses of a resumed run.
+
+    Returns:
+        None with fewer than two rows.
+    """
     times = [row["time"] for row in rows if "time" in row]
-    steps = [later - earlier for earlier, later in pairwise(times)]
-    if not steps:
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    if not gaps:
         return None
 
-    longest = max(LONGEST_STEP_IN_SECONDS, LONGEST_STEP_IN_MEDIANS * median(steps))
-    return float(sum(step for step in steps if 0 <= step <= longest))
+    max_gap = max(MAX_GAP_SECONDS, MAX_GAP_IN_MEDIANS * median(gaps))
+    return float(sum(gap for gap in gaps if 0 <= gap <= max_gap))
 
 
 def _encoder_parameters(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> int | None:
-    """The number of parameters of the encoder; None in a run that has ended without one."""
+    """Return the number of parameters of the encoder; None if the final model has no encoder."""
     has_final_model = run.is_finished() and run.weights.is_file()
     if has_final_model and "encoder" not in parts_of_model(run.model):
         return None
@@ -147,7 +168,7 @@ def _encoder_parameters(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> int |
 
 
 def comparison_warnings(runs: Sequence[RunSummary]) -> Iterator[str]:
-    """Warn where scores or settings of runs cannot be compared."""
+    """Yield warnings of scores or settings of runs that cannot be compared."""
     for run in runs:
         name = run["run"]
         if run["split"] is None:
@@ -177,27 +198,38 @@ def comparison_warnings(runs: Sequence[RunSummary]) -> Iterator[str]:
 
 
 def differing_settings(runs: Sequence[RunSummary]) -> list[str]:
-    """The dotted keys whose values differ between the runs whose settings are known."""
-    known = [run["settings"] for run in runs if run["settings"] is not None]
+    """List the dotted keys of the settings that differ between runs.
+
+    Runs whose settings cannot be read are left out.
+    """
+    all_settings = [run["settings"] for run in runs if run["settings"] is not None]
     keys: list[str] = []
-    for settings in known:
+    for settings in all_settings:
         keys += [key for key in settings if key != "name" and key not in keys]
 
     differing = []
     for key in keys:
-        values = {json_text(settings.get(key)) for settings in known}
+        values = {json_text(settings.get(key)) for settings in all_settings}
         if len(values) > 1:
             differing.append(key)
     return differing
 
 
-# What a cell shows where nothing is known.
+# The content of a table cell without a value.
 NONE = "-"
 
 
 def comparison_table(runs: Sequence[RunSummary], differing: Sequence[str]) -> Iterator[str]:
-    """The lines of a table: a row for each run, then one for each setting in which they differ."""
-    # The main score of a run is that of its own task.
+    """Yield the lines of a table of runs.
+
+    A first table has a row for each run with its scores. A second table has a row for each setting
+    that differs, with a column for each run.
+
+    Args:
+        runs: the runs.
+        differing: the dotted keys of the settings that differ.
+    """
+    # The main score depends on the task. Name the column for multi-label runs if there are any.
     is_multi_label = any(_is_multi_label(run) for run in runs)
     main = main_score(is_multi_label=is_multi_label)
     further_scores = _further_scores(runs)
@@ -222,12 +254,12 @@ def comparison_table(runs: Sequence[RunSummary], differing: Sequence[str]) -> It
 
 
 def _is_multi_label(run: RunSummary) -> bool:
-    """Whether the report of a run is of a multi-label task."""
+    """Return whether the report of a run is of a multi-label task."""
     return run["micro_f1"] is not None
 
 
 def _further_scores(runs: Sequence[RunSummary]) -> list[Score]:
-    """The compared scores of the tasks of runs, without the main ones."""
+    """List the scores that the table shows for the tasks of these runs, without the main score."""
     tasks = Tasks.NONE
     for run in runs:
         tasks |= Tasks.of(is_multi_label=_is_multi_label(run))
@@ -240,7 +272,7 @@ def _further_scores(runs: Sequence[RunSummary]) -> list[Score]:
 
 
 def _cells(run: RunSummary, further_scores: Sequence[Score]) -> list[str]:
-    """The row of a run."""
+    """Return the cells of a run's row."""
     main = main_score(is_multi_label=_is_multi_label(run))
     interval = NONE
     if run[main.interval_key]:

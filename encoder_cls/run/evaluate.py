@@ -1,4 +1,4 @@
-"""`encoder-cls eval`: score the classifier of a run or model folder on its data, or on a source."""
+"""`encoder-cls eval`: score a classifier on the data of its run, or on another labelled source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.run.against import compare_against, load_other
 from encoder_cls.run.labelled_source import learned_texts, load_labelled, report_notes
-from encoder_cls.run.reloaded_data import config_with_moved_data, dataset_of_run
+from encoder_cls.run.reloaded_data import (
+    config_with_moved_data,
+    dataset_of_run,
+    dataset_of_run_for_baseline,
+)
 from encoder_cls.run.run_folder import RunDir, run_of
 from encoder_cls.run.run_report import LoadedRun, report_of_run
 from encoder_cls.system.reporter import Reporter
@@ -40,23 +44,27 @@ def evaluate_run(
 
     Args:
         path: the run or model folder.
-        data: a labelled source; None: the run's test split, else its validation split.
-        folder: where the files go; None: for the run's own data into its `eval`, else nowhere.
-        reporter: hears what happens.
-        reading: values of `DataConfig` for reading the source that replace those of the training.
-        moved: new places of the run's data, by key of `DataConfig`.
-        against: the folder of another classifier, which is compared on the same texts.
+        data: a labelled source to score the classifier on; None to score it on the test split of
+            its run, or on the validation split if the run has no test split.
+        folder: the folder for the files of the report; None to write the report on the run's own
+            data into the folder `eval` of the run, and no other report.
+        reporter: receives the progress and the warnings.
+        reading: values of `DataConfig` that replace those of the training for reading `data`.
+        moved: the new paths of the run's data, if it has been moved, by key of `DataConfig`.
+        against: the folder of another classifier, to compare the classifier with on the same
+            texts; None for no comparison.
 
     Raises:
-        ConfigError: no classifier, or no data to score.
+        ConfigError: there is no classifier, or no data to score it on.
         DataError: the data is missing or malformed, or has changed since the training.
-        EncoderClsError: the disk refuses `folder`.
+        EncoderClsError: the files cannot be written into `folder`.
     """
     classifier = load_classifier(path, engine="torch")
     other = None
     if against:
         other = load_other(against, classifier, path)
 
+    # Load the data of the run, and the held-out predictions for its validation texts.
     run = run_of(path)
     config = None
     dataset = None
@@ -65,11 +73,12 @@ def evaluate_run(
         if not run.is_finished():
             reporter.note(f"{run.path} is not finished: this is its best model so far")
         config = config_with_moved_data(run, moved)
-        dataset = dataset_of_run(run, config, classifier, needed=data is None, reporter=reporter)
+        dataset = _load_dataset(run, config, classifier, is_scored=data is None, reporter=reporter)
     if run and dataset:
-        is_scored = data is None and dataset.report_split[0] == "validation"
-        validation_predictions = _own_predictions(
-            run, classifier, dataset, needed=is_scored, reporter=reporter
+        split_name, _ = dataset.report_split
+        is_validation_scored = data is None and split_name == "validation"
+        validation_predictions = _validation_predictions(
+            run, classifier, dataset, is_required=is_validation_scored, reporter=reporter
         )
 
     # Score the classifier on the source, or on its run's own data.
@@ -93,7 +102,7 @@ def evaluate_run(
             f"{path}: a model folder without its run has no data of its own; name some with --data"
         )
 
-    # Compare it with the other classifier on the same texts.
+    # Compare the classifier with the other one on the same texts.
     report = scored
     if against and other:
         comparison = compare_against(
@@ -120,8 +129,8 @@ def evaluate_run(
     if folder:
         write_files(folder, report)
     elif run and data is None:
-        # The run's folder has the report of the run alone. If the disk refuses it, people still
-        # see the scores.
+        # Write the report into the folder of the run, without the comparison. If that fails, only
+        # warn, so that the user still sees the scores.
         try:
             write_files(run.eval, scored)
         except EncoderClsError as error:
@@ -129,23 +138,53 @@ def evaluate_run(
     return report
 
 
-def _own_predictions(
-    run: RunDir, classifier: Classifier, dataset: Dataset, *, needed: bool, reporter: Reporter
-) -> ValidationPredictions | None:
-    """The predictions of a run for its own validation texts from before it learned from them.
+def _load_dataset(
+    run: RunDir, config: Config, classifier: Classifier, *, is_scored: bool, reporter: Reporter
+) -> Dataset | None:
+    """Load the data of a run, to score the run on it, or for the TF-IDF baseline of other texts.
+
+    Args:
+        run: the folder of the run.
+        config: the config of the run, with the current paths of the data.
+        classifier: the classifier of the run.
+        is_scored: whether the run is scored on the data.
+        reporter: receives a warning if the data is missing or has changed, and is not scored.
 
     Returns:
-        None where the run keeps none.
+        None if the data is missing or has changed, and is not scored.
 
     Raises:
-        DataError: these texts have changed, where the predictions are needed; else it is a warning.
+        DataError: the data is missing or has changed, and is scored.
+    """
+    if is_scored:
+        return dataset_of_run(run, config, classifier)
+    return dataset_of_run_for_baseline(run, config, classifier, reporter=reporter)
+
+
+def _validation_predictions(
+    run: RunDir, classifier: Classifier, dataset: Dataset, *, is_required: bool, reporter: Reporter
+) -> ValidationPredictions | None:
+    """Read the held-out predictions of a run for its validation texts.
+
+    Args:
+        run: the folder of the run.
+        classifier: the classifier of the run.
+        dataset: the data of the run.
+        is_required: raise an error if the validation texts have changed, rather than warn.
+        reporter: receives the warning.
+
+    Returns:
+        None if the run has no held-out predictions, or if its validation texts have changed.
+
+    Raises:
+        DataError: the validation texts have changed, and the predictions are required.
     """
     try:
         return ValidationPredictions.of_run(
             run.held_out_predictions, classifier, dataset.validation
         )
     except DataError as error:
-        if needed:
+        if is_required:
             raise
         reporter.warning(str(error))
         return None
@@ -154,7 +193,16 @@ def _own_predictions(
 def _config_of_source(
     source: str, classifier: Classifier, config: Config | None, reading: Mapping[str, Any]
 ) -> DataConfig:
-    """How a source is read: as in training, except for the values of `reading`."""
+    """Return the config for reading a source.
+
+    The source is read like the training data, except for the values of `reading`.
+
+    Args:
+        source: the labelled source.
+        classifier: the classifier, which knows the text columns of its training data.
+        config: the config of the classifier's run; None for a model folder without its run.
+        reading: values of `DataConfig`, by key.
+    """
     settings: dict[str, Any] = {}
     if config is None:
         text_format = classifier.text_format
@@ -180,9 +228,16 @@ def _score_source(
     *,
     reporter: Reporter,
 ) -> Report:
-    """Score a classifier on a labelled source as it predicts.
+    """Score a classifier on a labelled source.
 
-    `dataset` and `validation_predictions` are those of the classifier's run, as far as they are known.
+    Args:
+        source: the labelled source.
+        classifier: the classifier to score.
+        data_config: the config for reading the source.
+        dataset: the data of the classifier's run, for the baseline; None if it is unknown.
+        validation_predictions: the held-out predictions of the run. If there are any, the
+            classifier has learned from the validation texts.
+        reporter: receives notes and warnings about the texts.
     """
     learned: Iterable[str] = ()
     if dataset:
@@ -197,7 +252,7 @@ def _score_source(
 
 
 def _score_own_data(run: LoadedRun, *, reporter: Reporter) -> Report:
-    """Score the classifier of a run on its own test split, else its validation split."""
+    """Score the classifier of a run on its test split, or without one on its validation split."""
     name, split = run.dataset.report_split
     if not len(split):
         raise ConfigError(
@@ -205,7 +260,8 @@ def _score_own_data(run: LoadedRun, *, reporter: Reporter) -> Report:
             "with --data"
         )
 
-    # A validation split that was held out is a part of the texts that the run has learned from.
+    # Warn of test texts that the run has learned from. Validation texts are not checked: the final
+    # fit may include them, but they are scored by predictions that were saved before it.
     learned: Iterable[str] = ()
     if name == "test":
         learned = learned_texts(run.dataset, run.validation_predictions)

@@ -1,4 +1,4 @@
-"""The labelled texts of a file, a folder or the Hub on which a classifier is scored."""
+"""Load the labelled texts of a file, a folder or the Hub, to score a classifier on them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ def load_labelled(
 
     Args:
         source: a file, a folder or a data set of the Hub.
-        classifier: the one to score.
-        data_config: how the source is read.
-        dataset: that of the training, if it is known.
-        learned: the texts that the classifier has learned from, to warn of.
-        reporter: gets notes and warnings.
+        classifier: the classifier that will be scored on the texts.
+        data_config: the config for reading the source.
+        dataset: the data of the classifier's run; None if it is unknown.
+        learned: the texts that the classifier has learned from. There is a warning if many of the
+            source's texts are among them.
+        reporter: receives notes and warnings.
 
     Raises:
         DataError: the source is missing or malformed.
@@ -53,15 +54,16 @@ def load_labelled(
             reading=reading,
         )
     except DataError as error:
-        # A missing column is an error of the source, not of a row.
-        is_of_row = error.where != source
+        # Suggest a label separator if the error is in a row of a multi-label file. Other errors,
+        # such as a missing column, are errors of the whole source.
+        is_in_row = error.where != source
         file_format = format_of(Path(source))
         needs_separator = file_format is not None and file_format.needs_label_separator
-        may_lack_separator = is_multi_label and data_config.label_separator is None
-        if not (is_of_row and needs_separator and may_lack_separator):
+        has_no_separator = is_multi_label and data_config.label_separator is None
+        if not (is_in_row and needs_separator and has_no_separator):
             raise
         raise DataError(
-            f"{error}; where a cell has several labels, or none, name what separates them: "
+            f"{error}; if a cell may have several labels or none, name their separator: "
             "--set data.label_separator='|'"
         ) from None
 
@@ -78,9 +80,16 @@ def report_notes(
     *,
     reporter: Reporter,
 ) -> None:
-    """Report notes and warnings of scored texts.
+    """Report the notes and warnings about texts that are scored.
 
-    It is a warning if many of them are among the learned ones.
+    Args:
+        name: the name of the texts in messages.
+        split: the texts.
+        notes_of_sources: what was noted while each source of the texts was read.
+        classifier: the classifier that is scored.
+        learned: the texts that the classifier has learned from. There is a warning if many of the
+            scored texts are among them.
+        reporter: receives the notes and warnings.
     """
     warnings: list[str] = []
     for notes in notes_of_sources:
@@ -97,10 +106,12 @@ def report_notes(
 def learned_texts(
     dataset: Dataset, validation_predictions: ValidationPredictions | None
 ) -> Iterable[str]:
-    """The labelled texts that a run has learned from.
+    """Return the labelled texts that a run has learned from.
 
-    Those held out for validation are among them where the run keeps predictions from before it
-    learned from them.
+    Args:
+        dataset: the data of the run.
+        validation_predictions: the held-out predictions of the run for its validation texts. If
+            there are any, the final fit includes the validation texts.
     """
     if validation_predictions is None:
         return dataset.train.texts

@@ -1,4 +1,4 @@
-"""The log of a run: every number goes to `metrics.jsonl`, and from there to TensorBoard."""
+"""The log of a run's metrics, in `metrics.jsonl` and in TensorBoard."""
 
 from __future__ import annotations
 
@@ -17,18 +17,25 @@ from encoder_cls.system.json_values import json_text
 class MetricsLog:
     """Appends rows to `metrics.jsonl`, and shows them in TensorBoard.
 
-    TensorBoard's files are rebuilt from `metrics.jsonl` whenever training is resumed, so its curves
-    and images have neither gaps nor overlaps. If they cannot be written, training goes on.
+    Whenever training is resumed, the files of TensorBoard are rebuilt from `metrics.jsonl`, so that
+    its curves and images have neither gaps nor overlaps. If they cannot be written, the training
+    continues without them.
 
     Args:
-        label_names: the classes of the run.
-        resume_after: by split, the step after which rows are removed; `train` includes
-            `pretraining/train`. All rows of other splits are removed.
-        warn: is called once if TensorBoard's files cannot be written.
-        with_tensorboard: whether to write TensorBoard's files at all.
+        run: the folder of the run.
+        config: the config of the run, which TensorBoard shows.
+        label_names: the class names of the run.
+        resume_after: the step, by split, after which the rows of an earlier process are removed.
+            The step of `train` also applies to `pretraining/train`. All rows of a split that is
+            not named are removed.
+        warn: called once if the files of TensorBoard cannot be written.
+        with_tensorboard: whether to write the files of TensorBoard.
+
+    Attributes:
+        tensorboard: writes the files of TensorBoard; None without them.
 
     Raises:
-        EncoderClsError: `metrics.jsonl` cannot be written; also raised by `log` and `flush`.
+        EncoderClsError: `metrics.jsonl` cannot be written. `log` and `flush` also raise it.
     """
 
     def __init__(
@@ -58,8 +65,11 @@ class MetricsLog:
     def log(self, step: int, split: str, values: Mapping[str, Any]) -> None:
         """Log values of a split at a step.
 
-        Values of a result may include `label_names`, its labels where they are not the classes of
-        the run.
+        Args:
+            step: the optimizer steps of the run so far.
+            split: the name of the split, such as `train` or `validation`.
+            values: the values by name. A final result may include `label_names`, if it has labels
+                that are not classes of the run.
         """
         row = {"step": step, "split": split, "time": round(time.time(), 3), **values}
         with reporting_os_errors(self._file), self._file.open("ab") as file:
@@ -69,7 +79,7 @@ class MetricsLog:
             self.tensorboard.show_row(row, self._label_names)
 
     def flush(self) -> None:
-        """Make all rows so far durable."""
+        """Write all rows so far to the disk, so that they survive a power failure."""
         with reporting_os_errors(self._file), self._file.open("ab") as file:
             os.fsync(file.fileno())
 
@@ -85,7 +95,7 @@ class MetricsLog:
 
 
 def _is_kept(row: Mapping[str, Any], resume_after: Mapping[str, int]) -> bool:
-    """Whether a resumed run keeps a row of an earlier process."""
+    """Return whether a resumed run keeps a row of an earlier process."""
     split = row["split"].removeprefix("pretraining/")
     return split in resume_after and row["step"] <= resume_after[split]
 

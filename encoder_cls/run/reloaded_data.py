@@ -1,4 +1,4 @@
-"""The data of a run that has begun, loaded again: it must not have changed."""
+"""Load the data of an existing run again, and check that it has not changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ from encoder_cls.system.reporter import Reporter
 
 
 def config_with_moved_data(run: RunDir, moved: Mapping[str, str] | None = None) -> Config:
-    """Load the config of a run, with the new places of its data by key of `DataConfig`."""
+    """Load the config of a run, with the new paths of data that has been moved.
+
+    Args:
+        run: the folder of the run.
+        moved: the new paths, by key of `DataConfig`.
+    """
     settings = []
     if moved:
         settings = [f"data.{key}={json_text(place)}" for key, place in moved.items()]
@@ -27,23 +32,21 @@ def config_with_moved_data(run: RunDir, moved: Mapping[str, str] | None = None) 
 
 
 def dataset_of_run(
-    run: RunDir,
-    config: Config,
-    classifier: Classifier,
-    *,
-    needed: bool,
-    reporter: Reporter,
-    judges_all_labels: bool = False,
-) -> Dataset | None:
-    """Load the data of a run; None if it is missing or has changed, where it is not needed.
+    run: RunDir, config: Config, classifier: Classifier, *, checks_all_splits: bool = False
+) -> Dataset:
+    """Load the data of a run, to score or to review it.
 
-    The texts that were held out must be those of the training. With `judges_all_labels`, no
-    training or validation text may have changed, whatever the run is scored on.
+    Args:
+        run: the folder of the run.
+        config: the config of the run, with the current paths of the data.
+        classifier: the classifier of the run, whose classes the data must have.
+        checks_all_splits: check that neither the training nor the validation split has changed.
+            By default, only the texts that are scored must not have changed.
 
     Raises:
-        DataError: the data is missing or has changed, where it is needed.
+        DataError: the data is missing or has changed.
     """
-    if judges_all_labels:
+    if checks_all_splits:
         hint_if_missing = "if it has been moved, add --set KEY=PATH"
         hint_if_changed = "train again"
     else:
@@ -52,25 +55,57 @@ def dataset_of_run(
         )
         hint_if_changed = "name labelled data with --data, or train again"
 
-    if needed:
-        check_sources_of_run(config.data, run.config_file, hint_if_missing)
+    check_sources_of_run(config.data, run.config_file, hint_if_missing)
+    return _load_unchanged(
+        run, config, classifier, checks_all_splits=checks_all_splits, hint=hint_if_changed
+    )
+
+
+def dataset_of_run_for_baseline(
+    run: RunDir, config: Config, classifier: Classifier, *, reporter: Reporter
+) -> Dataset | None:
+    """Load the data of a run for the TF-IDF baseline of other texts.
+
+    Args:
+        run: the folder of the run.
+        config: the config of the run, with the current paths of the data.
+        classifier: the classifier of the run, whose classes the data must have.
+        reporter: receives a warning if there is no baseline.
+
+    Returns:
+        None if the data is missing or has changed.
+    """
     try:
-        dataset = load_all_data(config)
-        scores_held_out = config.data.test is None and config.data.validation is None
-        check_unchanged(
+        return _load_unchanged(
             run,
-            dataset,
-            config.data,
-            classifier.label_names,
-            training=scores_held_out or judges_all_labels,
-            validation=judges_all_labels,
-            hint=hint_if_changed,
+            config,
+            classifier,
+            checks_all_splits=False,
+            hint="name labelled data with --data, or train again",
         )
     except DataError as error:
-        if needed:
-            raise
         reporter.warning(f"no TF-IDF baseline: {error}")
         return None
+
+
+def _load_unchanged(
+    run: RunDir, config: Config, classifier: Classifier, *, checks_all_splits: bool, hint: str
+) -> Dataset:
+    """Load the data of a run, and raise a `DataError` with a hint if it has changed."""
+    dataset = load_all_data(config)
+
+    # If the run is scored on texts that were held out from its training data, any change of the
+    # training data may hold out other texts.
+    is_scored_on_held_out = config.data.test is None and config.data.validation is None
+    check_unchanged(
+        run,
+        dataset,
+        config.data,
+        classifier.label_names,
+        checks_training=is_scored_on_held_out or checks_all_splits,
+        checks_validation=checks_all_splits,
+        hint=hint,
+    )
     return dataset
 
 
@@ -80,36 +115,43 @@ def check_unchanged(
     data: DataConfig,
     label_names: Sequence[str],
     *,
-    training: bool,
-    validation: bool,
+    checks_training: bool,
+    checks_validation: bool,
     hint: str,
 ) -> None:
-    """Check that data is that of the training.
+    """Check that the data of a run is the same as in its training.
 
-    `training` and `validation` say whether the texts and labels of these splits are checked, too.
+    Args:
+        run: the folder of the run, whose newest checkpoint has the hashes of its data.
+        dataset: the data as it is now.
+        data: the config of the data, whose paths the messages name.
+        label_names: the class names of the classifier.
+        checks_training: whether to check the texts and labels of the training split.
+        checks_validation: whether to check the texts and labels of the validation split.
+        hint: how to mend the error, for the message.
 
     Raises:
-        DataError: the classes have other numbers than in training, or a split has changed.
+        DataError: the classes have changed or have another order, or a split has changed.
     """
     if dataset.label_names != tuple(label_names):
         raise DataError(f"{data.train}: its classes have changed since the run began; {hint}")
 
-    if not training and not validation:
+    if not checks_training and not checks_validation:
         return
-    # A run without a checkpoint has no fingerprint to compare with.
-    known = newest_fingerprint(run.checkpoints)
+    # A run without checkpoints has no fingerprint, so there is nothing to compare.
+    saved = newest_fingerprint(run.checkpoints)
 
-    if training:
+    if checks_training:
         current = dataset.train.fingerprint
-        if known.get("training_data", current) != current:
+        if saved.get("training_data", current) != current:
             consequence = ""
             if data.validation is None:
                 consequence = ", and with it which texts are held out"
             raise DataError(f"{data.train}: has changed since the run began{consequence}; {hint}")
 
-    if validation:
+    if checks_validation:
         current = dataset.validation.fingerprint
-        if known.get("validation_data", current) != current:
+        if saved.get("validation_data", current) != current:
             source = data.validation or data.train
             raise DataError(
                 f"{source}: its validation texts have changed since the run began; {hint}"
@@ -117,17 +159,17 @@ def check_unchanged(
 
 
 def record_moved_data(run: RunDir, config: Config) -> bool:
-    """Record the new places of a run's data, if the config names any.
+    """Record the new paths of a run's data in its folder, if the config names any.
 
     Returns:
-        Whether there were new places.
+        Whether the config names new paths.
 
     Raises:
-        DataError: the data there is not that of the run.
+        DataError: the data at the new paths is not the data of the run.
     """
-    recorded = absolute_sources(run.load_config()).data
-    named = absolute_sources(config).data
-    if all(getattr(named, key) == getattr(recorded, key) for key in SOURCES):
+    recorded_data = absolute_sources(run.load_config()).data
+    named_data = absolute_sources(config).data
+    if all(getattr(named_data, key) == getattr(recorded_data, key) for key in SOURCES):
         return False
 
     dataset = load_all_data(config)
@@ -136,8 +178,8 @@ def record_moved_data(run: RunDir, config: Config) -> bool:
         dataset,
         config.data,
         load_classifier(run.path, engine="numpy").label_names,
-        training=True,
-        validation=True,
+        checks_training=True,
+        checks_validation=True,
         hint="name the data that the run was trained on",
     )
     with run.lock():

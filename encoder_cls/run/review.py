@@ -1,7 +1,8 @@
-"""Review the labels of a run, each by a classifier that has not seen it.
+"""Find labels that look wrong, with the predictions of models that were not trained on them.
 
-Training texts are reviewed by a linear model of the other folds. All other texts are reviewed by
-the classifier of the run, as it was before it was fitted again with the validation texts.
+Training texts are predicted by cross-validation of a linear model. Test texts are predicted by the
+classifier of the run. So are validation texts, with the held-out predictions of its linear model,
+which were saved before the final fit that includes these texts.
 """
 
 from __future__ import annotations
@@ -27,34 +28,38 @@ from encoder_cls.linear.nb_svm import out_of_fold_logits
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.run.reloaded_data import config_with_moved_data, dataset_of_run
 from encoder_cls.run.run_folder import run_of
-from encoder_cls.system.reporter import Reporter
 
 
 class Review(NamedTuple):
-    """The labels of a run that seem to be wrong.
+    """The labels of a run that may be wrong.
 
     Attributes:
-        rows: the texts whose label is not the most probable class, the most doubtful first, and
-            those that `data.corrections` has corrected, so that the new file can replace that one.
-        texts: how many texts were reviewed.
-        more_probable: how many of these have another class as the most probable one.
-        estimated_errors: how many of these labels seem to be wrong; too many where the classifier
-            is weak.
-        data: how the data of the run is read.
+        rows: the texts whose label is not the most probable class, the most doubtful first. The
+            texts whose label `data.corrections` has corrected are listed as well, so that a new
+            file of corrections can replace the old one.
+        num_texts: the number of reviewed texts.
+        num_doubtful: the number of reviewed texts whose label is not the most probable class.
+        num_estimated_errors: an estimate of the number of wrong labels. It is too high if the
+            classifier is weak.
+        data: the config of the data of the run.
     """
 
     rows: list[LabelRow]
-    texts: int
-    more_probable: int
-    estimated_errors: int
+    num_texts: int
+    num_doubtful: int
+    num_estimated_errors: int
     data: DataConfig
 
 
-def review_run(path: Path, *, reporter: Reporter, moved: Mapping[str, str] | None = None) -> Review:
-    """Judge the labels of all splits of a run; `moved` are new places of its data, by key.
+def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
+    """Review the labels of all splits of a run.
+
+    Args:
+        path: the run folder.
+        moved: the new paths of the run's data, if it has been moved, by key of `DataConfig`.
 
     Raises:
-        ConfigError: not a run, or one without a classifier yet, or multi-label.
+        ConfigError: the path is not a run, or the run has no classifier yet, or is multi-label.
         DataError: the data is missing, or has changed since the training.
     """
     classifier = load_classifier(path, engine="torch")
@@ -69,79 +74,91 @@ def review_run(path: Path, *, reporter: Reporter, moved: Mapping[str, str] | Non
         )
 
     config = config_with_moved_data(run, moved)
-    dataset = dataset_of_run(
-        run, config, classifier, needed=True, reporter=reporter, judges_all_labels=True
+    dataset = dataset_of_run(run, config, classifier, checks_all_splits=True)
+    validation_predictions = ValidationPredictions.of_run(
+        run.held_out_predictions, classifier, dataset.validation
     )
-    assert dataset is not None
-    own = ValidationPredictions.of_run(run.held_out_predictions, classifier, dataset.validation)
 
     rows: list[LabelRow] = []
     num_texts = 0
-    num_more_probable = 0
+    num_doubtful = 0
     num_errors = 0
-    for predictions in _judged(dataset, classifier, own):
+    for predictions in _predict_splits(dataset, classifier, validation_predictions):
         labels = predictions.split.labels
-        is_judged = _can_be_judged(predictions)
-        is_more_probable = (predictions.predicted_labels != labels) & is_judged
+        is_reviewed = _can_be_reviewed(predictions)
+        is_doubtful = (predictions.predicted_labels != labels) & is_reviewed
 
-        # Count.
-        num_texts += int(is_judged.sum())
-        num_more_probable += int(is_more_probable.sum())
-        num_errors += len(doubtful_rows(predictions.probabilities[is_judged], labels[is_judged]))
+        # Count the reviewed texts, the doubtful labels and the errors.
+        num_texts += int(is_reviewed.sum())
+        num_doubtful += int(is_doubtful.sum())
+        num_errors += len(
+            doubtful_rows(predictions.probabilities[is_reviewed], labels[is_reviewed])
+        )
 
-        # List the doubtful labels and the corrected ones.
-        is_listed = is_more_probable | _are_corrected(predictions.split, dataset)
+        # List the doubtful labels and the corrected labels.
+        is_listed = is_doubtful | _are_corrected(predictions.split, dataset)
         for row in predictions.label_rows(np.flatnonzero(is_listed)):
             label_in_data = dataset.labels_before_corrections.get(row.where, row.label)
             rows.append(row._replace(label_in_data=label_in_data))
 
     return Review(
         rows=sorted(rows, key=lambda row: -row.score),
-        texts=num_texts,
-        more_probable=num_more_probable,
-        estimated_errors=num_errors,
+        num_texts=num_texts,
+        num_doubtful=num_doubtful,
+        num_estimated_errors=num_errors,
         data=config.data,
     )
 
 
-def _can_be_judged(predictions: SplitPredictions) -> NDArray[np.bool_]:
-    """Which texts of a split have a label that can be judged, (texts,).
+def _can_be_reviewed(predictions: SplitPredictions) -> NDArray[np.bool_]:
+    """Return which texts of a split have a label that can be reviewed, (texts,).
 
-    A training text is judged by other texts of its class, which are not held out with it.
+    A training text can be reviewed only if its class has training texts in other split groups. If
+    it has none, all texts of its class are held out in the same fold, so that the model of this
+    fold does not know the class.
     """
     split = predictions.split
     if predictions.name != "train":
         return np.ones(len(split), dtype=bool)
 
-    # The texts that are held out together, once for each class among them.
+    # Count the split groups of each class: list the distinct pairs of a class and a group.
     pairs = np.unique([split.labels, split.split_groups], axis=1)
     num_groups_of_class = np.bincount(pairs[0])
-    has_other_texts: NDArray[np.bool_] = num_groups_of_class[split.labels] > 1
-    return has_other_texts
+    has_other_groups: NDArray[np.bool_] = num_groups_of_class[split.labels] > 1
+    return has_other_groups
 
 
 def _are_corrected(split: Split, dataset: Dataset) -> NDArray[np.bool_]:
-    """Which texts of a split have a label of `data.corrections`, (texts,)."""
+    """Return which texts of a split have a label from `data.corrections`, (texts,)."""
     is_corrected = np.zeros(len(split), dtype=bool)
     if dataset.labels_before_corrections:
         is_corrected[:] = [where in dataset.labels_before_corrections for where in split.where]
     return is_corrected
 
 
-def _judged(
-    dataset: Dataset, classifier: Classifier, own: ValidationPredictions | None
+def _predict_splits(
+    dataset: Dataset,
+    classifier: Classifier,
+    validation_predictions: ValidationPredictions | None,
 ) -> Iterator[SplitPredictions]:
-    """Predict each split by a classifier that has not seen its labels.
+    """Predict each split with models that were not trained on its labels.
 
-    `own` are the run's earlier predictions for its validation texts.
+    Args:
+        dataset: the data of the run.
+        classifier: the classifier of the run.
+        validation_predictions: the held-out predictions for the validation texts; None if the
+            linear model has not learned from them.
     """
-    # Cross-validate a linear model like that of the run.
+    # Predict the training texts by cross-validation of a linear model with the same features as
+    # that of the run. Without one, use words and pairs of words.
     train = dataset.train
     class_weights = np.ones(len(classifier.label_names), dtype=np.float32)
     if classifier.linear:
         options = LinearOptions.like(classifier.linear, class_weights)
     else:
-        options = LinearOptions(classifier.max_seq_len, False, class_weights)
+        options = LinearOptions(
+            classifier.max_seq_len, char_ngrams=False, class_weights=class_weights
+        )
     texts = classifier.tokenize(train.texts)
     (out_of_fold,) = out_of_fold_logits(
         texts, train.labels, [options], split_groups=train.split_groups
@@ -150,8 +167,9 @@ def _judged(
         name="train", split=train, logits=out_of_fold, label_names=classifier.label_names
     )
 
+    # Predict the other splits with the classifier of the run.
     for name, split in (("validation", dataset.validation), ("test", dataset.test)):
         if split:
-            logits = logits_before_refit(classifier, split, own)
+            logits = logits_before_refit(classifier, split, validation_predictions)
             names = (*classifier.label_names, *split.unseen_names)
             yield SplitPredictions(name=name, split=split, logits=logits, label_names=names)

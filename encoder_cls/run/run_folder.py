@@ -1,13 +1,14 @@
-"""The run folder.
+"""The run folder and its files.
 
-config.yaml     the resolved config, with absolute paths of the data
-model/          the portable classifier with the best validation score
-checkpoints/    training state to resume from
-held_out_predictions.safetensors   see `evaluation.held_out_predictions`
+config.yaml     the resolved config, with the absolute paths of the data
+model/          the classifier with the best validation score
+checkpoints/    the states of the training, to resume it
+held_out_predictions.safetensors   the linear model's predictions for validation (or out-of-fold)
+                texts, saved before the final fit that includes these texts
 metrics.jsonl   every logged number
-eval/           report, predictions, mistakes, plot of the confusion matrix
+eval/           the report: scores, predictions, mistakes and plots
 sources.json    the paths of the data and of the base run, for programs without a YAML parser
-events.out.tfevents.*   what TensorBoard shows
+events.out.tfevents.*   the files of TensorBoard
 """
 
 from __future__ import annotations
@@ -38,21 +39,23 @@ SOURCES_FILE = "sources.json"
 
 
 class RunDir:
-    """A run folder, which need not exist yet."""
+    """A run folder. It may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-        # A folder with a config is a run.
+        # A folder with a config file is a run.
         self.config_file = path / "config.yaml"
         self.sources_file = path / SOURCES_FILE
 
-        # The weights are written last of the classifier, the card last of all: the run is complete.
+        # Of the files of a classifier, the weights are written last, so a folder with weights has a
+        # complete classifier. Of all files of a run, the model card is written last, so a folder
+        # with a model card has a complete run.
         self.model = path / "model"
         self.weights = self.model / "model.safetensors"
         self.model_card = self.model / "README.md"
 
-        # The best weights of pretraining, until the run ends.
+        # The best weights of pretraining. They are removed when the run is finished.
         self.pretrained = path / "pretrained"
 
         self.checkpoints = path / "checkpoints"
@@ -63,29 +66,37 @@ class RunDir:
 
     @property
     def event_files(self) -> list[Path]:
-        """The files that TensorBoard reads; it names the run after their folder."""
+        """The files that TensorBoard reads.
+
+        They are in the run folder itself, because TensorBoard names the run after their folder.
+        """
         return sorted(self.path.glob("events.out.tfevents.*"))
 
     def is_run(self) -> bool:
-        """Whether a run was started here."""
+        """Return whether a run has been started in the folder."""
         return self.config_file.is_file()
 
     def is_finished(self) -> bool:
-        """Whether the run is complete."""
+        """Return whether the run is complete, with its report."""
         return self.model_card.is_file()
 
     def load_config(self) -> Config:
         """Load the config that the run was started with.
 
         Raises:
-            ConfigError: it cannot be read.
+            ConfigError: the config cannot be read.
         """
         from encoder_cls.config.loading import load_config
 
         return load_config(self.config_file)
 
     def check_trainable(self, config: Config, *, resume: bool) -> None:
-        """Raise a `ConfigError` if training in this folder would overwrite something."""
+        """Raise a `ConfigError` if training in this folder would overwrite other files.
+
+        Args:
+            config: the config to train with.
+            resume: whether a run in the folder may be continued.
+        """
         if self.is_run():
             self._check_resumable(config, resume=resume)
         elif self.path.is_dir():
@@ -94,45 +105,50 @@ class RunDir:
             raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
 
     def _check_resumable(self, config: Config, *, resume: bool) -> None:
-        """Raise a `ConfigError` if this run is not to be resumed with this config."""
+        """Raise a `ConfigError` if this run cannot be resumed with this config."""
         if not resume:
             raise ConfigError(
-                f"{self.path}: already holds a run; add --resume to go on with it, or choose "
+                f"{self.path}: already holds a run; add --resume to continue it, or choose "
                 "another --run-dir"
             )
 
         changed = changed_keys(self.load_config(), config)
         if changed:
-            again = f"train --run-dir {quote(str(self.path))} --resume"
+            command = f"train --run-dir {quote(str(self.path))} --resume"
             raise ConfigError(
                 f"{self.config_file}: the run was started with another {', '.join(changed)}; "
-                f"without --config and --set it goes on as it was ({again}), or choose another "
-                "--run-dir"
+                f"continue it without --config and --set ({command}), or choose another --run-dir"
             )
 
     def _check_has_no_other_files(self) -> None:
-        """Raise a `ConfigError` if the folder holds more than a killed process may have left."""
+        """Raise a `ConfigError` if the folder has files that no training has written.
+
+        A process that was killed before it wrote the config may have left other files of a run.
+        """
         for path in self.path.iterdir():
-            is_own = path.name in {LOCK_FILE, SOURCES_FILE}
-            if not is_own and not path.name.startswith(TEMPORARY_PREFIX):
+            is_file_of_run = path.name in {LOCK_FILE, SOURCES_FILE}
+            if not is_file_of_run and not path.name.startswith(TEMPORARY_PREFIX):
                 raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
 
     def record_sources(self, config: Config) -> None:
-        """Write the config and the paths of the data, which must be the data of the run."""
+        """Write the config, and the paths of the data, into the run folder.
+
+        The caller has checked that a changed path leads to the same data.
+        """
         from encoder_cls.config.data_paths import absolute_sources
 
-        located = absolute_sources(config)
+        absolute_config = absolute_sources(config)
         is_recorded = self.is_run() and self.sources_file.exists()
-        if is_recorded and located == self.load_config():
+        if is_recorded and absolute_config == self.load_config():
             return
 
-        sources = {"data": _sources(located), "from_run": located.from_run}
+        sources = {"data": _sources(absolute_config), "from_run": absolute_config.from_run}
         write_file(self.sources_file, to_json(sources))
-        # The config comes last: a folder with it is a run.
-        write_file(self.config_file, located.to_yaml().encode())
+        # Write the config last, because it makes the folder a run.
+        write_file(self.config_file, absolute_config.to_yaml().encode())
 
     def data_sources(self) -> list[str]:
-        """The paths of the run's data; none if they cannot be read."""
+        """Return the paths of the run's data; an empty list if they cannot be read."""
         try:
             return [str(source) for source in read_json(self.sources_file)["data"]]
         except (EncoderClsError, ValueError, KeyError, TypeError):
@@ -140,20 +156,22 @@ class RunDir:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder for this process; the system releases the lock however the process ends.
+        """Lock the folder for this process.
 
-        Locks may be nested. Folders made for the lock are removed if nothing else was written into
-        them.
+        The operating system releases the lock when the process ends, even if it is killed. Locks of
+        the same `RunDir` may be nested. Folders that were made for the lock are removed at the end
+        if nothing else was written into them.
 
         Raises:
-            LockedError: another process trains here.
-            EncoderClsError: the disk refuses.
+            LockedError: another process is training in the folder.
+            EncoderClsError: the folder cannot be written to.
         """
         if self._is_held:
             yield
             return
 
-        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        folders = (self.path, *self.path.parents)
+        new_folders = [folder for folder in folders if not folder.exists()]
         with reporting_os_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path / LOCK_FILE, wait=False, doing="training"):
@@ -162,31 +180,41 @@ class RunDir:
                 yield
             finally:
                 self._is_held = False
-                self._remove_if_unused(made)
+                self._remove_if_unused(new_folders)
 
-    def _remove_if_unused(self, made: list[Path]) -> None:
-        """Remove the lock and the folders made for it if nothing else is there.
+    def _remove_if_unused(self, new_folders: list[Path]) -> None:
+        """Remove the lock file and the folders made for it, if there are no other files.
 
-        `made` has the innermost folder first.
+        Args:
+            new_folders: the folders made for the lock, the innermost folder first.
         """
         with suppress(OSError):
             names = [path.name for path in self.path.iterdir()]
             if names == [LOCK_FILE]:
                 (self.path / LOCK_FILE).unlink()
-            # A folder that is not empty is refused, which ends this.
-            for folder in made:
+            # `rmdir` raises an error for the first folder that is not empty, which ends the loop.
+            for folder in new_folders:
                 folder.rmdir()
 
     @contextmanager
     def open_for_training(self, config: Config, *, resume: bool) -> Iterator[None]:
-        """Lock the folder, and write the config into it.
+        """Lock the folder, and write the config into it if it has none.
 
-        Files that a killed process left unfinished are removed. Errors are those of
-        `check_trainable` and `lock`.
+        Unfinished files of a killed process are removed.
+
+        Args:
+            config: the config to train with.
+            resume: whether a run in the folder may be continued.
+
+        Raises:
+            ConfigError: training in the folder would overwrite other files.
+            LockedError: another process is training in the folder.
+            EncoderClsError: the folder cannot be written to.
         """
         self.check_trainable(config, resume=resume)
         with self.lock():
-            # Another process may have trained here meanwhile.
+            # Check again, because another process may have trained here before this process got the
+            # lock.
             self.check_trainable(config, resume=resume)
 
             folders = (self.path, self.model, self.checkpoints, self.eval, self.pretrained)
@@ -198,10 +226,12 @@ class RunDir:
 
 
 def run_of(path: Path) -> RunDir | None:
-    """The run of a run folder or of its model folder; None for other model folders.
+    """Find the run of a run folder or of its model folder.
 
-    A run has metrics, too: other programs may have a config.yaml beside a model.
+    Returns:
+        None for a model folder without its run.
     """
+    # Other programs may have a config.yaml beside a model, but a run also has metrics.
     run = RunDir(path)
     if run.is_run() and run.metrics_file.is_file():
         return run
@@ -214,10 +244,10 @@ def run_of(path: Path) -> RunDir | None:
 
 
 def newest_with_model(runs: Path) -> RunDir:
-    """The run with the newest model in a folder of runs, finished or not.
+    """Find the run with the newest model in a folder of runs. The run may be unfinished.
 
     Raises:
-        ConfigError: none has a model.
+        ConfigError: no run has a model.
     """
     all_runs = [RunDir(path) for path in runs.glob("*")]
     with_model = [run for run in all_runs if run.weights.is_file()]
@@ -229,17 +259,17 @@ def newest_with_model(runs: Path) -> RunDir:
 
 
 def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
-    """Read the rows of `metrics.jsonl`; none if there is no such file.
+    """Read the rows of `metrics.jsonl`; an empty list if there is no such file.
 
-    Lines that are not rows are left out, such as a last one cut by a crash.
+    Lines that are not rows are skipped, such as a last line that a crash has cut off.
     """
     if not metrics_file.exists():
         return []
     with reporting_os_errors(metrics_file, "read"):
         content = metrics_file.read_bytes()
 
+    # Split at line feeds only: `splitlines` also splits at characters that a class name may have.
     rows = []
-    # `splitlines` would cut at characters that a class name may hold, too.
     for line in content.split(b"\n"):
         with suppress(ValueError, RecursionError):
             value = json.loads(line.decode())
@@ -249,14 +279,14 @@ def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
 
 
 def _is_row(value: Any) -> bool:
-    """Whether a JSON value is a row of metrics: an object with a step and a split."""
+    """Return whether a JSON value is a row of metrics: an object with a step and a split."""
     if not isinstance(value, dict):
         return False
     return isinstance(value.get("step"), int) and isinstance(value.get("split"), str)
 
 
 def _sources(config: Config) -> list[str]:
-    """The paths of the data of a config."""
+    """Return the paths of the data of a config."""
     from encoder_cls.config.data_paths import SOURCES
 
     data = config.data.model_dump()
@@ -264,7 +294,7 @@ def _sources(config: Config) -> list[str]:
 
 
 def dotted_values(config: Config) -> dict[str, Any]:
-    """All values of a config by dotted key."""
+    """Return all values of a config by dotted key, such as `train.epochs`."""
     flat: dict[str, Any] = {}
 
     def add(values: dict[str, Any], prefix: str) -> None:
@@ -278,31 +308,35 @@ def dotted_values(config: Config) -> dict[str, Any]:
     return flat
 
 
-# The data may be moved while a run is not in training.
+# The keys of the paths of the data, which may have been moved since the run was started.
 DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
-# The place of the cache changes nothing.
+# The key of the path of the cache, which has no influence on the result of a run.
 CACHE_KEY = "data.cache"
 
 
 def changed_keys(started: Config, config: Config) -> list[str]:
-    """The dotted keys with another value than the run was started with, sorted.
+    """List the dotted keys whose values have changed since a run was started, sorted.
 
-    Data that is gone from its place may have another one now.
+    The path of data may change if the data is no longer at its old path.
+
+    Args:
+        started: the config that the run was started with.
+        config: the config to continue it with.
     """
     from encoder_cls.config.data_paths import absolute_sources, source_exists
 
-    located = absolute_sources(started)
-    values = dotted_values(located)
+    absolute_config = absolute_sources(started)
+    values = dotted_values(absolute_config)
     new_values = dotted_values(absolute_sources(config))
 
-    moved = set()
-    for key, source in located.data:
+    moved_keys = set()
+    for key, source in absolute_config.data:
         if isinstance(source, str) and not source_exists(source):
-            moved.add(f"data.{key}")
+            moved_keys.add(f"data.{key}")
 
     changed = []
     for key in sorted(values.keys() | new_values.keys()):
-        may_differ = key == CACHE_KEY or (key in DATA_KEYS and key in moved)
+        may_differ = key == CACHE_KEY or (key in DATA_KEYS and key in moved_keys)
         if values.get(key) != new_values.get(key) and not may_differ:
             changed.append(key)
     return changed

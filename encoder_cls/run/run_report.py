@@ -1,4 +1,4 @@
-"""The report of a run on its own data, at the end of training and for `eval`."""
+"""Make the report of a run on its own data, at the end of training and for `encoder-cls eval`."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedRun:
-    """A run with all that it is scored with.
+    """A run, with everything that is needed to score it.
 
     Attributes:
-        folder: the run's folder.
-        classifier: its classifier.
-        config: its config.
-        dataset: its data.
-        validation_predictions: its predictions for its own validation texts from before it learned from
-            them, if it did.
+        folder: the folder of the run.
+        classifier: the best classifier of the run.
+        config: the config of the run.
+        dataset: the data of the run.
+        validation_predictions: the linear model's predictions for the validation texts, saved
+            before the final fit that includes these texts; None if the final fit does not include
+            them.
     """
 
     folder: RunDir
@@ -42,7 +43,7 @@ class LoadedRun:
 
     @property
     def num_refitted(self) -> int:
-        """How many texts held out for validation the final linear model has learned from."""
+        """The number of validation texts that the final linear model has learned from."""
         if self.validation_predictions is None:
             return 0
         return len(self.validation_predictions.predictions.rows)
@@ -56,21 +57,22 @@ def report_of_run(
     device: str = "auto",
     reporter: Reporter = SILENT,
 ) -> Report:
-    """Score the classifier of a run on its test split, else its validation split.
+    """Score the classifier of a run on its test split, or without one on its validation split.
 
     Args:
-        run: the run; the split that is scored must have texts.
-        train_texts: the tokens of the training texts, where they are known.
-        seconds: the time for the TF-IDF baseline; None: as long as it takes.
-        device: where the classifier of a base run computes.
-        reporter: hears what happens.
+        run: the run. The split that is scored must have texts.
+        train_texts: the tokens of the training texts, at the end of training; by default the
+            texts are tokenized again.
+        seconds: the time limit of the TF-IDF baseline; None without a limit.
+        device: the device of the base run's classifier.
+        reporter: receives the progress.
 
     Raises:
-        DataError: the texts that the base run held out for validation have changed.
+        DataError: the validation texts of the base run have changed.
     """
     name, split = run.dataset.report_split
 
-    # At the end of training, batches are as large as they were there.
+    # At the end of training, use batches of the same size as in training, which fit into memory.
     batch_tokens = None
     if train_texts is not None:
         batch_tokens = run.config.train.batch_tokens
@@ -93,7 +95,10 @@ def report_of_run(
 
 
 def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> str:
-    """A sentence if class weights would help, which is tried where the run has none."""
+    """Return a sentence if class weights would improve the linear model; empty if they would not.
+
+    They are tried only in a single-label run with a linear model and without class weights.
+    """
     linear = run.classifier.linear
     has_class_weights = run.config.train.class_weights != "none"
     if linear is None or run.dataset.is_multi_label or has_class_weights:
@@ -106,10 +111,15 @@ def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> s
 
 
 def _compare_with_base_run(run: LoadedRun, *, device: str) -> ChangesSinceBase | None:
-    """Compare the predictions of a run with those of its base run.
+    """Compare the predictions of a run with the predictions of its base run.
+
+    Args:
+        run: the run.
+        device: the device of the base run's classifier.
 
     Returns:
-        None for a multi-label run, and where there is no model or no data of a base run.
+        None if the run has no base run or is multi-label, or if the model or the data of the base
+        run is missing.
     """
     base_dataset = run.dataset.base
     if run.config.from_run is None or base_dataset is None or run.dataset.is_multi_label:
@@ -119,10 +129,10 @@ def _compare_with_base_run(run: LoadedRun, *, device: str) -> ChangesSinceBase |
         return None
 
     base_classifier = load_classifier(base.path, device=device, engine="torch")
-    own_predictions_of_base = None
-    base_name, _ = base_dataset.report_split
-    if base_name == "validation":
-        own_predictions_of_base = ValidationPredictions.of_run(
+    base_predictions = None
+    base_split_name, _ = base_dataset.report_split
+    if base_split_name == "validation":
+        base_predictions = ValidationPredictions.of_run(
             base.held_out_predictions, base_classifier, base_dataset.validation
         )
     return compare_with_base(
@@ -131,5 +141,5 @@ def _compare_with_base_run(run: LoadedRun, *, device: str) -> ChangesSinceBase |
         base_dataset,
         run=run.config.from_run,
         own=run.validation_predictions,
-        own_of_base=own_predictions_of_base,
+        own_of_base=base_predictions,
     )

@@ -1,7 +1,8 @@
-"""What TensorBoard shows of a run.
+"""Show a run in TensorBoard.
 
-TensorBoard sorts its cards by name, and groups them by the part before the first slash. The names
-here put the scores that show whether a run learns first, and the F1 of each class last.
+TensorBoard sorts its cards by tag, and groups them by the part of the tag before the first slash.
+The tags here are chosen so that the scores that show whether a run learns come first, and the F1
+score of each class comes last.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ from encoder_cls.system.markdown import markdown_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# A row of `metrics.jsonl`: `step`, `split`, `time`, and the values by name.
 Row = Mapping[str, Any]
-"""A row of `metrics.jsonl`: `step`, `split`, `time`, and the values."""
 
-# The values of a row that are not measured.
+# The names in a row that are not measured values.
 AXES = {"step", "split", "time"}
 
-# The tags of numbers that are no scores of the whole classifier, by split and name. Those of its
-# parts are in the groups of its own scores, whose tags are in `metrics/scores`.
+# The tags of values that are not scores of the whole classifier, by split and name. The tags of
+# scores of the whole classifier are in `metrics/scores`. Scores of the encoder or the linear model
+# alone are in the same groups.
 OTHER_TAGS = {
     ("validation", "encoder_micro_f1"): "F1 in validation, micro/encoder",
     ("validation", "linear_micro_f1"): "F1 in validation, micro/linear",
@@ -51,7 +53,7 @@ OTHER_TAGS = {
 
 
 def _all_tags() -> dict[tuple[str, str], str]:
-    """`OTHER_TAGS`, and the tags of scores in validations."""
+    """Return `OTHER_TAGS` together with the tags of the scores of validations."""
     tags = dict(OTHER_TAGS)
     for score in ALL_SCORES:
         if score.curve is not None:
@@ -59,23 +61,26 @@ def _all_tags() -> dict[tuple[str, str], str]:
     return tags
 
 
-# The tags of all numbers that are shown, by split and name; `metrics.jsonl` has all numbers.
+# The tags of all values that are curves in TensorBoard, by split and name. `metrics.jsonl` has
+# other values as well.
 TAGS = _all_tags()
 
-# The prefix of the F1 of each class in a row.
+# The prefix of the name of a class's F1 score in a row.
 CLASS_F1 = "f1/"
-# With more classes, their F1 is not shown.
+# The maximum number of classes for which the F1 score of each class is shown.
 MAX_CLASSES = 100
 
 
 class TensorBoard:
-    """Writes the files of TensorBoard into a run folder, until the disk refuses them.
+    """Writes the files of TensorBoard into a run folder.
 
-    The event file lies in the run folder itself, after which TensorBoard names the run. The files
-    of an earlier process are removed.
+    The event file is in the run folder itself, because TensorBoard names the run after this folder.
+    The files of an earlier process are removed. If a file cannot be written, there is a warning,
+    and nothing is written after it.
 
     Args:
-        warn: is called once if the files cannot be written; nothing is written from then on.
+        run: the folder of the run.
+        warn: called once if a file cannot be written.
     """
 
     def __init__(self, run: RunDir, *, warn: Callable[[str], None]) -> None:
@@ -83,30 +88,35 @@ class TensorBoard:
         self._warn = warn
         self._writer: SummaryWriter | None = None
 
-        # The writer has a thread, whose error would print a traceback. The next call of the writer
-        # raises the same error.
-        self._earlier_hook = threading.excepthook
+        # Ignore errors of threads: the thread of the writer would print a traceback. The next call
+        # of the writer raises the same error.
+        self._previous_hook = threading.excepthook
         threading.excepthook = _ignore
 
-        with self._until_refused():
-            for old in run.event_files:
-                old.unlink(missing_ok=True)
-            # With purge_step, a running TensorBoard forgets what was in the old files.
+        with self._warning_once():
+            for old_file in run.event_files:
+                old_file.unlink(missing_ok=True)
+            # Set purge_step, so that a running TensorBoard forgets the content of the old files.
             self._writer = SummaryWriter(str(run.path), purge_step=0)
 
     def show_config(self, config: Config) -> None:
         """Show a config as text."""
-        with self._until_refused():
+        with self._warning_once():
             if self._writer:
                 self._writer.add_text("settings", f"```yaml\n{config.to_yaml()}```")
 
     def show_row(self, row: Row, label_names: Sequence[str]) -> None:
         """Show a row of `metrics.jsonl`.
 
-        The split `data` is a table. Of other splits, numbers in `TAGS` and the F1 of classes are
-        curves, and `confusion_matrix` and `calibration` are images.
+        The row of the split `data` is shown as a table. In rows of other splits, the values in
+        `TAGS` and the F1 scores of classes are points of curves, and `confusion_matrix` and
+        `calibration` are images.
+
+        Args:
+            row: the row.
+            label_names: the class names of the run.
         """
-        with self._until_refused():
+        with self._warning_once():
             if self._writer is None:
                 return
             if row["split"] == "data":
@@ -116,63 +126,71 @@ class TensorBoard:
             _add_images(self._writer, row, label_names)
 
     def show_report(self, report: Report, *, step: int) -> None:
-        """Show the summary of a report and its most confident mistakes as text."""
-        # Lines that begin with four spaces are preformatted in Markdown.
+        """Show the summary of a report and its most confident mistakes as text.
+
+        Args:
+            report: the report.
+            step: the step of the scored weights.
+        """
+        # Indent the lines by four spaces, so that Markdown shows them as they are.
         summary = "\n".join(f"    {line}" for line in summary_text(report).splitlines())
 
-        with self._until_refused():
+        with self._warning_once():
             if self._writer:
                 self._writer.add_text("result", summary, step)
                 self._writer.add_text("most confident mistakes", mistakes_table(report), step)
 
     def show_hparams(self, values: Mapping[str, bool | float | str]) -> None:
-        """Show settings and scores in the table of all runs.
+        """Show settings and scores of the run in TensorBoard's table of all runs.
 
-        Scores are not passed as metrics, which TensorBoard would draw as curves of one point. No
-        run declares the columns of the table: TensorBoard would take those of the first run for
-        all.
+        Args:
+            values: the settings and scores, by the name of their column.
         """
+        # Pass scores as settings, because TensorBoard would draw metrics as curves of one point.
+        # Leave out the first summary, which declares the columns, because TensorBoard would use the
+        # columns of the first run for all runs.
         _, *summaries = hparams(dict(values), {})  # type: ignore[no-untyped-call]
 
-        with self._until_refused():
+        with self._warning_once():
             if self._writer:
-                # `SummaryWriter.add_hparams` would start another run.
+                # Do not call `SummaryWriter.add_hparams`, which would start another run.
                 file_writer = self._writer._get_file_writer()  # type: ignore[no-untyped-call]
                 for summary in summaries:
                     file_writer.add_summary(summary)
 
     def flush(self) -> None:
-        """Write everything so far to the disk."""
-        with self._until_refused():
+        """Write everything shown so far to the disk."""
+        with self._warning_once():
             if self._writer:
                 self._writer.flush()
 
     def close(self) -> None:
-        """Write the rest, and close the files."""
-        with self._until_refused():
+        """Write everything to the disk, and close the files."""
+        with self._warning_once():
             if self._writer:
                 self._writer.close()
-        threading.excepthook = self._earlier_hook
+        threading.excepthook = self._previous_hook
 
     @contextmanager
-    def _until_refused(self) -> Iterator[None]:
-        """Warn of an `OSError`, and write nothing more after it."""
+    def _warning_once(self) -> Iterator[None]:
+        """Warn of an `OSError`, and stop writing after it."""
         try:
             yield
         except OSError as error:
             self._writer = None
             self._warn(
                 f"{error.filename or self._run.path}: cannot write: {error.strerror or error}; "
-                f"training goes on without TensorBoard ({self._run.metrics_file} has every number)"
+                "training continues without TensorBoard "
+                f"({self._run.metrics_file} has every number)"
             )
 
 
 def _ignore(_: threading.ExceptHookArgs) -> None:
-    """Take no notice of the error of a thread."""
+    """Ignore the error of a thread."""
 
 
 def _data_table(row: Row) -> str:
-    """The statistics of the data as a Markdown table."""
+    """Format the statistics of the data as a Markdown table."""
     lines = ["| data | |", "| --- | ---: |"]
     for name, value in row.items():
         if name in AXES:
@@ -183,7 +201,7 @@ def _data_table(row: Row) -> str:
 
 
 def _add_curves(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> None:
-    """Add a point to each curve of a row's split."""
+    """Add a point to the curve of each value of a row that has a tag."""
     split = row["split"]
     has_class_curves = split == "validation" and len(label_names) <= MAX_CLASSES
 
@@ -196,10 +214,10 @@ def _add_curves(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> 
 
 
 def _add_images(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> None:
-    """Add the confusion matrix and the calibration of a final result, in a group of their own."""
+    """Add the confusion matrix and the calibration of a final result as images, in one group."""
     images: dict[str, Figure] = {}
     if "confusion_matrix" in row:
-        # The labels of the result may be more than those of the training texts.
+        # The scored texts may have labels that do not occur in the training texts.
         names = row.get("label_names", label_names)
         images["confusion matrix"] = matplotlib_figures.confusion_figure(
             row["confusion_matrix"], names
@@ -211,7 +229,8 @@ def _add_images(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> 
 
     group = f"result on {row['split'].removeprefix('best_')}"
     for name, image in images.items():
-        # `SummaryWriter.add_figure` would import pyplot, and warn of characters that a font lacks.
+        # Do not call `SummaryWriter.add_figure`, which would import pyplot, and warn of characters
+        # that the font does not have.
         pixels = matplotlib_figures.to_pixels(image)
         writer.add_image(
             f"{group}/{name}", pixels, row["step"], walltime=row["time"], dataformats="HWC"
@@ -220,16 +239,17 @@ def _add_images(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> 
 
 # The table of all runs
 
-# The sections of the config that are compared: all but the data.
+# The sections of the config that the table of runs compares: all except the data.
 COMPARED_SECTIONS = ("tokenizer", "model", "pretrain", "train")
-# The settings that are compared even where they have their default.
+# The settings that the table shows even if they have their default values.
 ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}
 
 
 def hparams_of(report: Report, config: Config) -> dict[str, bool | float | str]:
-    """The scores of a run by their names, and its settings by dotted key.
+    """Return the columns of a run in TensorBoard's table of all runs.
 
-    The names of scores sort before those of settings.
+    The columns are the scores by name, and the settings by dotted key. TensorBoard sorts columns by
+    name; the names of the scores come before the keys of the settings.
     """
     values: dict[str, bool | float | str] = {}
     scores = report.metrics.scalars()
@@ -242,9 +262,10 @@ def hparams_of(report: Report, config: Config) -> dict[str, bool | float | str]:
 
 
 def chosen_settings(config: Config) -> dict[str, bool | float | str]:
-    """The seed, `ALWAYS_COMPARED`, and the settings that differ from their default, by dotted key.
+    """Return the settings of a run that the table of runs shows, by dotted key.
 
-    Settings of the data are left out.
+    They are the seed, the settings in `ALWAYS_COMPARED`, and the settings that differ from their
+    default. Settings of the data are left out.
     """
     chosen: dict[str, bool | float | str] = {"seed": config.seed}
     for name in COMPARED_SECTIONS:
@@ -255,7 +276,7 @@ def chosen_settings(config: Config) -> dict[str, bool | float | str]:
             dotted = f"{name}.{key}"
             if dotted not in ALWAYS_COMPARED and value == defaults[key]:
                 continue
-            # TensorBoard knows no lists and no null.
+            # TensorBoard's table has no lists and no null, so show them as text.
             is_scalar = isinstance(value, bool | int | float | str)
             chosen[dotted] = value if is_scalar else str(value)
     return chosen
@@ -263,13 +284,13 @@ def chosen_settings(config: Config) -> dict[str, bool | float | str]:
 
 # The table of mistakes
 
-# Characters of the text of a mistake: a longer one would make the other columns so narrow that
-# names break at any letter. `report.html` has the whole text.
+# The maximum number of characters of a text in the table. A longer text would make the other
+# columns so narrow that class names would be broken into pieces. `report.html` has the whole texts.
 MAX_CHARACTERS = 70
 
 
 def mistakes_table(report: Report) -> str:
-    """The most confident mistakes as a Markdown table, with all markup in their texts escaped."""
+    """Format the most confident mistakes as a Markdown table, and escape markup in their texts."""
     lines = ["| prediction | label | text |", "| --- | --- | --- |"]
     for mistake in report.evaluation.worst_mistakes:
         prediction = f"{mistake.kind} {mistake.prediction} {mistake.probability:.2f}".strip()

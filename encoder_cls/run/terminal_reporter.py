@@ -1,4 +1,4 @@
-"""What people see of a training: a progress bar on a terminal, lines now and then in a log file."""
+"""Report the progress of a training: as a bar on a terminal, or as lines in a log file."""
 
 from __future__ import annotations
 
@@ -14,22 +14,28 @@ from encoder_cls.system.display import counted
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.system.terminal import is_quiet, note
 
-# In a log file, seconds of a work before its first line, and between two lines about it.
+# How long a piece of work takes before a log file gets its first line about it.
 SECONDS_BEFORE_FIRST_LINE = 1.0
+# The time between two lines about the same work in a log file.
 SECONDS_BETWEEN_LINES = 30.0
 
-# The names of the numbers that the line of a validation shows, by key.
-SHOWN_NUMBERS = {score.key: score.name for score in scores_shown_in(Place.VALIDATION)}
-SHOWN_NUMBERS["linear_weight"] = "linear weight"
+# The names of the scores that are shown after a validation, by key.
+SHOWN_SCORES = {score.key: score.name for score in scores_shown_in(Place.VALIDATION)}
+SHOWN_SCORES["linear_weight"] = "linear weight"
 
 
 class TerminalReporter(Reporter):
-    """Writes to standard error.
+    """Writes the progress of a training to standard error.
 
-    It is a context manager, in which a thread shows the seconds of long work.
+    Use it as a context manager: while it is open, a thread shows how long the current work takes.
+
+    Args:
+        run: the run folder, for the first line; None if there is no folder to name.
+        num_processes: the number of processes that train together, for the first line.
 
     Attributes:
-        last_total: the steps of the whole run, as far as they are known.
+        last_total: the number of steps of the whole run, as far as it is known; 0 before the
+            training starts.
     """
 
     def __init__(self, *, run: Path | None = None, num_processes: int = 1) -> None:
@@ -37,11 +43,12 @@ class TerminalReporter(Reporter):
         self._run = run
         self._num_processes = num_processes
 
-        # The bar of a terminal; once training has started, it counts steps.
+        # The bar; None without a terminal. Once the training has started, it counts steps.
         self._bar: Any = None
         self._has_steps = False
 
-        # The work in progress, when it began, and its seconds at its next line.
+        # The current work, empty without any; when it began; and how many seconds after that a log
+        # file gets the next line about it.
         self._work = ""
         self._since = 0.0
         self._next_line = 0.0
@@ -66,16 +73,20 @@ class TerminalReporter(Reporter):
             self._bar.close()
 
     def note(self, message: str) -> None:
-        """Write a line, above the bar."""
+        """Write a line above the bar."""
         with self._lock:
             note(message, above=self._bar)
 
     def warning(self, message: str) -> None:
-        """Write a warning."""
+        """Write a warning above the bar."""
         self.note(f"warning: {message}")
 
     def working(self, what: str) -> None:
-        """Show the work in progress: as the bar's name, else as a line now and then."""
+        """Show the current work: as the name of the bar, or as lines in a log file.
+
+        Args:
+            what: the name of the work; empty if the work has ended.
+        """
         with self._lock:
             if self._bar is not None and self._work and not what:
                 self._bar.set_description_str("", refresh=False)
@@ -86,12 +97,12 @@ class TerminalReporter(Reporter):
             self._show_seconds()
 
     def training_started(self, *, step: int, total_steps: int) -> None:
-        """Say where the run is, and show its steps from now on."""
+        """Write where the run is, and let the bar count steps from now on."""
         where = f"training in {self._run}" if self._run else "training"
         if self._num_processes > 1:
             where += f" with {self._num_processes} processes"
         if step:
-            where += f", going on after step {step}"
+            where += f", continuing after step {step}"
         self.note(where)
 
         self.last_total = total_steps
@@ -106,13 +117,13 @@ class TerminalReporter(Reporter):
             self._has_steps = True
 
     def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:  # noqa: ARG002
-        """Name the training in the bar."""
+        """Show the name of the encoder's training as the name of the bar."""
         self._set_total(total_steps)
         if self._has_steps:
             self._bar.set_description(name)
 
     def steps_decided(self, name: str, *, steps: int, total_steps: int) -> None:
-        """Say how many steps there is time for."""
+        """Write how many steps there is time for."""
         self._set_total(total_steps)
         number = counted(steps, "step") if steps else "no step"
         self.note(f"time budget: {number} of {name}")
@@ -125,7 +136,7 @@ class TerminalReporter(Reporter):
         loss: float,  # noqa: ARG002
         values: Mapping[str, float] | None,
     ) -> None:
-        """Move the bar; without a terminal, write a line now and then."""
+        """Move the bar, or write a line into a log file if the last one is old enough."""
         if self._has_steps:
             self._bar.update()
         if values is None:
@@ -141,12 +152,12 @@ class TerminalReporter(Reporter):
     def validated(
         self, name: str, *, step: int, epoch: float, scores: Mapping[str, float], is_best: bool
     ) -> None:
-        """Write the scores, with a star if they are the best so far."""
+        """Write the scores of a validation, with a star if they are the best so far."""
         when = _step_and_epoch(name, step, epoch) if step else "linear model"
         shown = []
         for key, value in scores.items():
-            if key in SHOWN_NUMBERS:
-                shown.append(f"{SHOWN_NUMBERS[key]} {value:.4f}")
+            if key in SHOWN_SCORES:
+                shown.append(f"{SHOWN_SCORES[key]} {value:.4f}")
         star = "  *" if is_best else ""
         self.note(f"{when}: validation {'  '.join(shown)}{star}")
         self._last_step_line = time.monotonic()
@@ -163,7 +174,7 @@ class TerminalReporter(Reporter):
                 self._show_seconds()
 
     def _show_seconds(self) -> None:
-        """Show the work in progress with its seconds."""
+        """Show the current work, with the seconds since it began."""
         if not self._work:
             return
         seconds = time.monotonic() - self._since

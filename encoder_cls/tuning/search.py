@@ -1,7 +1,8 @@
-"""Hyperparameter search with Optuna.
+"""Search for good settings with Optuna: hyperparameter search.
 
-Trials are compared by validation alone. Several processes may share a search through a journal in
-its folder; the trial of a killed process is resumed by the next one that needs a trial.
+Trials are compared by their validation scores alone. Several processes can work on one search: they
+share a journal in its folder. If a process is killed, the next process that needs a trial resumes
+the unfinished trial.
 
 Akiba et al., "Optuna: A Next-generation Hyperparameter Optimization Framework", 2019,
 https://arxiv.org/abs/1907.10902.
@@ -42,26 +43,27 @@ from encoder_cls.tuning.trial_reporter import (
     TrialReporter,
 )
 
-# A file that a process locks while it chooses a trial.
-LOCK = "study.lock"
-# Trials before Optuna's sampler models which values are good.
-RANDOM_TRIALS = 5
-# A step beyond the last one of any run.
+# The name of the file that a process locks while it chooses a trial.
+LOCK_FILE = "study.lock"
+# The number of trials with random values. After them, Optuna's sampler models which values are
+# good.
+NUM_RANDOM_TRIALS = 5
+# A step number that is larger than the last step of any run.
 AFTER_ALL_STEPS = 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """A trial that has ended.
+    """The result of a trial that has ended.
 
     Attributes:
-        number: 0 is the config as it is.
-        values: by config key.
-        score: the best validation, by `train.monitor`; in `Search.results`, None unless the trial
-            is complete.
-        state: `complete`, `pruned`, or `fail` where it diverged.
-        seconds: from start to end, pauses included.
-        is_best: whether it was the best complete trial when it ended.
+        number: the number of the trial. Trial 0 has the unchanged config.
+        values: the values of the searched settings, by config key.
+        score: the best validation score of the trial (`train.monitor`); None if the trial had no
+            validation. In `Search.results`, None unless the trial is complete.
+        state: `complete`; `pruned` if the trial was ended early; `fail` if its training diverged.
+        seconds: the time from the start to the end of the trial, pauses included.
+        is_best: whether the trial was the best complete trial when it ended.
     """
 
     number: int
@@ -73,10 +75,23 @@ class TrialResult:
 
 
 class Search:
-    """A new or resumed search in a folder, over the config's section `tune` or `DEFAULT_SPACE`.
+    """A search in a folder, new or resumed.
+
+    The settings to search are those of the section `tune` of the config, by default those of
+    `DEFAULT_SPACE`.
+
+    Args:
+        config: the config to start from.
+        folder: the folder of the search; an existing search of the same config is resumed.
+        device: the device that trains the encoders.
+        reporter: receives the progress and the warnings.
+
+    Attributes:
+        folder: the folder of the search.
 
     Raises:
-        ConfigError: the space does not fit the config, or the folder has a search of another one.
+        ConfigError: the settings to search do not fit the config, or the folder has a search of
+            another config.
     """
 
     def __init__(
@@ -96,42 +111,51 @@ class Search:
 
         with reporting_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(folder / LOCK)
+            self._lock = FileLock(folder / LOCK_FILE)
         with self._locked():
             self._study = open_study(folder, minimizes=not self._monitor.higher_is_better)
             self._check_config(config)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Let no other process of the search choose a trial while the block runs."""
-        with reporting_os_errors(self.folder / LOCK), self._lock:
+        """Keep other processes of the search from choosing a trial inside this context."""
+        with reporting_os_errors(self.folder / LOCK_FILE), self._lock:
             yield
 
     def _check_config(self, config: Config) -> None:
-        """Record the config of a new search; refuse another one."""
-        text = config.to_yaml()
-        known_text = self._study.user_attrs.get("config")
-        if known_text is None:
-            self._study.set_user_attr("config", text)
-        elif known_text != text:
+        """Record the config of a new search, or check that a resumed search has the same config.
+
+        Raises:
+            ConfigError: the folder has a search of another config.
+        """
+        config_yaml = config.to_yaml()
+        recorded_yaml = self._study.user_attrs.get("config")
+        if recorded_yaml is None:
+            self._study.set_user_attr("config", config_yaml)
+        elif recorded_yaml != config_yaml:
             raise ConfigError(
                 f"{self.folder}: already holds a search of another config; choose another --run-dir"
             )
 
     @property
     def best(self) -> TrialResult | None:
-        """The best complete trial."""
+        """The best complete trial; None before the first one."""
         if not self._trials(TrialState.COMPLETE):
             return None
         return _result(self._study.best_trial)
 
     @property
     def results(self) -> list[TrialResult]:
-        """The trials that have ended, in their order."""
+        """The results of the trials that have ended, in the order of their numbers."""
         return [_result(trial) for trial in self._trials() if trial.state.is_finished()]
 
     def config_of(self, number: int, values: Mapping[str, Any]) -> Config:
-        """The config of a trial with these values; the first trial has the config of the search."""
+        """Make the config of a trial.
+
+        Args:
+            number: the number of the trial. Trial 0 has the unchanged config.
+            values: the values of the searched settings, by config key.
+        """
         if number == 0:
             return self._base
         return config_of(values, source=f"{self.folder}", base=self._base)
@@ -139,23 +163,35 @@ class Search:
     # Trials
 
     def trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
-        """Run trials while there is time; one that runs out of it is pruned, except the first.
+        """Run trials until the time of the search is over, and yield their results.
+
+        There is at least one complete trial, even if the time is over before. A trial that is in
+        training when the time is over is pruned, unless it is trial 0.
+
+        Args:
+            has_time: returns whether the search has time left.
 
         Raises:
-            StoppedError: a signal asked to stop; the next search resumes the trial.
+            StoppedError: a signal arrived. A resumed search resumes the trial.
         """
         while not self._trials(TrialState.COMPLETE) or has_time():
-            with ExitStack() as held:
+            with ExitStack() as open_locks:
+                # Lock the run before the next process may choose a trial.
                 with self._locked():
                     trial, run = self._next_trial()
-                    held.enter_context(run.lock())
+                    open_locks.enter_context(run.lock())
                 yield self._run_trial(trial, run, has_time)
 
     def _next_trial(self) -> tuple[Trial, RunDir]:
-        """An unfinished trial that no process trains, or a new one."""
+        """Choose an unfinished trial that no process is training, or start a new trial.
+
+        Returns:
+            trial: the trial.
+            run: its run folder.
+        """
         for unfinished in self._trials(TrialState.RUNNING):
             run = self._run_of(unfinished.number)
-            # Where it is locked, another process trains it.
+            # If the run is locked, another process is training it: try the next one.
             with suppress(LockedError), run.lock():
                 return Trial(self._study, unfinished._trial_id), run
 
@@ -164,15 +200,22 @@ class Search:
             own_values = dotted_values(self._base)
             self._study.enqueue_trial({key: own_values[key] for key in self._space})
 
-        # What is chosen is a function of the seed, the number and the results so far.
+        # Seed the sampler by the number of the trial, so that the values depend only on the seed of
+        # the config, this number and the results so far.
         self._study.sampler = optuna.samplers.TPESampler(
-            n_startup_trials=RANDOM_TRIALS, seed=derive_seed(self._base.seed, number)
+            n_startup_trials=NUM_RANDOM_TRIALS, seed=derive_seed(self._base.seed, number)
         )
         trial = self._study.ask()
         return trial, self._run_of(trial.number)
 
     def _run_trial(self, trial: Trial, run: RunDir, has_time: Callable[[], bool]) -> TrialResult:
-        """Train a trial to its end, or until it is pruned, and record it in the study."""
+        """Train a trial to its end, or until it is pruned, and record its result in the study.
+
+        Args:
+            trial: the trial.
+            run: the run folder of the trial.
+            has_time: returns whether the search has time left.
+        """
         values = suggested_values(trial, self._space)
         reporter = TrialReporter(
             self._reporter,
@@ -190,10 +233,11 @@ class Search:
         score = self._best_score(run)
         self._show_in_tensorboard(run, prepared, values, score)
 
+        # Optuna expects a score of complete trials only.
         value = score if state is TrialState.COMPLETE else None
         self._study.tell(trial, value, state=state)
 
-        # These are needed to resume a trial until it is recorded.
+        # Now that the trial is recorded, remove the files that were kept to resume it.
         shutil.rmtree(run.checkpoints, ignore_errors=True)
         shutil.rmtree(run.pretrained, ignore_errors=True)
 
@@ -207,10 +251,10 @@ class Search:
         """Train a trial.
 
         Returns:
-            How it ended.
+            The state in which the trial has ended.
 
         Raises:
-            DivergedError: the first trial, which is the config as it is, has diverged.
+            DivergedError: the training of trial 0, which has the unchanged config, has diverged.
         """
         try:
             train(
@@ -231,7 +275,7 @@ class Search:
         return TrialState.COMPLETE
 
     def _best_score(self, run: RunDir) -> float | None:
-        """The best validation of a run's model, None before the first one."""
+        """Return the best validation score of a run's model; None before its first validation."""
         scores = []
         for row in read_metrics(run.metrics_file):
             if row["split"] == "validation" and self._monitor.key in row:
@@ -246,13 +290,21 @@ class Search:
     def _show_in_tensorboard(
         self, run: RunDir, prepared: Prepared, values: Mapping[str, Any], score: float | None
     ) -> None:
-        """Add the values and the score of a trial to its metrics for TensorBoard."""
-        # The score comes first: TensorBoard shows the first columns.
+        """Write the values, the score and the metrics of a trial for TensorBoard.
+
+        Args:
+            run: the run folder of the trial.
+            prepared: the data and the plan of the trial.
+            values: the values of the searched settings, by config key.
+            score: the best validation score; None without a validation.
+        """
+        # Put the score first, because TensorBoard shows only the first columns.
         shown_values = dict(values)
         if score is not None:
             shown_values = {f"best validation {self._monitor.key}": score} | shown_values
 
-        all_rows = {
+        # Keep all rows of the metrics.
+        resume_after = {
             "data": AFTER_ALL_STEPS,
             "train": AFTER_ALL_STEPS,
             "validation": AFTER_ALL_STEPS,
@@ -261,37 +313,37 @@ class Search:
             run,
             prepared.config,
             prepared.dataset.label_names,
-            resume_after=all_rows,
+            resume_after=resume_after,
             warn=self._reporter.warning,
         ) as log:
             assert log.tensorboard
             log.tensorboard.show_hparams(shown_values)
 
     def _trials(self, *states: TrialState) -> list[FrozenTrial]:
-        """All trials, or those in some states, in their order."""
+        """List the trials in these states, by default all, in the order of their numbers."""
         return self._study.get_trials(deepcopy=False, states=states or None)
 
     def _run_of(self, number: int) -> RunDir:
         return RunDir(self.folder / "trials" / f"{number:03}")
 
-    # The trainings at the end
+    # The trainings after the search
 
     def trained_again(self, number: int) -> RunDir:
-        """The run folder in which a trial is trained again, with a report."""
+        """Return the run folder in which a trial is trained again, with a report."""
         return RunDir(self.folder / f"trained-{number:03}")
 
     def train_again(self, best: TrialResult) -> bool:
-        """Train a trial and the unchanged config again, with reports.
+        """Train the best trial and the unchanged config again, with reports.
 
         Returns:
-            False if another process of the search does so.
+            False if another process of the search is training them.
         """
         for number in sorted({best.number, 0}, reverse=True):
             run = self.trained_again(number)
             if run.is_finished():
                 continue
 
-            self._reporter.note(f"training {run.path}, to its report")
+            self._reporter.note(f"training {run.path}, with a report")
             reporter = TrainingReporter(self._reporter, run.path.name)
             try:
                 with run.lock():
@@ -299,14 +351,15 @@ class Search:
                     train(prepared, run, device=self._device, resume=True, reporter=reporter)
             except LockedError:
                 self._reporter.note(
-                    f"{run.path}: another process of this search trains here, and will report"
+                    f"{run.path}: another process of this search is training here, and will "
+                    "write the report"
                 )
                 return False
         return True
 
 
 def _result(trial: FrozenTrial) -> TrialResult:
-    """The result of a trial of Optuna, with its score if it is complete."""
+    """Convert a trial of Optuna to a result, with its score if the trial is complete."""
     score = None
     if trial.state is TrialState.COMPLETE:
         score = trial.value

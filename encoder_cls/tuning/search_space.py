@@ -1,4 +1,4 @@
-"""The values that a search tries for each setting."""
+"""The search space: the values that a search tries for each setting."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from encoder_cls.config.schema import Config, SearchRange
 from encoder_cls.errors import ConfigError
 from encoder_cls.run.run_folder import dotted_values
 
+# The values of a setting to search: a range of numbers, or a list of values.
 Choices = SearchRange | tuple[Any, ...]
-"""A range of numbers, or a list of values."""
 
+# The settings to search by default, by config key.
 DEFAULT_SPACE: dict[str, Choices] = {
     "train.learning_rate": SearchRange(low=3e-4, high=3e-3, log=True),
     "train.batch_size": (32, 64, 128),
@@ -24,10 +25,13 @@ DEFAULT_SPACE: dict[str, Choices] = {
 
 
 def search_space(config: Config) -> dict[str, Choices]:
-    """The choices for each setting that is searched, which include the config's own value.
+    """Return the values to search for each setting, by config key.
+
+    They always include the value that the config has for the setting.
 
     Raises:
-        ConfigError: a choice does not fit the config.
+        ConfigError: a key is not a setting that can be searched, or a value does not fit the
+            config.
     """
     own_values = dotted_values(config)
     space: dict[str, Choices] = {}
@@ -46,7 +50,16 @@ def search_space(config: Config) -> dict[str, Choices]:
 
 
 def _with_own_value(key: str, choices: Choices, own_value: Any) -> Choices:
-    """Add the config's own value to choices that lack it."""
+    """Add the value that the config has for a setting to the values to search.
+
+    Args:
+        key: the config key of the setting.
+        choices: the values to search.
+        own_value: the value that the config has.
+
+    Raises:
+        ConfigError: the values to search are a range, and the config has no number.
+    """
     if not isinstance(choices, SearchRange):
         if own_value in choices:
             return choices
@@ -54,8 +67,8 @@ def _with_own_value(key: str, choices: Choices, own_value: Any) -> Choices:
 
     if not isinstance(own_value, int | float):
         raise ConfigError(
-            f"tune.{key}: a range is for numbers, and the config's own value is {own_value!r}; "
-            "list values"
+            f"tune.{key}: a range is for numbers, but the config has the value {own_value!r}; "
+            "name a list of values"
         )
     low = min(choices.low, own_value)
     high = max(choices.high, own_value)
@@ -63,19 +76,23 @@ def _with_own_value(key: str, choices: Choices, own_value: Any) -> Choices:
 
 
 def _values_to_check(choices: Choices) -> tuple[Any, ...]:
-    """All listed values, or both ends of a range."""
+    """Return all values of a list, or both ends of a range."""
     if isinstance(choices, SearchRange):
         return (choices.low, choices.high)
     return choices
 
 
 def suggested_values(trial: Trial, space: dict[str, Choices]) -> dict[str, Any]:
-    """The values of a trial, chosen by Optuna."""
+    """Let Optuna choose the values of a trial.
+
+    Returns:
+        A value for each setting of the search space, by config key.
+    """
     return {key: _suggested_value(trial, key, choices) for key, choices in space.items()}
 
 
 def _suggested_value(trial: Trial, key: str, choices: Choices) -> Any:
-    """Let Optuna choose a listed value, an integer or a number of a range."""
+    """Let Optuna choose a value of a list, or an integer or another number of a range."""
     if not isinstance(choices, SearchRange):
         return trial.suggest_categorical(key, choices)
     if isinstance(choices.low, int) and isinstance(choices.high, int):

@@ -1,4 +1,4 @@
-"""Optuna's study of a search: a journal in a folder that several processes write to."""
+"""Open the Optuna study of a search, which several processes share through a journal file."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from pathlib import Path
 import optuna
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
-STUDY = "tune"
-JOURNAL = "study.journal"
+STUDY_NAME = "tune"
+JOURNAL_FILE = "study.journal"
 
-# Trials that are complete before others are compared with them and pruned.
+# The number of complete trials before later trials may be pruned.
 TRIALS_BEFORE_PRUNING = 4
-# The first report of a trial, of `REPORTS`, that pruning compares.
+# The number of the first report of a trial after which it may be pruned. A trial has 10 reports.
 FIRST_REPORT_COMPARED = 3
 
 
 def open_study(folder: Path, *, minimizes: bool) -> optuna.Study:
-    """Open the study in a folder, or begin one, which minimizes or maximizes a score."""
+    """Open the study in a folder, or start a new one.
+
+    Args:
+        folder: the folder of the search.
+        minimizes: whether a lower score is better.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-    journal = folder / JOURNAL
+    journal = folder / JOURNAL_FILE
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         backend = JournalFileBackend(str(journal), lock_obj=_JournalLock(journal))
         return optuna.create_study(
             storage=optuna.storages.JournalStorage(backend),
-            study_name=STUDY,
+            study_name=STUDY_NAME,
             direction="minimize" if minimizes else "maximize",
             pruner=optuna.pruners.MedianPruner(
                 n_startup_trials=TRIALS_BEFORE_PRUNING, n_warmup_steps=FIRST_REPORT_COMPARED
@@ -38,10 +43,10 @@ def open_study(folder: Path, *, minimizes: bool) -> optuna.Study:
 
 
 class _JournalLock(JournalFileSymlinkLock):
-    """The lock of the journal.
+    """A lock of the journal that also repairs its last line.
 
-    With it comes a whole last line: one that a power cut or a full disk has torn is cut off before
-    another is appended.
+    If a power failure or a full disk has left the last line incomplete, it is removed before
+    another line is appended.
     """
 
     def __init__(self, journal: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a search hears of its trainings: it passes messages on, and ends trials that are bad."""
+"""The reporters of a search, which pass messages on and prune trials that are not worth the time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from optuna.trial import Trial
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.training.encoder_stage import ON_LABELS
 
-# Validations of a trial that are compared: at each tenth of its epochs.
-REPORTS = 10
+# The number of reports of a trial to the study, in equal parts of its epochs. Trials are compared
+# report by report.
+NUM_REPORTS = 10
 
 
 class PrunedTrialError(Exception):
-    """A trial ends early: it is worse than others, or the time of the search is over."""
+    """A trial ends early, because it is worse than others or the time of the search is over."""
 
 
 class SearchReporter(Reporter):
-    """Passes each note and each warning on once, however many trainings give it.
+    """Passes on the messages of all trainings of a search, each note and each warning once.
 
-    It also passes on the names of the work, and the steps that time budgets allow.
+    It also passes on the names of the work, and the numbers of steps that time budgets allow.
+
+    Args:
+        reporter: receives the messages.
     """
 
     def __init__(self, reporter: Reporter) -> None:
@@ -29,12 +33,12 @@ class SearchReporter(Reporter):
         self._messages: set[str] = set()
 
     def note(self, message: str) -> None:
-        """Pass a note on."""
+        """Pass a note on, unless it has been passed on before."""
         if self._is_new(message):
             self._reporter.note(message)
 
     def warning(self, message: str) -> None:
-        """Pass a warning on."""
+        """Pass a warning on, unless it has been passed on before."""
         if self._is_new(message):
             self._reporter.warning(message)
 
@@ -53,7 +57,12 @@ class SearchReporter(Reporter):
 
 
 class TrainingReporter(Reporter):
-    """Passes on what one training of a search does, with the name of the training."""
+    """Passes on the messages of one training of a search, with the name of the training.
+
+    Args:
+        reporter: receives the messages.
+        name: the name of the training.
+    """
 
     def __init__(self, reporter: Reporter, name: str) -> None:
         self._reporter = reporter
@@ -68,14 +77,14 @@ class TrainingReporter(Reporter):
         self._reporter.warning(message)
 
     def working(self, what: str) -> None:
-        """Name the training, too."""
+        """Pass the name of the work on, after the name of the training."""
         if what:
             self._reporter.working(f"{self._name}: {what}")
         else:
             self._reporter.working(self._name)
 
     def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:  # noqa: ARG002
-        """Name what the encoder learns."""
+        """Pass the name of the encoder's training on, as the name of the work."""
         self.working(name)
 
     def steps_decided(self, name: str, *, steps: int, total_steps: int) -> None:
@@ -84,17 +93,18 @@ class TrainingReporter(Reporter):
 
 
 class TrialReporter(TrainingReporter):
-    """Reports the best scores of a trial to the study, and ends it where it is not worth its time.
+    """Reports the scores of a trial to the study, and prunes the trial if it is not worth its time.
 
     Args:
-        reporter: gets the names of the work, and notes and warnings.
-        trial: of Optuna.
-        best_score: gives the best validation of the trial so far, None before the first one.
-        has_time: whether the search has time left.
-        last_report: the number of the last report of an earlier process; 0 without one.
+        reporter: receives the names of the work, notes and warnings.
+        trial: the trial of Optuna.
+        best_score: returns the best validation score of the trial so far; None before its first
+            validation.
+        has_time: returns whether the search has time left.
+        last_report: the number of the last report of a resumed trial; 0 if it has no report yet.
 
     Attributes:
-        epochs: the epochs of the whole trial.
+        epochs: the number of epochs of the whole trial. Set it before the training starts.
     """
 
     def __init__(
@@ -111,8 +121,8 @@ class TrialReporter(TrainingReporter):
         self._trial = trial
         self._best_score = best_score
         self._has_time = has_time
-        # The first trial, which is the config as it is, goes on to its end.
-        self._may_end = trial.number > 0
+        # Never prune trial 0, which has the unchanged config.
+        self._may_be_pruned = trial.number > 0
         self._last_report = last_report
 
     def step_done(
@@ -123,7 +133,7 @@ class TrialReporter(TrainingReporter):
         loss: float,  # noqa: ARG002
         values: Mapping[str, float] | None,  # noqa: ARG002
     ) -> None:
-        """End the trial where the time of the search is over."""
+        """Prune the trial if the time of the search is over."""
         self._check_time()
 
     def validated(
@@ -135,20 +145,25 @@ class TrialReporter(TrainingReporter):
         scores: Mapping[str, float],  # noqa: ARG002
         is_best: bool,  # noqa: ARG002
     ) -> None:
-        """Report the best score so far, once for each tenth of the trial."""
+        """Report the best score so far to the study, once in each tenth of the epochs.
+
+        Raises:
+            PrunedTrialError: the trial is worse than others, or the time of the search is over.
+        """
         self._check_time()
 
-        # Each tenth of the epochs has a number.
-        number = ceil(REPORTS * epoch / self.epochs)
+        # Number the reports by the tenth of the epochs, from 1 to 10.
+        number = ceil(NUM_REPORTS * epoch / self.epochs)
         score = self._best_score()
         if name != ON_LABELS or score is None or number <= self._last_report:
             return
 
         self._last_report = number
         self._trial.report(score, number)
-        if self._may_end and self._trial.should_prune():
+        if self._may_be_pruned and self._trial.should_prune():
             raise PrunedTrialError
 
     def _check_time(self) -> None:
-        if self._may_end and not self._has_time():
+        """Prune the trial if the time of the search is over."""
+        if self._may_be_pruned and not self._has_time():
             raise PrunedTrialError

@@ -581,7 +581,7 @@ FAULTS = [
         "a full disk for the curves ends the run",
         case="full-tensorboard",
         fraction=1,
-        target="encoder_cls.run.tensorboard.TensorBoard._until_refused",
+        target="encoder_cls.run.tensorboard.TensorBoard._warning_once",
         make=constant(lambda _: contextlib.nullcontext()),
     ),
     Fault(

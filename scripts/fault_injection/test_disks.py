@@ -121,7 +121,7 @@ def test_full_disk(space, number):
         found = fingerprint(run)
         expected = fingerprint(reference)
         assert found["files"] == expected["files"]
-        has_curves = "goes on without TensorBoard" not in ended.err
+        has_curves = "continues without TensorBoard" not in ended.err
         assert not has_curves or found["curves"] == expected["curves"]
 
     kilobytes = round(20 * 50 ** (number / 29))
@@ -152,7 +152,7 @@ def test_full_tensorboard(space, draw, number):
         assert found["files"] == expected["files"]
         assert found["metrics"] == expected["metrics"]
 
-        num_warnings = ended.err.count("goes on without TensorBoard")
+        num_warnings = ended.err.count("continues without TensorBoard")
         lacks_curves = curves(small) != expected["curves"]
         assert num_warnings == int(lacks_curves), ended.err
 

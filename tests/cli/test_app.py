@@ -263,7 +263,7 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
     assert scored.out.startswith("test: 15 examples\n")
 
     resumed = succeed(cli, *arguments, "--resume")
-    assert f"going on after step {step}\n" in resumed.err
+    assert f"continuing after step {step}\n" in resumed.err
     assert run.is_finished()
 
 

@@ -226,7 +226,7 @@ def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(slow_
     """After a kill, torchrun restarts all; after a signal, to the second process, a person does."""
     restarted = slow_jobs.ended["killed 3"]
     restarted.check_succeeded()
-    assert "going on after step" in restarted.outputs[0]
+    assert "continuing after step" in restarted.outputs[0]
 
     slow_jobs.ended["stopped 4"].check_failed(code=143, message="stopped at step")
     slow_jobs.ended["stopped 5"].check_succeeded()

@@ -199,7 +199,7 @@ def test_training_goes_on_without_tensorboard(tmp_path, monkeypatch, method):
             log.flush()
 
     (warning,) = warnings
-    assert re.search(r": cannot write: .*goes on without TensorBoard", warning)
+    assert re.search(r": cannot write: .*continues without TensorBoard", warning)
     assert steps_of(tmp_path / "metrics.jsonl") == [1, 2, 3]
 
 

@@ -14,7 +14,7 @@ from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.tuning.search import Search, TrialResult
-from encoder_cls.tuning.study import JOURNAL
+from encoder_cls.tuning.study import JOURNAL_FILE
 
 pytestmark = pytest.mark.usefixtures("bare_trainings")
 
@@ -115,7 +115,7 @@ def test_a_search_goes_on_with_the_trial_whose_process_ended(tmp_path, config):
 def test_a_torn_last_line_of_the_journal_is_cut_off(tmp_path, config):
     """What is appended after it can be read, and the trial whose end was torn is resumed."""
     (first,) = run_trials(open_search(tmp_path, config), 1)
-    journal = tmp_path / "search" / JOURNAL
+    journal = tmp_path / "search" / JOURNAL_FILE
     journal.write_bytes(journal.read_bytes()[:-20])
     assert open_search(tmp_path, config).results == []
 
