@@ -1,6 +1,6 @@
 """The architecture of an encoder: its sizes, and the shapes of its weights.
 
-It is independent of the library that computes the encoder, and of the one that checks configs.
+This file imports neither the libraries that compute an encoder nor the one that checks configs.
 """
 
 from __future__ import annotations
@@ -10,29 +10,31 @@ from typing import Any
 
 Shapes = dict[str, tuple[int, ...]]
 
-# The settings that have a few values; all others are counts.
+# The settings that are one of a few values; all other settings are counts.
 CHOICES = {
     "norm": ("pre", "post"),
     "activation": ("relu", "gelu"),
     "positions": ("sinusoidal", "learned", "none"),
 }
 
-# The counts that may be 0: an encoder may do without these tables.
+# The counts that may be 0: an encoder may have no table of this kind.
 OPTIONAL_COUNTS = ("char_ngram_buckets", "bigram_buckets")
 
-# Limits of a model folder, which may come from a stranger. `config/schema` has the same ones, so
-# that no encoder is trained that cannot be loaded.
+# The maximum number of layers of a model folder, which may come from an untrusted source.
+# `config/schema` has the same limits, so that every encoder that is trained can be loaded.
 MAX_LAYERS = 256
-# The attention scores of a layer for one text, num_heads * max_seq_len^2: 2 GiB of float32 numbers.
+
+# The maximum number of attention scores of a layer for one text, num_heads * max_seq_len^2. As
+# float32, they take 2 GiB.
 MAX_SCORES = 2**29
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderArchitecture:
-    """The settings of `config.schema.ModelConfig` that prediction needs.
+    """The settings of an encoder that prediction needs, as in `config.schema.ModelConfig`.
 
     Raises:
-        ValueError: no encoder has these settings.
+        ValueError: a setting is invalid, or settings contradict each other or exceed a limit.
     """
 
     d_model: int
@@ -76,7 +78,7 @@ class EncoderArchitecture:
         return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
     def weight_shapes(self, *, vocab_size: int, num_classes: int) -> Shapes:
-        """The shape of each weight of `transformer.EncoderClassifier`, by its name."""
+        """The shape of each weight of `transformer.EncoderClassifier`, by the weight's name."""
         shapes = self._embedding_shapes(vocab_size)
         for number in range(self.num_layers):
             shapes |= self._layer_shapes(f"encoder.layers.{number}")
@@ -85,7 +87,7 @@ class EncoderArchitecture:
         return shapes | _linear_shapes("head.linear", (num_classes, self.d_model))
 
     def linear_maps(self) -> dict[str, tuple[int, int]]:
-        """The shape of the matrix of each linear map of a layer, (outputs, inputs)."""
+        """The shape of the matrix of each linear map of a layer, (outputs, inputs), by name."""
         return {
             "attention.qkv_proj": (3 * self.d_model, self.d_model),
             "attention.out_proj": (self.d_model, self.d_model),
@@ -134,6 +136,6 @@ def _check_choice(name: str, value: object) -> None:
 
 def _check_count(name: str, value: object) -> None:
     least = 0 if name in OPTIONAL_COUNTS else 1
-    # A bool is an int, but no count.
+    # In Python a bool is an int, but it is no count, so the type is compared.
     if type(value) is not int or value < least:
         raise ValueError(f"{name}: invalid value {value!r} (expected a whole number from {least})")

@@ -1,7 +1,7 @@
 """The batches of training: which texts are in the batches of a step, and which words are dropped.
 
-Texts are a pure function of seed and step, and so are the dropped words, because torch's random
-numbers are seeded for each step: a resumed run has nothing to replay or store.
+Both depend only on the seed and the step: texts are drawn by a generator for each epoch, and
+torch's random numbers are seeded again for each step. A resumed run needs no stored generators.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
 
 
 def derive_seed(*numbers: int) -> int:
-    """Derive a seed of 32 bits from several numbers; torch's CPU generator ignores further bits."""
+    """Derive a seed from several numbers.
+
+    The seed has 32 bits, because torch's generator on the CPU ignores further bits.
+    """
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 def seed_random_numbers(seed: int, device: torch.device) -> None:
     """Seed the random numbers that torch draws on the CPU and on a device.
 
-    `torch.manual_seed` seeds all kinds of devices, which takes up to a millisecond where CUDA is
-    not in use.
+    This replaces `torch.manual_seed`, which seeds all kinds of devices and therefore takes up to a
+    millisecond even if CUDA is not used.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -40,8 +43,8 @@ class Epoch(NamedTuple):
     """The order of texts and batches in an epoch.
 
     Attributes:
-        texts: the texts in the order of their rounded lengths, (texts,).
-        batches: the numbers of the batches in the order in which they are used, (batches,).
+        texts: the indices of the texts, in the order of their rounded lengths, (texts,).
+        batches: the indices of the batches, in the order in which they are used, (batches,).
     """
 
     texts: NDArray[np.int32]
@@ -51,23 +54,26 @@ class Epoch(NamedTuple):
 class BatchSampler:
     """The batches of all epochs.
 
-    In each epoch the texts are shuffled, sorted by their rounded lengths and cut into batches of at
-    most `batch_size` texts and `batch_tokens` tokens, padding included; then the batches are
-    shuffled. The sorted lengths are the same in each epoch, and so are the cuts and their number. A
-    text longer than `batch_tokens` is a batch by itself.
+    In each epoch, the texts are shuffled, sorted by their rounded lengths, and cut into batches of
+    at most `batch_size` texts and `batch_tokens` tokens, including padding. Then the batches are
+    shuffled. A text longer than `batch_tokens` is a batch by itself.
+
+    The sorted lengths are the same in each epoch, so the batches of all epochs have the same
+    boundaries.
 
     Args:
         lengths: the number of tokens of each text, (texts,).
-        config: the size of a batch, and how many batches there are in a step.
-        seed: of the shuffles.
+        config: the maximum size of a batch, and the number of batches in a step.
+        seed: the seed of the shuffling.
     """
 
     def __init__(self, lengths: NDArray[np.int64], config: TrainConfig, *, seed: int) -> None:
         self._seed = seed
         self._accumulation_steps = config.accumulation_steps
 
-        # The smallest type: sorting eight bits for each text takes a tenth of the time and an
-        # eighth of the memory.
+        # Store the rounded lengths, which are less than twice the lengths, in the smallest possible
+        # type: sorting integers of 8 bits takes a tenth of the time and an eighth of the memory
+        # that integers of 64 bits take.
         longest = int(lengths.max(initial=0))
         rounded = round_up_lengths(np.arange(longest + 1))
         self._rounded_lengths = rounded.astype(np.min_scalar_type(2 * longest))[lengths]
@@ -78,23 +84,23 @@ class BatchSampler:
             batch_tokens=config.batch_tokens,
         )
 
-        # An epoch is needed for many batches in a row.
+        # Keep the order of the current epoch, because many batches in a row need it.
         self._epoch = lru_cache(maxsize=1)(self._shuffled_epoch)
 
     @property
     def batches_per_epoch(self) -> int:
-        """Batches in which each text occurs once."""
+        """The number of batches in an epoch, in which each text occurs once."""
         return len(self._cuts) - 1
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimizer steps in which each text occurs once."""
+        """The number of optimizer steps in an epoch."""
         return math.ceil(self.batches_per_epoch / self._accumulation_steps)
 
     def indices(self, batch: int) -> Indices:
-        """The texts of a batch, counted from 0 at the start of training."""
-        number, position = divmod(batch, self.batches_per_epoch)
-        epoch = self._epoch(number)
+        """The indices of the texts of a batch, which is counted from 0 at the start of training."""
+        epoch_number, position = divmod(batch, self.batches_per_epoch)
+        epoch = self._epoch(epoch_number)
 
         batch_of_epoch = epoch.batches[position]
         start = self._cuts[batch_of_epoch]
@@ -102,19 +108,20 @@ class BatchSampler:
         return epoch.texts[start:end].astype(np.int64)
 
     def batches_of_step(self, step: int) -> list[Indices]:
-        """The texts of each batch of a step.
+        """The indices of the texts of each batch of a step, counted from 0.
 
         The last step of an epoch may have fewer batches, so that no step spans two epochs.
         """
-        epoch, position = divmod(step, self.steps_per_epoch)
+        epoch_number, position = divmod(step, self.steps_per_epoch)
         first = position * self._accumulation_steps
         end = min(first + self._accumulation_steps, self.batches_per_epoch)
 
-        batches_before = epoch * self.batches_per_epoch
+        batches_before = epoch_number * self.batches_per_epoch
         return [self.indices(batches_before + batch) for batch in range(first, end)]
 
-    def _shuffled_epoch(self, epoch: int) -> Epoch:
-        random = np.random.default_rng([self._seed, epoch])
+    def _shuffled_epoch(self, epoch_number: int) -> Epoch:
+        """The order of texts and batches in an epoch, counted from 0."""
+        random = np.random.default_rng([self._seed, epoch_number])
         shuffled = random.permutation(np.arange(len(self._rounded_lengths), dtype=np.int32))
 
         # A stable sort keeps texts of equal lengths in their shuffled order.
@@ -123,9 +130,14 @@ class BatchSampler:
 
 
 def cut(sorted_lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int) -> Indices:
-    """The positions at which to cut sorted lengths into batches that are within both limits.
+    """The positions at which sorted texts are cut into batches, (batches + 1,).
 
-    The first one is 0, the last one the number of lengths, (batches + 1,).
+    The first position is 0, the last one is the number of texts.
+
+    Args:
+        sorted_lengths: the lengths of the texts, increasing, (texts,).
+        batch_size: the maximum number of texts in a batch.
+        batch_tokens: the maximum number of tokens in a batch, including padding.
     """
     cuts = [0]
     while cuts[-1] < len(sorted_lengths):
@@ -140,9 +152,14 @@ def cut(sorted_lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int
 
 
 def shard_of(indices: Indices, shard: int, num_shards: int) -> Indices:
-    """One of the shards of a batch, counted from 0, which may be empty.
+    """The texts of one shard of a batch, which may be empty.
 
-    Neighbours are in the same shard, because they have similar lengths.
+    A shard consists of neighbouring texts, because they have similar lengths.
+
+    Args:
+        indices: the indices of the texts of the batch.
+        shard: the number of the shard, counted from 0.
+        num_shards: the number of shards into which the batch is divided.
     """
     start = shard * len(indices) // num_shards
     end = (shard + 1) * len(indices) // num_shards
@@ -150,12 +167,15 @@ def shard_of(indices: Indices, shard: int, num_shards: int) -> Indices:
 
 
 def is_word(input_ids: Tensor) -> Tensor:
-    """Which tokens are neither padding nor `[CLS]`, (B, T)."""
+    """A mask of token ids that is False on padding and on `[CLS]`, (B, T)."""
     return (input_ids != PAD_ID) & (input_ids != CLS_ID)
 
 
 def drop_tokens(input_ids: Tensor, *, fraction: float) -> Tensor:
-    """Replace a random part of the words, (B, T), by `[UNK]`, which is too rare otherwise."""
+    """Replace words by `[UNK]`, each with a probability of `fraction`, (B, T).
+
+    From these the model learns to handle unknown words, which are rare in training texts.
+    """
     if fraction == 0:
         return input_ids
     is_dropped = torch.rand(input_ids.shape, device=input_ids.device) < fraction

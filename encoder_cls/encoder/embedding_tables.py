@@ -1,4 +1,7 @@
-"""Embedding tables of a model: a batch touches few of their rows, so their gradients are sparse."""
+"""The embedding tables of a model, and their sparse gradients.
+
+Gradients of tables are sparse, because a batch uses few of the rows of a table.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from encoder_cls.encoder.transformer import EncoderClassifier
 
 
 def embedding_tables(model: nn.Module) -> dict[str, Tensor]:
-    """The weights of all embedding tables of a model, by name."""
+    """The weights of all embedding tables of a model, by the names of `state_dict`."""
     tables = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
@@ -24,15 +27,16 @@ def embedding_tables(model: nn.Module) -> dict[str, Tensor]:
 def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Sum the values of each row of a sparse gradient.
 
-    It equals `coalesce`, which uses one thread and takes twice as long.
+    The result equals that of `Tensor.coalesce`, which takes twice as long, because it uses a single
+    thread.
 
     Returns:
-        The numbers of the rows, increasing, (rows,), and their sums, (rows, D).
+        The indices of the rows, increasing, (rows,), and their sums, (rows, D).
     """
     sorted_rows, positions = gradient._indices()[0].sort(stable=True)
     rows, counts = torch.unique_consecutive(sorted_rows, return_counts=True)
 
-    # The values of a row are a bag of embeddings.
+    # Sum the values of each row as a bag of embeddings.
     starts = counts.cumsum(0) - counts
     sums = functional.embedding_bag(positions, gradient._values(), starts, mode="sum")
     return rows, sums
@@ -41,13 +45,14 @@ def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
 def without_untrained(model: EncoderClassifier, initial: Mapping[str, Tensor]) -> EncoderClassifier:
     """Copy a model, with zeros in the rows of tables that still have their initial values.
 
-    Only tables are copied; the copy shares all other weights with the model.
+    The model is not changed. Only its tables are copied; the copy shares all other weights.
 
     Args:
-        model: stays as it is.
-        initial: the tables with which its training began, by name.
+        model: the model.
+        initial: the embedding tables before the first training of the model, by name.
     """
-    # `deepcopy` copies no object for which it finds a replacement here, by its id.
+    # Give `deepcopy` a replacement for each tensor, by the tensor's id: it then copies none of
+    # them. A tensor whose replacement is itself is shared.
     replacements: dict[int, object] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         replacements[id(tensor)] = tensor

@@ -1,7 +1,7 @@
-"""The libraries that compute an encoder, NumPy and PyTorch, and the choice between them.
+"""The engines that compute an encoder, NumPy and PyTorch, and the choice between them.
 
-Importing PyTorch takes longer than a thousand predictions by NumPy. So NumPy computes a few texts,
-and PyTorch computes many.
+NumPy computes a few texts, and PyTorch computes many, because importing PyTorch takes longer than
+a thousand predictions by NumPy.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ENGINES = ("auto", "numpy", "torch")
 
 
 class Encoder(Protocol):
-    """An encoder with its head, computed by one of the libraries, in float32.
+    """An encoder with its head, computed by one of the engines in float32.
 
-    `batch_tokens` is the most tokens in a batch, padding included; by default a number that is fast
-    on the device.
+    The argument `batch_tokens` is the maximum number of tokens in a batch, including padding. If it
+    is None, the engine chooses a number that is fast on its device.
     """
 
     @property
@@ -41,36 +41,45 @@ class Encoder(Protocol):
 
     @property
     def engine(self) -> str:
-        """The library that computes the encoder: `numpy` or `torch`."""
+        """The engine that computes the encoder, `numpy` or `torch`."""
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
         """The weights by name, as in `EncoderArchitecture.weight_shapes`."""
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
-        """Logits, (texts, classes)."""
+        """The logits of texts, (texts, classes)."""
 
     def embed(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> NDArray[np.float32]:
-        """The vectors that the head reads, (texts, d_model)."""
+        """The vectors of texts that the head reads, (texts, d_model)."""
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """The attention weights in one text, (layers, heads, T, T): [layer, head, from, to]."""
+        """The attention weights in the first text, as [layer, head, from, to].
+
+        Their shape is (layers, heads, T, T), where T is the number of the text's tokens.
+        """
 
 
 def new_encoder(
     architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, engine: str, device: str
 ) -> Encoder:
-    """Make an encoder for one of the `ENGINES`.
+    """Make an encoder for an engine.
+
+    Args:
+        architecture: the sizes of the encoder.
+        weights: the weights by name, as in `EncoderArchitecture.weight_shapes`.
+        engine: one of the `ENGINES`; `auto` chooses by the amount of work.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
 
     Raises:
-        ConfigError: the device or the library does not exist here.
+        ConfigError: the device does not exist, or the engine is not installed.
     """
     is_cpu = device in {"auto", "cpu"}
 
     if engine == "numpy":
         if not is_cpu:
-            raise ConfigError(f"--device {device}: the engine numpy computes on the cpu")
+            raise ConfigError(f"--device {device}: the engine numpy computes on the cpu only")
         return NumpyEncoder(architecture, weights)
 
     if engine == "auto" and is_cpu:
@@ -86,20 +95,21 @@ def new_encoder(
 class AutomaticEncoder:
     """An encoder that NumPy computes for a few texts, and PyTorch, if installed, for many.
 
-    The work of a call chooses the library, and not what came before, so that equal calls have equal
-    results. A stream of texts comes in several calls: for these, `choose_engine` chooses once.
+    The engine of a call depends only on the work of this call and not on earlier calls, so that
+    equal calls have equal results. If a stream of texts is divided into several calls,
+    `choose_engine` chooses the engine of all of them.
 
     Args:
         numpy_encoder: the encoder in NumPy.
-        device: of the encoder in PyTorch.
+        device: the device of the encoder in PyTorch.
     """
 
     def __init__(self, numpy_encoder: NumpyEncoder, *, device: str) -> None:
         self._numpy = numpy_encoder
         self._device = device
         self._torch: TorchEncoder | None = None
-        # The library of all calls; None: each call has its own.
-        self._chosen: str | None = None
+        # The engine of all calls; None if it is chosen for each call.
+        self._chosen_engine: str | None = None
 
     @property
     def architecture(self) -> EncoderArchitecture:
@@ -108,17 +118,21 @@ class AutomaticEncoder:
 
     @property
     def engine(self) -> str:
-        """The library that was chosen for all calls; NumPy if none was."""
-        return self._chosen or "numpy"
+        """The engine that was chosen for all calls; NumPy if it is chosen for each call."""
+        return self._chosen_engine or "numpy"
 
     def choose_engine(self, num_tokens: int) -> None:
-        """Choose the library for a stream of about so many tokens."""
+        """Choose the engine of all calls for a stream of texts.
+
+        Args:
+            num_tokens: the approximate number of tokens of the stream.
+        """
         max_seq_len = self.architecture.max_seq_len
         lengths = np.full(math.ceil(num_tokens / max_seq_len), max_seq_len)
-        self._chosen = quicker_engine(self.architecture, lengths)
+        self._chosen_engine = quicker_engine(self.architecture, lengths)
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
-        """The weights by name."""
+        """See `Encoder`."""
         return self._numpy.named_weights()
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
@@ -143,7 +157,7 @@ class AutomaticEncoder:
         """
         from encoder_cls.encoder.torch_encoder import TorchEncoder
 
-        # There is no lock: two threads may each make one, and both compute equal logits.
+        # No lock is needed: if two threads make an encoder each, both encoders compute equal logits.
         if self._torch is None:
             log("debug", "engine: PyTorch")
             self._torch = TorchEncoder.from_weights(
@@ -152,24 +166,25 @@ class AutomaticEncoder:
         return self._torch
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy makes its own encoder in PyTorch from the weights.
+        # Leave out the encoder in PyTorch: a copy of this object makes its own from the weights.
         return self.__dict__ | {"_torch": None}
 
     def _encoder_for(self, texts: TokenizedTexts) -> Encoder:
-        engine = self._chosen or quicker_engine(self.architecture, texts.lengths)
-        # A copy may have come to a machine without PyTorch.
+        engine = self._chosen_engine or quicker_engine(self.architecture, texts.lengths)
+
+        # This object may have been copied to a machine without PyTorch after the choice.
         if engine == "torch" and is_installed("torch"):
             return self.torch()
         return self._numpy
 
 
-# Multiplications from which PyTorch is quicker, although its import takes one to two seconds
-# (docs/experiments/speed.md).
+# With more multiplications than these, PyTorch is quicker, although its import takes one to two
+# seconds (docs/experiments/speed.md).
 BREAK_EVEN = 6e10
 
 
 def quicker_engine(architecture: EncoderArchitecture, lengths: NDArray[np.int64]) -> str:
-    """The library that is quicker for texts of these lengths, (texts,)."""
+    """The engine that is quicker for texts of these lengths, (texts,)."""
     if multiplications(architecture, lengths) > BREAK_EVEN and is_installed("torch"):
         return "torch"
     return "numpy"
@@ -179,10 +194,11 @@ def multiplications(architecture: EncoderArchitecture, lengths: NDArray[np.int64
     """The number of multiplications of all layers for texts of these lengths, (texts,)."""
     tokens = lengths.astype(np.float64)
 
-    # Linear maps multiply each token by all weights.
+    # In a layer, linear maps multiply the vector of each token by all weights.
     per_token = sum(map(math.prod, architecture.linear_maps().values()))
 
-    # Attention multiplies pairs of tokens, for the scores and for the weighted mean of the values.
+    # Attention multiplies the vectors of each pair of tokens twice: for the scores, and for the
+    # weighted mean of the values.
     per_pair = 2 * architecture.d_model
 
     per_layer = per_token * tokens.sum() + per_pair * (tokens**2).sum()

@@ -1,7 +1,8 @@
 """The encoder in NumPy, for prediction.
 
-It computes what `transformer.EncoderClassifier` computes, from the same weights by the same names.
-Shapes are suffixes of names, with the legend of `transformer`.
+It computes the same as `transformer.EncoderClassifier`, from weights of the same names. Shapes are
+suffixes of names, with the letters that `transformer` lists: B texts, T tokens, D features, H heads
+of K features, W distinct words.
 """
 
 from __future__ import annotations
@@ -20,22 +21,23 @@ from encoder_cls.weights import Weight, as_table, dense, is_table
 
 Array = NDArray[np.float32]
 
-# The most tokens in a batch. They fit a processor's caches: with twice as many, a text takes half
-# as long again.
+# The maximum number of tokens in a batch, including padding. Such a batch fits into the caches of a
+# processor; with twice as many tokens, a text takes 50% longer.
 BATCH_TOKENS = 1024
 
-# The constant of torch.nn.LayerNorm that keeps it from dividing by zero.
+# A small number that is added to a variance, which could be zero, as in torch.nn.LayerNorm.
 NORM_EPSILON = 1e-5
 
 
 class NumpyEncoder:
-    """The encoder with its head; of tables, only rows in use are expanded.
+    """The encoder with its head, in NumPy.
 
-    Its methods are described in `engines.Encoder`.
+    Embedding tables may be stored in a smaller type; only the rows that texts use are converted to
+    float32. The methods are described in `engines.Encoder`.
 
     Args:
         architecture: the sizes of the encoder.
-        weights: by name, as in `EncoderArchitecture.weight_shapes`.
+        weights: the weights by name, as in `EncoderArchitecture.weight_shapes`.
     """
 
     engine = "numpy"
@@ -95,9 +97,12 @@ class NumpyEncoder:
         return means_BD
 
     def _encode(self, batch: PaddedTexts, maps: list[Array] | None = None) -> Array:
-        """Vectors of tokens, (B, T, D).
+        """The vectors of tokens, (B, T, D).
 
-        The attention weights of each layer, (B, H, T, T), are appended to `maps`, if given.
+        Args:
+            batch: the texts.
+            maps: a list to which the attention weights of each layer, (B, H, T, T), are appended;
+                None if they are not needed.
         """
         mask_BT = batch.attention_mask
         x_BTD = self._embed(batch)
@@ -107,7 +112,7 @@ class NumpyEncoder:
             attention_norm = f"{layer}.attention_norm"
             feed_forward_norm = f"{layer}.feed_forward_norm"
 
-            # A norm comes before each sublayer, or after it is added to the vectors.
+            # The norm of a sublayer comes before it, or after the sum with its input.
             if self.architecture.norm == "pre":
                 x_BTD += self._attention(layer, self._norm(attention_norm, x_BTD), mask_BT, maps)
                 x_BTD += self._feed_forward(layer, self._norm(feed_forward_norm, x_BTD))
@@ -122,7 +127,7 @@ class NumpyEncoder:
         return x_BTD
 
     def _embed(self, batch: PaddedTexts) -> Array:
-        """Sum the vectors of tokens, their n-grams, pairs and positions, (B, T, D)."""
+        """Sum the vectors of tokens, of their n-grams, of pairs and of positions, (B, T, D)."""
         input_ids_BT = batch.input_ids
         x_BTD = self._rows("tokens", input_ids_BT)
 
@@ -131,7 +136,7 @@ class NumpyEncoder:
             x_BTD += vectors_WD[batch.words]
 
         if self.architecture.bigram_buckets:
-            # Before the first token is [PAD].
+            # The first token makes a pair with `[PAD]`.
             previous_BT = np.pad(input_ids_BT[:, :-1], ((0, 0), (1, 0)), constant_values=PAD_ID)
             hashes_BT = previous_BT * PAIR_MULTIPLIER + input_ids_BT
             x_BTD += self._rows("bigrams.table", hashes_BT % self.architecture.bigram_buckets)
@@ -142,7 +147,10 @@ class NumpyEncoder:
         return x_BTD
 
     def _word_vectors(self, char_ngrams: CharNgrams) -> Array:
-        """The mean of the vectors of each word's character n-grams, (W, D); 0 where it has none."""
+        """The mean of the vectors of each word's character n-grams, (W, D).
+
+        The mean is 0 for a word without n-grams.
+        """
         num_ngrams = np.diff(char_ngrams.offsets)
         means_WD = np.zeros((len(num_ngrams), self.architecture.d_model), dtype=np.float32)
 
@@ -162,7 +170,7 @@ class NumpyEncoder:
         batch_size, num_tokens, _ = x_BTD.shape
         num_heads = self.architecture.num_heads
 
-        # Queries, keys and values of each head.
+        # Compute the queries, keys and values of each head.
         qkv = self._linear(f"{layer}.attention.qkv_proj", x_BTD)
         qkv_BT3HK = qkv.reshape(batch_size, num_tokens, 3, num_heads, -1)
         q_BHTK, k_BHTK, v_BHTK = qkv_BT3HK.transpose(2, 0, 3, 1, 4)
@@ -170,19 +178,19 @@ class NumpyEncoder:
         scores_BHTT = q_BHTK @ k_BHTK.swapaxes(-2, -1)
         scores_BHTT *= np.float32(1 / math.sqrt(q_BHTK.shape[-1]))
 
-        # The softmax of -inf is 0.
+        # The softmax gives a weight of exactly 0 to a score of -inf.
         if not mask_BT.all():
             masked_BT = np.where(mask_BT, np.float32(0), np.float32(-np.inf))
             scores_BHTT += masked_BT[:, None, None, :]
 
-        # The softmax, in place. Without their maximum, no scores overflow.
+        # Compute the softmax in place. The maximum is subtracted so that no exponential overflows.
         scores_BHTT -= scores_BHTT.max(axis=-1, keepdims=True)
         weights_BHTT = np.exp(scores_BHTT, out=scores_BHTT)
         weights_BHTT /= weights_BHTT.sum(axis=-1, keepdims=True)
         if maps is not None:
             maps.append(weights_BHTT)
 
-        # Mix the values, and put the heads side by side again.
+        # Compute the weighted mean of the values, and join the features of all heads.
         mixed_BTHK = (weights_BHTT @ v_BHTK).swapaxes(1, 2)
         return self._linear(f"{layer}.attention.out_proj", mixed_BTHK.reshape(x_BTD.shape))
 
@@ -205,7 +213,10 @@ class NumpyEncoder:
         return product
 
     def _norm(self, name: str, x: Array) -> Array:
-        """Normalize the last axis (Ba et al., 2016, https://arxiv.org/abs/1607.06450)."""
+        """Layer normalization of the last axis.
+
+        Ba et al., "Layer Normalization" (2016), https://arxiv.org/abs/1607.06450.
+        """
         centered: Array = x - x.mean(axis=-1, keepdims=True)
 
         sums_of_squares = np.einsum("...d,...d->...", centered, centered)[..., None]
@@ -220,7 +231,8 @@ class NumpyEncoder:
 def _positions(architecture: EncoderArchitecture, weights: Mapping[str, Array]) -> Array | None:
     """The vectors of positions, (max_seq_len, D); None if there are none.
 
-    They are learned, or the scaled sinusoids of Vaswani et al. (2017), section 3.5.
+    They are learned, or they are the sinusoids of Vaswani et al. (2017), section 3.5, times a
+    learned scale.
     """
     if architecture.positions == "none":
         return None
@@ -240,23 +252,24 @@ def _positions(architecture: EncoderArchitecture, weights: Mapping[str, Array]) 
     return np.asarray(table_TD * scale, dtype=np.float32)
 
 
-# The coefficients of the error function in formula 7.1.26 of Abramowitz and Stegun, "Handbook of
-# Mathematical Functions" (1964), whose error is 1.5e-7 at most.
+# The coefficients of an approximation of the error function: formula 7.1.26 of Abramowitz and
+# Stegun, "Handbook of Mathematical Functions" (1964). Its error is at most 1.5e-7.
 ERROR_FUNCTION_SCALE = 0.3275911
 ERROR_FUNCTION_COEFFICIENTS = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 
 
 def _gelu(x: Array) -> Array:
-    """Multiply each number by the probability that a standard normal variable is below it.
+    """The activation GELU, x * Phi(x), by Hendrycks and Gimpel (2016).
 
-    GELU: Hendrycks and Gimpel, 2016, https://arxiv.org/abs/1606.08415. The probability is
-    Phi(x) = (1 + erf(x / sqrt(2))) / 2.
+    Phi(x) is the probability that a standard normal variable is less than x, which equals
+    (1 + erf(x / sqrt(2))) / 2. See https://arxiv.org/abs/1606.08415.
     """
     z = np.abs(x)
     z *= np.float32(1 / math.sqrt(2))
 
-    # 1 - erf(z) is a polynomial of 1 / (1 + p z), times exp(-z^2). Arrays are changed in place:
-    # new ones would take most of the time.
+    # Compute 1 - erf(z): it is a polynomial of 1 / (1 + p z), where p is the scale above, times
+    # exp(-z^2). Arrays are changed in place, because to allocate new ones would take most of the
+    # time.
     t = 1 / (1 + np.float32(ERROR_FUNCTION_SCALE) * z)
     first, *others = ERROR_FUNCTION_COEFFICIENTS
     complement = np.full_like(t, first)
@@ -268,7 +281,7 @@ def _gelu(x: Array) -> Array:
     np.negative(z, out=z)
     complement *= np.exp(z, out=z)
 
-    # x * Phi(x) = x / 2 + |x| * erf(|x| / sqrt(2)) / 2: one formula for both signs.
+    # Compute x * Phi(x) = x / 2 + |x| * erf(|x| / sqrt(2)) / 2, which holds for both signs of x.
     result = np.asarray(0.5 - complement * np.float32(0.5), dtype=np.float32)
     result *= np.abs(x)
     result += np.float32(0.5) * x

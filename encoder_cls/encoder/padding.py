@@ -1,4 +1,4 @@
-"""Padded batches of texts, for both encoders.
+"""Padded batches of texts, for the encoders in NumPy and in PyTorch.
 
 Texts of similar length share a batch, so that little of it is padding.
 """
@@ -19,12 +19,13 @@ Indices = NDArray[np.int64]
 
 
 class PaddedTexts(NamedTuple):
-    """Some texts, padded to one length. Shapes are those of `transformer`.
+    """A batch of B texts, padded to the same length of T tokens.
 
     Attributes:
         input_ids: token ids, (B, T).
         attention_mask: True on real tokens, (B, T).
-        words: the index of each token's word among the distinct words, (B, T); any on padding.
+        words: the index of each token's word among the distinct words, (B, T). On padding, it is
+            the index of an arbitrary word.
         char_ngrams: the character n-grams of the distinct words.
     """
 
@@ -35,16 +36,22 @@ class PaddedTexts(NamedTuple):
 
 
 def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> PaddedTexts:
-    """Pad some of the texts to the longest of them, or to a `length`."""
+    """Make a batch of some of the texts.
+
+    Args:
+        texts: all texts.
+        indices: the indices of the texts of the batch, (B,).
+        length: the number of tokens to which texts are padded; None for that of the longest one.
+    """
     lengths = texts.lengths[indices]
     padded_length = length or lengths.max()
     attention_mask = np.arange(padded_length) < lengths[:, None]
 
-    # The real tokens of all these texts, one text after the other.
+    # Collect the real tokens of all texts of the batch, one text after the other.
     tokens = flat_indices(texts.offsets[indices], lengths)
     distinct_words, words_of_tokens = np.unique(texts.words[tokens], return_inverse=True)
 
-    # A mask selects elements in the same order.
+    # Put the tokens at their places. The elements of a mask are numbered in the same order.
     input_ids = np.full(attention_mask.shape, PAD_ID, dtype=np.int64)
     input_ids[attention_mask] = texts.word_ids[distinct_words][words_of_tokens]
     words = np.zeros(attention_mask.shape, dtype=np.int64)
@@ -61,14 +68,15 @@ def compute_rows(
     batch_tokens: int,
     share: Callable[[int], range] = range,
 ) -> NDArray[np.float32]:
-    """Compute a row for each text, (texts, width).
+    """Compute a row of values for each text, batch by batch, (texts, width).
 
     Args:
         texts: all texts.
-        compute: takes a batch and returns its rows, (B, width).
+        compute: takes a batch of B texts and returns their rows, (B, width).
         width: the number of values in a row.
-        batch_tokens: the most tokens in a batch, padding included.
-        share: the numbers of the batches to compute, of so many; rows of other batches are 0.
+        batch_tokens: the maximum number of tokens in a batch, including padding.
+        share: takes the number of batches, and returns the indices of the batches to compute. The
+            rows of all other batches are 0. By default, all batches are computed.
     """
     rows = np.zeros((len(texts), width), dtype=np.float32)
     batches = batches_by_length(texts.lengths, batch_tokens=batch_tokens)
@@ -82,11 +90,18 @@ def compute_rows(
 def batches_by_length(
     lengths: NDArray[np.int64], *, batch_tokens: int
 ) -> list[tuple[Indices, int]]:
-    """Plan batches of texts of similar length, each with the length to which its texts are padded.
+    """Divide texts into batches of texts of similar length.
 
-    The longest texts come first, so that memory is at its peak at the start. Lengths are rounded
-    up, and batches of one length have one number of texts, because a CPU compiles kernels for each
-    shape, which takes as long as using them once.
+    The longest texts come first, so that most memory is used at the start. Lengths are rounded up,
+    and batches of the same length have the same number of texts, so that there are few different
+    shapes: a CPU compiles a kernel for each shape, which takes as long as using it once.
+
+    Args:
+        lengths: the number of tokens of each text, (texts,).
+        batch_tokens: the maximum number of tokens in a batch, including padding.
+
+    Returns:
+        The indices of the texts of each batch, and the length to which they are padded.
     """
     order = np.argsort(-lengths, kind="stable")
     padded_lengths = np.minimum(round_up_lengths(lengths[order]), lengths.max(initial=0))
@@ -101,17 +116,20 @@ def batches_by_length(
     return batches
 
 
-# Rounding adds at most this part to a length: in training, texts of equal rounded length are
-# shuffled in each epoch, while padding stays a few percent.
+# Rounding adds at most this fraction to a length. In training, texts of equal rounded length are
+# shuffled in each epoch: rounding gives them other neighbours, and adds a few percent of padding.
 LENGTH_TOLERANCE = 1 / 16
 
 
 def round_up_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Round lengths up to 1, 2, ..., 15, 16, 17, 18, ..., 32, 34, ..., at most 1/16 apart."""
-    # The highest power of two within the tolerance; 1 for short texts.
+    """Round lengths up to 1, 2, ..., 32, 34, 36, ..., 64, 68, ...
+
+    The steps between these numbers are at most 1/16 of a length.
+    """
+    # A step is the highest power of two within the tolerance; it is 1 for short texts.
     exponents = np.floor(np.log2(np.maximum(lengths * LENGTH_TOLERANCE, 1)))
     steps = 2 ** exponents.astype(np.int64)
 
-    # The floor of a negative number rounds its opposite up.
+    # Divide and round up: `//` rounds down, so the negative of a length is divided.
     rounded: NDArray[np.int64] = -(-lengths // steps) * steps
     return rounded

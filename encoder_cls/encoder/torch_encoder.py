@@ -20,18 +20,20 @@ from encoder_cls.system.machine import autocast, resolve_device
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.weights import Weight, dense
 
-# The most tokens in a batch: they keep a GPU busy, and fit the caches of a CPU.
+# The maximum number of tokens in a batch on a GPU, including padding: enough to keep it busy.
 GPU_BATCH_TOKENS = 65_536
+
+# The maximum number of tokens in a batch on a CPU, including padding: they fit into its caches.
 CPU_BATCH_TOKENS = 2048
 
 
 class Batch(NamedTuple):
-    """The arguments of a model: `model(*batch)`.
+    """A batch of texts as tensors: the arguments of a model, as in `model(*batch)`.
 
     Attributes:
         input_ids: token ids, (B, T).
         attention_mask: True on real tokens, (B, T).
-        char_ngrams: the character n-grams of the words.
+        char_ngrams: the character n-grams of the distinct words.
     """
 
     input_ids: Tensor
@@ -65,15 +67,25 @@ class Batch(NamedTuple):
 
 
 def make_batch(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> Batch:
-    """Make a batch of some of the texts, padded to the longest of them, or to a `length`."""
+    """Make a batch of some of the texts.
+
+    Args:
+        texts: all texts.
+        indices: the indices of the texts of the batch, (B,).
+        length: the number of tokens to which texts are padded; None for that of the longest one.
+    """
     return Batch.of(pad(texts, indices, length))
 
 
 class TorchEncoder:
-    """A model as an encoder, on any device and in any mode.
+    """An encoder that PyTorch computes, on the device of its model.
 
-    It computes in float32, whatever the precision of training, so that its logits equal those of
-    `NumpyEncoder`. Its methods are described in `engines.Encoder`.
+    It computes in float32, also in a training of lower precision, so that its logits equal those of
+    `NumpyEncoder`. The methods are described in `engines.Encoder`.
+
+    Args:
+        model: the encoder with its head, in training mode or not.
+        config: the config of the model.
     """
 
     engine = "torch"
@@ -86,7 +98,12 @@ class TorchEncoder:
     def from_weights(
         cls, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, device: str
     ) -> TorchEncoder:
-        """Make an encoder from its weights by name.
+        """Make an encoder from its weights.
+
+        Args:
+            architecture: the sizes of the encoder.
+            weights: the weights by name, as in `EncoderArchitecture.weight_shapes`.
+            device: `auto`, `cpu`, `cuda` or `cuda:N`.
 
         Raises:
             ConfigError: the device does not exist.
@@ -104,7 +121,7 @@ class TorchEncoder:
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
         """See `engines.Encoder`."""
-        # The decoder of a pretraining is left out.
+        # Leave out the decoder, which a model has during pretraining by denoising.
         parts = nn.ModuleDict({"encoder": self.model.encoder, "head": self.model.head})
         return {
             name: tensor.detach().cpu().contiguous().numpy()
@@ -118,7 +135,15 @@ class TorchEncoder:
         batch_tokens: int | None = None,
         share: Callable[[int], range] = range,
     ) -> Logits:
-        """See `engines.Encoder`; `share` is that of `compute_rows`."""
+        """The logits of texts, (texts, classes).
+
+        Args:
+            texts: the texts.
+            batch_tokens: the maximum number of tokens in a batch, including padding; None for a
+                number that is fast on the device.
+            share: takes the number of batches, and returns the indices of the batches to compute.
+                The logits of texts in all other batches are 0.
+        """
 
         def logits(batch: Batch) -> Tensor:
             logits_BC: Tensor = self.model(*batch)
@@ -157,7 +182,11 @@ class TorchEncoder:
         batch_tokens: int | None,
         share: Callable[[int], range] = range,
     ) -> NDArray[np.float32]:
-        """Run `compute_rows` on the model's device, without dropout, and restore its mode."""
+        """Compute a row of values for each text on the model's device, without dropout.
+
+        The arguments are those of `padding.compute_rows`. If the model is in training mode, it
+        returns to that mode.
+        """
         device = self._device
         if batch_tokens is None:
             batch_tokens = CPU_BATCH_TOKENS if device.type == "cpu" else GPU_BATCH_TOKENS
@@ -169,7 +198,7 @@ class TorchEncoder:
         was_training = self.model.training
         self.model.eval()
         try:
-            # In float32, also within a caller's own block of `torch.autocast`.
+            # Compute in float32, even if the caller is inside a block of `torch.autocast`.
             with torch.inference_mode(), autocast(torch.float32, device):
                 return compute_rows(
                     texts,

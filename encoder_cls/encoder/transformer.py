@@ -1,14 +1,14 @@
 """A Transformer encoder with a classifier head, in PyTorch, and a decoder for pretraining.
 
-Parts come first, the whole comes last: `EncoderClassifier`.
+The parts come first; the whole model, `EncoderClassifier`, comes last.
 
-Encoder and decoder of Vaswani et al., "Attention Is All You Need" (2017),
+Encoder and decoder follow Vaswani et al., "Attention Is All You Need" (2017),
 https://arxiv.org/abs/1706.03762. The config chooses the place of the norms, the activation and the
-positions. Additions to the paper: embeddings of character n-grams and of pairs of neighbouring
+positions. Additions to the paper are embeddings of character n-grams and of pairs of neighbouring
 tokens (`CharNgramEmbedding`, `BigramEmbedding`, both optional), a learned scale of the sinusoids,
-dropout of whole features, and the head, which reads the mean of the tokens' vectors.
+dropout of whole features, and a head that reads the mean of the tokens' vectors.
 
-Shapes are suffixes of names: `x_BTD` is (B, T, D).
+Shapes are suffixes of names: `x_BTD` has the shape (B, T, D).
 
     B   texts of a batch
     T   tokens of a text, padding included
@@ -22,8 +22,8 @@ Shapes are suffixes of names: `x_BTD` is (B, T, D).
     M   tokens to guess, in pretraining
     V   tokens to choose from, in pretraining
 
-`input_ids` and `attention_mask` are (B, T). Masks are True on real tokens, everywhere. No sequence
-is empty: the tokenizer puts `[CLS]` first.
+`input_ids` and `attention_mask` are (B, T). All masks are True on real tokens and False on padding.
+No sequence is empty, because the tokenizer puts `[CLS]` first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from encoder_cls.config.schema import ModelConfig
-from encoder_cls.text.tokens import PAIR_MULTIPLIER
+from encoder_cls.text.tokens import PAD_ID, PAIR_MULTIPLIER
 
 # The standard deviation of random weights, as in BERT (Devlin et al., 2019),
 # https://arxiv.org/abs/1810.04805.
@@ -50,8 +50,8 @@ class SequenceDropout(nn.Module):
     """Dropout of whole features, with one mask for all tokens of a sequence.
 
     Gal and Ghahramani, "A Theoretically Grounded Application of Dropout in Recurrent Neural
-    Networks" (2016), https://arxiv.org/abs/1512.05287. Dropout of single elements draws T times as
-    many random numbers, which takes a quarter of a training step on a CPU.
+    Networks" (2016), https://arxiv.org/abs/1512.05287. Dropout of single elements would draw T
+    times as many random numbers, which takes a quarter of the time of a training step on a CPU.
     """
 
     def __init__(self, p: float) -> None:
@@ -59,22 +59,23 @@ class SequenceDropout(nn.Module):
         self.p = p
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """In training, set features to zero with probability `p`; otherwise change nothing."""
+        """In training mode, set each feature to zero with probability `p`."""
         if not self.training or self.p == 0:
             return x_BTD
 
-        # The features that are kept are scaled up, so that the expected value stays the same.
+        # Scale up the features that are kept, so that the expected value stays the same.
         keep = 1 - self.p
         scale_B1D = x_BTD.new_empty(x_BTD.shape[0], 1, x_BTD.shape[2]).bernoulli_(keep).div_(keep)
         return x_BTD * scale_B1D
 
 
 class PositionalEncoding(nn.Module):
-    """A vector for each position, learned or of sinusoids, which is added to the token's vector.
+    """A vector for each position, which is added to the token's vector.
 
-    Sinusoids have a learned scale (Li et al., "Neural Speech Synthesis with Transformer Network",
-    2019, https://arxiv.org/abs/1809.08895) that starts small: at the scale of 1, as published, they
-    would drown the tokens' own vectors, which start at `INITIAL_STD`.
+    The vectors are learned, or they are sinusoids with a learned scale (Li et al., "Neural Speech
+    Synthesis with Transformer Network", 2019, https://arxiv.org/abs/1809.08895). The scale starts
+    at `INITIAL_STD`, like the tokens' own vectors: sinusoids of scale 1, as published, would be
+    much larger than these.
     """
 
     table: Tensor
@@ -92,7 +93,7 @@ class PositionalEncoding(nn.Module):
             self.register_buffer("table", sinusoids(*shape), persistent=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """Add to each token the vector of its position.
+        """Add to each token's vector the vector of its position, if the config has positions.
 
         Raises:
             ValueError: the sequence is longer than `max_seq_len`.
@@ -100,7 +101,7 @@ class PositionalEncoding(nn.Module):
         num_tokens = x_BTD.shape[1]
         if num_tokens > self.max_seq_len:
             raise ValueError(
-                f"a sequence of {num_tokens} tokens, where max_seq_len is {self.max_seq_len}"
+                f"a sequence has {num_tokens} tokens, but max_seq_len is {self.max_seq_len}"
             )
 
         if self.kind == "learned":
@@ -127,9 +128,11 @@ class CharNgramBatch(NamedTuple):
     """The character n-grams of the words of a batch; each distinct word is listed once.
 
     Attributes:
-        words: the index of each token's word among the distinct words, (B, T); any on padding.
+        words: the index of each token's word among the distinct words, (B, T). On padding, it is
+            the index of an arbitrary word.
         ngrams: hashes of the character n-grams of the distinct words, word after word, (N,).
-        offsets: where each word starts in `ngrams`, then where the last one ends, (W + 1,).
+        offsets: the index in `ngrams` at which each word starts, and the index at which the last
+            word ends, (W + 1,).
     """
 
     words: Tensor
@@ -140,9 +143,9 @@ class CharNgramBatch(NamedTuple):
 class CharNgramEmbedding(nn.Module):
     """The mean of the vectors of a word's character n-grams.
 
-    Each n-gram has the row of a table that its hash selects. So an unknown word has a vector, too:
-    that of "refunded" is near that of "refund" (Bojanowski et al., "Enriching Word Vectors with
-    Subword Information", 2017, https://arxiv.org/abs/1607.04606).
+    The hash of an n-gram selects its row in a table. An unknown word gets a vector as well: the
+    vector of "refunded" is near the vector of "refund" (Bojanowski et al., "Enriching Word Vectors
+    with Subword Information", 2017, https://arxiv.org/abs/1607.04606).
     """
 
     def __init__(self, buckets: int, d_model: int) -> None:
@@ -159,11 +162,11 @@ class CharNgramEmbedding(nn.Module):
 
 
 class BigramEmbedding(nn.Module):
-    """A vector for each pair of a token and the one before it; `[PAD]` is before the first one.
+    """A vector for each pair of a token and the token before it.
 
-    A hash selects the pair's row in a table, as in fastText (Joulin et al., "Bag of Tricks for
-    Efficient Text Classification", 2017, https://arxiv.org/abs/1607.01759). Rows start at zero: a
-    pair that training never shows adds nothing.
+    The hash of a pair selects its row in a table, as in fastText (Joulin et al., "Bag of Tricks for
+    Efficient Text Classification", 2017, https://arxiv.org/abs/1607.01759). Rows start at zero, so
+    that a pair that does not occur in training adds nothing.
     """
 
     def __init__(self, buckets: int, d_model: int) -> None:
@@ -172,7 +175,8 @@ class BigramEmbedding(nn.Module):
 
     def forward(self, input_ids_BT: Tensor) -> Tensor:
         """The vector of each token's pair, (B, T, D)."""
-        previous_BT = functional.pad(input_ids_BT[:, :-1], (1, 0))
+        # The first token makes a pair with `[PAD]`.
+        previous_BT = functional.pad(input_ids_BT[:, :-1], (1, 0), value=PAD_ID)
         hashes_BT = previous_BT * PAIR_MULTIPLIER + input_ids_BT
         return self.table(hashes_BT % self.table.num_embeddings)
 
@@ -182,7 +186,7 @@ class InputEmbedding(nn.Module):
 
     def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
         super().__init__()
-        # The gradients of all tables are sparse: a batch touches few of their rows.
+        # The gradients of all tables are sparse, because a batch uses few of their rows.
         self.tokens = nn.Embedding(vocab_size, config.d_model, sparse=True)
 
         self.char_ngrams: CharNgramEmbedding | None = None
@@ -197,7 +201,7 @@ class InputEmbedding(nn.Module):
         self.dropout = SequenceDropout(config.dropout)
 
     def forward(self, input_ids_BT: Tensor, char_ngrams: CharNgramBatch | None) -> Tensor:
-        """Vectors of tokens, (B, T, D)."""
+        """The vectors of tokens, (B, T, D)."""
         x_BTD = self.tokens(input_ids_BT)
         if self.char_ngrams and char_ngrams:
             x_BTD = x_BTD + self.char_ngrams(char_ngrams)
@@ -206,20 +210,21 @@ class InputEmbedding(nn.Module):
         x_BTD = self.positions(x_BTD)
         x_BTD = self.dropout(x_BTD)
 
-        # Where matrix products are computed in half precision, the sums of all layers are kept in
-        # it, too: half the memory to move, and no casts.
+        # If matrix products are computed in half precision, keep the vectors between the layers in
+        # half precision as well: that halves the memory traffic, and needs no casts.
         if torch.is_autocast_enabled(x_BTD.device.type):
             x_BTD = x_BTD.to(torch.get_autocast_dtype(x_BTD.device.type))
         return x_BTD
 
     def token_scores(self, x_MD: Tensor, token_ids_V: Tensor) -> Tensor:
-        """Score tokens, (M, V): products of the last layer's vectors with the tokens' own vectors.
+        """The scores of tokens, (M, V).
 
-        Press and Wolf, "Using the Output Embedding to Improve Language Models" (2017),
-        https://arxiv.org/abs/1608.05859.
+        A score is the product of a vector of the last layer and a token's own vector (Press and
+        Wolf, "Using the Output Embedding to Improve Language Models", 2017,
+        https://arxiv.org/abs/1608.05859).
         """
-        # A CPU compiles a kernel for each shape of a bfloat16 product, and M and V differ in each
-        # batch.
+        # Compute this product in float32: a CPU would compile a bfloat16 kernel for each shape, and
+        # M and V differ from batch to batch.
         with torch.autocast("cpu", enabled=False):
             return x_MD.float() @ self.tokens(token_ids_V).T
 
@@ -227,8 +232,9 @@ class InputEmbedding(nn.Module):
 class MultiHeadAttention(nn.Module):
     """Attention in several heads (Vaswani et al., 2017, section 3.2).
 
-    In each head a token has a query, and each token that it may attend to has a key and a value.
-    The token gets the mean of the values, weighted by how well their keys fit its query.
+    In each head, a token has a query, and each token that it may attend to has a key and a value.
+    The result for a token is the weighted mean of the values; a weight is large if the key fits the
+    token's query well.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -244,27 +250,28 @@ class MultiHeadAttention(nn.Module):
         maps: list[Tensor] | None = None,
         memory_BSD: Tensor | None = None,
     ) -> Tensor:
-        """Let each token attend to the tokens or, if there is one, to the memory, (B, T, D).
+        """Let each token attend to the tokens of its text, or to a memory, (B, T, D).
 
         Args:
             x_BTD: the vectors of the tokens.
-            mask_BTS: True where a token may attend, (B, T, S) or (B, 1, S).
-            maps: a list to which the attention weights, (B, H, T, S), are appended.
-            memory_BSD: the vectors of other tokens to attend to, in place of `x_BTD`.
+            mask_BTS: True where a token may attend to another token, (B, T, S) or (B, 1, S).
+            maps: a list to which the attention weights, (B, H, T, S), are appended; None if they
+                are not needed.
+            memory_BSD: the vectors of the memory. If None, tokens attend to `x_BTD`.
         """
         if memory_BSD is None:
             q_BTD, k_BSD, v_BSD = self.qkv_proj(x_BTD).chunk(3, dim=2)
         else:
             q_BTD, k_BSD, v_BSD = self._project(x_BTD, memory_BSD)
 
-        # Each head has its own K of the D features.
+        # Split the D features among the heads, K for each.
         q_BHTK = self._split_heads(q_BTD)
         k_BHSK = self._split_heads(k_BSD)
         v_BHSK = self._split_heads(v_BSD)
         mask_B1TS = mask_BTS[:, None]
 
-        # On a CPU plain products train faster than the fused kernel, whose backward pass is slow
-        # there. The kernel also has no weights to show.
+        # Use the fused kernel, except when training on a CPU, where its backward pass is slower
+        # than plain products, and except when the weights are needed, which it does not return.
         use_fused_kernel = maps is None and (x_BTD.is_cuda or not torch.is_grad_enabled())
         if use_fused_kernel:
             mixed_BHTK = fused_attention(q_BHTK, k_BHSK, v_BHSK, mask_B1TS)
@@ -274,12 +281,15 @@ class MultiHeadAttention(nn.Module):
             if maps is not None:
                 maps.append(weights_BHTS)
 
-        # Put the heads side by side again.
+        # Join the features of all heads.
         mixed_BTD = mixed_BHTK.transpose(1, 2).flatten(2)
         return self.out_proj(mixed_BTD)
 
     def _project(self, x_BTD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The queries of tokens, (B, T, D), and the keys and values of a memory, (B, S, D)."""
+        """Compute the queries of tokens, (B, T, D), and the keys and values of a memory, (B, S, D).
+
+        Self-attention computes all three from the same vectors, in a single product.
+        """
         d_model = x_BTD.shape[2]
         q_weight, kv_weight = torch.split(self.qkv_proj.weight, [d_model, 2 * d_model])
         q_bias, kv_bias = torch.split(self.qkv_proj.bias, [d_model, 2 * d_model])
@@ -296,20 +306,24 @@ class MultiHeadAttention(nn.Module):
 
 
 def attention_weights(q_BHTK: Tensor, k_BHSK: Tensor, mask_B1TS: Tensor) -> Tensor:
-    """softmax(Q K^T / sqrt(K)) in each head, (B, H, T, S), with zeros where the mask is False."""
+    """The attention weights of each head, (B, H, T, S): softmax(q k^T / sqrt(K)).
+
+    Weights are zero where the mask is False.
+    """
     scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1)
 
-    # The softmax of -inf is 0.
+    # The softmax gives a weight of exactly 0 to a score of -inf.
     masked_B1TS = torch.where(mask_B1TS, 0.0, -torch.inf).to(q_BHTK.dtype)
 
-    # Scale and mask the scores in one pass: with two, attention takes a tenth to a half longer.
+    # Scale and mask the scores in a single operation: with two operations, attention takes 10% to
+    # 50% longer.
     scale = 1 / math.sqrt(q_BHTK.shape[-1])
     return masked_B1TS.add(scores_BHTS, alpha=scale).softmax(dim=-1)
 
 
-# The kernels of fused attention that may be used. Without cuDNN's: with a mask it returned
-# gradients that were not finite (torch 2.11, H200, both in bfloat16 and in float32), while the loss
-# was as it should be.
+# The kernels of fused attention that may be used. cuDNN's kernel is left out: with a mask, it
+# returned gradients that were not finite (torch 2.11, H200, in bfloat16 and in float32), although
+# the loss was correct.
 ATTENTION_KERNELS = [
     SDPBackend.FLASH_ATTENTION,
     SDPBackend.EFFICIENT_ATTENTION,
@@ -318,14 +332,17 @@ ATTENTION_KERNELS = [
 
 
 def fused_attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, mask_B1TS: Tensor) -> Tensor:
-    """The values mixed by the `attention_weights`, (B, H, T, K), in one kernel."""
-    # The backward pass uses the kernel that is chosen here.
+    """The values mixed by the `attention_weights`, (B, H, T, K), computed by a single kernel."""
+    # The backward pass uses the same kernel as this forward pass.
     with sdpa_kernel(ATTENTION_KERNELS):
         return functional.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TS)
 
 
 class FeedForward(nn.Module):
-    """Two linear maps of each token, an activation between (Vaswani et al., 2017, section 3.3)."""
+    """Two linear maps with an activation between them (Vaswani et al., 2017, section 3.3).
+
+    They transform the vector of each token by itself.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -334,17 +351,18 @@ class FeedForward(nn.Module):
         self.down_proj = nn.Linear(config.d_ff, config.d_model)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """Map the vectors of tokens, (B, T, D)."""
+        """Transform the vectors of tokens, (B, T, D)."""
         return self.down_proj(self.activation(self.up_proj(x_BTD)))
 
 
 class Layer(nn.Module):
-    """Self-attention, in a decoder then attention to a memory, then the feed-forward network.
+    """A layer of the encoder or of the decoder.
 
-    Each of these sublayers has a residual connection, and a norm before it (pre-norm) or after the
-    sum (post-norm). Post-norm is the original; pre-norm trains without a careful warm-up (Xiong et
-    al., "On Layer Normalization in the Transformer Architecture", 2020,
-    https://arxiv.org/abs/2002.04745).
+    Its sublayers are self-attention, then in a decoder attention to a memory, then the feed-forward
+    network. Each sublayer has a residual connection. Its norm comes before the sublayer (pre-norm)
+    or after the sum with the residual (post-norm). Post-norm is the original; pre-norm can be
+    trained without a careful warm-up (Xiong et al., "On Layer Normalization in the Transformer
+    Architecture", 2020, https://arxiv.org/abs/2002.04745).
     """
 
     def __init__(self, config: ModelConfig, *, has_memory: bool = False) -> None:
@@ -369,10 +387,12 @@ class Layer(nn.Module):
         """Transform the vectors of tokens, (B, T, D).
 
         Args:
-            x_BTD: the vectors.
-            mask_BTS: where a token may attend to the others, as in `MultiHeadAttention`.
-            maps: as in `MultiHeadAttention`.
-            memory: in a decoder, the vectors of other tokens, (B, S, D), and their mask, (B, S).
+            x_BTD: the vectors of the tokens.
+            mask_BTS: True where a token may attend to another token of its text, (B, T, T) or
+                (B, 1, T).
+            maps: a list to which the weights of the self-attention, (B, H, T, T), are appended;
+                None if they are not needed.
+            memory: in a decoder, the vectors of the memory, (B, S, D), and their mask, (B, S).
         """
         attention = partial(self.attention, mask_BTS=mask_BTS, maps=maps)
         x_BTD = self._residual(x_BTD, self.attention_norm, attention)
@@ -389,7 +409,7 @@ class Layer(nn.Module):
     def _residual(
         self, x_BTD: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Add to the vectors what a sublayer makes of them."""
+        """Add the output of a sublayer to its input, with dropout and a norm."""
         if self.pre_norm:
             return x_BTD + self.dropout(sublayer(norm(x_BTD)))
 
@@ -398,14 +418,17 @@ class Layer(nn.Module):
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
-    """The norm after the last layer: with pre-norm, nothing has normalized the residual sum."""
+    """Make the norm that follows the last layer.
+
+    Pre-norm needs a norm there, because its layers do not normalize their sums. Post-norm does not.
+    """
     if config.norm == "pre":
         return nn.LayerNorm(config.d_model)
     return nn.Identity()
 
 
 def initialize(module: nn.Module) -> None:
-    """Draw small normal weights; set biases, and the vectors of pairs, to zero."""
+    """Set the weights of a module: small random ones, and zeros for biases and token pairs."""
     if isinstance(module, nn.Linear | nn.Embedding | nn.EmbeddingBag):
         nn.init.normal_(module.weight, std=INITIAL_STD)
     if isinstance(module, nn.Linear):
@@ -431,17 +454,18 @@ class Encoder(nn.Module):
         char_ngrams: CharNgramBatch | None = None,
         maps: list[Tensor] | None = None,
     ) -> Tensor:
-        """Vectors of tokens, (B, T, D), without meaning on padding.
+        """The vectors of tokens, (B, T, D); those of padding have no meaning.
 
         Args:
             input_ids: token ids, (B, T).
             attention_mask: True on real tokens, (B, T).
-            char_ngrams: the character n-grams of the words; without them, words have none.
-            maps: as in `MultiHeadAttention`, one for each layer.
+            char_ngrams: the character n-grams of the words; None if the words have none.
+            maps: a list to which the attention weights of each layer, (B, H, T, T), are appended;
+                None if they are not needed.
         """
         x_BTD = self.embedding(input_ids, char_ngrams)
 
-        # Every token may attend to all real tokens.
+        # Every token may attend to all real tokens of its text.
         mask_B1T = attention_mask[:, None]
         for layer in self.layers:
             x_BTD = layer(x_BTD, mask_B1T, maps)
@@ -450,9 +474,12 @@ class Encoder(nn.Module):
     def attention_maps(
         self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None
     ) -> Tensor:
-        """Attention weights, (layers, B, H, T, T): [layer, text, head, from, to].
+        """The attention weights, (layers, B, H, T, T): [layer, text, head, from, to].
 
-        Arguments are those of `forward`.
+        Args:
+            input_ids: token ids, (B, T).
+            attention_mask: True on real tokens, (B, T).
+            char_ngrams: the character n-grams of the words; None if the words have none.
         """
         maps: list[Tensor] = []
         self(input_ids, attention_mask, char_ngrams, maps)
@@ -462,7 +489,7 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """The decoder: a vector for each token, from which the next token is guessed.
 
-    A token attends to itself, to the tokens before it, and to a memory.
+    A token attends to itself, to the tokens before it, and to a memory: the vectors of an encoder.
     """
 
     def __init__(self, config: ModelConfig, *, num_layers: int) -> None:
@@ -474,13 +501,13 @@ class Decoder(nn.Module):
     def forward(
         self, x_BTD: Tensor, attention_mask: Tensor, memory_BSD: Tensor, memory_mask: Tensor
     ) -> Tensor:
-        """Vectors of tokens, (B, T, D).
+        """The vectors of tokens, (B, T, D).
 
         Args:
-            x_BTD: the tokens' input embeddings.
+            x_BTD: the input embeddings of the tokens.
             attention_mask: True on real tokens, (B, T).
             memory_BSD: the vectors of an encoder.
-            memory_mask: True on its real tokens, (B, S).
+            memory_mask: True on the real tokens of the encoder's input, (B, S).
         """
         position = torch.arange(x_BTD.shape[1], device=x_BTD.device)
         is_not_later_TT = position <= position[:, None]
@@ -501,8 +528,8 @@ class ClassifierHead(nn.Module):
         self.apply(initialize)
 
     def forward(self, x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
-        """Logits, (B, C), always float32."""
-        # Full precision is cheap for one vector a text.
+        """The logits of texts, (B, C), always in float32."""
+        # Full precision costs little here, because the head computes a single vector for each text.
         with torch.autocast(x_BTD.device.type, enabled=False):
             mean_BD = self.pool(x_BTD, attention_mask)
             return self.linear(self.dropout(mean_BD))
@@ -526,7 +553,13 @@ class EncoderClassifier(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None
     ) -> Tensor:
-        """Logits, (B, C), always float32; arguments are those of `Encoder.forward`."""
+        """The logits of texts, (B, C), always in float32.
+
+        Args:
+            input_ids: token ids, (B, T).
+            attention_mask: True on real tokens, (B, T).
+            char_ngrams: the character n-grams of the words; None if the words have none.
+        """
         x_BTD = self.encoder(input_ids, attention_mask, char_ngrams)
         return self.head(x_BTD, attention_mask)
 
@@ -536,5 +569,6 @@ class DenoisingAutoencoder(EncoderClassifier):
 
     def __init__(self, config: ModelConfig, *, vocab_size: int, num_classes: int) -> None:
         super().__init__(config, vocab_size=vocab_size, num_classes=num_classes)
-        # One layer is too weak to guess words without the encoder.
+        # The decoder has a single layer on purpose: a stronger one could guess words without using
+        # the encoder.
         self.decoder = Decoder(config, num_layers=1)

@@ -1,4 +1,7 @@
-"""Word vectors, made of the neighbours of words, from which the embeddings of an encoder start."""
+"""Word vectors, with which the embeddings of an encoder start.
+
+They are computed from the neighbours that words have in the training texts.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,34 @@ from encoder_cls.text.tokens import MASK_ID, CharNgrams, TokenizedTexts, drawn_r
 
 Floats = NDArray[np.float64]
 
-# Neighbours are at most this many words to either side; a word at distance d counts 1 / d.
+# The neighbours of a word are at most this many words away, on either side. A neighbour at a
+# distance of d words counts 1 / d.
 WINDOW = 5
 
-# The power of the frequencies of neighbours, which lowers the share of frequent ones.
+# The frequencies of neighbours are raised to this power, which lowers the share of frequent ones.
 SMOOTHING = 0.75
 
-# Iterations of the randomized decomposition (Halko et al., 2011).
+# The number of power iterations of the randomized SVD (Halko et al., 2011).
 POWER_ITERATIONS = 4
 
-# The tokens whose neighbours are counted: that takes seconds, and half a gigabyte.
+# The maximum number of tokens whose neighbours are counted, which takes seconds and half a
+# gigabyte of memory.
 MAX_TOKENS = 2_000_000
 
 
 def start_from_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, seed: int) -> None:
-    """Set the embeddings of words that have neighbours in texts, and of their character n-grams.
+    """Set the embeddings of words, and of their character n-grams, to word vectors.
 
-    A truncated SVD of positive pointwise mutual information (Levy and Goldberg, "Neural Word
-    Embedding as Implicit Matrix Factorization", 2014). The scale is that of random vectors, which
-    decides whether it helps (https://arxiv.org/abs/2407.12514).
+    Only words that have neighbours in the texts get a word vector. The vectors come from a
+    truncated SVD of positive pointwise mutual information (Levy and Goldberg, "Neural Word
+    Embedding as Implicit Matrix Factorization", 2014). They are scaled to the standard deviation of
+    random embeddings; with another scale they may not help (https://arxiv.org/abs/2407.12514).
+
+    Args:
+        model: the model, whose embeddings are changed in place.
+        texts: the training texts. Neighbours are counted in a random sample of them if they have
+            more than `MAX_TOKENS` tokens.
+        seed: the seed from which that of the sample is derived.
     """
     from sklearn.utils.extmath import randomized_svd
 
@@ -68,7 +80,7 @@ def neighbour_information(texts: TokenizedTexts, vocab_size: int) -> sp.csr_matr
     smoothed_counts = token_counts**SMOOTHING
     neighbour_shares = smoothed_counts / max(1, smoothed_counts.sum())
 
-    # How often two tokens would be neighbours if they were independent of each other.
+    # The count of two tokens as neighbours if they occurred independently of each other.
     expected = token_counts[counts.row] * neighbour_shares[counts.col]
     information = np.log(counts.data / expected).clip(min=0)
 
@@ -78,7 +90,7 @@ def neighbour_information(texts: TokenizedTexts, vocab_size: int) -> sp.csr_matr
 
 
 def _neighbour_counts(texts: TokenizedTexts, vocab_size: int) -> sp.csr_matrix:
-    """How often each token has each neighbour, weighted by their distance, (tokens, tokens)."""
+    """Count how often tokens are neighbours, weighted by 1 / distance, (tokens, tokens)."""
     ids = texts.input_ids()
     text_of_token = np.repeat(np.arange(len(texts)), np.diff(texts.offsets))
     is_word = ids > MASK_ID
@@ -95,7 +107,7 @@ def _neighbour_counts(texts: TokenizedTexts, vocab_size: int) -> sp.csr_matrix:
         pairs = (ids[first][are_neighbours], ids[second][are_neighbours])
         counts += sp.csr_matrix((weights, pairs), shape=counts.shape)
 
-    # Neighbours are on either side.
+    # So far, only neighbours to the right are counted; those to the left are the transpose.
     return counts + counts.T
 
 
@@ -107,17 +119,17 @@ def _ngram_vectors(
     *,
     buckets: int,
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """The mean vector of the words with a character n-gram, and whether there is one.
+    """Compute a vector for each bucket of character n-grams: the mean of the words that have them.
 
     Args:
-        vectors: of tokens, (tokens, dimensions).
-        has_vector: which tokens have a vector, (tokens,).
+        vectors: the word vectors of tokens, (tokens, dimensions).
+        has_vector: True for tokens that have a word vector, (tokens,).
         word_ids: the token id of each word, (words,).
-        char_ngrams: of each word.
-        buckets: the number of rows among which n-grams are hashed.
+        char_ngrams: the hashed n-grams of each word.
+        buckets: the number of rows of the table in which n-grams are hashed.
 
     Returns:
-        Arrays of (buckets, dimensions) and (buckets,).
+        The mean vectors, (buckets, dimensions), and whether a bucket has one, (buckets,).
     """
     ids = np.repeat(word_ids, np.diff(char_ngrams.offsets))
     rows = char_ngrams.ngrams.astype(np.int64) % buckets
@@ -133,7 +145,7 @@ def _ngram_vectors(
 def _replace_rows(table: Tensor, vectors: Floats, is_replaced: NDArray[np.bool_]) -> None:
     """Replace some rows of a table by vectors, scaled to the deviation of random weights.
 
-    Columns beyond those of the vectors stay.
+    If a vector has fewer dimensions than a row, the other columns of the row are not changed.
     """
     if not is_replaced.any():
         return
