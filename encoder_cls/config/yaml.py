@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import yaml
@@ -52,6 +54,12 @@ def parse_yaml(text: str, *, source: str, path: KeyPath = ()) -> Any:
     Raises:
         ConfigError: the text is not valid YAML; the message names the source and the line.
     """
+    return copy.deepcopy(_parsed(text, source, path))
+
+
+# A run reads its config several times, and parsing it takes 10 ms.
+@lru_cache(maxsize=16)
+def _parsed(text: str, source: str, path: KeyPath) -> Any:
     try:
         loader = _PlainLoader(text)
         node = loader.get_single_node()
