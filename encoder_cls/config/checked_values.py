@@ -1,4 +1,4 @@
-"""Validate values against the schema, and say what is wrong in the words of a config file."""
+"""Validate the values of a config, and explain faults in the words of a config file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,64 @@ from pydantic import ValidationError
 from encoder_cls.config.schema import Config, SearchRange
 from encoder_cls.errors import ConfigError
 
-# In place of messages of pydantic that name its own classes, or a pattern.
+# The fields of each key at the top of a config. A key with a single value has no fields.
+FIELDS: dict[str, Mapping[str, Any]] = {
+    name: getattr(field.annotation, "model_fields", {})
+    for name, field in Config.model_fields.items()
+}
+
+
+def validated_config(values: Mapping[str, Any], *, source: str) -> Config:
+    """Make a config of nested values.
+
+    Args:
+        values: the values of all sections.
+        source: what messages call the place that the values come from.
+
+    Raises:
+        ConfigError: values are invalid; the message has a line for each faulty key.
+    """
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        faults = error.errors()
+
+    # Keep the first fault of each key: pydantic reports a fault for each type that a key may have.
+    messages: dict[str, str] = {}
+    for fault in faults:
+        # The location is empty for a key that is not Unicode.
+        path = [str(part) for part in fault["loc"]] or ["a key"]
+        if not _is_about_other_form(fault, path):
+            messages.setdefault(_key(path), _message(fault, path))
+
+    lines = []
+    for key, message in messages.items():
+        shown_key = key if key.isprintable() else repr(key)
+        lines.append(f"{source}: {shown_key}: {message}")
+    raise ConfigError("\n".join(lines))
+
+
+def _is_about_other_form(fault: Any, path: Sequence[str]) -> bool:
+    """Whether a fault only says that a mapping is not one of the allowed words.
+
+    A key such as `train.class_weights` may have a word or a mapping as its value. The fault that a
+    person must mend is inside the mapping, and pydantic reports it later.
+    """
+    return fault["type"] == "literal_error" and isinstance(fault["input"], dict) and len(path) > 2
+
+
+def _key(path: Sequence[str]) -> str:
+    """The key of a fault as a person wrote it.
+
+    It is without the names of types and the positions in lists that pydantic appends.
+    """
+    if path[0] in FIELDS:
+        return ".".join(path[:2])
+    return path[0]
+
+
+# Plain messages, by the type of pydantic's error. They replace messages that name classes of
+# pydantic, or a regular expression.
 PLAIN_MESSAGES = {
     "model_type": "must be a section; write its values below it, each on an indented line",
     "tuple_type": "Input should be a list, such as [a, b]",
@@ -20,16 +77,43 @@ PLAIN_MESSAGES = {
         "Input should be letters, digits, `_`, `-` and `.`, and not begin with `-` or `.`"
     ),
 }
-# Characters of a value in a message.
+# The number of characters of a value that a message shows.
 LONGEST_VALUE = 60
 
-# The fields of each section by its name; none of a key at the top that holds a single value.
-FIELDS: dict[str, Mapping[str, Any]] = {
-    name: getattr(field.annotation, "model_fields", {})
-    for name, field in Config.model_fields.items()
-}
 
-# Names of other libraries, and common short ones.
+def _message(fault: Any, path: Sequence[str]) -> str:
+    """Explain a fault that pydantic reports for a key."""
+    if fault["type"] == "extra_forbidden":
+        return f"unknown key{_suggestion(path)}"
+    if fault["type"] == "missing":
+        return "is required"
+
+    message: str = PLAIN_MESSAGES.get(fault["type"], fault["msg"]).removeprefix("Value error, ")
+    if isinstance(fault["input"], dict):
+        return message
+    found = str(fault["input"])[:LONGEST_VALUE]
+    return f"{message} (found {found!r})"
+
+
+def _suggestion(path: Sequence[str]) -> str:
+    """The end of a message about an unknown key: the key that was meant, or all known keys."""
+    known_keys = _known_keys(path)
+    meant_keys = _meant_keys(path[-1], known_keys)
+    if meant_keys:
+        return f"; did you mean {' or '.join(meant_keys)}?"
+    return f"; known: {', '.join(known_keys)}"
+
+
+def _known_keys(path: Sequence[str]) -> list[str]:
+    """List the known keys of the section that has an unknown key."""
+    if len(path) == 1:
+        return list(FIELDS)
+    if path[0] == "tune":
+        return list(SearchRange.model_fields)
+    return list(FIELDS[path[0]])
+
+
+# Other names of keys: names in other libraries, and common short names.
 _ALIASES = {
     "train.learning_rate": "lr learningrate learning_rate_init max_lr alpha",
     "train.batch_size": "bs batch per_device_train_batch_size train_batch_size",
@@ -53,103 +137,31 @@ _ALIASES = {
     "data.label_column": "label target label_field label_col",
     "seed": "random_state random_seed",
 }
-# How similar a key must be to the one that was probably meant, from 0 to 1.
+# The similarity that an unknown key must have to a known key, from 0 to 1, to be a misspelling of it:
+# first only very similar keys are tried, and in the end also less similar keys.
 VERY_SIMILAR = 0.7
 SIMILAR = 0.5
 
 
-def validated_config(values: Mapping[str, Any], *, source: str) -> Config:
-    """Make a config of nested values; `source` is what messages call their place.
-
-    Raises:
-        ConfigError: values are invalid; the message has a line for each faulty key.
-    """
-    try:
-        return Config.model_validate(values)
-    except ValidationError as error:
-        faults = error.errors()
-
-    # Each member of a union reports its own fault under its own name; the first one counts.
-    messages: dict[str, str] = {}
-    for fault in faults:
-        # A key that is not Unicode is not named.
-        path = [str(part) for part in fault["loc"]] or ["a key"]
-        if not _is_about_other_form(fault, path):
-            messages.setdefault(_key(path), _message(fault, path))
-
-    lines = []
-    for key, message in messages.items():
-        shown_key = key if key.isprintable() else repr(key)
-        lines.append(f"{source}: {shown_key}: {message}")
-    raise ConfigError("\n".join(lines))
-
-
-def _is_about_other_form(fault: Any, path: Sequence[str]) -> bool:
-    """Whether a fault says that a mapping is not a word, as in class weights by name.
-
-    The fault that counts is in the mapping, and follows.
-    """
-    return fault["type"] == "literal_error" and isinstance(fault["input"], dict) and len(path) > 2
-
-
-def _key(path: Sequence[str]) -> str:
-    """The key that a person wrote; pydantic adds names of types and positions in lists to it."""
-    if path[0] in FIELDS:
-        return ".".join(path[:2])
-    return path[0]
-
-
-def _message(fault: Any, path: Sequence[str]) -> str:
-    """Explain a fault that pydantic reports."""
-    if fault["type"] == "extra_forbidden":
-        return f"unknown key{_suggestion(path)}"
-    if fault["type"] == "missing":
-        return "is required"
-
-    message: str = PLAIN_MESSAGES.get(fault["type"], fault["msg"]).removeprefix("Value error, ")
-    if isinstance(fault["input"], dict):
-        return message
-    found = str(fault["input"])[:LONGEST_VALUE]
-    return f"{message} (found {found!r})"
-
-
-def _suggestion(path: Sequence[str]) -> str:
-    """The end of a message about an unknown key: what was probably meant, or all known keys."""
-    known_keys = _known_keys(path)
-    meant_keys = _meant_keys(path[-1], known_keys)
-    if meant_keys:
-        return f"; did you mean {' or '.join(meant_keys)}?"
-    return f"; known: {', '.join(known_keys)}"
-
-
-def _known_keys(path: Sequence[str]) -> list[str]:
-    """The keys that are known where an unknown one is."""
-    if len(path) == 1:
-        return list(FIELDS)
-    if path[0] == "tune":
-        return list(SearchRange.model_fields)
-    return list(FIELDS[path[0]])
-
-
 def _meant_keys(key: str, known_keys: Sequence[str]) -> list[str]:
-    """The keys that an unknown key was probably meant to be, if any."""
-    # A key of another section.
+    """List the known keys that an unknown key was probably meant to be."""
+    # Look for the key in other sections.
     elsewhere = [f"{section}.{key}" for section, fields in FIELDS.items() if key in fields]
     if elsewhere:
         return elsewhere
 
-    # The name that another library has for a key.
+    # Look for the key among the names in other libraries.
     usual_name = key.lower().replace("-", "_")
     for meant_key, aliases in _ALIASES.items():
         if usual_name in aliases.split():
             return [meant_key]
 
-    # A misspelt key of the same section.
+    # Look for a misspelt key of the same section.
     similar = difflib.get_close_matches(key, known_keys, 1, VERY_SIMILAR)
     if similar:
         return similar
 
-    # A misspelt key of another section.
+    # Look for a misspelt key of another section.
     sections = {}
     for section, fields in FIELDS.items():
         for name in fields:

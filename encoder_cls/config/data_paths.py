@@ -1,4 +1,4 @@
-"""The paths of a run's data: where they start, and whether the files exist."""
+"""Find the data that a config names, and check that it exists."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.errors import DataError
 from encoder_cls.system.files import fitting_paths
 
-# The keys of `data` that name data.
+# The keys of `data` whose values name data.
 SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
-# What is no path: data of the Hub, and the bundled example.
+# The starts of sources that are not paths: data of the Hub, and the bundled example.
 SCHEMES = ("hub:", "example:")
 
 
 def data_beside_config(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Change paths of data to those in the config file's folder, where they exist only there.
+    """Replace each path of data that exists only in the folder of the config file.
 
-    `values` are the sections of a config file, as they are written.
+    Args:
+        values: the sections of the config file as they are written.
+        folder: the folder of the config file.
+
+    Returns:
+        The sections, in which such a path starts with the folder.
     """
     data = values.get("data")
     if not isinstance(data, dict):
@@ -36,7 +41,7 @@ def data_beside_config(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def absolute_sources(config: Config) -> Config:
-    """Make the paths of data, cache and base run absolute."""
+    """Make the paths of the data, the cache and the base run of a config absolute."""
     absolute = {}
     for key in (*SOURCES, "cache"):
         source = getattr(config.data, key)
@@ -61,16 +66,25 @@ def missing_sources(data: DataConfig) -> list[tuple[str, str]]:
 
 
 def check_sources_of_run(data: DataConfig, run: Path | str, hint: str) -> None:
-    """Raise a `DataError` if data of a run is missing; `KEY` in the hint is replaced by its key."""
+    """Raise a `DataError` if data of a run is missing.
+
+    Args:
+        data: the section `data` of the run's config.
+        run: the run, for the message.
+        hint: what to do. `KEY` in it is replaced by the key that names the missing data.
+    """
     for key, source in missing_sources(data):
-        what = f"{key}: {source}: no such file or folder, where the run's data was"
+        what = f"{key}: {source}: no such file or folder; the run's data was here"
         raise DataError(run, what, hint.replace("KEY", key))
 
 
 def check_sources(data: DataConfig, *, config_file: Path | None, of_run: Path | None) -> None:
-    """Raise a `DataError` if a file does not exist.
+    """Raise a `DataError` if a file or folder that a config names does not exist.
 
-    `of_run` is the config of the run that is resumed, if any.
+    Args:
+        data: the section `data` of the config.
+        config_file: the config file, if there is one, for the message.
+        of_run: the config of the run that is resumed, if one is resumed, for the message.
     """
     if of_run:
         check_sources_of_run(data, of_run, "if it has been moved, add --set KEY=PATH")
@@ -86,13 +100,14 @@ def check_sources(data: DataConfig, *, config_file: Path | None, of_run: Path | 
 
 
 def source_exists(source: str) -> bool:
-    """Whether a path or pattern names an existing file or folder.
+    """Whether a source exists.
 
-    Data of the Hub and of the example is assumed to exist.
+    A path or pattern must name an existing file or folder. Data of the Hub and of the bundled
+    example is assumed to exist.
     """
     if source.startswith(SCHEMES):
         return True
-    # These are errors of names that no file can have.
+    # An error here means that no file can have this name.
     with suppress(OSError, ValueError):
         return Path(source).exists() or next(fitting_paths(source), None) is not None
     return False

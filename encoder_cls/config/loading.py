@@ -1,4 +1,4 @@
-"""Load the config of a run: a YAML file and `--set` overrides become a frozen `Config`."""
+"""Load the config of a run from a YAML file and `--set` overrides."""
 
 from __future__ import annotations
 
@@ -15,31 +15,28 @@ from encoder_cls.config.yaml import parse_setting, parse_yaml
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import printable
 
+# The data of the bundled example.
 EXAMPLE_DATA = {
     "train": "example:train",
     "validation": "example:validation",
     "test": "example:test",
 }
-# The sections that a run takes over from its base run.
-INHERITED_SECTIONS = ("model", "tokenizer")
-CONFIG_ENDINGS = (".yaml", ".yml", "")
-LONGEST_RUN_NAME = 100
 
 
 class _Override(NamedTuple):
-    """A value, and the keys that lead to it from the top of a config."""
+    """A value of a config, and the keys that lead to it, such as `["train", "epochs"]`."""
 
     keys: Sequence[str]
     value: Any
 
 
 class _Origin(NamedTuple):
-    """Values before they are overridden.
+    """The values of a config before they are overridden.
 
     Attributes:
-        name: what messages call the place that the values come from.
-        run_name: the name of the run, unless the values have one.
-        values: the sections of a config.
+        name: what messages call the place that the values come from, such as the config file.
+        run_name: the name of the run if the values do not set one.
+        values: the sections of the config.
     """
 
     name: str
@@ -50,16 +47,18 @@ class _Origin(NamedTuple):
 def load_config(
     path: Path | None = None, overrides: Iterable[str] = (), *, from_run: Path | None = None
 ) -> Config:
-    """Read a config file, or else that of the bundled example, and override some of its values.
+    """Read a config file, and override some of its values.
 
     Args:
-        path: the file. The paths of data in it start at the current folder, or else at that of
-            the file.
-        overrides: as `section.key=value`; one of `data.train` replaces all data of the example.
-        from_run: a base run, whose sections `model` and `tokenizer` fill in what is not set.
+        path: the config file. A path of data in it starts at the current folder or, if nothing is
+            there, at the folder of the file. By default the config is that of the bundled example.
+        overrides: settings such as `train.epochs=5`. Without a config file, an override of
+            `data.train` replaces all data of the bundled example.
+        from_run: the folder of a base run, whose sections `model` and `tokenizer` fill in what this
+            config does not set.
 
     Raises:
-        ConfigError: something is wrong; the message has a line for each fault.
+        ConfigError: the config is not valid; the message has a line for each fault.
     """
     parsed_overrides = [_parsed_override(override) for override in overrides]
     origin = _origin(path, parsed_overrides, from_run)
@@ -74,9 +73,12 @@ def load_config(
 
 
 def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = None) -> Config:
-    """Make a config of values by dotted key, such as `{"train.epochs": 5}`.
+    """Make a config of values by dotted key.
 
-    All others are those of `base`, or else the defaults; `source` is what messages call the values.
+    Args:
+        values: the values, such as `{"train.epochs": 5}`.
+        source: what messages call the place that the values come from.
+        base: a config that has all other values. By default these are the defaults of the schema.
 
     Raises:
         ConfigError: a key is unknown, or a value is invalid.
@@ -94,7 +96,11 @@ def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = N
 
 
 def _origin(path: Path | None, overrides: Sequence[_Override], from_run: Path | None) -> _Origin:
-    """Choose what is overridden: a file, nothing where other data is named, or the example."""
+    """Choose the values to override.
+
+    They are the values of the config file if there is one, no values if an override names the data,
+    and else the config of the bundled example.
+    """
     if path:
         values = data_beside_config(_read_config_file(path), path.parent)
         return _Origin(str(path), _run_name(path.stem), values)
@@ -128,7 +134,7 @@ def _read_config_file(path: Path) -> dict[str, Any]:
 
 def _parsed_config_file(path: Path) -> dict[str, Any]:
     """Read and parse a config file, which must be a mapping of sections."""
-    # A `ValueError` is of a file that is not UTF-8, or of a name that no file can have.
+    # A `ValueError` means that the file is not UTF-8, or that no file can have this name.
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
@@ -142,17 +148,24 @@ def _parsed_config_file(path: Path) -> dict[str, Any]:
     return values
 
 
+CONFIG_ENDINGS = (".yaml", ".yml", "")
+
+
 def _looks_like_data(path: Path) -> bool:
-    """Whether a path names a folder, or a file without an ending of configs."""
+    """Whether a path names a folder, or a file whose ending is not that of a config."""
     with suppress(OSError, ValueError):
         return path.is_dir() or (path.is_file() and path.suffix.lower() not in CONFIG_ENDINGS)
     return False
 
 
-def _run_name(stem: str) -> str:
-    """Make a file's name, without its ending, a valid name of a run.
+# The largest number of characters of a run's name.
+LONGEST_RUN_NAME = 100
 
-    All but letters with their marks, digits, `_`, `-` and `.` become dashes.
+
+def _run_name(stem: str) -> str:
+    """Turn the name of a file, without its ending, into a valid name of a run.
+
+    Letters with their marks, digits, `_`, `-` and `.` are kept. Other characters become dashes.
     """
     characters = []
     for character in stem:
@@ -167,11 +180,16 @@ def _run_name(stem: str) -> str:
 # The base run
 
 
+# The sections that a run takes from its base run.
+INHERITED_SECTIONS = ("model", "tokenizer")
+
+
 def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
-    """Fill in the settings that the shared sections leave out from the base run."""
+    """Fill in settings of the base run that this config does not set."""
     own_sections = {section: values.get(section) or {} for section in INHERITED_SECTIONS}
 
-    # The config in a run folder has every setting; its base run may be gone by now.
+    # If nothing is missing, do not look for the base run. The config in a run folder has every
+    # setting, and its base run may have been deleted.
     if all(_is_complete(name, section) for name, section in own_sections.items()):
         return values
 
@@ -182,7 +200,7 @@ def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
 
     filled_in = {}
     for name, section in own_sections.items():
-        # Validation refuses a section that is not a mapping.
+        # Leave a section that is not a mapping as it is: validation refuses it later.
         if isinstance(section, dict):
             base_section = getattr(base, name).model_dump(mode="json")
             filled_in[name] = _merged(base_section, section)
@@ -209,14 +227,14 @@ def _parsed_override(override: str) -> _Override:
 
 
 def _overridden(values: dict[str, Any], overrides: Iterable[_Override]) -> dict[str, Any]:
-    """A copy of nested values with all overrides, of which later ones win."""
+    """Copy nested values with all overrides; a later override of the same key wins."""
     for override in overrides:
         values = _with_value(values, override.keys, override.value)
     return values
 
 
 def _with_value(values: Any, keys: Sequence[str], value: Any) -> Any:
-    """A copy of nested values in which the one at these keys is replaced, or merged."""
+    """Copy nested values, and replace the value at these keys, or merge it if it is a mapping."""
     if not keys:
         return _merged(values, value)
 
@@ -226,7 +244,10 @@ def _with_value(values: Any, keys: Sequence[str], value: Any) -> Any:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    """The new value; of two mappings, all values of both, the new ones where both have one."""
+    """Replace an old value by a new one, or merge the two values if both are mappings.
+
+    The merged mapping has all keys of both, with the new value of a key that both have.
+    """
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
 

@@ -1,4 +1,4 @@
-"""Strict YAML 1.2: no tags, anchors or duplicate keys."""
+"""Read and write a config as strict YAML 1.2, without tags, anchors and duplicate keys."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import yaml
 
 from encoder_cls.errors import ConfigError
 
-# A key of the config by its parts, such as `("data", "train")`.
+# A key of the config in parts, such as `("data", "train")`.
 KeyPath = tuple[str, ...]
 
-# Settings that are texts: what looks like a number there stays as it is written.
+# The settings that are texts: a value that looks like a number stays as it is written.
 _SEPARATORS: set[KeyPath] = {("data", "delimiter"), ("data", "label_separator")}
 _LISTS_OF_TEXTS: set[KeyPath] = {("data", "text_column"), ("data", "label_names")}
 _TEXTS: set[KeyPath] = {
@@ -35,7 +35,7 @@ _TEXTS: set[KeyPath] = {
 }
 # Mappings whose keys are texts.
 _MAPPINGS_OF_TEXTS: set[KeyPath] = {("train", "class_weights")}
-# The number of parts of a key in a section.
+# The number of parts of a key inside a section.
 _LONGEST_PATH = 2
 
 _TAG = "tag:yaml.org,2002:"
@@ -47,9 +47,14 @@ _UNICODE_LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 
 
 def parse_yaml(text: str, *, source: str, path: KeyPath = ()) -> Any:
-    """Parse a config, or the part of it that is at this path.
+    """Parse a config, or a part of it.
 
-    `1e-3` is a number, `no` is a word, and a repeated key is an error.
+    As in YAML 1.2, `1e-3` is a number and `no` is a word. A repeated key is an error.
+
+    Args:
+        text: the YAML text.
+        source: what messages call the place that the text comes from.
+        path: the key of the part that the text is; empty for a whole config.
 
     Raises:
         ConfigError: the text is not valid YAML; the message names the source and the line.
@@ -77,15 +82,21 @@ def _parsed(text: str, source: str, path: KeyPath) -> Any:
 
 
 def parse_setting(text: str, *, source: str, keys: Sequence[str]) -> Any:
-    """Parse the value of one setting, as `--set` has it.
+    """Parse the value of one setting of `--set`.
 
-    A setting that is a text is taken as it is written, unless it is null, in quotes or a whole
-    list. All others are YAML.
+    A setting that is a text is taken as it is written, unless the value is null, in quotes or a
+    whole list. All other values are parsed as YAML.
+
+    Args:
+        text: the value as it is written.
+        source: what messages call the place of the value.
+        keys: the parts of the setting's key.
     """
     path = tuple(keys)
     value = text.strip()
 
-    # A separator may be a space, or a character that is null in YAML.
+    # Take a single character as a separator, before white space is removed and YAML is parsed: it
+    # may be a space, or `~`, which is null in YAML.
     if path in _SEPARATORS and len(text) == 1:
         return text
 
@@ -97,12 +108,12 @@ def parse_setting(text: str, *, source: str, keys: Sequence[str]) -> Any:
 
 
 def to_yaml(values: dict[str, Any]) -> str:
-    """Write nested values as YAML text that `parse_yaml` reads back unchanged."""
+    """Write nested values as YAML text, which `parse_yaml` reads back unchanged."""
     return yaml.dump(values, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _keep_texts_as_written(node: yaml.Node, path: KeyPath) -> None:
-    """Make scalars texts where the config expects texts, such as `01` among class names."""
+    """Turn scalars into texts if the config expects a text, such as `01` among class names."""
     if isinstance(node, yaml.MappingNode) and len(path) < _LONGEST_PATH:
         for key, value in node.value:
             _keep_texts_as_written(value, (*path, str(key.value)))
@@ -122,20 +133,20 @@ def _keep_texts_as_written(node: yaml.Node, path: KeyPath) -> None:
     for text_node in nodes:
         if not isinstance(text_node, yaml.ScalarNode):
             continue
-        # In a list `null` is a name like any other; alone it means that there is no value.
+        # In a list, `null` is a name like any other. As the value of a key, it means no value.
         is_null_name = is_list and text_node.value == "null"
         if is_null_name or text_node.tag in _OTHER_SCALAR_TAGS:
             text_node.tag = _TEXT_TAG
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """PyYAML's safe loader with the YAML 1.2 core schema instead of that of YAML 1.1."""
+    """PyYAML's safe loader with the core schema of YAML 1.2 instead of the schema of YAML 1.1."""
 
-    # An empty attribute of its own, so that the patterns of YAML 1.1 are not inherited.
+    # Replace the patterns of YAML 1.1, which would be inherited; those of YAML 1.2 are added below.
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
     def fetch_tag(self) -> NoReturn:
-        """Refuse tags: PyYAML raises anything at all on a value that does not fit its tag."""
+        """Refuse tags, since PyYAML raises errors of any type if a value does not fit its tag."""
         self._refuse_next_character()
 
     def fetch_anchor(self) -> NoReturn:
@@ -143,7 +154,7 @@ class _PlainLoader(yaml.SafeLoader):
         self._refuse_next_character()
 
     def fetch_alias(self) -> NoReturn:
-        """Refuse aliases, which can name more than fits in memory."""
+        """Refuse aliases, since a short text with aliases can have more values than memory."""
         self._refuse_next_character()
 
     def _refuse_next_character(self) -> NoReturn:
@@ -151,7 +162,7 @@ class _PlainLoader(yaml.SafeLoader):
         raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse equal keys, of which PyYAML takes the last."""
+        """Refuse a mapping with equal keys, of which PyYAML would take the last."""
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         seen: set[Any] = set()
         for key_node, _ in node.value:
@@ -168,16 +179,16 @@ class _PlainDumper(yaml.SafeDumper):
     """PyYAML's safe dumper, which quotes the words that `_PlainLoader` would read as numbers."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        """Put a text with line breaks of Unicode in double quotes, which escape them.
+        """Put a text with Unicode line breaks into double quotes, which escape line breaks.
 
-        In single quotes PyYAML would read another text.
+        From single quotes PyYAML would read another text.
         """
         style = '"' if _UNICODE_LINE_BREAK.search(text) else None
         return self.represent_scalar(_TEXT_TAG, text, style=style)
 
 
 def _decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
-    """Read `010` as ten; in YAML 1.1 it is octal."""
+    """Read an integer as decimal, such as `010` as ten, which YAML 1.1 would read as octal."""
     return int(loader.construct_scalar(node))
 
 

@@ -1,4 +1,4 @@
-"""Warnings about a data set that a person should see before training on it."""
+"""Warn of faults of a data set that a person should see before training on it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.label_checks import MAX_LISTED, label_warnings
 from encoder_cls.system.display import counted, listed
 
-# The share of scored texts that may be training texts: a few short ones usually are.
-MAX_SEEN = 0.1
-
 
 def data_warnings(dataset: Dataset, *, learns_validation: bool = False) -> Iterator[str]:
-    """Warn of doubtful labels, rows left out and texts that occur twice, in a sentence each.
+    """Warn of doubtful labels, of rows that are left out, and of texts that occur twice.
 
-    With `learns_validation`, the model learns from the validation texts in the end, so these count
-    as training texts of the test texts.
+    Args:
+        dataset: the data set.
+        learns_validation: whether the final model also learns from the validation texts. If so,
+            test texts are compared with the validation texts, too.
+
+    Returns:
+        A sentence for each warning.
     """
     yield from label_warnings(dataset)
     yield from _rare_classes(dataset)
@@ -32,40 +34,56 @@ def data_warnings(dataset: Dataset, *, learns_validation: bool = False) -> Itera
 
 
 def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
-    """Warn of labels of a split, or of a file with this name, that never occur in train."""
+    """Warn of labels of a split that never occur in train.
+
+    Args:
+        name: the name of the split, or of the file that it was read from.
+        split: the rows.
+        label_names: the classes, which all occur in train.
+    """
     rows = np.flatnonzero(split.has_unseen_label(len(label_names)))
     if not len(rows):
         return
 
     consequence = "counted as mistakes"
     if name == "validation":
-        consequence = "left out of what chooses the weights"
+        consequence = "not used to select the weights"
+    verb = "has" if len(rows) == 1 else "have"
     yield (
-        f"labels of {name} that never occur in train: {listed(split.unseen_names)}; their "
-        f"{len(rows):,} of {counted(len(split), 'row')}, the first at {split.where[rows[0]]}, are "
-        f"{consequence}"
+        f"labels of {name} that never occur in train: {listed(split.unseen_names)}; {len(rows):,} "
+        f"of {counted(len(split), 'row')} {verb} such labels, the first at "
+        f"{split.where[rows[0]]}; such rows are {consequence}"
     )
 
 
-def seen_warnings(name: str, split: Split, learned: Iterable[str]) -> Iterator[str]:
-    """Warn where many texts of a split are among those that a model has learned from.
+# The largest share of the scored texts that may be training texts without a warning. A few short
+# texts usually are.
+MAX_SEEN = 0.1
 
-    Texts are compared, not files, since files may be copies.
+
+def seen_warnings(name: str, split: Split, learned: Iterable[str]) -> Iterator[str]:
+    """Warn if a model has learned from many texts of a split that it is scored on.
+
+    Texts are compared and not files, since a file may be a copy of another file.
+
+    Args:
+        name: the name of the split, or of the file that it was read from.
+        split: the rows to score.
+        learned: the texts that the model has learned from.
     """
     seen = set(split.texts).intersection(learned)
     count = sum(text in seen for text in split.texts)
     if count <= MAX_SEEN * len(split):
         return
 
-    verb = "is" if len(split) == 1 else "are"
     yield (
-        f"{count:,} of {counted(len(split), 'text')} of {name} {verb} among the training texts: "
-        "these scores say little about new texts; score others"
+        f"{count:,} of {counted(len(split), 'text')} of {name} {_be(count)} among the training "
+        "texts: these scores say little about new texts; score other texts"
     )
 
 
 def _rare_classes(dataset: Dataset) -> Iterator[str]:
-    """Warn of classes with a single training text, and of those that a split has no text of."""
+    """Warn of classes with a single training text, and of classes without a text in a split."""
     names = np.array(dataset.label_names, dtype=object)
     counts = {}
     for split_name, split in dataset.splits.items():
@@ -79,7 +97,7 @@ def _rare_classes(dataset: Dataset) -> Iterator[str]:
             f"{is_single.sum():,} ({some}); add examples"
         )
 
-    # Classes with a single example were named above.
+    # Do not name the classes with a single training text again.
     is_missing = (counts["validation"] == 0) & ~is_single
     if counts["validation"].any():
         yield from _missing_classes("validation", names, is_missing)
@@ -90,6 +108,13 @@ def _rare_classes(dataset: Dataset) -> Iterator[str]:
 def _missing_classes(
     split_name: str, names: NDArray[Any], is_missing: NDArray[np.bool_]
 ) -> Iterator[str]:
+    """Warn of the classes that have no text in a split.
+
+    Args:
+        split_name: the name of the split.
+        names: the names of all classes, (classes,).
+        is_missing: whether the split has no text of a class, (classes,).
+    """
     if is_missing.any():
         some = listed(names[is_missing].tolist(), most=MAX_LISTED)
         yield (
@@ -99,7 +124,7 @@ def _missing_classes(
 
 
 def _repeated_texts(dataset: Dataset, *, learns_validation: bool) -> Iterator[str]:
-    """Warn of texts that train has twice, and of texts and groups that another split has, too."""
+    """Warn of texts that occur twice in train, and of texts and groups that two splits share."""
     hashes = {}
     for name, split in dataset.splits.items():
         hashes[name] = np.fromiter(map(hash, split.texts), dtype=np.int64, count=len(split))
@@ -112,64 +137,77 @@ def _repeated_texts(dataset: Dataset, *, learns_validation: bool) -> Iterator[st
 
         is_learned = _is_learned(name, hashes, learns_validation=learns_validation)
         yield from _known_texts(
-            name, split, is_learned, what="training texts, too", than="new texts"
+            name, split, is_learned, where="among the training texts, too", than="new texts"
         )
 
-        is_of_group = split.shares_group_with(dataset.train)
-        what = "of groups (data.group_column) that train has, too"
-        yield from _known_texts(name, split, is_of_group, what=what, than="new groups")
+        shares_group = split.shares_group_with(dataset.train)
+        where = "in a group (data.group_column) that train has, too"
+        yield from _known_texts(name, split, shares_group, where=where, than="new groups")
 
 
 def _repeated_in_train(train: Split, hashes: NDArray[np.int64]) -> Iterator[str]:
-    """Warn of equal training texts, with the same and with other labels."""
+    """Warn of training texts that occur with other labels, and of texts that repeat another one.
+
+    Args:
+        train: the training texts.
+        hashes: the hash of each text, (rows,).
+    """
     rows, first_rows, is_contradicted = _repetitions(train, hashes)
 
     contradicted = rows[is_contradicted]
     if len(contradicted):
+        verb = "occurs" if len(contradicted) == 1 else "occur"
         yield (
-            f"{len(contradicted):,} training texts occur with other labels, too, the first at "
-            f"{train.where[contradicted[0]]}"
+            f"{counted(len(contradicted), 'training text')} {verb} with other labels, too, the "
+            f"first at {train.where[contradicted[0]]}"
         )
 
     repeating = np.setdiff1d(rows, first_rows)
     if len(repeating):
+        verb = "repeats" if len(repeating) == 1 else "repeat"
         yield (
-            f"{len(repeating):,} training texts repeat an earlier one with the same label, the "
-            f"first at {train.where[repeating[0]]}"
+            f"{counted(len(repeating), 'training text')} {verb} an earlier text with the same "
+            f"label, the first at {train.where[repeating[0]]}"
         )
 
 
 def _repetitions(
     train: Split, hashes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """The rows whose text occurs twice or more, increasing, (rows,).
+    """Find the training texts that occur twice or more.
+
+    Args:
+        train: the training texts.
+        hashes: the hash of each text, (rows,).
 
     Returns:
-        These rows, then those of them that are the first with their text and label, then whether
-        each of them occurs with several labels.
+        The rows of these texts, increasing, (repetitions,); those of these rows that are the first
+        with their text and label; and whether the text of each of these rows occurs with several
+        labels, (repetitions,).
     """
-    # Once the hashes are sorted, equal ones are side by side.
+    # Sort the hashes, so that equal hashes are side by side.
     in_order = np.sort(hashes)
     equals_the_one_before = in_order[1:] == in_order[:-1]
     rows = np.flatnonzero(np.isin(hashes, in_order[1:][equals_the_one_before]))
 
-    # The number of the text of each row, and its label; a set of labels as bits.
-    familiarity_features = np.unique(hashes[rows], return_inverse=True)[1]
+    # Number the text and the label of each of these rows. The labels of a row of multi-label data
+    # are packed into bits.
+    text_numbers = np.unique(hashes[rows], return_inverse=True)[1]
     labels = train.labels[rows]
     if train.is_multi_label:
         labels = np.packbits(labels > 0, axis=1)
 
-    # A text that occurs in several of the distinct pairs has several labels.
-    pairs = np.column_stack([familiarity_features, labels])
+    # A text that occurs in several distinct pairs of a text and a label has several labels.
+    pairs = np.column_stack([text_numbers, labels])
     distinct_pairs, firsts = np.unique(pairs, axis=0, return_index=True)
     num_labels = np.bincount(distinct_pairs[:, 0], minlength=1)
-    return rows, rows[firsts], num_labels[familiarity_features] > 1
+    return rows, rows[firsts], num_labels[text_numbers] > 1
 
 
 def _is_learned(
     name: str, hashes: Mapping[str, NDArray[np.int64]], *, learns_validation: bool
 ) -> NDArray[np.bool_]:
-    """Which texts of a split are training texts, too, (texts,)."""
+    """Whether each text of a split is also a text that the final model learns from, (rows,)."""
     is_learned = np.isin(hashes[name], hashes["train"])
     if name == "test" and learns_validation:
         is_learned |= np.isin(hashes[name], hashes["validation"])
@@ -177,12 +215,28 @@ def _is_learned(
 
 
 def _known_texts(
-    name: str, split: Split, is_known: NDArray[np.bool_], *, what: str, than: str
+    name: str, split: Split, is_known: NDArray[np.bool_], *, where: str, than: str
 ) -> Iterator[str]:
-    """Warn of the known texts of a split: `what` they are, and `than` what they score better."""
-    if is_known.any():
+    """Warn of texts of a split that are too easy to predict.
+
+    Args:
+        name: the name of the split.
+        split: the rows.
+        is_known: whether each text is one of these, (rows,).
+        where: where else these texts occur.
+        than: which other texts would have worse scores.
+    """
+    count = int(is_known.sum())
+    if count:
         first = split.where[int(is_known.argmax())]
         yield (
-            f"{is_known.sum():,} of {len(split):,} {name} texts are {what}, the first at {first}; "
-            f"scores on these are better than on {than}"
+            f"{count:,} of {counted(len(split), f'{name} text')} {_be(count)} {where}, the first "
+            f"at {first}; such texts have better scores than {than}"
         )
+
+
+def _be(count: int) -> str:
+    """The verb for a number of texts."""
+    if count == 1:
+        return "is"
+    return "are"

@@ -1,4 +1,4 @@
-"""Decide the classes that the labels of all sources become."""
+"""Decide which class each label of the sources belongs to."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.json_values import json_text
 
-# An index into `data.label_names`; a longer number is a name.
+# An index into `data.label_names`. A longer number is a name.
 _INDEX = re.compile(r"[0-9]{1,9}")
-# An integer, also as a table of floats has it.
+# An integer, or an integer that a table of floats writes with a point, such as 1.0.
 _WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.0+)?")
-# A name that is sorted as a number.
+# A name that is sorted by its value as a number.
 _SORTED_AS_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes that labels become.
+    """All classes of the data, and the class of each label.
 
     Attributes:
-        names: `data.label_names`.
-        labels_are: the kind of labels.
-        of_labels: the class of each label.
-        every: all classes in order; numbers of rows are indices into it.
+        names: the value of `data.label_names`; None if it is not set.
+        labels_are: whether the labels are names or indices into `names`.
+        of_labels: the name of the class of each label.
+        every: the names of all classes in order. Labels of rows are numbered by it.
     """
 
     names: Sequence[str] | None
@@ -46,11 +46,11 @@ class Classes:
     every: Sequence[str]
 
     def present(self, numbers: NDArray[np.integer[Any]]) -> tuple[str, ...]:
-        """The classes with these indices in `every`, in order."""
+        """List the names of the classes that occur among class numbers, without repetitions."""
         return in_order((self.every[number] for number in np.unique(numbers)), self.names)
 
     def numbered(self, rows: LabelledRows) -> LabelledRows:
-        """Number the labels of rows by class."""
+        """Number the labels of rows by class: as indices into `every`."""
         class_names = [self.of_labels[label] for label in rows.labels]
         return replace(rows, numbers=renumbered(rows.numbers, class_names, self.every))
 
@@ -61,20 +61,25 @@ def decide_classes(
     known: Sequence[str] = (),
     labels_are: LabelsAre | None = None,
 ) -> Classes:
-    """Decide the class of each label, given the rows of train first.
+    """Decide the class of each label.
 
-    `known` and `labels_are` are decided already.
+    Args:
+        all_rows: the rows of all sources, train first.
+        config: says by `label_names` and `fold_labels` which labels belong to one class.
+        known: the names of classes that are known already, such as those of a base run.
+        labels_are: whether the labels are names or indices into `data.label_names`. None if the
+            labels are to decide.
 
     Raises:
-        ConfigError: `data.fold_labels` makes one of two named classes.
-        DataError: a label has no class, or labels can be names as well as numbers, which would give
-            other classes.
+        ConfigError: `data.fold_labels` makes one class of two names that are known or named.
+        DataError: a label has no class; or the labels can be read as names and as indices, and the
+            two readings give different classes.
     """
     rows_of_sources = list(all_rows)
     names = config.label_names
     spelling = _spelling(rows_of_sources, config, known)
 
-    # The first location of each label as it is spelled.
+    # The first location of each label, by its spelling.
     locations: dict[str, SourceLocation] = {}
     for rows in rows_of_sources:
         for label, where in rows.labels.items():
@@ -95,15 +100,18 @@ def decide_classes(
 
 
 def in_order(classes: Iterable[str], names: Sequence[str] | None) -> tuple[str, ...]:
-    """Each class once, in the order of `data.label_names`.
+    """Sort the names of classes, without repetitions.
 
-    Without these names, numbers are in their order, and other names in that of the alphabet.
+    Args:
+        classes: the names to sort.
+        names: the value of `data.label_names`, which gives the order. If it is None, the names are
+            sorted by value if all of them are numbers, and else in the order of their characters.
     """
     distinct = set(classes)
     if names is not None:
         return tuple(name for name in names if name in distinct)
     if all(_SORTED_AS_NUMBER.fullmatch(name) for name in distinct):
-        # `1` and `01` are two classes.
+        # Sort by the name, too: `1` and `01` are two classes with the same value.
         return tuple(sorted(distinct, key=lambda name: (int(name), name)))
     return tuple(sorted(distinct))
 
@@ -111,7 +119,7 @@ def in_order(classes: Iterable[str], names: Sequence[str] | None) -> tuple[str, 
 def use_of_empty(
     all_rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool = False
 ) -> str:
-    """Suggest how to use rows of train without a label, where `data.label_names` is not set."""
+    """Suggest how to use or skip rows of train without a label if `data.label_names` is not set."""
     skip = "data.bad_rows=skip leaves such rows out"
     if is_multi_label:
         return f"write [] where a text has none of the labels; {skip}"
@@ -128,11 +136,13 @@ def use_of_empty(
 def _spelling(
     rows_of_sources: Sequence[LabelledRows], config: DataConfig, known: Sequence[str]
 ) -> dict[str, str]:
-    """Spell each label as `data.fold_labels` and `data.label_names` ask for."""
+    """Decide the spelling of each label: equally spelled labels belong to one class."""
     names = config.label_names or ()
     labels = {label for rows in rows_of_sources for label in rows.labels}
 
-    # In CSV a column of integers with an empty cell has 1.0, where JSON lines and Excel have 1.
+    # If all labels are integers, spell them without a point, unless a class is named with a point.
+    # Programs write a column of integers with an empty cell as 1.0 in CSV, but as 1 in JSON lines
+    # and Excel files.
     are_whole = all(_WHOLE_NUMBER.fullmatch(label) for label in labels)
     with_point = {label for label in labels if "." in label}
     is_named_with_point = not with_point.isdisjoint({*names, *known})
@@ -153,9 +163,13 @@ def _spelling(
 def _spelling_by_key(
     rows_of_sources: Sequence[LabelledRows], names: Sequence[str], known: Sequence[str]
 ) -> dict[str, str]:
-    """The name of each class of labels that look alike, by `label_key`.
+    """Choose the name of each class of labels that have the same `label_key`.
 
-    It is the one of the base run, else that of the config, else the most frequent in train.
+    It is the name in the base run, or else the name in `data.label_names`, or else the most
+    frequent spelling in train, or else in the other sources.
+
+    Returns:
+        The name of the class for each key.
     """
     spelled: dict[str, str] = {}
     for name in (*known, *names):
@@ -180,7 +194,15 @@ def _spelling_by_key(
 def _names_or_indices(
     locations: Mapping[str, SourceLocation], names: Sequence[str] | None
 ) -> LabelsAre:
-    """Decide whether labels, with their first locations, are names or indices into the names."""
+    """Decide whether labels are names of classes or indices into `data.label_names`.
+
+    Args:
+        locations: the labels, each with its first location.
+        names: the value of `data.label_names`; None if it is not set.
+
+    Raises:
+        DataError: the labels can be both, and the two readings give different classes.
+    """
     if names is None:
         return "names"
 
@@ -193,7 +215,7 @@ def _names_or_indices(
     if are_indices:
         return "indices"
 
-    # `_class_of` refuses the labels that are of the other kind.
+    # The labels are mixed. Decide by the first one, so that `_class_of` refuses the others.
     first = next(iter(locations))
     if _INDEX.fullmatch(first) and first not in names:
         return "indices"
@@ -201,8 +223,8 @@ def _names_or_indices(
 
 
 def _check_one_meaning(locations: Mapping[str, SourceLocation], names: Sequence[str]) -> None:
-    """Raise a DataError if a label is a name, and the index of another name."""
-    # Nobody writes an index as 01.
+    """Raise a DataError if a label is a name and also the index of another name."""
+    # Labels such as 01 can only be names, since no program writes an index with a zero in front.
     if not all(label == str(int(label)) for label in locations):
         return
     for label, where in locations.items():
@@ -220,7 +242,7 @@ def _check_one_meaning(locations: Mapping[str, SourceLocation], names: Sequence[
 def _class_of(
     label: str, where: SourceLocation, names: Sequence[str] | None, labels_are: LabelsAre
 ) -> str:
-    """The class of a label; a `DataError` with its location if it has none."""
+    """The class of a label; raise a `DataError` with its location if it has no class."""
     if names is None or (labels_are == "names" and label in names):
         return label
 

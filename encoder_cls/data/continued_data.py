@@ -1,4 +1,4 @@
-"""The data of a run that goes on from another, the base run: what is new, and both joined."""
+"""Find the new rows of a run that continues a base run, and join the data of both runs."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from encoder_cls.data.dataset import (
 from encoder_cls.data.reading.options import Notes
 from encoder_cls.data.text_groups import NO_GROUP, equal_texts, texts_alike
 from encoder_cls.errors import ConfigError, DataError, NothingNewError
-from encoder_cls.system.display import listed
+from encoder_cls.system.display import counted, listed
 
 
 class BaseData(NamedTuple):
-    """The data set of a base run, and the run's folder."""
+    """The folder of a base run, and the run's data set."""
 
     run: str
     dataset: Dataset
 
 
 class NewRows(NamedTuple):
-    """The rows of new data that a run adds to those of its base run.
+    """The rows of the new data that a run adds to the rows of its base run.
 
     Attributes:
-        rows_by_split: the indices of the rows.
-        must_stay: whether each of those of train must not be held out, since the base run learned
-            from a similar text, or from one of the same group.
-        notes: on the others.
+        rows_by_split: the indices of these rows in the new data, by the name of the split.
+        must_stay: whether each of these rows of train must not be held out, (rows,). A row must
+            stay in train if the base run has learned from a similar text or from its group.
+        notes: messages about the rows that are left out.
     """
 
     rows_by_split: dict[str, NDArray[np.int64]]
@@ -51,12 +51,12 @@ def config_of_base(run: str) -> Config:
     """Load the config of a base run."""
     path = Path(run) / "config.yaml"
     if not path.exists():
-        raise DataError(path, "no such file, where the base run was", "put it back there")
+        raise DataError(path, "no such file; the base run was here", "put it back there")
     return load_config(path)
 
 
 def names_validation(config: Config) -> bool:
-    """Whether a run, or one of its base runs, names a file of validation texts."""
+    """Whether the config of a run, or of one of its base runs, names validation data."""
     if config.data.validation is not None:
         return True
     if config.from_run is None:
@@ -65,7 +65,7 @@ def names_validation(config: Config) -> bool:
 
 
 def check_same_kind(base: Dataset, *, run: str, is_multi_label: bool) -> None:
-    """Raise a `ConfigError` if new data is of another kind than that of its base run."""
+    """Raise a `ConfigError` if only one of the base run and the new data is multi-label."""
     if base.is_multi_label == is_multi_label:
         return
 
@@ -79,11 +79,16 @@ def check_same_kind(base: Dataset, *, run: str, is_multi_label: bool) -> None:
 def only_new_rows(
     base: BaseData, splits: Mapping[str, Split], label_names: Sequence[str]
 ) -> NewRows:
-    """Choose the rows that a base run does not have.
+    """Choose the rows of new data that a base run does not have, as `new_rows` does.
+
+    Args:
+        base: the base run and its data set.
+        splits: the splits of the new data.
+        label_names: the classes of the base run, then the classes of the new data.
 
     Raises:
-        NothingNewError: there is none to learn from.
-        DataError: a new class has none to learn from.
+        NothingNewError: no row of train is new.
+        DataError: a new class has no row of train that is new.
     """
     new = new_rows(base.dataset, splits, label_names, run=base.run)
     train = splits["train"].subset(new.rows_by_split["train"])
@@ -107,12 +112,21 @@ def only_new_rows(
 def new_rows(
     base: Dataset, splits: Mapping[str, Split], label_names: Sequence[str], *, run: str
 ) -> NewRows:
-    """Choose the rows of new data that a run adds to those of its base run.
+    """Choose the rows of new data that a run adds to the rows of its base run.
 
-    No text that the base run was validated or tested on is learned from, and none that it knows is
-    scored as new: new training texts are left out if they are similar to one of those or were
-    learned with the same label, new validation and test texts if they are similar to any, and all
-    if their group is in another split of the base run.
+    The run must not learn from a text that the base run is validated or tested on, and must not be
+    scored on a text that the base run knows. So these rows are left out:
+
+    - of train: texts that are similar to a validation or test text of the base run, and texts that
+      the base run has learned with the same label;
+    - of validation and test: texts that are similar to any text of the base run;
+    - of all splits: rows whose group is in another split of the base run.
+
+    Args:
+        base: the data set of the base run.
+        splits: the splits of the new data.
+        label_names: the names of the classes that the labels of `splits` are numbered by.
+        run: the folder of the base run, for messages.
     """
     base_alike, new_alike = _alike_numbers(base.splits, splits)
     learned = set(_texts_with_labels(base.train, base.label_names))
@@ -122,29 +136,29 @@ def new_rows(
     for role, split in splits.items():
         other_roles = base.splits.keys() - {role}
 
-        # Rows that the base run has, or texts like them. Training texts may be like those that it
-        # has learned, but not the same with the same label.
+        # Find the rows that the base run knows. A training text may be similar to a training text
+        # of the base run, but may not be equal to it with the same label.
         if role == "train":
             is_known = _is_alike(new_alike[role], [base_alike[name] for name in other_roles])
             is_known |= np.array([key in learned for key in _texts_with_labels(split, label_names)])
         else:
             is_known = _is_alike(new_alike[role], list(base_alike.values()))
 
-        # Rows whose group is in another split there.
+        # Find the rows whose group is in another split of the base run.
         is_elsewhere = np.zeros(len(split), dtype=bool)
         for name in other_roles:
             is_elsewhere |= split.shares_group_with(base.splits[name])
 
         num_known = int(is_known.sum())
         if num_known:
-            left_out = f"{num_known:,} of {len(split):,} new texts are left out"
-            why = f"which {run} has already, or texts like them"
+            left_out = f"left out {num_known:,} of {counted(len(split), 'new text')}"
+            why = f"equal or similar to texts of {run}"
             notes.messages.append(f"{role}: {left_out}, {why}")
 
         num_elsewhere = int((is_elsewhere & ~is_known).sum())
         if num_elsewhere:
-            left_out = f"{num_elsewhere:,} of {len(split):,} new texts are left out"
-            why = f"whose groups {run} has in another split"
+            left_out = f"left out {num_elsewhere:,} of {counted(len(split), 'new text')}"
+            why = f"in groups that are in another split of {run}"
             notes.messages.append(f"{role}: {left_out}, {why}")
 
         rows_by_split[role] = np.flatnonzero(~is_known & ~is_elsewhere)
@@ -158,10 +172,13 @@ def new_rows(
 def _alike_numbers(
     base: Mapping[str, Split], new: Mapping[str, Split]
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]:
-    """The numbers of similar texts in the splits of a base run and in new ones, by split.
+    """Number the texts of a base run and of new data so that similar texts have equal numbers.
 
-    All are numbered at once, since `texts_alike` ignores patterns that are frequent among all
-    texts.
+    All texts are numbered in one call, because `texts_alike` ignores patterns that are frequent
+    among the texts it is given.
+
+    Returns:
+        The numbers of the texts of the base run, (rows,), by split; and those of the new data.
     """
     splits = [*base.values(), *new.values()]
     alike = texts_alike(concatenated(*(split.texts for split in splits)))
@@ -176,26 +193,35 @@ def _alike_numbers(
 def _is_alike(
     numbers: NDArray[np.int64], numbers_of_others: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.bool_]:
-    """Which texts are similar to others, by the numbers of both, (texts,)."""
+    """Whether each text is similar to a text of another list, (texts,).
+
+    Args:
+        numbers: the number of each text, (texts,); similar texts have equal numbers.
+        numbers_of_others: the numbers of the other texts, in one or more arrays.
+    """
     return np.isin(numbers, np.concatenate(numbers_of_others))
 
 
 def _texts_with_labels(split: Split, label_names: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """A number for the text of each example, the same for equal texts, and its label."""
+    """Iterate over the text of each row, as a number that equal texts share, and its label."""
     names = (*label_names, *split.unseen_names)
     for row, text_number in enumerate(equal_texts(split.texts).tolist()):
         yield text_number, split.label_text(row, names)
 
 
 def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
-    """Join the data of a base run with new data, of which `only_new_rows` are left.
+    """Join the data of a base run with new data.
 
-    The first classes of the new data are those of the base run.
+    Args:
+        base: the data set of the base run.
+        new: the new data, of which only the rows of `only_new_rows` are left. Its first classes are
+            the classes of the base run.
+        run: the folder of the base run, for messages.
     """
     notes = Notes()
     if base.train.groups is not None and new.train.groups is None:
         notes.messages.append(
-            f"{run} keeps groups together; name their column of the new data, too, in "
+            f"the data of {run} has groups; name the column with the groups of the new data in "
             "data.group_column"
         )
 
@@ -228,12 +254,18 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
 def _concatenated_splits(
     splits: Sequence[Split], names_of_splits: Sequence[Sequence[str]], names: Sequence[str]
 ) -> Split:
-    """Concatenate splits, given with the names of their classes, into one with other names."""
+    """Concatenate the rows of several splits.
+
+    Args:
+        splits: the splits.
+        names_of_splits: the names of the classes that the labels of each split are numbered by.
+        names: the names to number the labels of the result by.
+    """
     names_by_split = []
     for split, class_names in zip(splits, names_of_splits, strict=True):
         names_by_split.append((*class_names, *split.unseen_names))
 
-    # Labels that never occur in train follow the classes.
+    # After the classes, list the labels that never occur in train.
     all_names = list(names)
     known = set(names)
     for split_names in names_by_split:
@@ -254,7 +286,7 @@ def _concatenated_splits(
 
 
 def _concatenated_groups(splits: Sequence[Split]) -> NDArray[np.int64] | None:
-    """The groups of all rows; None if no split has groups."""
+    """The group numbers of all rows, (rows,); None if no split has groups."""
     if all(split.groups is None for split in splits):
         return None
 

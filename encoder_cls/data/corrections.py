@@ -1,7 +1,7 @@
-"""Labels that a person has corrected in a table that `encoder-cls review` has written.
+"""Apply the labels that a person has corrected in a table of `encoder-cls review`.
 
-A correction finds its texts by a key, a short hash of the text. Spreadsheets sort rows, cut long
-cells and change line ends, and data is moved: the key stays.
+A correction finds its texts by a key, a short hash of the text, and not by the text or its
+location: spreadsheets sort rows, cut long cells and change line ends, and data files are moved.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from encoder_cls.system.csv_cells import unguarded
 from encoder_cls.system.display import listed, shown
 from encoder_cls.system.encodings import is_utf8
 
-# The columns of a correction beside the corrected label.
+# The names of the columns of a correction, besides the column with the corrected label.
 KEY = "key"
 LABEL_IN_DATA = "label_in_data"
 
-# The letters of a key after its first one: 56 bits, so that millions of texts have different keys.
-KEY_LETTERS = 12
-# The classes that an error lists.
-MAX_LISTED = 20
-
 
 class Correction(NamedTuple):
-    """The label, read at `where`, of all texts with a key."""
+    """A corrected label, read at `where`, for all texts with this key."""
 
     where: SourceLocation
     key: str
     label: str
 
 
-def correction_key(text: str) -> str:
-    """The key of a text: the letter k, and letters that stand for its SHA-256.
+# The number of letters of a key after the first one. They stand for 56 bits, so that the keys of
+# millions of texts differ.
+KEY_LETTERS = 12
 
-    There are no digits in it, so that no spreadsheet makes a number or a date of it. Line ends do
-    not count, since spreadsheets change them.
+
+def correction_key(text: str) -> str:
+    """Make the key of a text: the letter k, followed by letters that stand for its SHA-256.
+
+    A key has no digits, so that no spreadsheet takes it for a number or a date. Texts that differ
+    only in their line ends have the same key, since spreadsheets change line ends.
     """
     plain = text.replace("\r\n", "\n").replace("\r", "\n")
     digest = hashlib.sha256(plain.encode("utf-8", "surrogatepass")).digest()
@@ -62,20 +62,24 @@ def correction_key(text: str) -> str:
 
 
 def added_column(name: str, config: DataConfig) -> str:
-    """The name of a column beside those of the data, with a prefix where these have it already."""
+    """Name a column that `encoder-cls review` adds to the columns of the data.
+
+    If the data has a column with this name already, the name gets the prefix `review_`.
+    """
     if name in {*config.text_column, config.label_column, config.group_column}:
         return f"review_{name}"
     return name
 
 
 def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
-    """Read the file of corrections, if one is named.
+    """Read the file of corrections, if the config names one.
 
-    A row whose label is still the one in the data corrects nothing. The notes warn of a file
-    without rows.
+    Returns:
+        The corrections, without the rows whose label is still the label in the data; and notes,
+        which warn of a file without rows.
 
     Raises:
-        DataError: a column is missing, or a cell of a key or of a label is empty.
+        DataError: a column is missing, or the cell of a key or of a label is empty.
     """
     reading = Reading(delimiter=config.delimiter, encoding=config.encoding, is_sure=False)
     if config.corrections is None:
@@ -111,18 +115,19 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
 
 
 def _correction(row: Row) -> Correction:
+    """Make a correction of a row of the table; raise a `DataError` if its key or label is empty."""
     key = row.text.strip()
     if not key:
         raise DataError(row.where, "the key is empty", "remove the row, or review again")
 
     label = "" if row.label is None else unguarded(str(row.label))
     if not label.strip():
-        raise DataError(row.where, "the label is empty", "give it one, or remove the row")
+        raise DataError(row.where, "the label is empty", "fill in a label, or remove the row")
     return Correction(row.where, key, label)
 
 
 def _label_in_data(row: Row, config: DataConfig) -> str | None:
-    """The label that the data has, as far as a table of corrections says it."""
+    """The label that the row had in the data; None if the table has no column for it."""
     label = (row.record or {}).get(added_column(LABEL_IN_DATA, config))
     if label is None:
         return None
@@ -135,20 +140,27 @@ def with_corrections(
     classes: Classes,
     config: DataConfig,
 ) -> tuple[dict[str, LabelledRows], dict[str, str]]:
-    """Correct the label of each row with the key of a correction.
+    """Correct the label of each row whose text has the key of a correction.
 
-    Rows have one label each, numbered by class.
+    Args:
+        rows_by_role: the rows of each split by its name. Each row has one label, as an index into
+            `classes.every`.
+        corrections: the corrections.
+        classes: the classes of the data.
+        config: says by `fold_labels` how labels are compared.
 
     Returns:
-        The rows, and by location the class before of each label that has changed.
+        The rows with corrected labels, by split; and for the location of each row whose label has
+        changed, the name of the class that it had before.
 
     Raises:
-        DataError: a correction has no row or no class, or two give the same text two classes.
+        DataError: a correction has the key of no row, its label is no class of the data, or two
+            corrections give the same text two classes.
     """
     corrected_rows = dict(rows_by_role)
-    classes_before: dict[str, str] = {}
+    labels_before: dict[str, str] = {}
     if not corrections:
-        return corrected_rows, classes_before
+        return corrected_rows, labels_before
 
     class_numbers = _class_numbers(corrections, classes, config)
     found_keys: set[str] = set()
@@ -161,18 +173,23 @@ def with_corrections(
 
             found_keys.add(key)
             if numbers[row] != class_numbers[key]:
-                classes_before[rows.where[row]] = classes.every[numbers[row]]
+                labels_before[rows.where[row]] = classes.every[numbers[row]]
                 numbers[row] = class_numbers[key]
         corrected_rows[role] = replace(rows, numbers=numbers)
 
     _check_keys_are_found(corrections, found_keys)
-    return corrected_rows, classes_before
+    return corrected_rows, labels_before
 
 
 def _class_numbers(
     corrections: Sequence[Correction], classes: Classes, config: DataConfig
 ) -> dict[str, int]:
-    """The number of the class that each key is given."""
+    """Find the number of the corrected class for each key.
+
+    Raises:
+        DataError: the label of a correction is no class of the data, or two corrections give the
+            same text two classes.
+    """
     numbers: dict[str, int] = {}
     firsts: dict[str, Correction] = {}
     numbers_by_label = _numbers_by_label(classes, config)
@@ -189,14 +206,19 @@ def _class_numbers(
 
 
 def _numbers_by_label(classes: Classes, config: DataConfig) -> dict[str, int]:
-    """The number of each class, by its name as labels are compared."""
+    """The number of each class, by its name in the form in which labels are compared."""
     return {_comparable(name, config): number for number, name in enumerate(classes.every)}
 
 
 def _comparable(label: str, config: DataConfig) -> str:
+    """Turn a label into the form in which labels are compared."""
     if config.fold_labels:
         return label_key(label)
     return label
+
+
+# The number of classes that an error lists.
+MAX_LISTED = 20
 
 
 def _class_number(
@@ -205,10 +227,11 @@ def _class_number(
     classes: Classes,
     config: DataConfig,
 ) -> int:
-    # A label of the data may have a class of another name, as 1 for 1.0.
+    """The number of the class of a correction; raise a `DataError` if its label is no class."""
+    # A label of the data may belong to a class with another name: the class of the label 1.0 is 1.
     label = classes.of_labels.get(correction.label, correction.label)
 
-    # A spreadsheet may have put a space after the label.
+    # Try the label without outer spaces, too: a space may have been added in the spreadsheet.
     for candidate in (label, label.strip()):
         number = numbers_by_label.get(_comparable(candidate, config))
         if number is not None:
@@ -221,6 +244,7 @@ def _class_number(
 
 
 def _check_keys_are_found(corrections: Sequence[Correction], found_keys: set[str]) -> None:
+    """Raise a `DataError` if no row of the data has the key of a correction."""
     missing = [correction for correction in corrections if correction.key not in found_keys]
     if not missing:
         return

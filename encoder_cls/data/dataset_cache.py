@@ -1,4 +1,7 @@
-"""How the cache (`data.cache`) keeps a data set: its texts, labels and locations as arrays."""
+"""Turn a data set into an entry of the cache (`data.cache`), and an entry into a data set.
+
+An entry keeps texts, labels, groups and locations as arrays, and all else as JSON values.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from encoder_cls.data.reading.options import Notes
 from encoder_cls.system.cache import CacheEntry
 from encoder_cls.system.lazy_sequences import DiskBackedTexts
 
-# The name and the notes of each source.
+# The type of `Dataset.sources`, to write its notes as JSON values and to read them.
 _SOURCES = TypeAdapter(tuple[tuple[str, Notes], ...])
 
 
 def entry_of(dataset: Dataset) -> CacheEntry:
-    """What the cache keeps of a data set without a base run."""
+    """Turn a data set into an entry of the cache, without its base run."""
     arrays: dict[str, NDArray[Any]] = {}
     unlabelled_files = _add_rows(
         arrays, "unlabelled", dataset.unlabelled.texts, dataset.unlabelled.where
@@ -41,7 +44,7 @@ def entry_of(dataset: Dataset) -> CacheEntry:
 
 
 def dataset_of(entry: CacheEntry) -> Dataset:
-    """The data set of an entry; texts and labels are mapped from its files."""
+    """Turn an entry into a data set, whose texts and labels stay in the files of the cache."""
     values = entry.values
     splits = {}
     for name, split_values in values["splits"].items():
@@ -64,18 +67,20 @@ def dataset_of(entry: CacheEntry) -> Dataset:
 
 
 def _add_split(arrays: dict[str, NDArray[Any]], name: str, split: Split) -> dict[str, Any]:
-    """Add the arrays of a split; return its other values."""
+    """Add the arrays of a split to `arrays`, and return its other values."""
     files = _add_rows(arrays, name, split.texts, split.where)
     arrays[f"{name}.labels"] = split.labels
     if split.groups is not None:
         arrays[f"{name}.groups"] = split.groups
-    # Where texts were held out, this is known, and takes seconds for millions of texts.
+    # Keep `split_groups` if it has been computed, as it has if texts were held out: to compute it
+    # again would take seconds for millions of texts.
     if "split_groups" in vars(split):
         arrays[f"{name}.split_groups"] = split.split_groups
     return {"files": files, "unseen_names": split.unseen_names}
 
 
 def _split(arrays: Mapping[str, NDArray[Any]], name: str, values: Mapping[str, Any]) -> Split:
+    """Make a split of its arrays and its other values."""
     split = Split(
         texts=_texts(arrays, name),
         labels=arrays[f"{name}.labels"],
@@ -91,7 +96,7 @@ def _split(arrays: Mapping[str, NDArray[Any]], name: str, values: Mapping[str, A
 def _add_rows(
     arrays: dict[str, NDArray[Any]], name: str, texts: Sequence[str], where: Sequence[Any]
 ) -> list[str]:
-    """Add the texts and locations of rows; return the files of the locations."""
+    """Add the texts and locations of rows to `arrays`, and return the files of the locations."""
     if not isinstance(texts, DiskBackedTexts):
         texts = DiskBackedTexts(texts)
     content, offsets = texts.arrays()

@@ -1,4 +1,4 @@
-"""Warnings about the labels of a data set: lists written as text, classes written in two ways."""
+"""Warn of doubtful labels: lists that were written as text, classes written in two ways."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.label_names import label_key
 from encoder_cls.system.display import counted, listed, shortened
 
-# The names that a warning lists.
+# The number of names that a warning lists.
 MAX_LISTED = 3
 
-# A list that a program has written as text: of Python, JSON or PostgreSQL.
+# A list that Python, JSON or PostgreSQL has written as text.
 _LIST = re.compile(r"\[.*\]|\{.*\}|\(.*,.*\)", re.DOTALL)
-# The first or the last part of such a list that a separator has cut.
+# The first or the last part of such a list that `data.label_separator` has cut.
 _END_OF_LIST = re.compile(r"""[\[({]\s*['"].*|.*['"]\s*[\])}]""", re.DOTALL)
 
 # A white-space character that is not the ordinary space.
@@ -26,7 +26,7 @@ _DIGITS = re.compile("[0-9]+")
 
 
 def label_warnings(dataset: Dataset) -> Iterator[str]:
-    """Warn of labels that probably mean something else than the classes that they become."""
+    """Warn of labels that probably do not mean the classes that they become."""
     names = _names_in_any_split(dataset)
     yield from _unusual_spaces(names)
     yield from _lists_as_text(dataset)
@@ -36,7 +36,7 @@ def label_warnings(dataset: Dataset) -> Iterator[str]:
 
 
 def _names_in_any_split(dataset: Dataset) -> list[str]:
-    """The classes, then the labels that only other splits than train have, each once."""
+    """List the classes, then the labels that never occur in train, without repetitions."""
     names = list(dataset.label_names)
     known = set(names)
     for split in dataset.splits.values():
@@ -46,7 +46,7 @@ def _names_in_any_split(dataset: Dataset) -> list[str]:
 
 
 def _unusual_spaces(names: Sequence[str]) -> Iterator[str]:
-    """Warn of spaces that look like the end of a label, as fastText files have it, and are not."""
+    """Warn of labels with unusual spaces, which do not end a label in a fastText file."""
     odd_names = [name for name in names if _UNUSUAL_SPACE.search(name)]
     if odd_names:
         yield (
@@ -57,7 +57,7 @@ def _unusual_spaces(names: Sequence[str]) -> Iterator[str]:
 
 
 def _lists_as_text(dataset: Dataset) -> Iterator[str]:
-    """Warn where at least half of the classes look like lists of labels, or like parts of them."""
+    """Warn if at least half of the classes look like lists of labels, or like parts of lists."""
     pattern = _LIST
     what = "each is a class"
     if dataset.is_multi_label:
@@ -76,7 +76,7 @@ def _lists_as_text(dataset: Dataset) -> Iterator[str]:
 
 
 def _numbers_beside_names(dataset: Dataset) -> Iterator[str]:
-    """Warn of integers beside names: JSON lines may have `1` in some rows, `refund` in others."""
+    """Warn if some labels are integers and others are names, such as `1` and `refund`."""
     numbers = []
     names = []
     for name in dataset.label_names:
@@ -103,7 +103,10 @@ def _first_row(dataset: Dataset, name: str) -> str:
 
 
 def _minus_one(dataset: Dataset) -> Iterator[str]:
-    """Warn of -1 beside numbers from 0 on, which other libraries take as "no label"."""
+    """Warn if -1 is a class and all others are numbers from 0 on.
+
+    Other libraries write -1 for a row without a label.
+    """
     names = dataset.label_names
     others = [name for name in names if name != "-1"]
     count_from_0 = "0" in others and all(_DIGITS.fullmatch(name) for name in others)
@@ -122,7 +125,7 @@ def _minus_one(dataset: Dataset) -> Iterator[str]:
 
 
 def _names_alike(names: Sequence[str]) -> Iterator[str]:
-    """Warn of classes that a person would take for one."""
+    """Warn of classes whose names a person would take for the same name."""
     names_by_key = defaultdict(list)
     for name in names:
         names_by_key[label_key(name)].append(name)
@@ -135,11 +138,14 @@ def _names_alike(names: Sequence[str]) -> Iterator[str]:
         )
     if len(groups) > MAX_LISTED:
         num_more = len(groups) - MAX_LISTED
-        yield f"groups of classes that differ only so, beside these: {num_more:,}"
+        yield f"further groups of classes that differ only in this way: {num_more:,}"
 
 
 def _distinguishable(names: Sequence[str]) -> str:
-    """List names so that a person sees the difference; in ASCII if they look the same."""
+    """List names so that a person sees how they differ.
+
+    Names that look the same are written in ASCII, with escapes for other characters.
+    """
     normalized = {unicodedata.normalize("NFC", name) for name in names}
     look_the_same = len(normalized) < len(names)
 

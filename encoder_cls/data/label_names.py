@@ -1,4 +1,4 @@
-"""The names of labels: as they are compared, and as texts."""
+"""Turn the names of labels into keys to compare them by, and into texts to learn from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Sequence
 
 
 def label_key(label: str) -> str:
-    """Reduce a label to its visible letters: no case, doubled spaces or zero-width characters."""
+    """Reduce a label to a key that labels share if a person would take them for the same label.
+
+    Case, doubled spaces, zero-width characters and the Unicode form of characters do not count.
+    """
     normalized = unicodedata.normalize("NFKC", label)
     visible = "".join(
         character for character in normalized if unicodedata.category(character) != "Cf"
@@ -17,7 +20,7 @@ def label_key(label: str) -> str:
 
 
 def names_as_texts(names: Sequence[str]) -> list[str]:
-    """Split each class name into its words; one without a letter becomes empty."""
+    """Turn each class name into a text of its words; a name without a letter becomes empty."""
     texts = []
     for name in names:
         has_letters = any(character.isalpha() for character in name)
@@ -26,7 +29,10 @@ def names_as_texts(names: Sequence[str]) -> list[str]:
 
 
 def _words(name: str) -> str:
-    """Split at all but letters and digits, and between a small letter and a capital."""
+    """Separate the words of a name by spaces.
+
+    A word ends at a character that is no letter or digit, and before a capital after a small letter.
+    """
     spaced = ""
     before = ""
     for character in name:

@@ -1,4 +1,4 @@
-"""The files that a source names: a file, a folder, a pattern, or folders of classes."""
+"""List the files of a source: a file, a folder, a pattern, or a folder for each class."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from encoder_cls.errors import DataError
 from encoder_cls.system.encodings import byte_lines, opened
 from encoder_cls.system.files import fitting_paths
 
-# The words of a file's name that name its split, and the split.
+# The words in a file's name that name a split, with the split that each names.
 _SPLITS = {
     "train": "train",
     "training": "train",
@@ -28,11 +28,9 @@ _SPLITS = {
     "test": "test",
     "testing": "test",
 }
-# Longer words come first, so that a word is not taken for one that it begins with.
+# Put longer words first: in a regular expression, `train` would also match the start of `training`.
 _SPLIT_WORDS = "|".join(sorted(_SPLITS, key=len, reverse=True))
 _SPLIT_IN_NAME = re.compile(rf"(?<![a-z])({_SPLIT_WORDS})(?:set|data)?(?![a-z])")
-
-_BLANK_BYTES = b" \t\v\f\r\n\0"
 
 
 @contextmanager
@@ -46,10 +44,10 @@ def os_errors_as_data_errors(source: Path | str) -> Iterator[None]:
 
 
 def files_named(source: str) -> list[Path]:
-    """List the files of a source: itself, those of a folder, or those that fit a pattern.
+    """List the files of a source that is a file, a folder or a pattern.
 
-    Left out are hidden names, unless a pattern names them, and in folders names with the prefix
-    `~$`, which Excel writes beside an open file.
+    The files of a folder are listed without hidden files, and without names that start with `~$`:
+    Excel writes such a file beside an open one. A pattern finds hidden files only if it names them.
     """
     path = Path(source)
     if path.is_dir():
@@ -61,7 +59,7 @@ def files_named(source: str) -> list[Path]:
 
 
 def every_file(source: str) -> Iterator[Path]:
-    """List the files of a source, and those of its class folders."""
+    """Iterate over all files of a source, including the texts of its class folders."""
     is_folder = Path(source).is_dir()
     for file in files_named(source):
         yield file
@@ -72,8 +70,14 @@ def every_file(source: str) -> Iterator[Path]:
 def data_files(source: str, *, is_labelled: bool) -> list[Path]:
     """List the data files of a source.
 
+    Args:
+        source: a file, a folder or a pattern.
+        is_labelled: whether the rows need labels. If so, .txt files in a folder with tables are
+            left out, unless they look like data.
+
     Raises:
-        DataError: it has none, or files of unknown formats or of several splits.
+        DataError: the source has no data file, or has files of an unknown format or of several
+            splits.
     """
     files = files_named(source)
     if Path(source).is_dir():
@@ -91,6 +95,7 @@ def data_files(source: str, *, is_labelled: bool) -> list[Path]:
 
 
 def _data_files_of_folder(source: str, files: list[Path], *, is_labelled: bool) -> list[Path]:
+    """Choose the data files among the files of a folder."""
     known = [file for file in files if format_of(file)]
     known = _without_readmes(known, JSON, b"[")
     if is_labelled:
@@ -107,7 +112,7 @@ def _data_files_of_folder(source: str, files: list[Path], *, is_labelled: bool) 
 
 
 def _split_in_name(file: Path) -> str | None:
-    """The split in a file's name, as a word of it.
+    """The split that a word in a file's name names; None if no word names one.
 
     `my_test.csv` and `TrainData2.csv` name a split; `values.csv` does not.
     """
@@ -119,9 +124,13 @@ def _split_in_name(file: Path) -> str | None:
 
 
 def _without_readmes(files: list[Path], file_format: Format, mark: bytes) -> list[Path]:
-    """Leave out files of this format beside tables, such as a README.txt.
+    """Leave out the files of one format that lie beside data files, such as a README.txt.
 
-    They stay if one of them starts like data, with the mark.
+    Args:
+        files: the files of a folder.
+        file_format: the format of the files to leave out.
+        mark: the bytes that data of this format starts with. If one of the files starts with them,
+            no file is left out.
     """
     readmes = [file for file in files if format_of(file) is file_format]
     if len(readmes) == len(files):
@@ -131,8 +140,12 @@ def _without_readmes(files: list[Path], file_format: Format, mark: bytes) -> lis
     return [file for file in files if file not in readmes]
 
 
+# The bytes of white space that may come before a mark.
+_BLANK_BYTES = b" \t\v\f\r\n\0"
+
+
 def _starts_with(path: Path, mark: bytes) -> bool:
-    """Whether the first line that is not empty starts with a mark."""
+    """Whether the first line of a file that is not blank starts with a mark."""
     with opened(path) as file:
         for line in byte_lines(file):
             content = line.removeprefix(codecs.BOM_UTF8)
@@ -145,11 +158,14 @@ def _starts_with(path: Path, mark: bytes) -> bool:
 
 
 def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
-    """List the subfolders, if they hold .txt files: each is a class and each file one text.
+    """List the class folders of a folder: each subfolder is a class, each .txt file in it a text.
+
+    Returns:
+        The subfolders; none if they have no .txt files.
 
     Raises:
-        DataError: other data is beside them, or files would be left out: in deeper folders, or of
-            another format.
+        DataError: other data lies beside the class folders, a subfolder has no .txt files, or texts
+            are in deeper folders.
     """
     if not path.is_dir():
         return []
@@ -165,7 +181,7 @@ def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
 
     if beside:
         what = f"holds class folders with .txt files and {beside.name}"
-        raise DataError(path, what, "name the one or the other")
+        raise DataError(path, what, "name only one of them")
     _check_not_deeper(folders)
     for folder in folders:
         if not texts_of(folder):
@@ -175,7 +191,7 @@ def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
 
 
 def texts_of(folder: Path) -> list[Path]:
-    """The .txt files of a folder."""
+    """List the .txt files of a folder."""
     return [entry for entry in _visible(folder) if _is_text(entry) and not entry.is_dir()]
 
 
@@ -184,7 +200,10 @@ def _is_text(path: Path) -> bool:
 
 
 def _data_beside(entries: Sequence[Path], *, is_labelled: bool) -> Path | None:
-    """The first data file among the entries of a folder; .json and .txt may be readmes."""
+    """Find the first data file among the entries of a folder; None if there is none.
+
+    Files of .json, and with labels also of .txt, do not count, since they may be readmes.
+    """
     formats_of_readmes = [JSON]
     if is_labelled:
         formats_of_readmes.append(TEXT)
@@ -198,7 +217,7 @@ def _data_beside(entries: Sequence[Path], *, is_labelled: bool) -> Path | None:
 
 
 def _check_not_deeper(folders: Sequence[Path]) -> None:
-    """Raise a DataError if texts are in folders of class folders."""
+    """Raise a DataError if a subfolder of a class folder contains texts."""
     for folder in folders:
         for inner in _visible(folder):
             if not inner.is_dir():
@@ -207,10 +226,11 @@ def _check_not_deeper(folders: Sequence[Path]) -> None:
                 is_hidden = any(_is_hidden(part) for part in file.relative_to(folder).parts)
                 if _is_text(file) and not file.is_dir() and not is_hidden:
                     what = f"has texts in deeper folders ({file})"
-                    raise DataError(folder, what, "a class folder holds them itself")
+                    raise DataError(folder, what, "put them directly into the class folder")
 
 
 def _visible(folder: Path) -> list[Path]:
+    """List the entries of a folder that are not hidden."""
     return sorted(entry for entry in folder.iterdir() if not _is_hidden(entry.name))
 
 

@@ -1,6 +1,6 @@
-"""The rows of a source: of files, folders, patterns, the bundled example, data sets of the Hub.
+"""Read the rows of a source: a file, a folder, a pattern, the bundled example, or a Hub data set.
 
-A text is passed on exactly as it is in the file, or its row is refused with the location.
+A text is returned exactly as it is in the file, or its row is refused with its location.
 """
 
 from __future__ import annotations
@@ -28,22 +28,38 @@ from encoder_cls.errors import DataError
 
 HUB = "hub:"
 EXAMPLE = "example:"
-# The files of the bundled data.
+# The folder of the bundled data.
 EXAMPLE_FOLDER = Path(__file__).parent / "example"
 
 
 def read_rows(
     source: str, columns: Columns, reading: Reading, *, role: str = "test"
 ) -> Iterator[Row]:
-    """Read a source, as `DataConfig.train` describes it.
+    """Read the rows of a source.
 
-    `role` is the split of a data set of the Hub that is named without one.
+    Args:
+        source: the source, in one of the forms that `DataConfig.train` describes.
+        columns: the columns to read.
+        reading: the options for reading; it also collects the notes.
+        role: the split to read of a data set of the Hub, if the source does not name one.
+
+    Raises:
+        DataError: the source is missing or malformed.
     """
     return _rows(_records(source, role, columns, reading), columns, reading)
 
 
 def read_again(places: Iterable[str], columns: Columns, reading: Reading) -> dict[str, Row]:
-    """Read rows once more, by location, as far as their files still exist."""
+    """Read rows once more by their locations.
+
+    Args:
+        places: the locations of the rows. Only a `SourceLocation` with a line can be read again.
+        columns: the columns to read.
+        reading: the options for reading.
+
+    Returns:
+        The rows by location, without the rows that can no longer be read.
+    """
     lines_by_file: dict[str, set[int]] = {}
     for place in places:
         if not isinstance(place, SourceLocation) or place.line < 0:
@@ -54,7 +70,7 @@ def read_again(places: Iterable[str], columns: Columns, reading: Reading) -> dic
     rows: dict[str, Row] = {}
     for file, lines in lines_by_file.items():
         path = Path(file)
-        # A pipe, for one, can be read only once.
+        # Leave out what is not a file, such as a pipe, which can be read only once.
         if path.is_file():
             with suppress(DataError, OSError):
                 _read_lines_again(path, lines, columns, reading, rows)
@@ -64,7 +80,11 @@ def read_again(places: Iterable[str], columns: Columns, reading: Reading) -> dic
 def _read_lines_again(
     path: Path, lines: set[int], columns: Columns, reading: Reading, rows: dict[str, Row]
 ) -> None:
-    """Add the rows at these lines of a file to `rows`, up to the first that cannot be read."""
+    """Add the rows at some lines of a file to `rows`.
+
+    Raises:
+        DataError: a row cannot be read; the rows before it have been added.
+    """
     last_line = max(lines)
     for row in _rows(file_records(path, columns, reading), columns, reading):
         if row.where.line in lines:
@@ -74,13 +94,16 @@ def _read_lines_again(
 
 
 def column_names(path: Path, text_columns: Sequence[str], reading: Reading) -> list[str]:
-    """The names of all columns of a file, in order; none if its format has no header."""
+    """List the names of all columns of a file in order; empty if its format has no header."""
     with os_errors_as_data_errors(path):
         return header_of(path, text_columns, reading)
 
 
 def content_hash(source: str) -> str | None:
-    """A hash of the files of a source; None if its content is unknown."""
+    """Hash the names and the content of all files of a source.
+
+    For a data set of the Hub, the result is its commit instead. None if the commit is unknown.
+    """
     files: Iterable[Path]
     with os_errors_as_data_errors(source):
         if source.startswith(HUB):
@@ -101,6 +124,7 @@ def content_hash(source: str) -> str | None:
 
 
 def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iterator[Row]:
+    """Turn records into rows, without the bad rows that `reading` skips."""
     for where, record in records:
         try:
             row = row_of(where, record, columns)
@@ -111,13 +135,14 @@ def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iter
 
 
 def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iterator[Record]:
+    """Read the records of a source in any of its forms."""
     if source.startswith(HUB):
         yield from hub_records(source, role, columns)
         return
 
     bundled = _bundled(source)
     if bundled:
-        # Its form is known.
+        # Read the bundled file with the default options: its encoding and separator are known.
         source = bundled
         reading = Reading()
 
@@ -138,7 +163,7 @@ def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iter
 
 
 def _bundled(source: str) -> str | None:
-    """The file of `example:NAME`, None for any other source."""
+    """The file of the source `example:NAME`; None for any other source."""
     if not source.startswith(EXAMPLE):
         return None
     return str(EXAMPLE_FOLDER / f"{source.removeprefix(EXAMPLE)}.csv")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from encoder_cls.data.checks import data_warnings, seen_warnings
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.reading.options import LeftOut, Notes
+from encoder_cls.system.display import counted
 
 Rows = Sequence[tuple[str, int]]
 """The text and the class of each row."""
@@ -61,16 +62,18 @@ def test_texts_that_are_there_twice_are_counted(train, validation, test):
     num_labels = Counter(text for text, _ in set(train))
     contradicted = [row for row, (text, _) in enumerate(train) if num_labels[text] > 1]
     if contradicted:
-        expected.append((f"{len(contradicted)} training", f"train:{contradicted[0]}"))
+        expected.append((counted(len(contradicted), "training text"), f"train:{contradicted[0]}"))
 
     repeating = [row for row, example in enumerate(train) if example in train[:row]]
     if repeating:
-        expected.append((f"{len(repeating)} training texts repeat", f"train:{repeating[0]}"))
+        start = f"{counted(len(repeating), 'training text')} repeat"
+        expected.append((start, f"train:{repeating[0]}"))
 
     for name, rows in (("validation", validation), ("test", test or [])):
         known = [row for row, (text, _) in enumerate(rows) if text in num_labels]
         if known:
-            expected.append((f"{len(known)} of {len(rows)} {name} texts", f"{name}:{known[0]}"))
+            texts = counted(len(rows), f"{name} text")
+            expected.append((f"{len(known)} of {texts}", f"{name}:{known[0]}"))
 
     warnings = warnings_on_texts(dataset_of(train, validation, test))
     assert len(warnings) == len(expected)
@@ -112,10 +115,10 @@ def test_labels_that_train_does_not_have_are_named_with_what_follows():
     warnings = [warning for warning in data_warnings(dataset) if "never occur" in warning]
 
     assert warnings == [
-        "labels of validation that never occur in train: 'p', 'q'; their 3 of 4 rows, the first at "
-        "validation:1, are left out of what chooses the weights",
-        "labels of test that never occur in train: 'r'; their 1 of 2 rows, the first at test:1, "
-        "are counted as mistakes",
+        "labels of validation that never occur in train: 'p', 'q'; 3 of 4 rows have such labels, "
+        "the first at validation:1; such rows are not used to select the weights",
+        "labels of test that never occur in train: 'r'; 1 of 2 rows has such labels, the first at "
+        "test:1; such rows are counted as mistakes",
     ]
 
 
@@ -152,8 +155,8 @@ def test_validation_texts_count_as_training_texts_where_the_model_learns_them():
 
     assert list(data_warnings(dataset)) == []
     assert list(data_warnings(dataset, learns_validation=True)) == [
-        "1 of 2 test texts are training texts, too, the first at test:1; scores on these are "
-        "better than on new texts"
+        "1 of 2 test texts is among the training texts, too, the first at test:1; such texts have "
+        "better scores than new texts"
     ]
 
 
@@ -161,7 +164,7 @@ def test_scored_texts_that_a_model_has_learned_are_warned_of():
     split = split_of("scored", [("a", 0), ("b", 1), ("new", 0)])
     assert list(seen_warnings("scored.csv", split, ["a", "b", "c"])) == [
         "2 of 3 texts of scored.csv are among the training texts: these scores say little about "
-        "new texts; score others"
+        "new texts; score other texts"
     ]
 
 

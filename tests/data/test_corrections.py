@@ -123,7 +123,7 @@ BALL = correction_key("ball")
         ),
         (
             f"key,label\n{SOUP}, \n",
-            "fix.csv:2: the label is empty; give it one, or remove the row",
+            "fix.csv:2: the label is empty; fill in a label, or remove the row",
         ),
         (
             f"key,label\n{SOUP},sprot\n",

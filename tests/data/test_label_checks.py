@@ -82,7 +82,7 @@ def test_many_classes_in_two_spellings_take_a_few_lines():
     warnings = warnings_with("differ", dataset_with(names))
 
     assert len(warnings) == 4
-    assert warnings[-1] == "groups of classes that differ only so, beside these: 47"
+    assert warnings[-1] == "further groups of classes that differ only in this way: 47"
 
 
 def test_labels_with_a_space_that_ends_no_label_are_named():

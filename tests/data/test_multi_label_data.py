@@ -160,7 +160,7 @@ def test_labels_that_train_never_shows_count_and_choose_nothing():
     assert dataset.known_validation.labels[-1].tolist() == [1, 0]
     assert len(dataset.known_validation) == 31
     warnings = "\n".join(data_warnings(dataset))
-    assert "never occur in train: 'z'; their 1 of 31 rows" in warnings
+    assert "never occur in train: 'z'; 1 of 31 rows has such labels" in warnings
 
 
 def test_many_labels_that_train_never_shows_are_refused():
@@ -179,7 +179,7 @@ def test_other_labels_of_an_equal_text_are_warned_of():
 
     assert "2 training texts occur with other labels, too, the first at a.jsonl:3" in warnings
     assert (
-        "1 training texts repeat an earlier one with the same label, the first at a.jsonl:2"
+        "1 training text repeats an earlier text with the same label, the first at a.jsonl:2"
         in warnings
     )
 

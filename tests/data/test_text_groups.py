@@ -155,10 +155,10 @@ def test_groups_of_several_files_that_are_in_two_splits_are_warned_of():
     test = write_customers("t.csv", [9, 8, 2, 9, "", 3])
     dataset = load_grouped(train, validation=train, test=test)
 
-    (warning,) = [line for line in data_warnings(dataset) if "test texts are of" in line]
+    (warning,) = [line for line in data_warnings(dataset) if "test texts are in a group" in line]
 
     assert warning.startswith(
-        "2 of 6 test texts are of groups (data.group_column) that train has, too"
+        "2 of 6 test texts are in a group (data.group_column) that train has, too"
     )
     assert "the first at t.csv:4;" in warning
 

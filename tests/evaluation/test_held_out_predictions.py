@@ -153,7 +153,7 @@ def test_the_test_score_is_that_of_what_is_predicted(cli, monkeypatch, most_labe
     outcome = cli("eval", "a", "--json")
 
     warnings = "\n".join(str(warning) for warning in setup.warnings())
-    assert "60 of 100 test texts are training texts, too" in warnings
+    assert "60 of 100 test texts are among the training texts, too" in warnings
     assert "60 of 100 texts of test are among the training texts" in outcome.err
 
     written = json.loads(Path("a/eval/report.json").read_text())

@@ -186,7 +186,7 @@ def test_each_text_of_the_base_run_stays_in_its_split(joined):
 
     new_test_texts = texts_of("new_test.csv") - {old.train.texts[1]}
     assert set(joined.test.texts) == texts_of("old_test.csv") | new_test_texts
-    note = "test: 1 of 10 new texts are left out, which old has already, or texts like them"
+    note = "test: left out 1 of 10 new texts, equal or similar to texts of old"
     assert note in joined.notes
 
 
@@ -237,7 +237,7 @@ def test_texts_like_those_of_another_split_are_left_out():
     assert sorted(texts) == sorted([*train_texts, like_learned, *new_texts])
     assert like_learned in dataset.train.texts
     assert list(dataset.test.texts) == test_texts
-    note = "train: 2 of 23 new texts are left out, which base has already, or texts like them"
+    note = "train: left out 2 of 23 new texts, equal or similar to texts of base"
     assert note in dataset.notes
 
 
@@ -272,14 +272,14 @@ def test_groups_stay_in_their_splits(grouped_run):
     assert not train_groups & test_groups
     assert not validation_groups & test_groups
 
-    note = "new texts are left out, whose groups grouped has in another split"
+    note = "new texts, in groups that are in another split of grouped"
     assert any(note in found for found in dataset.notes)
 
 
 def test_new_data_without_the_column_of_groups_has_a_note(grouped_run):
     dataset = load_all_data(load_config(None, ["data.train=b.csv"], from_run=grouped_run))
 
-    note = "grouped keeps groups together; name their column of the new data, too"
+    note = "the data of grouped has groups; name the column with the groups of the new data"
     assert note in " ".join(dataset.notes)
 
 
@@ -608,7 +608,7 @@ def test_a_base_run_that_is_not_whole_is_refused(change, error, message):
         (
             ["data.train=old.csv", "data.test=null"],
             DataError,
-            r"nothing is left to learn from: train: 40 of 40",
+            r"nothing is left to learn from: train: left out 40 of 40",
         ),
         (["model=3"], ConfigError, "model: "),
         (["model.d_model=32"], ConfigError, "model: the encoder of old has another shape"),
