@@ -432,7 +432,7 @@ class Classifier:
 
         # Compute the linear part first, because its logits decide which texts skip the encoder.
         if self.linear:
-            linear, familiarity_features = self.linear.read(
+            linear, familiarity_features = self.linear.logits_and_familiarity(
                 texts, with_familiarity=with_familiarity
             )
             skips_encoder = self.skip_encoder(linear)

@@ -44,7 +44,7 @@ class Predictions(NamedTuple):
     Attributes:
         rows: the indices of the texts in their split, (texts,).
         logits: of the linear model, (texts, classes).
-        familiarity_features: as `LinearModel.read` measures them, (texts, numbers).
+        familiarity_features: as `LinearModel.logits_and_familiarity` measures them, (texts, numbers).
     """
 
     rows: NDArray[np.int64]

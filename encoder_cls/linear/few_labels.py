@@ -134,7 +134,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
         """Fit the kind that was kept to some of the labelled texts."""
         if kept == ALONE:
             counted = CountedTexts.of(texts.take(rows), labels[rows], options)
-            linear, _ = fit_linear(counted, choice=calibration)
+            linear, _ = fit_linear(counted, calibration=calibration)
             return linear
 
         rounds = training.learn(rows, _unlabelled_rows(corpus, effort), effort.rounds)

@@ -1,4 +1,4 @@
-"""The linear model beside the encoder: weighted counts of the words and n-grams in a text."""
+"""The linear model beside the encoder: it sums a weight for each word and n-gram of a text."""
 
 from __future__ import annotations
 
@@ -26,29 +26,34 @@ from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, Task
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 from encoder_cls.weights import RowTable, Shapes, Weight, are_increasing, as_table
 
-# The names of the weights in a model file begin with this.
+# The prefix of the names of the linear model's weights in a model file.
 LINEAR = "linear."
-# The fields of a `LinearModel` that are weights.
+# The fields of a `LinearModel` that hold weights.
 WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
 def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: int) -> Shapes:
-    """Return the shape of each weight of a `LinearModel`, by name.
+    """Return the shape of each weight of a `LinearModel`, by the weight's name.
+
+    Args:
+        description: the `LinearModel.description` that a model file holds.
+        max_seq_len: the maximum length of a text for the encoder, in tokens.
+        margins: the number of one-vs-rest machines of the model.
 
     Raises:
-        ValueError: no linear model has this description.
+        ValueError: a number of the description is outside its limits.
     """
     limits = {
         "max_tokens": (1, KEPT_PER_TOKEN * max_seq_len),
         "frequent_tokens": (0, MAX_FREQUENT),
         "features": (0, NUM_FEATURE_IDS),
     }
-    for name, (least, most) in limits.items():
+    for name, (minimum, maximum) in limits.items():
         number = description[name]
-        if type(number) is not int or not least <= number <= most:
+        if type(number) is not int or not minimum <= number <= maximum:
             raise ValueError(
                 f"linear: {name}: invalid value {number!r} "
-                f"(expected a whole number from {least} to {most})"
+                f"(expected a whole number from {minimum} to {maximum})"
             )
 
     frequent_tokens = description["frequent_tokens"]
@@ -64,18 +69,20 @@ def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearModel:
-    """One-vs-rest classifiers of n-gram features, one for each class.
+    """A linear classifier of n-gram features, with one one-vs-rest machine for each class.
 
-    For two classes, a single one separates the second from the first. In a multi-label task there
-    is always one for each label.
+    A machine computes the margin of its class: a bias plus the weighted TF-IDF values of a text.
+    A single-label task of two classes has only one machine, which separates the second class from
+    the first. A multi-label task always has one machine for each label.
 
     Attributes:
         max_tokens: how many tokens of a text are read, `[CLS]` included.
-        frequent_token_ids: tokens that are not wildcards in n-gram templates, increasing.
-        feature_ids: the known features, increasing, (features,).
-        idf: inverse document frequencies, (features,).
-        weights: (features, classes), or (features, 1) for two classes.
-        biases: (classes,), or (1,) for two classes.
+        frequent_token_ids: the ids of the tokens that n-gram templates keep, increasing; the
+            templates replace all other tokens by a wildcard.
+        feature_ids: the ids of the features that have weights, increasing, (features,).
+        idf: the inverse document frequency of each feature, (features,).
+        weights: the weight of each feature in each machine, (features, machines).
+        biases: the bias of each machine, (machines,).
         task: single-label or multi-label.
     """
 
@@ -91,10 +98,10 @@ class LinearModel:
     def from_weights(
         cls, weights: Mapping[str, Weight], *, max_tokens: int, task: Task = SINGLE_LABEL
     ) -> LinearModel:
-        """Make a model from its `named_weights`.
+        """Make a model from weights by name, as `named_weights` returns them.
 
         Raises:
-            ValueError: feature ids are out of order or range.
+            ValueError: the feature ids do not increase, or are out of range.
         """
         fields: dict[str, Any] = {}
         for name in WEIGHTS:
@@ -107,7 +114,7 @@ class LinearModel:
 
     @property
     def description(self) -> dict[str, int]:
-        """The numbers that `linear_shapes` takes."""
+        """The numbers from which `linear_shapes` computes the shapes of the weights."""
         return {
             "max_tokens": self.max_tokens,
             "frequent_tokens": len(self.frequent_token_ids),
@@ -115,16 +122,19 @@ class LinearModel:
         }
 
     def named_weights(self) -> dict[str, Weight]:
-        """Return the weights by name."""
+        """Return the weights by the names that they have in a model file."""
         return {f"{LINEAR}{name}": getattr(self, name) for name in WEIGHTS}
 
     def logits(self, texts: TokenizedTexts) -> Logits:
-        """Compute logits, (texts, classes)."""
-        logits, _ = self.read(texts, with_familiarity=False)
+        """Compute the logits of texts, (texts, classes)."""
+        logits, _ = self.logits_and_familiarity(texts, with_familiarity=False)
         return logits
 
     def count_features(self, texts: TokenizedTexts) -> Iterator[Counts]:
-        """Count the features of texts that the model may know, some texts at a time."""
+        """Yield the counts of the features of texts, for some texts at a time.
+
+        Character n-grams and templates are counted only if the model has weights for them.
+        """
         knows_char_ngrams = bool((self.feature_ids[-1:] >= TEMPLATE_IDS).any())
         return count_features(
             texts,
@@ -133,15 +143,15 @@ class LinearModel:
             use_char_ngrams=knows_char_ngrams,
         )
 
-    def read(
+    def logits_and_familiarity(
         self, texts: TokenizedTexts, *, with_familiarity: bool = True
     ) -> tuple[Logits, NDArray[np.float64] | None]:
-        """Compute logits, and on request numbers that show how familiar a text is.
+        """Compute the logits of texts, and numbers that show how familiar the texts are.
 
         Returns:
-            logits: (texts, classes).
-            numbers: `_evidence` and then `rarity`, (texts, `EVIDENCE_NUMBERS + RARITY_NUMBERS`);
-                None unless `with_familiarity`.
+            The logits, (texts, classes), and the familiarity features of the texts: their
+            `_evidence` and then their `rarity`, (texts, `NUM_EVIDENCE_FEATURES +
+            NUM_RARITY_FEATURES`). The features are None unless `with_familiarity`.
         """
         rarest = 0.0
         if with_familiarity:
@@ -151,10 +161,11 @@ class LinearModel:
         familiarity_features = [np.zeros((0, NUM_EVIDENCE_FEATURES + NUM_RARITY_FEATURES))]
         first = 0
         for counts in self.count_features(texts):
-            # Look up the features that occur. Unknown ones have no weight.
-            found = find(counts.ids, self.feature_ids)
-            idf = np.where(found < 0, 0, self.idf[found])
-            weights = self.weights.take(found)
+            # Look up the features that occur. An unknown feature has the index -1, which picks the
+            # weights of the last feature; its inverse document frequency of 0 cancels them.
+            indices = find(counts.ids, self.feature_ids)
+            idf = np.where(indices < 0, 0, self.idf[indices])
+            weights = self.weights.take(indices)
 
             # Add the products of TF-IDF values and weights to the biases.
             values = tfidf(counts, counts.ids, idf).values
@@ -179,21 +190,25 @@ class LinearModel:
     def familiarity_before_refit(
         self, texts: TokenizedTexts, evidence: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """Compute the numbers of `read` of texts that were learned from, as of new ones.
+        """Compute the familiarity features of training texts as if the texts were new.
 
-        Features of the lowest document frequency may be of these texts alone, so they count as
-        unknown.
+        Features of the lowest document frequency may occur in these texts alone, and would then be
+        unknown if the texts were new. So all of them count as unknown.
 
         Args:
-            texts: texts that the model has learned from.
-            evidence: the evidence of a model that had not learned from them; by default zeros,
-                which do not count.
+            texts: texts that this model has learned from.
+            evidence: the `_evidence` of the texts from a model that has not learned from them,
+                (texts, `NUM_EVIDENCE_FEATURES`); by default zeros, which do not count.
+
+        Returns:
+            The same features as `logits_and_familiarity`, (texts, `NUM_EVIDENCE_FEATURES +
+            NUM_RARITY_FEATURES`).
         """
         rarest = float(self.idf.max(initial=0))
         rarities = [np.zeros((0, NUM_RARITY_FEATURES))]
         for counts in self.count_features(texts):
-            found = find(counts.ids, self.feature_ids)
-            idf = np.where(found < 0, 0, self.idf[found])
+            indices = find(counts.ids, self.feature_ids)
+            idf = np.where(indices < 0, 0, self.idf[indices])
             idf[idf == rarest] = 0
             rarities.append(rarity(counts, idf, rarest=rarest))
 
@@ -213,10 +228,13 @@ def _add_products(
     counts: SparseRows,
     weights: NDArray[np.float32],
 ) -> None:
-    """Add the product of features and weights to margins, (texts, machines), in place.
+    """Add the products of feature values and weights to margins, in place.
 
-    `values` are those of the features at the places of the counts; `weights` are (columns,
-    machines).
+    Args:
+        margins: the margins to change, (texts, machines).
+        values: the TF-IDF values of the features, in the order of `counts.values`, (values,).
+        counts: the row and the column of each value.
+        weights: the weight of each column in each machine, (columns, machines).
     """
     # For a single machine it is fastest to multiply all values at once.
     if weights.shape[1] == 1:
@@ -235,23 +253,27 @@ def _effects(
     weights: NDArray[np.float32],
     columns: NDArray[np.int32],
 ) -> NDArray[np.floating[Any]]:
-    """Return what each value adds to the margin of its text's best class, (values,).
+    """Return how much each value adds to the margin of its text's best class, (values,).
 
-    `margins` are (texts, machines), `weights` (columns, machines); each value has a row and a
-    column.
+    Args:
+        margins: the margins of the texts, (texts, machines).
+        values: the TF-IDF values of the features of all texts, (values,).
+        rows: the text of each value, (values,).
+        weights: the weight of each column in each machine, (columns, machines).
+        columns: the column of each value, (values,).
     """
     best_machines = margins.argmax(axis=1)
     effects: NDArray[np.floating[Any]] = values * weights[columns, best_machines[rows]]
 
-    # A single machine separates two classes. What is against the second is for the first.
+    # A single machine separates two classes: a negative effect speaks for the first class.
     if weights.shape[1] == 1:
         effects *= np.where(margins[rows, 0] < 0, -1, 1)
     return effects
 
 
-# The numbers of `_evidence` for a text.
+# How many numbers `_evidence` returns for each text.
 NUM_EVIDENCE_FEATURES = 2
-# Added to the sum of effects before the logarithm, which is finite then.
+# Added to a sum of effects, so that its logarithm is finite.
 MIN_EVIDENCE = 0.01
 
 
@@ -263,8 +285,14 @@ def _evidence(
 ) -> NDArray[np.float64]:
     """Measure how little speaks for the best class of each text, (texts, `NUM_EVIDENCE_FEATURES`).
 
-    The numbers are minus the logarithm of the sum of positive effects, and minus the share of the
-    features, by their squares, that have them.
+    The first number is minus the logarithm of the sum of the positive effects. The second is minus
+    the share of the features with a positive effect, each weighted by its squared value.
+
+    Args:
+        values: the TF-IDF values of the features of all texts, (values,).
+        effects: how much each value adds to the margin of its text's best class, (values,).
+        rows: the text of each value, (values,).
+        num_texts: the number of texts.
     """
     is_positive = effects > 0
     squares = values.astype(np.float64) ** 2

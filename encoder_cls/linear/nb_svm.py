@@ -1,9 +1,10 @@
-"""Fit the linear model of labelled texts by NB-SVM, with its penalty and its calibration.
+"""Fit the linear model to labelled texts by NB-SVM, and choose its C and its calibration.
 
-NB-SVM (Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification",
-2012, https://aclanthology.org/P12-2018/): each feature is scaled by how strongly naive Bayes links
-it to the class, then a linear support vector machine weighs them. Penalty and calibration are
-chosen on the validation texts if these are enough, else by cross-validation.
+NB-SVM scales each feature by how strongly naive Bayes links the feature to a class, and then fits a
+linear support vector machine to the scaled features (Wang and Manning, "Baselines and Bigrams:
+Simple, Good Sentiment and Topic Classification", 2012, https://aclanthology.org/P12-2018/). C and
+calibration are chosen on the validation texts if there are enough of them, else by
+cross-validation.
 """
 
 from __future__ import annotations
@@ -30,22 +31,28 @@ from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, Logits, task_o
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 
-# The values of LinearSVC's C to choose from, increasing. Low ones are best where labels are wrong,
-# or few per class.
+# The values of LinearSVC's C to choose from, increasing. A lower C regularizes more, which is best
+# if many labels are wrong or classes have few texts.
 C_VALUES = {
     SINGLE_LABEL: (0.125, 0.25, 0.5, 1.0, 2.0),
     MULTI_LABEL: (0.1, 0.3, 1.0),
 }
 
-# The penalty where only one is tried.
+# The value of C if only one value is tried.
 USUAL_C = {SINGLE_LABEL: 1.0, MULTI_LABEL: 0.3}
 
-# How many texts must be held out to choose three numbers, or two for each label.
+# How many held-out texts are enough to choose the parameters on: C, a scale and a shift in a
+# single-label task; C, and a scale and a shift for each label, in a multi-label task.
 MIN_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}
 
 
 class OneVsRest(NamedTuple):
-    """Linear machines: weights, (features, machines), and biases, (machines,)."""
+    """One-vs-rest machines, each of which separates a class from all others.
+
+    Attributes:
+        weights: the weight of each feature in each machine, (features, machines).
+        biases: the bias of each machine, (machines,).
+    """
 
     weights: NDArray[np.float32]
     biases: NDArray[np.float32]
@@ -56,7 +63,7 @@ class OneVsRest(NamedTuple):
         return margins
 
     def calibrated(self, calibration: Calibration) -> OneVsRest:
-        """Scale and shift the margins."""
+        """Return machines whose margins are scaled and shifted by a calibration."""
         scale = calibration.scale
         return OneVsRest(self.weights * scale, self.biases * scale + calibration.shift)
 
@@ -68,11 +75,18 @@ def fit_one_vs_rest(
     *,
     svm_c: float,
 ) -> OneVsRest:
-    """Fit an NB-SVM for each class; `labels` are classes, (texts,), or all, (texts, classes)."""
+    """Fit an NB-SVM for each class.
+
+    Args:
+        features: the TF-IDF values of the texts, (texts, features).
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        class_weights: the weight of a text of each class, (classes,).
+        svm_c: the C of LinearSVC.
+    """
     targets, text_weights = targets_of_machines(labels, class_weights)
     weights, biases = fit_nb_svms(features, targets, text_weights, svm_c=svm_c)
 
-    # A class that no text has is never predicted, and one that all texts have always is.
+    # A class that no text has is never predicted. A class that all texts have is always predicted.
     biases[~targets.any(axis=0)] = -1
     biases[targets.all(axis=0)] = 1
     return OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
@@ -85,12 +99,19 @@ def fit_nb_svms(
     *,
     svm_c: float = 1.0,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Fit an NB-SVM to each column of the targets, (texts, machines).
+    """Fit an NB-SVM to each column of the targets.
+
+    Args:
+        features: the TF-IDF values of the texts, (texts, features).
+        targets: whether each text belongs to the machine's class, (texts, machines).
+        text_weights: the weight of each text in each machine, (texts, machines).
+        svm_c: the C of LinearSVC.
 
     Returns:
-        Weights, (features, machines), and biases, (machines,), as in `fit_machines`.
+        The weights of unscaled features, (features, machines), and the biases, (machines,). Both
+        are 0 for a class to which all texts belong, or none.
     """
-    # Count the texts of each class that have each feature, for the ratios of naive Bayes.
+    # The ratios of naive Bayes need the number of texts of each class that have each feature.
     is_present = (features > 0).astype(np.float32)
     counts = []
     for is_class in targets.T:
@@ -101,8 +122,8 @@ def fit_nb_svms(
     return fit_machines(features, ratios, targets, text_weights, svm_c=svm_c)
 
 
-# The tolerance at which LinearSVC's solver stops. With scikit-learn's default, 1e-4, accuracies were
-# the same, and a fit took up to twice the time.
+# The tolerance at which LinearSVC's solver stops. With scikit-learn's default, 1e-4, accuracies
+# were the same, and a fit took up to twice the time.
 TOLERANCE = 0.2
 
 
@@ -114,10 +135,18 @@ def fit_machines(
     *,
     svm_c: float = 1.0,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Fit a LinearSVC with the C `svm_c` to each column of the targets, (texts, machines).
+    """Fit a LinearSVC to scaled features for each column of the targets.
 
-    Features are multiplied by `scales`, (features, machines). Weights, (features, machines), and
-    bias, (machines,), of a class are 0 if all texts or none belong to it.
+    Args:
+        features: the values of the texts, (texts, features).
+        scales: the factor of each feature in each machine, (features, machines).
+        targets: whether each text belongs to the machine's class, (texts, machines).
+        text_weights: the weight of each text in each machine, (texts, machines).
+        svm_c: the C of LinearSVC.
+
+    Returns:
+        The weights of unscaled features, (features, machines), and the biases, (machines,). Both
+        are 0 for a class to which all texts belong, or none.
     """
     weights = np.zeros(scales.shape)
     biases = np.zeros(targets.shape[1])
@@ -126,9 +155,9 @@ def fit_machines(
         if is_class.all() or not is_class.any():
             continue
 
-        # Always solve the dual problem, in which the tolerance is one of each text's margin. The
-        # primal solver, which scikit-learn takes where there are more texts than features, measures
-        # it against the norm of the first gradient, and would stop far too early.
+        # Always solve the dual problem, in which the tolerance holds for the margin of each text.
+        # By default, scikit-learn solves the primal problem if there are more texts than features.
+        # Its tolerance is relative to the norm of the first gradient, so it stops far too early.
         svm = fit_svm(
             scaled_columns(features, scales[:, machine]),
             is_class,
@@ -138,7 +167,7 @@ def fit_machines(
             dual=True,
         )
 
-        # The same scales make weights of scaled features those of the features.
+        # Multiply the weights by the scales, so that they apply to unscaled features.
         weights[:, machine] = svm.coef_[0] * scales[:, machine]
         biases[machine] = svm.intercept_[0]
     return weights, biases
@@ -149,8 +178,11 @@ def targets_of_machines(
 ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
     """Return the targets and the text weights of each machine, both (texts, machines).
 
-    Two classes have one machine, of the second class. In a multi-label task a text without a label
-    has the weight 1 for that label.
+    A target says whether a text belongs to the machine's class. Two classes have only one machine,
+    which is of the second class.
+
+    In a single-label task, a text has the weight of its class in all machines. In a multi-label
+    task, it has the weight of a label in the label's machine if it has the label, else 1.
     """
     if labels.ndim > 1:
         return labels > 0, np.where(labels, class_weights, 1)
@@ -163,23 +195,25 @@ def targets_of_machines(
     return is_class, np.broadcast_to(text_weights, is_class.shape)
 
 
-# The power of naive Bayes ratios: at 1, chance scales the features of classes with few texts.
+# The power to which the logarithms of naive Bayes ratios are raised. With a power of 1, the scales
+# of classes with few texts are mostly noise.
 NB_RATIO_POWER = 0.5
 
 
 def naive_bayes_ratios(
     inside: NDArray[np.float64], everywhere: NDArray[Any]
 ) -> NDArray[np.float32]:
-    """Compute |ln(share of the class / share of the others)| ** `NB_RATIO_POWER` of features.
+    """Compute |ln(share in the class / share in the others)| ** `NB_RATIO_POWER` for each feature.
 
-    A share is the number of texts with the feature, plus 1, in units of the sum over features.
+    The share of a feature is (count + 1) / sum over all features of (count + 1), where the count is
+    the number of texts that have the feature.
 
     Args:
-        inside: the texts of each machine's class that have each feature, (features, machines).
-        everywhere: the texts that have each feature, (features,).
+        inside: how many texts of each machine's class have each feature, (features, machines).
+        everywhere: how many of all texts have each feature, (features,).
 
     Returns:
-        (features, machines)
+        The scale of each feature in each machine, (features, machines).
     """
     ratios = []
     for texts_in_class in inside.T:
@@ -199,22 +233,26 @@ def fit_linear(
     *,
     held_out: tuple[TokenizedTexts, NDArray[Any]] | None = None,
     split_groups: NDArray[np.int64] | None = None,
-    choice: Calibration | None = None,
+    calibration: Calibration | None = None,
     is_quick: bool = False,
     on_first: Callable[[LinearModel], None] | None = None,
 ) -> tuple[LinearModel, Calibration]:
-    """Fit a linear model, with penalty and calibration chosen on texts held out.
+    """Fit a linear model, and choose its C and its calibration on held-out texts.
 
     Args:
-        texts: to learn from.
-        held_out: texts with their labels, to choose on. If they are too few, penalty and
-            calibration are chosen by cross-validation.
-        split_groups: the group of each text, as in `split_into_folds`, for cross-validation; by default
-            each text is a group.
-        choice: an earlier choice, which is kept.
-        is_quick: try one penalty, calibrated on the texts held out, however few; without any, on a
-            single fold.
-        on_first: receives the model of the first penalty, unless it is cross-validated.
+        texts: the texts to learn from.
+        held_out: texts to choose C and the calibration on, and their labels. With fewer than
+            `MIN_HELD_OUT` of them, or None, both are chosen by cross-validation of `texts`.
+        split_groups: the group of each text, (texts,); cross-validation keeps the texts of a group
+            in one fold. By default each text is a group.
+        calibration: a C and a calibration that were chosen before; nothing is chosen then.
+        is_quick: try only the usual C. Calibrate on `held_out` even if it has few texts, or on a
+            single fold if it is None.
+        on_first: called with the model of the first C that is tried on `held_out`; not called in
+            cross-validation.
+
+    Returns:
+        The linear model, and the calibration that was chosen.
     """
     task = task_of(texts.labels)
     c_values: Sequence[float] = C_VALUES[task]
@@ -223,38 +261,38 @@ def fit_linear(
         c_values = [USUAL_C[task]]
         enough = 1
 
-    # Cross-validate where too few texts are held out to choose on.
+    # Cross-validate if there are too few held-out texts to choose on.
     has_enough = held_out is not None and len(held_out[1]) >= enough
-    if choice is None and not has_enough:
+    if calibration is None and not has_enough:
         if split_groups is None:
             split_groups = np.arange(len(texts))
         folds = split_into_folds(split_groups, enough=enough)
-        choice = cross_validate(texts, folds, c_values)
+        calibration = cross_validate(texts, folds, c_values)
 
-    if choice is not None:
-        machines = _fit_counted(texts, svm_c=choice.svm_c)
-        return _linear_model(texts, machines, choice), choice
+    if calibration is not None:
+        machines = _fit_counted(texts, svm_c=calibration.svm_c)
+        return _linear_model(texts, machines, calibration), calibration
 
-    # Else try penalties, each calibrated on the texts held out.
+    # Otherwise try several values of C, and calibrate each on the held-out texts.
     assert held_out
     other_texts, other_labels = held_out
     vocabulary = texts.vocabulary
     other_counts = count_matrix(vocabulary.pieces(other_texts), vocabulary.feature_ids)
     other_features = vocabulary.tfidf(other_counts)
-    tried: dict[float, OneVsRest] = {}
+    machines_by_c: dict[float, OneVsRest] = {}
 
-    def calibrated(svm_c: float) -> Calibration:
+    def fit_and_calibrate(svm_c: float) -> Calibration:
         machines = _fit_counted(texts, svm_c=svm_c)
-        choice = calibrate(machines.margins(other_features), other_labels, texts.class_weights)
-        choice = choice._replace(svm_c=svm_c)
+        candidate = calibrate(machines.margins(other_features), other_labels, texts.class_weights)
+        candidate = candidate._replace(svm_c=svm_c)
 
-        if on_first and not tried:
-            on_first(_linear_model(texts, machines, choice))
-        tried[svm_c] = machines
-        return choice
+        if on_first and not machines_by_c:
+            on_first(_linear_model(texts, machines, candidate))
+        machines_by_c[svm_c] = machines
+        return candidate
 
-    best = _best_c(calibrated, c_values)
-    return _linear_model(texts, tried[best.svm_c], best), best
+    best = _best_c(fit_and_calibrate, c_values)
+    return _linear_model(texts, machines_by_c[best.svm_c], best), best
 
 
 def _fit_counted(texts: CountedTexts, *, svm_c: float) -> OneVsRest:
@@ -264,12 +302,12 @@ def _fit_counted(texts: CountedTexts, *, svm_c: float) -> OneVsRest:
 def _linear_model(
     texts: CountedTexts, machines: OneVsRest, calibration: Calibration
 ) -> LinearModel:
-    """Make a linear model of machines that were fitted to these texts."""
+    """Make a linear model of the calibrated machines that were fitted to these texts."""
     machines = machines.calibrated(calibration)
     return texts.vocabulary.linear_model(machines.weights, machines.biases, task_of(texts.labels))
 
 
-# The penalty of out-of-fold predictions: low, since labels may be wrong.
+# The C of the models that predict out of fold. It is low, because labels may be wrong.
 OUT_OF_FOLD_C = 0.25
 
 
@@ -281,21 +319,29 @@ def out_of_fold_logits(
     split_groups: NDArray[np.int64],
     svm_c: float = OUT_OF_FOLD_C,
 ) -> list[Logits]:
-    """Compute the out-of-fold logits of all texts, (texts, classes), for each of some options.
+    """Compute the out-of-fold logits of all texts with each of several options.
 
-    Options differ only in class weights; `split_groups` is as in `split_into_folds`.
+    Args:
+        texts: the texts to predict, each by a model that has learned from other folds.
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        all_options: options that differ only in the class weights.
+        split_groups: the group of each text, (texts,); the texts of a group are in one fold.
+        svm_c: the C of LinearSVC.
+
+    Returns:
+        The logits for each of the options, (texts, classes), in the order of the texts.
     """
     counted = CountedTexts.of(texts, labels, all_options[0])
     folds = split_into_folds(split_groups)
 
-    # The logits of a fold follow those of the fold before: bring them into the order of the texts.
+    # Cross-validation returns logits fold by fold. This order returns them to that of the texts.
     order = np.argsort(np.concatenate(folds))
 
     logits = []
     for options in all_options:
         vocabulary = counted.vocabulary._replace(options=options)
-        choice = cross_validate(replace(counted, vocabulary=vocabulary), folds, [svm_c])
-        logits.append(choice.logits[order])
+        calibration = cross_validate(replace(counted, vocabulary=vocabulary), folds, [svm_c])
+        logits.append(calibration.logits[order])
     return logits
 
 
@@ -306,20 +352,28 @@ def cross_validate(
     *,
     text_weights: NDArray[np.float64] | None = None,
 ) -> Calibration:
-    """Choose the best of some penalties, by default the usual ones, on folds, each held out once.
+    """Choose C and a calibration by cross-validation.
 
-    The logits of the result are those of the folds, one fold after the other.
-    `text_weights`, (texts,), in the order of the folds, are those of `calibrate`.
+    Args:
+        texts: the labelled texts.
+        folds: the indices of the texts of each fold. Each fold is predicted by a model that has
+            learned from all texts outside the fold.
+        c_values: the values of C to try, increasing; by default the `C_VALUES` of the task.
+        text_weights: the weight of each held-out text in calibration, fold by fold, (held-out
+            texts,); by default all texts count alike.
+
+    Returns:
+        The calibration with the best C. Its logits are out-of-fold logits, fold by fold.
     """
     counts = texts.counts
     labels = texts.labels
     class_weights = texts.class_weights
     held_out_labels = labels[np.concatenate(folds)]
 
-    def calibrated(svm_c: float) -> Calibration:
+    def fit_and_calibrate(svm_c: float) -> Calibration:
         margins = []
         for fold in folds:
-            # Learn from all texts but those of the fold; document frequencies are of these, too.
+            # Learn from all texts outside the fold, and compute document frequencies of them, too.
             others = np.setdiff1d(np.arange(len(labels)), fold)
             vocabulary = texts.vocabulary.with_idf_of(counts[others])
             machines = fit_one_vs_rest(
@@ -327,34 +381,36 @@ def cross_validate(
             )
             margins.append(machines.margins(vocabulary.tfidf(counts[fold])))
 
-        choice = calibrate(np.concatenate(margins), held_out_labels, class_weights, text_weights)
-        return choice._replace(svm_c=svm_c)
+        candidate = calibrate(np.concatenate(margins), held_out_labels, class_weights, text_weights)
+        return candidate._replace(svm_c=svm_c)
 
-    return _best_c(calibrated, c_values or C_VALUES[task_of(labels)])
+    return _best_c(fit_and_calibrate, c_values or C_VALUES[task_of(labels)])
 
 
-# The part of the loss that a lower penalty must gain: at about the same loss the higher one is more
-# accurate.
+# A lower C must reduce the loss by this share of the loss to be preferred. If two losses are
+# similar, the higher C is more accurate.
 MIN_GAIN = 0.01
 
 
-def _best_c(calibrated: Callable[[float], Calibration], c_values: Sequence[float]) -> Calibration:
-    """Choose from increasing penalties, trying as few of them as possible.
+def _best_c(
+    fit_and_calibrate: Callable[[float], Calibration], c_values: Sequence[float]
+) -> Calibration:
+    """Return the calibration of the best C, and try as few values of C as possible.
 
-    Begin with the last but one, and try lower ones as long as the loss falls. If none was better,
-    try the last one.
+    The search begins with the last value but one, and tries lower values until the loss no longer
+    falls. If none of them is better, it tries the last value.
 
     Args:
-        calibrated: fits machines under a penalty, and calibrates them on texts held out.
-        c_values: increasing.
+        fit_and_calibrate: fits machines with a C, and calibrates them on held-out texts.
+        c_values: the values of C to choose from, increasing.
     """
     if len(c_values) == 1:
-        return calibrated(c_values[0])
+        return fit_and_calibrate(c_values[0])
 
     *lower, first, higher = c_values
-    best = calibrated(first)
+    best = fit_and_calibrate(first)
     for svm_c in reversed(lower):
-        candidate = calibrated(svm_c)
+        candidate = fit_and_calibrate(svm_c)
         if candidate.loss > (1 - MIN_GAIN) * best.loss:
             break
         best = candidate
@@ -362,7 +418,7 @@ def _best_c(calibrated: Callable[[float], Calibration], c_values: Sequence[float
     if best.svm_c != first:
         return best
 
-    candidate = calibrated(higher)
+    candidate = fit_and_calibrate(higher)
     if candidate.loss < best.loss:
         return candidate
     return best

@@ -8,8 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-# liblinear has one random generator per process, which another fit at the same time would advance:
-# `random_state` alone does not make a fit repeatable.
+# `random_state` alone does not make a fit repeatable: liblinear has only one random generator per
+# process, which a fit in another thread would advance. So fits hold this lock.
 _LIBLINEAR_LOCK = Lock()
 
 
@@ -20,21 +20,26 @@ def fit_svm(
     sample_weight: NDArray[Any] | None = None,
     **options: float,
 ) -> Any:
-    """Fit a `LinearSVC`, one at a time, so that equal texts give equal weights.
+    """Fit a `LinearSVC`; equal arguments give equal weights, in any number of threads.
 
-    Features are (texts, features), labels and weights (texts,).
+    Args:
+        features: an array or a sparse matrix, (texts, features).
+        labels: the class of each text, (texts,).
+        sample_weight: the weight of each text, (texts,); by default 1.
+        options: further arguments of `LinearSVC`, such as `C`.
     """
-    # Importing scikit-learn takes most of a second.
+    # Import scikit-learn only here, because the import takes most of a second.
     from sklearn import config_context
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC
 
     svm = LinearSVC(random_state=0, **options)
     with _LIBLINEAR_LOCK, warnings.catch_warnings():
-        # Contradicting labels keep it from converging, and some data has few texts per class.
+        # Neither warning calls for an action: a fit to contradicting labels may not converge, and
+        # some data has few texts for each class.
         warnings.simplefilter("ignore", category=ConvergenceWarning)
         warnings.filterwarnings("ignore", message="The number of unique classes")
 
-        # With few texts, checking the options takes a sixth of the time.
+        # Skip scikit-learn's check of the options: with few texts it takes a sixth of the time.
         with config_context(skip_parameter_validation=True):
             return svm.fit(features, labels, sample_weight)

@@ -192,14 +192,14 @@ class _Fit:
 
         # Predict the validation texts now, before the final fit learns from them.
         validation = prepared.dataset.known_validation
-        logits, familiarity_features = linear.read(prepared.validation_texts)
+        logits, familiarity_features = linear.logits_and_familiarity(prepared.validation_texts)
         assert familiarity_features is not None
 
         # Fit again to training and validation texts, with the same C and calibration.
         all_texts = prepared.tokenize(self._train.texts, validation.texts)
         all_labels = np.concatenate([self._train.labels, validation.labels])
         refitted, _ = fit_linear(
-            CountedTexts.of(all_texts, all_labels, self.options), choice=calibration
+            CountedTexts.of(all_texts, all_labels, self.options), calibration=calibration
         )
 
         # Measure how familiar the validation texts would be if they were new: by the evidence of

@@ -198,7 +198,7 @@ def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
 
 
 def test_where_self_training_does_not_help_the_labels_alone_are_learned(monkeypatch):
-    """The result is that of `fit_linear`, with the penalty that the same folds choose."""
+    """The result is that of `fit_linear`, with the C that the same folds choose."""
 
     def guess(margins: NDArray[np.float32], _shares: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.random.default_rng(0).random(margins.shape)

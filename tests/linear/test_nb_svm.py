@@ -360,12 +360,12 @@ def test_a_text_s_scores_do_not_depend_on_its_company(num_classes):
     read, linear = reader_and_linear(num_classes)
     texts = [*corpus(num_classes).texts[:20], *UNSEEN]
 
-    logits, numbers = linear.read(read(texts))
+    logits, familiarity_features = linear.logits_and_familiarity(read(texts))
 
     for row, text in enumerate(texts):
-        logits_alone, features_alone = linear.read(read([text]))
+        logits_alone, features_alone = linear.logits_and_familiarity(read([text]))
         assert np.array_equal(logits[row], logits_alone[0])
-        assert np.array_equal(numbers[row], features_alone[0])
+        assert np.array_equal(familiarity_features[row], features_alone[0])
 
 
 @pytest.mark.parametrize("num_classes", [2, 4])
@@ -454,7 +454,7 @@ def test_texts_without_words_are_of_the_most_frequent_class():
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_the_penalty_is_the_one_with_the_lowest_loss_on_held_out_texts(monkeypatch, num_classes):
+def test_the_c_with_the_lowest_loss_on_held_out_texts_is_chosen(monkeypatch, num_classes):
     """Where labels are clear a high C is best, and where many are wrong a low one."""
     texts, labels = corpus(num_classes)
     random = np.random.default_rng(0)
@@ -488,9 +488,9 @@ class HeldOut:
         self.counted = CountedTexts.of(self.texts[30:], labels[30:], options_for(3))
 
     def fit(self, **options: Any) -> tuple[list[list[float]], Calibration]:
-        """Fit to the other texts; returns the logits of all texts, and the choice."""
-        linear, choice = fit_linear(self.counted, **options)
-        return linear.logits(self.texts).tolist(), choice
+        """Fit to the other texts; returns the logits of all texts, and the calibration."""
+        linear, calibration = fit_linear(self.counted, **options)
+        return linear.logits(self.texts).tolist(), calibration
 
 
 def test_too_few_texts_held_out_change_nothing(monkeypatch):
@@ -505,23 +505,23 @@ def test_too_few_texts_held_out_change_nothing(monkeypatch):
     assert first_models == []
 
 
-def test_enough_texts_held_out_choose_the_penalty(monkeypatch):
-    """A first model comes early, and the choice can be used again."""
+def test_c_is_chosen_on_enough_held_out_texts(monkeypatch):
+    """A first model comes early, and the chosen calibration can be used again."""
     data = HeldOut()
     monkeypatch.setitem(nb_svm.C_VALUES, SINGLE_LABEL, (1e-4, 0.01, 2.0))
     monkeypatch.setitem(nb_svm.MIN_HELD_OUT, SINGLE_LABEL, 30)
     first_models = []
 
-    logits, choice = data.fit(held_out=data.held_out, on_first=first_models.append)
+    logits, calibration = data.fit(held_out=data.held_out, on_first=first_models.append)
 
     by_folds, _ = data.fit()
     assert logits != by_folds
-    assert choice.svm_c == 2.0
+    assert calibration.svm_c == 2.0
     (first_model,) = first_models
     assert first_model.logits(data.texts).tolist() != logits
 
-    with_same_choice, _ = data.fit(choice=choice)
-    assert with_same_choice == logits
+    logits_again, _ = data.fit(calibration=calibration)
+    assert logits_again == logits
 
 
 def test_a_quick_model_is_calibrated_on_texts_held_out_however_few():
