@@ -204,8 +204,8 @@ def test_a_model_exists_while_the_linear_model_is_fitted(
             (texts,) = args
             assert not texts.vocabulary.options.char_ngrams
 
-        # A refit is given the choice of the fit before it.
-        is_refit = "choice" in options
+        # A refit is given the calibration of the fit before it.
+        is_refit = "calibration" in options
         if not is_quick and not is_refit:
             (prediction,) = load_classifier(run.path).predict(["w1 red end"])
             hashes.append(model_hash(run.path))
