@@ -1,9 +1,11 @@
-"""Fit calibrations to the labels of texts held out.
+"""Calibrate logits: fit scales and shifts to the labels of held-out texts.
 
-All texts count alike, whatever the class weights in training, unless labelled texts are weighted to
-resemble the texts without labels (`pool_weights`). Parameters of a single label are shrunk towards
-those of all labels, the more the fewer examples it has: what ten examples say fits these ten rather
-than the label (Efron and Morris, "Stein's Paradox", 1977).
+Calibration ignores the class weights of training, so that all texts count alike. Only labelled
+texts that represent texts without labels have weights here (`post_stratification`).
+
+In a multi-label task, the parameters of each label are shrunk towards those of all labels, because
+a fit to ten examples of a label alone would overfit. The fewer examples a label has, the more its
+parameters are shrunk (Efron and Morris, "Stein's Paradox", 1977).
 """
 
 from __future__ import annotations
@@ -32,26 +34,27 @@ from encoder_cls.metrics.logits import (
 
 Floats = NDArray[np.float64]
 
-# Scales and inverse temperatures are from 1 / MAX_SCALE to MAX_SCALE.
+# Scales and inverse temperatures lie between 1 / MAX_SCALE and MAX_SCALE.
 MAX_SCALE = 20.0
 LOG_SCALE_BOUNDS = (-float(np.log(MAX_SCALE)), float(np.log(MAX_SCALE)))
 
-# From this logit on, a sigmoid is as good as an exponential, or as certainty.
+# Shifts lie between -MAX_SHIFT and MAX_SHIFT. For logits below -10, a sigmoid is practically exp(x),
+# and above 10 it is practically 1, so larger shifts would change nothing.
 MAX_SHIFT = 10.0
 SHIFT_BOUNDS = (-MAX_SHIFT, MAX_SHIFT)
 
 
 class Calibration(NamedTuple):
-    """The scale and the shift from margins to logits.
+    """The scale and the shift that turn margins into logits.
 
-    In a multi-label task they are arrays with a number for each label.
+    In a multi-label task both are arrays with one value for each label, (labels,).
 
     Attributes:
-        loss: the loss on the texts held out, with class weights.
-        scale: the factor of margins.
-        shift: the number that is added to scaled margins.
-        logits: the calibrated logits of the texts held out.
-        svm_c: the C of the machines.
+        loss: the loss on the held-out texts, in nats; class-weighted in a single-label task.
+        scale: the factor of the margins.
+        shift: the number that is added to the scaled margins.
+        logits: the calibrated logits of the held-out texts, (texts, classes).
+        svm_c: the C of the machines whose margins were calibrated.
     """
 
     loss: float
@@ -67,13 +70,17 @@ def calibrate(
     class_weights: NDArray[np.float32],
     text_weights: Floats | None = None,
 ) -> Calibration:
-    """Calibrate the margins of texts held out: all classes together, or multi-label each label.
+    """Calibrate the margins of held-out texts.
+
+    A single-label task has one scale and one shift for all classes, a multi-label task one of each
+    for every label.
 
     Args:
-        margins: (texts, machines).
-        labels: as in `Split`.
-        class_weights: (classes,).
-        text_weights: in a single-label task, (texts,); by default all texts count alike.
+        margins: the margins of the held-out texts, (texts, machines).
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        class_weights: the weight of each class in the loss of a single-label task, (classes,).
+        text_weights: the weight of each text in a single-label task, (texts,); by default all texts
+            count alike.
     """
     if task_of(labels) is MULTI_LABEL:
         return _calibrate_labels(margins, labels)
@@ -85,7 +92,7 @@ def _calibrate_labels(margins: NDArray[np.float32], labels: NDArray[Any]) -> Cal
     scales, shifts = fit_platt_per_label(margins, labels)
     logits = (margins * scales + shifts).astype(np.float32)
 
-    # Class weights would change the choice of no penalty.
+    # Leave the loss unweighted: class weights have never changed which C has the lowest loss.
     loss = binary_cross_entropy(sigmoid(logits), labels)
     return Calibration(loss, scales.astype(np.float32), shifts.astype(np.float32), logits)
 
@@ -99,7 +106,7 @@ def _calibrate_classes(
     """Calibrate the margins of all classes together, in a single-label task."""
     num_classes = len(class_weights)
     if SINGLE_LABEL.num_one_vs_rest(num_classes) == 1:
-        # The logits of two classes are opposite, so they have no common shift.
+        # The logits of two classes have opposite signs, so a common shift would change nothing.
         logits = SINGLE_LABEL.margins_to_logits(margins)
         scale = fit_inverse_temperature(logits, labels, text_weights)
         shift = 0.0
@@ -107,8 +114,8 @@ def _calibrate_classes(
         scale, shift = fit_platt(margins, labels, text_weights)
     logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
 
-    # The loss chooses the penalty of machines, which are fitted with class weights; calibration
-    # ignores them.
+    # Unlike the scale and the shift, the loss has class weights: it decides which C is best, and the
+    # machines are fitted with class weights, too.
     loss_weights: NDArray[np.floating[Any]] = class_weights[labels]
     if text_weights is not None:
         loss_weights = loss_weights * text_weights
@@ -119,7 +126,12 @@ def _calibrate_classes(
 def fit_inverse_temperature(
     logits: Logits, labels: NDArray[Any], text_weights: Floats | None = None
 ) -> float:
-    """Fit the factor of logits under which labels have the lowest loss (temperature scaling).
+    """Fit the factor of logits that minimizes the log loss of the labels (temperature scaling).
+
+    Args:
+        logits: (texts, classes).
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        text_weights: the weight of each text, (texts,), with a mean of 1; by default 1.
 
     Guo et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
     """
@@ -142,8 +154,16 @@ def fit_platt(
     """Fit one scale and one shift to the one-vs-rest margins of all classes.
 
     Each class has the probability sigmoid(scale * margin + shift) (Platt, "Probabilistic Outputs
-    for Support Vector Machines", 1999), then a text's probabilities are normalized (Zadrozny and
-    Elkan, 2002, https://doi.org/10.1145/775047.775151).
+    for Support Vector Machines", 1999). The probabilities of each text are then normalized (Zadrozny
+    and Elkan, 2002, https://doi.org/10.1145/775047.775151).
+
+    Args:
+        margins: (texts, classes).
+        labels: class numbers, (texts,).
+        text_weights: the weight of each text, (texts,), with a mean of 1; by default 1.
+
+    Returns:
+        The scale and the shift.
     """
     scores = margins.astype(np.float64)
     log_loss = LogLoss(labels, margins.shape[1], text_weights)
@@ -153,7 +173,7 @@ def fit_platt(
         calibrated = scale * scores + shift
         value, gradient = log_loss.with_gradient(log_sigmoid(calibrated))
 
-        # By the chain rule: the derivative of ln(sigmoid(x)) is sigmoid(-x).
+        # Apply the chain rule. The derivative of ln(sigmoid(x)) is sigmoid(-x).
         gradient = gradient * sigmoid(-calibrated)
         return value, np.array([(gradient * scores).sum(), gradient.sum()])
 
@@ -162,21 +182,32 @@ def fit_platt(
     return float(scale), float(shift)
 
 
-# The nats that a label's log scale or shift must gain to be 1 away from the common one.
+# The weight of the quadratic penalty on the distance of a label's log scale or shift from the common
+# one: a distance of 1 must reduce the label's loss by 4 nats.
 CALIBRATION_PENALTY = 4.0
 
 
 def fit_platt_per_label(margins: Logits, targets: NDArray[np.int8]) -> tuple[Floats, Floats]:
-    """Fit the scale and the shift of each label's margins, both (labels,).
+    """Fit a scale and a shift to the margins of each label.
 
-    They are drawn to the scale and the shift that fit all labels. Arguments are (texts, labels).
+    Both are shrunk towards the scale and the shift that fit all labels.
+
+    Args:
+        margins: (texts, labels).
+        targets: 1 for each label that a text has, else 0, (texts, labels).
+
+    Returns:
+        The scales and the shifts, both (labels,).
     """
     smoothed = smoothed_targets(targets, targets.shape[1])
     scores = margins.astype(np.float64)
     num_texts, num_labels = scores.shape
 
     def losses(log_scales: Floats, shifts: Floats) -> tuple[Floats, Floats]:
-        """The loss of each label, (labels,), with its gradient in scale and shift, (2, labels)."""
+        """Return the loss of each label, (labels,), and its gradient, (2, labels).
+
+        The gradient is with respect to the label's log scale and shift.
+        """
         scaled = scores * np.exp(log_scales)
         logits = scaled + shifts
         losses_of_labels = (np.logaddexp(0, logits) - smoothed * logits).sum(axis=0)
@@ -185,7 +216,7 @@ def fit_platt_per_label(margins: Logits, targets: NDArray[np.int8]) -> tuple[Flo
         gradient = np.stack([(errors * scaled).sum(axis=0), errors.sum(axis=0)])
         return losses_of_labels, gradient
 
-    # Fit a pair of parameters to all labels together.
+    # Fit one log scale and one shift to all labels together.
     def common_loss(parameters: Floats) -> tuple[float, Floats]:
         losses_of_labels, gradient = losses(parameters[:1], parameters[1:])
         return float(losses_of_labels.sum() / num_texts), gradient.sum(axis=1) / num_texts
@@ -193,8 +224,8 @@ def fit_platt_per_label(margins: Logits, targets: NDArray[np.int8]) -> tuple[Flo
     bounds = [LOG_SCALE_BOUNDS, SHIFT_BOUNDS]
     common = minimize_loss(common_loss, start=[0.0, 0.0], bounds=bounds)
 
-    # Fit a pair to each label, with a penalty on its distance from the common pair. All labels
-    # are fitted at once: first come all scales, then all shifts.
+    # Fit a log scale and a shift to each label, with a penalty on their distance from the common
+    # ones. All labels are fitted at once: the parameters are all log scales, then all shifts.
     def loss_of_pairs(parameters: Floats) -> tuple[float, Floats]:
         pairs = parameters.reshape(2, num_labels)
         losses_of_labels, gradient = losses(pairs[0], pairs[1])
@@ -215,7 +246,13 @@ def minimize_loss(
     start: Sequence[float] | Floats,
     bounds: Sequence[tuple[float, float]],
 ) -> Floats:
-    """Return the parameters with the lowest loss; `loss` returns its value and its gradient."""
+    """Return the parameters with the lowest loss, by L-BFGS-B.
+
+    Args:
+        loss: returns the loss of parameters, and its gradient.
+        start: the parameters to start from.
+        bounds: the lowest and the highest value of each parameter.
+    """
     from scipy.optimize import minimize
 
     minimum: Floats = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
@@ -223,9 +260,13 @@ def minimize_loss(
 
 
 class LogLoss:
-    """The mean negative log-likelihood of labels, as a function of logits, with its gradient.
+    """The mean negative log-likelihood of labels as a function of logits, with its gradient.
 
-    `text_weights`, (texts,), are for single-label tasks, and have a mean of 1.
+    Args:
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        num_classes: the number of classes.
+        text_weights: in a single-label task, the weight of each text, (texts,), with a mean of 1;
+            by default all texts count alike.
     """
 
     def __init__(
@@ -236,9 +277,9 @@ class LogLoss:
         self._text_weights = text_weights
 
     def with_gradient(self, logits: NDArray[np.floating[Any]]) -> tuple[float, Floats]:
-        """Return the loss of logits, and its gradient, both for (texts, classes).
+        """Return the loss of logits, (texts, classes), and its gradient, (texts, classes).
 
-        Logits must be float64: a loss in float32 is too coarse for a minimizer.
+        The logits must be float64, because a loss in float32 is too coarse for a minimizer.
         """
         if self._task is MULTI_LABEL:
             return self._loss_of_labels(logits)
@@ -248,7 +289,8 @@ class LogLoss:
         probabilities = softmax(logits)
         loss = cross_entropy(probabilities, self._targets, self._text_weights)
 
-        # The loss counts probabilities below MIN_PROBABILITY as that number: there it is flat.
+        # `cross_entropy` clips probabilities at MIN_PROBABILITY, so the gradient of a clipped
+        # probability is 0.
         counted = self._targets * (probabilities > MIN_PROBABILITY)
         gradient = counted.sum(axis=-1, keepdims=True) * probabilities - counted
         if self._text_weights is not None:
@@ -260,17 +302,23 @@ class LogLoss:
         no = 1 - yes
         loss = binary_cross_entropy(yes, self._targets)
 
-        # As in `_loss_of_classes`, the loss is flat below MIN_PROBABILITY, of yes as of no.
+        # `binary_cross_entropy` clips the probabilities of "yes" and of "no" at MIN_PROBABILITY, so
+        # the gradient of a clipped probability is 0.
         gradient_of_no = (1 - self._targets) * (no > MIN_PROBABILITY) * yes
         gradient_of_yes = self._targets * (yes > MIN_PROBABILITY) * no
         return loss, (gradient_of_no - gradient_of_yes) / len(self._targets)
 
 
 def smoothed_targets(labels: NDArray[Any], num_classes: int) -> Floats:
-    """The target probabilities of labels, (texts, classes), smoothed after Platt (1999).
+    """Return the target probabilities of labels, (texts, classes), smoothed after Platt (1999).
 
-    One more text is added that has all classes with equal probability: few texts without a mistake
-    prove no certainty.
+    With n texts, each target is the mean of n observations of the label and one observation of a
+    uniform distribution. So no probability is fitted to 0 or 1 where few texts are all predicted
+    correctly.
+
+    Args:
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        num_classes: the number of classes.
     """
     num_texts = len(labels)
     if task_of(labels) is MULTI_LABEL:

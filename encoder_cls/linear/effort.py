@@ -1,8 +1,9 @@
-"""How much work the fit of a linear model does where time is limited.
+"""Choose how much work the fit of a linear model does in a limited time.
 
-The work is known before the fit starts: machines times texts, in each fold and round. The time of a
-few machines shows how long it takes. So a run that cannot do all of it in time does less, and one
-that cannot do the least is refused at once.
+The amount of work is known before the fit starts: the number of machines times the number of texts,
+in each fold and round. A few machines are fitted first, and their time gives an estimate of the
+whole. A run that has too little time for all planned work does less work. A run that has too little
+time even for the least effort fails at once.
 """
 
 from __future__ import annotations
@@ -21,27 +22,31 @@ from encoder_cls.linear.features import CountedTexts
 from encoder_cls.linear.folds import FOLDS
 from encoder_cls.linear.nb_svm import fit_nb_svms, targets_of_machines
 
-# The rounds of self-training: the share of the texts without labels in each, the surest first.
+# The rounds of self-training. Each round learns from this share of the texts without labels, namely
+# from the texts with the surest predictions.
 ROUNDS = (0.1, 0.3, 0.6, 1.0)
 
-# How many penalties most cross-validations try, of those there are.
+# How many of the values of C a cross-validation usually tries before it stops.
 C_VALUES_TRIED = 3
 
 
 class Effort(NamedTuple):
-    """How much work a fit does; by default all that is planned.
+    """How much work a fit does; by default all work that is planned.
 
     Attributes:
-        key: its name in the state of a run.
-        name: its name for people.
-        words_only: whether the features are words alone, without character n-grams.
-        tries_all_c_values: whether several values of C are tried, in place of a usual one.
-        num_folds: of cross-validation.
-        self_trains: whether a model of few labels also learns from its own predictions for
-            texts without labels.
-        rounds: the share of these texts in each round.
-        most_unlabelled: the texts without labels that it learns from, at most.
-        extrapolates: whether it measures the accuracy with fewer labels.
+        key: the name of the effort in the saved state of a run.
+        name: the name of the effort in messages.
+        words_only: whether the features are words and pairs of words, without n-gram templates and
+            character n-grams.
+        tries_all_c_values: whether the fit tries several values of C; if not, it uses the usual
+            one.
+        num_folds: the number of folds of cross-validation.
+        self_trains: whether a fit to few labels also learns from its own predictions for texts
+            without labels.
+        rounds: the share of the texts without labels that each round of self-training learns from.
+        max_unlabelled: the maximum number of texts without labels to learn from; None if there is
+            no limit.
+        extrapolates: whether the fit estimates the accuracy with twice as many labels.
     """
 
     key: str
@@ -51,14 +56,14 @@ class Effort(NamedTuple):
     num_folds: int = FOLDS
     self_trains: bool = True
     rounds: tuple[float, ...] = ROUNDS
-    most_unlabelled: int | None = None
+    max_unlabelled: int | None = None
     extrapolates: bool = True
 
 
 PLANNED = Effort("planned", "all that is planned")
-ONE_C_VALUE = Effort("one_penalty", "one penalty", tries_all_c_values=False)
+ONE_C_VALUE = Effort("one_penalty", "one value of C", tries_all_c_values=False)
 WORDS_ALONE = Effort(
-    "words_alone", "words alone, one penalty", tries_all_c_values=False, words_only=True
+    "words_alone", "words alone, one value of C", tries_all_c_values=False, words_only=True
 )
 TWO_ROUNDS = Effort(
     "two_rounds",
@@ -66,7 +71,7 @@ TWO_ROUNDS = Effort(
     tries_all_c_values=False,
     num_folds=3,
     rounds=(0.3, 1.0),
-    most_unlabelled=2000,
+    max_unlabelled=2000,
     extrapolates=False,
 )
 ONE_ROUND = Effort(
@@ -75,7 +80,7 @@ ONE_ROUND = Effort(
     tries_all_c_values=False,
     num_folds=2,
     rounds=(1.0,),
-    most_unlabelled=1000,
+    max_unlabelled=1000,
     extrapolates=False,
 )
 LABELS_ALONE = Effort(
@@ -87,7 +92,7 @@ LABELS_ALONE = Effort(
     extrapolates=False,
 )
 
-# From the most work to the least.
+# The efforts of a fit to many labels and of a fit to few labels, from the most work to the least.
 PLAIN_EFFORTS = (PLANNED, ONE_C_VALUE, WORDS_ALONE)
 FEW_LABELS_EFFORTS = (PLANNED, TWO_ROUNDS, ONE_ROUND, LABELS_ALONE)
 
@@ -95,50 +100,53 @@ EFFORTS = {effort.key: effort for effort in (*PLAIN_EFFORTS, *FEW_LABELS_EFFORTS
 
 
 class TooLittleTimeError(ConfigError):
-    """The time budget ends before the least that a fit can do."""
+    """The time budget is too short even for the least effort of a fit."""
 
 
-# The factor of an estimate, for what comes beside the machines, and other programs on the computer.
-MARGIN = 1.3
+# Estimates are multiplied by this factor, because a fit does more than fit machines, and other
+# programs may use the computer.
+SAFETY_FACTOR = 1.3
 
-# Seconds that are always there: without a linear model a short run would have no model.
-A_MOMENT = 2.0
+# The least effort may always take this many seconds, even if less time is left: without a linear
+# model, a short run would have no model at all.
+MIN_SECONDS = 2.0
 
 
 def affordable_effort(
     efforts: Sequence[Effort], seconds_of: Callable[[Effort], float], *, seconds: float
 ) -> Effort:
-    """Return the first effort that takes no longer than these seconds.
+    """Return the first effort that takes no longer than the seconds that are left.
 
     Args:
-        efforts: from the most work to the least.
-        seconds_of: the estimated time of an effort.
-        seconds: that are left. The last effort may also take a moment where there are fewer.
+        efforts: the efforts to choose from, from the most work to the least.
+        seconds_of: estimates the seconds that an effort takes.
+        seconds: the seconds that are left. The last effort may always take `MIN_SECONDS`.
 
     Raises:
-        TooLittleTimeError: the last one takes too long, too.
+        TooLittleTimeError: even the last effort takes too long.
     """
     for effort in efforts:
-        if MARGIN * seconds_of(effort) <= seconds:
+        if SAFETY_FACTOR * seconds_of(effort) <= seconds:
             return effort
 
-    least = MARGIN * seconds_of(efforts[-1])
-    if least <= A_MOMENT:
+    least = SAFETY_FACTOR * seconds_of(efforts[-1])
+    if least <= MIN_SECONDS:
         return efforts[-1]
     raise TooLittleTimeError(
         f"train.time_budget: {max(0.0, seconds):.0f} s are left for the linear model, which "
-        f"takes about {least:.0f} s at the least on this machine; give it more time, fewer classes "
+        f"takes at least about {least:.0f} s on this computer; give it more time, fewer classes "
         "or fewer texts"
     )
 
 
 @dataclass(frozen=True)
 class EffortChoice:
-    """How an effort is chosen: it is given, or it is the largest that there is time for.
+    """How to choose an effort: a given effort, or the largest effort that there is time for.
 
     Attributes:
-        effort: the effort, where time has no limit.
-        end: when the time for the fit ends, by `time.monotonic`; None without a limit.
+        effort: the effort that is made if the time has no limit.
+        end: when the time for the fit ends, in seconds of `time.monotonic`; None if the time has no
+            limit.
     """
 
     effort: Effort = PLANNED
@@ -151,12 +159,13 @@ class EffortChoice:
         seconds_of_fit: Callable[[], float],
         num_fits: Callable[[Effort], float],
     ) -> Effort:
-        """Return the effort.
+        """Return the effort to make.
 
         Args:
-            efforts: to choose from where the time is limited, from the most work to the least.
-            seconds_of_fit: estimates the time of one fit.
-            num_fits: the work of an effort, in such fits.
+            efforts: the efforts to choose from if the time is limited, from the most work to the
+                least.
+            seconds_of_fit: estimates the seconds that one fit takes.
+            num_fits: computes the work of an effort, as a number of such fits.
 
         Raises:
             TooLittleTimeError: there is not enough time for the last of the efforts.
@@ -175,22 +184,22 @@ class EffortChoice:
 ALL_AS_PLANNED = EffortChoice()
 
 
-# How many machines are timed. They are drawn at random, since classes have different numbers of
-# texts.
+# How many machines are timed. They are drawn at random, because the time depends on the number of
+# texts of a class.
 TIMED_MACHINES = 8
 
 
 def seconds_of_machines(
     features: sp.csr_matrix, targets: NDArray[np.bool_], text_weights: NDArray[np.floating[Any]]
 ) -> float:
-    """Estimate the time to fit a machine to each column of the targets, by that of some of them.
+    """Fit some of the machines, and return the estimated seconds of a fit of all machines.
 
     Args:
-        features: (texts, features).
-        targets: whether each text is of the machine's class, (texts, machines).
-        text_weights: (texts, machines).
+        features: the values of the texts, (texts, features).
+        targets: whether each text belongs to the machine's class, (texts, machines).
+        text_weights: the weight of each text in each machine, (texts, machines).
     """
-    # Import it here, so that the time of the import is not measured.
+    # Import scikit-learn before the clock starts, because the import takes most of a second.
     import sklearn.svm  # noqa: F401
 
     num_machines = targets.shape[1]
@@ -204,6 +213,6 @@ def seconds_of_machines(
 
 
 def seconds_to_fit(texts: CountedTexts) -> float:
-    """Estimate the time to fit a machine for each class once to all of these texts."""
+    """Estimate the seconds of one fit of all machines to all of these texts."""
     targets, text_weights = targets_of_machines(texts.labels, texts.class_weights)
     return seconds_of_machines(texts.features, targets, text_weights)

@@ -1,8 +1,9 @@
 """Fit a linear model to few labels, with the help of texts without labels.
 
-Out-of-fold predictions decide between three kinds of model: self-training (`self_training`),
-the mean of its rounds, and one of the labels alone. Labelled texts are weighted so that they
-resemble the texts without labels (`pool_weights`), in the estimate of accuracy and in calibration.
+There are three kinds of model: the last round of self-training (`self_training`), the mean of all
+its rounds, and a model of the labels alone. Cross-validation decides which of them is kept. In the
+estimate of accuracy and in calibration, labelled texts are weighted so that they resemble the texts
+without labels (`post_stratification`).
 """
 
 from __future__ import annotations
@@ -38,28 +39,28 @@ from encoder_cls.text.tokens import TokenizedTexts
 Floats = NDArray[np.float64]
 
 # The kinds of model to choose from.
-ALONE = "labels alone"
-LAST = "self-training"
-MEAN = "self-training, mean of its rounds"
+LABELS_ONLY = "labels alone"
+LAST_ROUND = "self-training"
+MEAN_OF_ROUNDS = "self-training, mean of its rounds"
 
 
-class FewLabels(NamedTuple):
-    """What the fit to few labels has found.
+class FewLabelsFit(NamedTuple):
+    """The results of a fit to few labels, beside the linear model.
 
     Attributes:
-        kept: the kind that was kept: `ALONE`, `LAST` or `MEAN`.
-        accuracy_before: the out-of-fold accuracy of `ALONE`.
+        kind: the kind of model that was kept: `LABELS_ONLY`, `LAST_ROUND` or `MEAN_OF_ROUNDS`.
+        accuracy_before: the out-of-fold accuracy of `LABELS_ONLY`.
         accuracy: the out-of-fold accuracy of the kind that was kept.
-        interval: the 95% interval of this accuracy.
-        accuracy_with_twice: the accuracy with twice as many labels; None with too few to
-            extrapolate from.
-        teacher: on request, a model that has not learned from `held_out`.
-        rows: the labelled texts, those `held_out` first.
-        logits: the out-of-fold logits of these.
+        interval: the 95% interval of `accuracy`.
+        accuracy_with_twice: the estimated accuracy with twice as many labels; None if there are too
+            few labels to extrapolate from, or too little time.
+        teacher: a model that has not learned from the validation texts; None unless requested.
+        rows: the labelled texts, fold by fold, with the validation texts first, (texts,).
+        logits: the out-of-fold logits of the texts in `rows`, (texts, classes).
         effort: how much work the fit did.
     """
 
-    kept: str
+    kind: str
     accuracy_before: float
     accuracy: float
     interval: Interval
@@ -70,11 +71,12 @@ class FewLabels(NamedTuple):
     effort: Effort = PLANNED
 
 
-# The fewest labelled texts to extrapolate from: half of them must still teach something.
+# The minimum number of labelled texts to extrapolate from, since half of them must be enough to learn
+# something.
 MIN_EXTRAPOLATED = 40
 
 
-def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of it
+def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no groups
     texts: TokenizedTexts,
     labels: NDArray[np.int64],
     names: TokenizedTexts,
@@ -82,57 +84,65 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
     *,
     config: TrainConfig,
     split_groups: NDArray[np.int64],
-    held_out: NDArray[np.int64] = NO_TEXTS,
+    validation_rows: NDArray[np.int64] = NO_TEXTS,
     with_teacher: bool = False,
     effort_choice: EffortChoice = ALL_AS_PLANNED,
-) -> tuple[LinearModel, FewLabels]:
-    """Fit a linear model by self-training, unless the labels alone are more accurate.
+) -> tuple[LinearModel, FewLabelsFit]:
+    """Fit a linear model by self-training, or to the labels alone if that is more accurate.
 
     Args:
-        texts: those with labels, then those without, which are sampled.
-        labels: of the first texts.
-        names: the class names as texts.
-        options: what is read of texts, and the weight of each class.
+        texts: the labelled texts, then the texts without labels. Only a sample of the latter is
+            used.
+        labels: the class of each labelled text, (labelled,).
+        names: the class names as texts, (classes,).
+        options: which features of texts are used, and the weight of each class.
         config: which techniques are used.
-        split_groups: the group of each labelled text, as in `split_into_folds`.
-        held_out: labelled texts that are one fold of the cross-validation.
-        with_teacher: also fit a model that has not learned from the texts held out.
-        effort_choice: which of the `FEW_LABELS_EFFORTS` is made.
+        split_groups: the group of each labelled text, (labelled,); cross-validation keeps the texts
+            of a group in one fold.
+        validation_rows: the indices of labelled texts that form one fold of the cross-validation,
+            in addition to the random folds of the others; by default there is no such fold. The
+            final model learns from these texts as well.
+        with_teacher: whether to also fit a model that has not learned from the validation texts.
+        effort_choice: decides which of the `FEW_LABELS_EFFORTS` is made.
+
+    Returns:
+        The linear model, and the other results of the fit.
 
     Raises:
         TooLittleTimeError: there is not enough time for the least effort.
     """
     corpus = FeatureCorpus(texts, labels, names, options, dimensions=config.lsa_dimensions)
     training = SelfTraining(corpus, config)
-    needs_teacher = with_teacher and len(held_out) > 0
+    needs_teacher = with_teacher and len(validation_rows) > 0
 
     def num_fits(effort: Effort) -> float:
         return count_fits(
-            effort, corpus, config, num_held_out=len(held_out), with_teacher=needs_teacher
+            effort, corpus, config, num_held_out=len(validation_rows), with_teacher=needs_teacher
         )
 
     effort = effort_choice.choose(
         FEW_LABELS_EFFORTS, seconds_of_fit=training.seconds_to_fit, num_fits=num_fits
     )
 
-    # Predict each labelled text by models that have not learned from it. Keep the best kind.
-    folds = split_into_folds(split_groups, first=held_out, count=effort.num_folds)
+    # Predict each labelled text by models that have not learned from it, and keep the best kind.
+    folds = split_into_folds(split_groups, first=validation_rows, count=effort.num_folds)
     predictions = _predict_out_of_fold(training, corpus, effort, folds)
     kept = predictions.best_kind()
     calibration = predictions.calibrations[kept]
     accuracy = predictions.accuracy(kept)
 
-    # Estimate the accuracy with twice as many labels, by that with fewer labels.
+    # Estimate the accuracy with twice as many labels from the accuracy with half of them, where the
+    # model of each half predicts the other half. The models of k folds have learned from (k - 1) / k
+    # of the labels, which is 2 - 2 / k times as many as a half.
     accuracy_with_twice = None
     if effort.extrapolates and len(labels) >= MIN_EXTRAPOLATED and len(folds) > 2:
-        # A model of half of the labels predicts the other half.
         halves = [np.concatenate(folds[::2]), np.concatenate(folds[1::2])]
         with_fewer = _predict_out_of_fold(training, corpus, effort, halves).accuracy(kept)
         accuracy_with_twice = extrapolate_accuracy(accuracy, with_fewer, times=2 - 2 / len(folds))
 
     def fit(rows: NDArray[np.int64]) -> LinearModel:
-        """Fit the kind that was kept to some of the labelled texts."""
-        if kept == ALONE:
+        """Fit the kind of model that was kept to the labelled texts in these rows."""
+        if kept == LABELS_ONLY:
             counted = CountedTexts.of(texts.take(rows), labels[rows], options)
             linear, _ = fit_linear(counted, calibration=calibration)
             return linear
@@ -144,17 +154,17 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
     all_rows = np.arange(len(labels))
     linear = fit(all_rows)
 
-    # Without texts held out, the model is its own teacher.
+    # Without validation texts, the final model is the teacher, too.
     teacher = None
     if with_teacher:
         teacher = linear
     if needs_teacher:
-        teacher = fit(np.setdiff1d(all_rows, held_out))
+        teacher = fit(np.setdiff1d(all_rows, validation_rows))
 
     num_texts = effective_size(predictions.text_weights)
-    return linear, FewLabels(
-        kept=kept,
-        accuracy_before=predictions.accuracy(ALONE),
+    return linear, FewLabelsFit(
+        kind=kept,
+        accuracy_before=predictions.accuracy(LABELS_ONLY),
         accuracy=accuracy,
         interval=wilson_interval(accuracy * num_texts, num_texts),
         accuracy_with_twice=accuracy_with_twice,
@@ -166,30 +176,33 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - data, and what is wanted of i
 
 
 def _unlabelled_rows(corpus: FeatureCorpus, effort: Effort) -> NDArray[np.int64]:
-    """The rows of the texts without labels that a model learns from."""
-    if effort.most_unlabelled is None:
+    """Return the rows of the texts without labels that a model learns from, increasing."""
+    if effort.max_unlabelled is None:
         return corpus.unlabelled
     drawn = np.random.default_rng(0).permutation(corpus.unlabelled)
-    return np.sort(drawn[: effort.most_unlabelled])
+    return np.sort(drawn[: effort.max_unlabelled])
 
 
 def _machines_by_kind(rounds: Sequence[OneVsRest]) -> dict[str, OneVsRest]:
-    """Join the machines of all rounds in two ways; the default comes first."""
+    """Return the machines of the two kinds of self-training: the last round, and the mean of all.
+
+    The kind that is kept by default comes first.
+    """
     mean = OneVsRest(
         weights=np.mean([machines.weights for machines in rounds], axis=0),
         biases=np.mean([machines.biases for machines in rounds], axis=0),
     )
-    return {LAST: rounds[-1], MEAN: mean}
+    return {LAST_ROUND: rounds[-1], MEAN_OF_ROUNDS: mean}
 
 
-class _OutOfFold(NamedTuple):
-    """Predictions for labelled texts, by models that have not learned from them.
+class _OutOfFoldPredictions(NamedTuple):
+    """Predictions for labelled texts, each by a model that has not learned from the text.
 
     Attributes:
-        labels: the labels of the texts, in the order of the folds.
-        calibrations: by kind of model, with the logits of these texts; the default comes
-            first.
-        text_weights: the weights with which these texts resemble all texts.
+        labels: the class of each labelled text, fold by fold, (texts,).
+        calibrations: the calibration of each kind of model, which holds the logits of the texts.
+            The kind that is kept by default comes first.
+        text_weights: the weights with which the labelled texts resemble all texts, (texts,).
     """
 
     labels: NDArray[np.int64]
@@ -197,27 +210,26 @@ class _OutOfFold(NamedTuple):
     text_weights: Floats
 
     def is_right(self, kind: str) -> Floats:
-        """1 for each text with a correct prediction, else 0, (texts,)."""
+        """Return 1 for each text that this kind predicts correctly, else 0, (texts,)."""
         is_right: NDArray[np.bool_] = self.calibrations[kind].logits.argmax(axis=1) == self.labels
         return is_right.astype(np.float64)
 
     def accuracy(self, kind: str) -> float:
-        """The weighted accuracy of a kind."""
+        """Return the weighted accuracy of this kind of model."""
         return float(np.average(self.is_right(kind), weights=self.text_weights))
 
     def best_kind(self) -> str:
-        """The kind to keep."""
+        """Return the kind of model to keep."""
         return choose_kind({kind: self.is_right(kind) for kind in self.calibrations})
 
 
-# The most texts without labels in a fold of the cross-validation, and the most of them times
-# classes.
+# The maximum number of texts without labels in cross-validation, and of these texts times classes.
 MAX_OUT_OF_FOLD = 5000
 MAX_WORK = 250_000
 
 
-def _most_cross_validated(num_classes: int) -> int:
-    """The most texts without labels that each fold of the cross-validation learns from."""
+def _max_cross_validated(num_classes: int) -> int:
+    """Return the maximum number of texts without labels that cross-validation uses."""
     return max(1, min(MAX_OUT_OF_FOLD, MAX_WORK // num_classes))
 
 
@@ -226,35 +238,38 @@ def _predict_out_of_fold(
     corpus: FeatureCorpus,
     effort: Effort,
     folds: Sequence[NDArray[np.int64]],
-) -> _OutOfFold:
-    """Predict the labelled texts of each fold by models of the other folds."""
+) -> _OutOfFoldPredictions:
+    """Predict the labelled texts of each fold by models that learn from the other folds."""
     labels = corpus.labels[np.concatenate(folds)]
     class_weights = corpus.class_weights
     c_values: Sequence[float] = ()
     if not effort.tries_all_c_values:
         c_values = [USUAL_C[SINGLE_LABEL]]
 
-    # Without self-training, texts without labels are not predicted: all texts count alike.
+    # Without self-training, no text without a label is predicted, so there is nothing that labelled
+    # texts could be weighted by.
     if not effort.self_trains:
         alone = cross_validate(corpus.labelled(), folds, c_values)
-        return _OutOfFold(labels, {ALONE: alone}, np.ones(len(labels)))
+        return _OutOfFoldPredictions(labels, {LABELS_ONLY: alone}, np.ones(len(labels)))
 
-    # With each fold, a part of the texts without labels is held out: the pool.
-    most = _most_cross_validated(len(class_weights))
-    unlabelled = np.random.default_rng(0).permutation(_unlabelled_rows(corpus, effort))[:most]
-    pools = np.array_split(unlabelled, max(FOLDS, len(folds)))[: len(folds)]
+    # Hold a part of the texts without labels out with each fold, to measure how sure a model is of
+    # texts that it has not learned from. At least `FOLDS` parts keep each of them small.
+    max_texts = _max_cross_validated(len(class_weights))
+    unlabelled = np.random.default_rng(0).permutation(_unlabelled_rows(corpus, effort))[:max_texts]
+    pool_parts = np.array_split(unlabelled, max(FOLDS, len(folds)))[: len(folds)]
 
-    margins: dict[str, list[Logits]] = {LAST: [], MEAN: []}
+    margins: dict[str, list[Logits]] = {LAST_ROUND: [], MEAN_OF_ROUNDS: []}
     pool_margins = []
-    for fold, pool in zip(folds, pools, strict=True):
+    for fold, pool_part in zip(folds, pool_parts, strict=True):
         labelled_rows = np.setdiff1d(np.arange(len(corpus.labels)), fold)
-        rounds = training.learn(labelled_rows, np.setdiff1d(unlabelled, pool), effort.rounds)
+        rounds = training.learn(labelled_rows, np.setdiff1d(unlabelled, pool_part), effort.rounds)
         for kind, machines in _machines_by_kind(rounds).items():
             margins[kind].append(machines.margins(corpus.unseen_features[fold]))
-        pool_margins.append(rounds[-1].margins(corpus.features[pool]))
+        pool_margins.append(rounds[-1].margins(corpus.features[pool_part]))
 
-    # Weight the labelled texts by the confidence of the default, as it is without weights.
-    unweighted = calibrate(np.concatenate(margins[LAST]), labels, class_weights)
+    # Weight the labelled texts by the leads of the last round, whose calibration for this purpose
+    # has no weights.
+    unweighted = calibrate(np.concatenate(margins[LAST_ROUND]), labels, class_weights)
     scaled = np.concatenate(pool_margins) * unweighted.scale + unweighted.shift
     pool_logits = SINGLE_LABEL.margins_to_logits(scaled.astype(np.float32))
     text_weights = weights_like_pool(
@@ -267,35 +282,39 @@ def _predict_out_of_fold(
         calibrations[kind] = calibrate(all_margins, labels, class_weights, text_weights)
     alone = cross_validate(corpus.labelled(), folds, c_values, text_weights=text_weights)
 
-    # Without a text to guess, there is a single round, and the labels alone are the default.
+    # Without unlabelled texts, self-training has only one round, whose mean is the round itself. Then
+    # the model of the labels alone is the default.
     if not len(unlabelled):
-        return _OutOfFold(labels, {ALONE: alone, LAST: calibrations[LAST]}, text_weights)
-    return _OutOfFold(labels, {**calibrations, ALONE: alone}, text_weights)
+        return _OutOfFoldPredictions(
+            labels, {LABELS_ONLY: alone, LAST_ROUND: calibrations[LAST_ROUND]}, text_weights
+        )
+    return _OutOfFoldPredictions(labels, {**calibrations, LABELS_ONLY: alone}, text_weights)
 
 
 def leads(logits: Logits) -> Floats:
-    """How much more probable the best class of each text is than the next, (texts,).
+    """Return how much more probable the best class of each text is than the second best, (texts,).
 
-    `suggest` chooses texts by it.
+    `suggest` chooses texts by the same number.
     """
     ascending = np.sort(softmax(logits), axis=1)
     lead: Floats = ascending[:, -1] - ascending[:, -2]
     return lead
 
 
-# The standard errors by which another kind must be more accurate than the default.
+# By how many standard errors another kind must be more accurate than the default.
 STANDARD_ERRORS = 1.0
 
 
 def choose_kind(right_by_kind: Mapping[str, Floats]) -> str:
-    """Choose a kind of model: the default, unless one is better by more than chance explains.
+    """Choose the default kind of model, unless another kind is better by more than chance.
 
     Args:
-        right_by_kind: for each kind, 1 where a prediction is correct, else 0, (texts,); the
-            default comes first.
+        right_by_kind: for each kind of model, 1 for each text that it predicts correctly, else 0,
+            (texts,). The default comes first.
 
     Returns:
-        The most accurate of the better kinds, else the default.
+        The most accurate of the kinds that are better than the default by `STANDARD_ERRORS`; the
+        default if there is none.
     """
     default = next(iter(right_by_kind))
     best = default
@@ -309,31 +328,31 @@ def choose_kind(right_by_kind: Mapping[str, Floats]) -> str:
     return best
 
 
-# The least error, whose logarithm is finite.
+# Smaller errors count as this one, so that no ratio divides by zero.
 MIN_ERROR = 1e-3
 
 
 def extrapolate_accuracy(accuracy: float, with_fewer: float, *, times: float = 2.0) -> float:
-    """Extrapolate accuracy to twice as many labels; it never falls.
+    """Extrapolate an accuracy to twice as many labels; the result is never lower.
 
-    Errors fall as a power of the number of labels (Hestness et al., "Deep Learning Scaling is
+    Errors are assumed to fall as a power of the number of labels (Hestness et al., "Deep Learning Scaling is
     Predictable, Empirically", 2017, https://arxiv.org/abs/1712.00409).
 
     Args:
-        accuracy: that with all labels.
-        with_fewer: that with fewer labels.
-        times: how many times fewer these are.
+        accuracy: the accuracy with all labels.
+        with_fewer: the accuracy with fewer labels.
+        times: the ratio of the two numbers of labels, above 1.
     """
     error = 1 - accuracy
     ratio = max(error, MIN_ERROR) / max(1 - with_fewer, MIN_ERROR)
 
-    # The factor by which the error falls where labels are doubled.
+    # The factor by which the error falls when the number of labels doubles.
     factor = math.pow(min(1.0, ratio), math.log(2, times))
     return 1 - error * factor
 
 
-# The time of a fit without coordinates of latent semantics, relative to one with these.
-TIME_ALONE = 0.6
+# The time of a fit without the coordinates of latent semantics, relative to a fit with them.
+TIME_WITHOUT_LSA = 0.6
 
 
 def count_fits(
@@ -346,14 +365,16 @@ def count_fits(
 ) -> float:
     """Compute the work of an effort, in fits to all labelled texts.
 
-    Time grows with the texts, so a fit to some of them is a part of a fit, and parts add up.
+    The time of a fit is proportional to the number of texts: a fit to half of the labelled texts
+    counts as half a fit.
 
     Args:
-        effort: whose work is wanted.
-        corpus: the texts.
+        effort: the effort to estimate.
+        corpus: the labelled texts, and those without labels.
         config: which techniques are used.
-        num_held_out: the labelled texts that are one more fold of the cross-validation.
-        with_teacher: whether a model that has not learned from these is fitted as well.
+        num_held_out: the number of labelled validation texts, which form one more fold of the
+            cross-validation; 0 if there is no such fold.
+        with_teacher: whether a model that has not learned from the validation texts is fitted, too.
     """
     num_labelled = len(corpus.labels)
     num_folds = effort.num_folds
@@ -361,29 +382,30 @@ def count_fits(
         num_folds += 1
     share_learned = 1 - 1 / num_folds
 
-    # The final model, and its teacher.
+    # The final model, and the teacher.
     num_final = 1
     if with_teacher:
         num_final = 2
 
-    # The labels alone: each penalty in each fold.
-    num_penalties = 1
+    # The labels alone: a fit for each value of C in each fold.
+    num_c_values = 1
     if effort.tries_all_c_values:
-        num_penalties = C_VALUES_TRIED
-    fits = TIME_ALONE * num_penalties * num_folds * share_learned
+        num_c_values = C_VALUES_TRIED
+    fits = TIME_WITHOUT_LSA * num_c_values * num_folds * share_learned
     if not effort.self_trains:
-        return fits + TIME_ALONE * num_final
+        return fits + TIME_WITHOUT_LSA * num_final
 
     num_unlabelled = len(corpus.unlabelled)
-    if effort.most_unlabelled is not None:
-        num_unlabelled = min(num_unlabelled, effort.most_unlabelled)
-    num_cross_validated = min(num_unlabelled, _most_cross_validated(len(corpus.class_weights)))
+    if effort.max_unlabelled is not None:
+        num_unlabelled = min(num_unlabelled, effort.max_unlabelled)
+    num_cross_validated = min(num_unlabelled, _max_cross_validated(len(corpus.class_weights)))
 
     rounds = effort.rounds
     if not config.self_training or num_unlabelled == 0:
         rounds = ()
 
-    # Self-training: a round of labelled texts, then rounds with a share of the unlabelled ones.
+    # Self-training: a fit to labelled texts, then a fit in each round to labelled texts and a share
+    # of the unlabelled ones.
     def fits_of_rounds(share_labelled: float, num_unlabelled: int) -> float:
         labelled_fits = (1 + len(rounds)) * share_labelled
         unlabelled_fits = sum(rounds) * num_unlabelled / num_labelled

@@ -1,8 +1,9 @@
-"""Self-training: a model of labelled texts guesses the classes of others, to learn from them.
+"""Self-training: a model of labelled texts predicts unlabelled texts, and then learns from both.
 
-In each round the next model also learns from the surest guesses of the one before, more of
-them each time. A model is an NB-SVM of n-grams and latent semantics, plus naive Bayes of
-words; it has one weight per feature and class.
+The first model learns from labelled texts alone. In each round, a new model also learns from the
+surest predictions of the model before it, and every round takes more of them. A model is the sum of
+an NB-SVM of n-grams and latent semantics and of naive Bayes of words; it has one weight for each
+feature and class.
 """
 
 from __future__ import annotations
@@ -28,24 +29,27 @@ from encoder_cls.metrics.logits import SINGLE_LABEL
 
 Floats = NDArray[np.float64]
 
-# The weight of a text whose class is guessed.
+# The weight of an unlabelled text with a predicted class, where a labelled text has a weight of 1.
 PSEUDO_LABEL_WEIGHT = 0.1
 
-# The weight of the margins of naive Bayes, where those of the SVM count 1.
+# The weight of the margins of naive Bayes, where the margins of the SVM have a weight of 1.
 NAIVE_BAYES_WEIGHT = np.float32(0.5)
-# Added to the count of each word in each class.
-SMOOTHING = 0.1
 
-# The bias of a class without a text, in standard deviations of margins.
-NEVER = -3.0
-# The most texts to measure standard deviations of margins on.
+# The bias of a class without texts, in standard deviations of margins.
+ABSENT_CLASS_BIAS = -3.0
+
+# The maximum number of texts on which the standard deviation of margins is measured.
 MAX_SCALED = 1000
-# The least standard deviation, where all margins are equal.
-MIN_DEVIATION = 1e-9
 
 
 class SelfTraining:
-    """Fits models to the texts of a corpus, in rounds."""
+    """Fits models to the texts of a corpus, in rounds.
+
+    Args:
+        corpus: the labelled texts, the texts without labels, and the class names.
+        config: decides whether there are rounds, whether a model includes naive Bayes, and whether
+            it learns from class names.
+    """
 
     def __init__(self, corpus: FeatureCorpus, config: TrainConfig) -> None:
         self._corpus = corpus
@@ -55,15 +59,17 @@ class SelfTraining:
         if config.label_names_as_texts:
             self._names = corpus.names
 
-        # Two classes have one machine, of the second class; so machines are of the last classes.
+        # A single machine for two classes is of the second class, so `[-num_machines:]` selects the
+        # classes that have machines.
         self._num_machines = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))
         self._inputs = sp.hstack([corpus.features, sp.csr_matrix(corpus.coordinates)], format="csr")
 
+        # Draw texts, labelled or not, on which to measure the standard deviation of margins.
         drawn = np.random.default_rng(0).permutation(corpus.first_name)[:MAX_SCALED]
         self._sample = corpus.features[drawn]
 
     def seconds_to_fit(self) -> float:
-        """Estimate the time of one fit to all labelled texts."""
+        """Estimate the seconds of one fit to all labelled texts."""
         corpus = self._corpus
         targets, text_weights = targets_of_machines(corpus.labels, corpus.class_weights)
         return seconds_of_machines(self._inputs[: len(corpus.labels)], targets, text_weights)
@@ -74,22 +80,22 @@ class SelfTraining:
         unlabelled: NDArray[np.int64],
         shares_of_rounds: Sequence[float],
     ) -> list[OneVsRest]:
-        """Learn from labelled texts and names, then in rounds from other texts as well.
+        """Learn from labelled texts and class names, then in rounds from unlabelled texts as well.
 
         Args:
-            labelled: rows of labelled texts.
-            unlabelled: rows of texts without labels.
+            labelled: the corpus rows of labelled texts to learn from.
+            unlabelled: the corpus rows of texts without labels to learn from.
             shares_of_rounds: the share of the texts without labels that each round learns from.
 
         Returns:
-            The machines of the first fit, and of each round.
+            The machines of the first fit, and those of each round.
         """
         corpus = self._corpus
         labels = corpus.labels[labelled]
         if not self._has_rounds or not len(unlabelled):
             shares_of_rounds = ()
 
-        # The target of a text is the weight of its class, in the column of the class.
+        # The targets of a text are the weight of its class in the column of the class, else 0.
         class_targets = np.diag(corpus.class_weights.astype(np.float64))
         rows = np.concatenate([labelled, self._names])
         classes_of_names = self._names - corpus.first_name
@@ -99,14 +105,14 @@ class SelfTraining:
         rounds = [machines]
         class_shares = shrunk_shares(np.bincount(labels, minlength=len(class_targets)))
         for share in shares_of_rounds:
-            # Guess the classes of the others, and choose the surest of them.
+            # Predict the unlabelled texts, and choose those with the surest predictions.
             margins = machines.margins(corpus.features[unlabelled])
             if margins.shape[1] == 1:
                 margins = np.hstack([-margins, margins])
-            chosen, guesses = choose_surest(align_margins(margins, class_shares), share)
+            chosen, predictions = choose_surest(align_margins(margins, class_shares), share)
 
-            # Learn from these as well.
-            pseudo_targets = PSEUDO_LABEL_WEIGHT * class_targets[guesses]
+            # Learn from the labelled texts and from the chosen ones.
+            pseudo_targets = PSEUDO_LABEL_WEIGHT * class_targets[predictions]
             machines = self._fit(
                 np.concatenate([rows, unlabelled[chosen]]),
                 np.concatenate([targets, pseudo_targets]),
@@ -115,7 +121,12 @@ class SelfTraining:
         return rounds
 
     def _fit(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
-        """Fit to the texts in these rows; `targets` are their weights in each class."""
+        """Fit machines to the texts in these rows.
+
+        Args:
+            rows: the corpus rows of the texts, (texts,).
+            targets: the weight of each text in the column of its class, else 0, (texts, classes).
+        """
         machines = self._fit_svm(rows, targets)
         if self._has_naive_bayes:
             naive_bayes = self._fit_naive_bayes(rows, targets)
@@ -124,16 +135,16 @@ class SelfTraining:
 
         is_absent = targets[:, -self._num_machines :].sum(axis=0) == 0
         machines.weights[:, is_absent] = 0
-        machines.biases[is_absent] = NEVER
+        machines.biases[is_absent] = ABSENT_CLASS_BIAS
         return machines
 
     def _fit_svm(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
-        """Fit an NB-SVM, and add its weights of latent semantics to those of features."""
+        """Fit an NB-SVM, and convert its weights of latent semantics into weights of features."""
         corpus = self._corpus
         inputs = self._inputs[rows]
 
-        # Count the weighted texts of each class that have each feature, for the ratios of naive
-        # Bayes. The coordinates of latent semantics are not scaled.
+        # Scale features by the ratios of naive Bayes, which need the summed weight of the texts of
+        # each class that have the feature. The coordinates of latent semantics are not scaled.
         counts = (corpus.features[rows] > 0).T @ targets
         num_features = len(counts)
         scales = np.ones((inputs.shape[1], self._num_machines), dtype=np.float32)
@@ -147,14 +158,14 @@ class SelfTraining:
             inputs, scales, is_class, np.broadcast_to(text_weights, is_class.shape)
         )
 
-        # A coordinate is a weighted sum of features, so its weight is one of these features.
+        # A coordinate is a weighted sum of features, so its weight can be added to their weights.
         feature_weights, coordinate_weights = np.split(weights, [num_features])
         directions = corpus.directions
         feature_weights[directions.columns] += directions.vectors @ coordinate_weights
         return self._scaled(feature_weights, biases)
 
     def _fit_naive_bayes(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
-        """Fit naive Bayes: the logarithm of each word's share of each class."""
+        """Fit naive Bayes, whose weights are the logarithms of each word's share of each class."""
         counts = self._corpus.words[rows].T @ targets + SMOOTHING
         log_shares = np.log(counts / counts.sum(axis=0))
         log_shares -= log_shares.mean(axis=1, keepdims=True)
@@ -163,7 +174,11 @@ class SelfTraining:
         return self._scaled(weights, np.zeros(self._num_machines))
 
     def _scaled(self, weights: NDArray[np.floating[Any]], biases: Floats) -> OneVsRest:
-        """Centre weights over several classes, and scale margins to a standard deviation of 1."""
+        """Return machines whose margins have a standard deviation of 1.
+
+        With several machines, weights and biases are also centred: their means over the machines
+        become 0.
+        """
         if len(biases) > 1:
             weights = weights - weights.mean(axis=1, keepdims=True)
             biases = biases - biases.mean()
@@ -174,11 +189,22 @@ class SelfTraining:
         return OneVsRest(machines.weights * scale, machines.biases * scale)
 
 
-def shrunk_shares(counts: NDArray[np.int64]) -> Floats:
-    """The shares of classes, shrunk towards equal ones as far as chance explains their differences.
+# Added to the weight of each word in each class, so that its logarithm is finite.
+SMOOTHING = 0.1
 
-    James and Stein, "Estimation with Quadratic Loss" (1961), with the chi-square of the counts
-    against equal ones.
+# Smaller standard deviations count as this one, so that equal margins cause no division by zero.
+MIN_DEVIATION = 1e-9
+
+
+def shrunk_shares(counts: NDArray[np.int64]) -> Floats:
+    """Return the shares of classes, shrunk towards equal shares.
+
+    The more chance explains the differences of the counts, the more the shares are shrunk: James and
+    Stein, "Estimation with Quadratic Loss" (1961), with the chi-square of the counts against equal
+    counts.
+
+    Args:
+        counts: the number of texts of each class, (classes,).
     """
     num_classes = len(counts)
     equal = counts.sum() / num_classes
@@ -189,22 +215,26 @@ def shrunk_shares(counts: NDArray[np.int64]) -> Floats:
     return shares
 
 
-# The iterations of the alignment of margins, and the step of each.
+# The number of iterations of the alignment of margins.
 ALIGNMENTS = 50
+# How much each iteration shifts the margins of a class, for a log ratio of shares of 1.
 ALIGNMENT_STEP = 0.05
-# The least share of a class, so that its logarithm is finite.
+# Smaller shares count as this one, so that their logarithms are finite.
 MIN_SHARE = 1e-4
 
 
 def align_margins(margins: NDArray[np.floating[Any]], shares: Floats) -> Floats:
-    """Shift the margins of each class until predictions have about these shares.
+    """Shift the margins of each class so that the classes have about these shares of predictions.
 
-    A class without a share is not predicted. This is the distribution alignment of Berthelot et
-    al., "ReMixMatch" (2020), https://arxiv.org/abs/1911.09785.
+    This is the distribution alignment of Berthelot et al., "ReMixMatch" (2020),
+    https://arxiv.org/abs/1911.09785.
 
     Args:
         margins: (texts, classes).
-        shares: (classes,).
+        shares: the wanted share of each class, (classes,).
+
+    Returns:
+        The shifted margins, (texts, classes).
     """
     shifted = margins.astype(np.float64)
     log_wanted = np.log(np.maximum(shares, MIN_SHARE))
@@ -219,27 +249,29 @@ def align_margins(margins: NDArray[np.floating[Any]], shares: Floats) -> Floats:
 def choose_surest(
     scores: NDArray[np.floating[Any]], share: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose this share of the texts of each guessed class, one at least, by their leads.
+    """Choose the texts of each predicted class whose predictions are surest.
+
+    A prediction is the surer, the more the score of its class exceeds the second best score.
 
     Args:
         scores: (texts, classes).
-        share: of the texts of each class.
+        share: the share of the texts of each predicted class to choose; at least one is chosen.
 
     Returns:
-        The rows of the texts chosen, and their guessed classes.
+        The rows of the chosen texts, (chosen,), and their predicted classes, (chosen,).
     """
-    guesses = scores.argmax(axis=1)
+    predictions = scores.argmax(axis=1)
 
-    # The lead is that of the best class over the next.
+    # The lead of a text is the difference of the two highest scores.
     ascending = np.sort(scores, axis=1)
     leads = ascending[:, -1] - ascending[:, -2]
     surest_first = np.argsort(-leads, kind="stable")
 
     chosen = []
-    for guess in range(scores.shape[1]):
-        rows = surest_first[guesses[surest_first] == guess]
+    for class_number in range(scores.shape[1]):
+        rows = surest_first[predictions[surest_first] == class_number]
         num_chosen = max(1, int(share * len(rows)))
         chosen.append(rows[:num_chosen])
 
     all_chosen = np.concatenate(chosen)
-    return all_chosen, guesses[all_chosen]
+    return all_chosen, predictions[all_chosen]

@@ -25,7 +25,7 @@ from encoder_cls.linear.effort import (
     seconds_to_fit,
 )
 from encoder_cls.linear.features import CountedTexts, LinearOptions
-from encoder_cls.linear.few_labels import FewLabels, fit_linear_from_few_labels
+from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
 from encoder_cls.linear.folds import FOLDS
 from encoder_cls.linear.linear_model import NUM_EVIDENCE_FEATURES, LinearModel
 from encoder_cls.linear.nb_svm import MIN_HELD_OUT, fit_linear
@@ -57,7 +57,7 @@ class FittedLinear(NamedTuple):
     validation_logits: Logits
     validation: ValidationResult | None
     held_out_predictions: HeldOutPredictions | None = None
-    few_labels: FewLabels | None = None
+    few_labels: FewLabelsFit | None = None
     effort: Effort = PLANNED
     plan: Plan | None = None
 
@@ -263,7 +263,7 @@ class _Fit:
             self.options,
             config=prepared.config.train,
             split_groups=split_groups,
-            held_out=len(self._train) + np.arange(num_held_out),
+            validation_rows=len(self._train) + np.arange(num_held_out),
             with_teacher=prepared.plan.has_pseudo_labels,
             effort_choice=self._effort_choice,
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from encoder_cls.classifier.model_folder import save_classifier
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.linear.effort import EFFORTS, PLANNED
-from encoder_cls.linear.few_labels import FewLabels
+from encoder_cls.linear.few_labels import FewLabelsFit
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import Reporter
@@ -139,7 +139,7 @@ def _report(
         reporter.validated("model", step=0, epoch=0, scores=validation.scores, is_best=True)
 
 
-def few_labels_line(result: FewLabels) -> str:
+def few_labels_line(result: FewLabelsFit) -> str:
     """Describe in one line how the linear model learned from few labels, with its accuracy.
 
     The accuracy has its 95% interval, after the accuracy without unlabelled texts if that differs.
@@ -152,7 +152,7 @@ def few_labels_line(result: FewLabels) -> str:
     outlook = ""
     if result.accuracy_with_twice is not None:
         outlook = f", with twice the labels about {result.accuracy_with_twice:.0%}"
-    return f"linear model: {result.kept}; accuracy by cross-validation {accuracy}{outlook}"
+    return f"linear model: {result.kind}; accuracy by cross-validation {accuracy}{outlook}"
 
 
 def broadcast_pseudo_labels(

@@ -26,11 +26,11 @@ from encoder_cls.linear.effort import (
 )
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.few_labels import (
-    ALONE,
-    LAST,
-    MEAN,
+    LABELS_ONLY,
+    LAST_ROUND,
+    MEAN_OF_ROUNDS,
     MIN_EXTRAPOLATED,
-    FewLabels,
+    FewLabelsFit,
     choose_kind,
     extrapolate_accuracy,
     fit_linear_from_few_labels,
@@ -111,10 +111,10 @@ def fit(
     *,
     labels: Labels | None = None,
     names: Sequence[str] = (),
-    held_out: Labels = NO_TEXTS,
+    validation_rows: Labels = NO_TEXTS,
     effort_choice: EffortChoice = ALL_AS_PLANNED,
     **train_values: Any,
-) -> tuple[LinearModel, FewLabels]:
+) -> tuple[LinearModel, FewLabelsFit]:
     """Fit to the corpus; by default classes have numbers for names."""
     data = corpus(num_classes)
     if labels is None:
@@ -129,7 +129,7 @@ def fit(
         options_for(num_classes),
         config=TrainConfig(**train_values),
         split_groups=np.arange(len(labels)),
-        held_out=held_out,
+        validation_rows=validation_rows,
         with_teacher=True,
         effort_choice=effort_choice,
     )
@@ -155,7 +155,7 @@ def test_texts_without_labels_help(num_classes):
     """More predictions for new texts are correct, as out-of-fold predictions foretold."""
     linear, result = fit(num_classes)
 
-    assert result.kept != ALONE
+    assert result.kind != LABELS_ONLY
     assert result.accuracy > result.accuracy_before
     accuracy_before = accuracy_on_new_texts(fit_to_labels_alone(num_classes), num_classes)
     assert accuracy_on_new_texts(linear, num_classes) > accuracy_before + 0.03
@@ -168,7 +168,7 @@ def keep_always(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
     """A word that one text of each class has belongs to the class whose name it is."""
-    keep_always(LAST, monkeypatch)
+    keep_always(LAST_ROUND, monkeypatch)
     names = ["xylophone", "zeppelin"]
     texts = [" ".join(ALL_WORDS[row : row + 5]) for row in range(40)]
     for row in (0, 1):
@@ -208,7 +208,7 @@ def test_where_self_training_does_not_help_the_labels_alone_are_learned(monkeypa
 
     linear, result = fit(2)
 
-    assert result.kept == ALONE
+    assert result.kind == LABELS_ONLY
     assert result.accuracy == result.accuracy_before
     test_texts = corpus(2).test_texts
     predictions = linear.logits(test_texts).argmax(axis=1)
@@ -225,45 +225,48 @@ def right(first: int, end: int) -> NDArray[np.float64]:
 @pytest.mark.parametrize(
     ("mean", "alone", "expected"),
     [
-        pytest.param(right(0, 70), right(2, 73), LAST, id="less than a standard error"),
-        pytest.param(right(0, 60), right(0, 70), LAST, id="equal"),
-        pytest.param(right(0, 80), right(0, 75), MEAN, id="mean of rounds"),
-        pytest.param(right(0, 80), right(0, 85), ALONE, id="labels alone"),
+        pytest.param(right(0, 70), right(2, 73), LAST_ROUND, id="less than a standard error"),
+        pytest.param(right(0, 60), right(0, 70), LAST_ROUND, id="equal"),
+        pytest.param(right(0, 80), right(0, 75), MEAN_OF_ROUNDS, id="mean of rounds"),
+        pytest.param(right(0, 80), right(0, 85), LABELS_ONLY, id="labels alone"),
     ],
 )
 def test_another_kind_needs_more_correct_predictions_than_chance_would_give(mean, alone, expected):
-    assert choose_kind({LAST: right(0, 70), MEAN: mean, ALONE: alone}) == expected
+    assert (
+        choose_kind({LAST_ROUND: right(0, 70), MEAN_OF_ROUNDS: mean, LABELS_ONLY: alone})
+        == expected
+    )
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-@pytest.mark.parametrize("kept", [LAST, MEAN])
+@pytest.mark.parametrize("kept", [LAST_ROUND, MEAN_OF_ROUNDS])
 @pytest.mark.parametrize("techniques", [NO_TECHNIQUES, {}], ids=["SVM alone", "everything"])
 def test_a_teacher_predicts_texts_held_out_as_cross_validation_does(
     monkeypatch, num_classes, kept, techniques
 ):
     """Its logits are nearly those out of fold, which come without some unlabelled texts, too."""
     keep_always(kept, monkeypatch)
-    held_out = np.arange(10)
+    validation_rows = np.arange(10)
 
     _, result = fit(
         num_classes,
         names=CLASS_NAMES[:num_classes],
-        held_out=held_out,
+        validation_rows=validation_rows,
         effort_choice=EffortChoice(TWO_ROUNDS),
         **techniques,
     )
 
-    assert result.rows[:10].tolist() == held_out.tolist()
+    assert result.rows[:10].tolist() == validation_rows.tolist()
     assert sorted(result.rows) == list(range(NUM_LABELLED))
 
-    logits = result.teacher.logits(corpus(num_classes).texts.take(held_out))
+    logits = result.teacher.logits(corpus(num_classes).texts.take(validation_rows))
     assert np.corrcoef(logits.ravel(), result.logits[:10].ravel())[0, 1] > 0.9
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_same_texts_give_the_same_bits(monkeypatch, num_classes):
     """That is so in all rounds, of which the mean is kept."""
-    keep_always(MEAN, monkeypatch)
+    keep_always(MEAN_OF_ROUNDS, monkeypatch)
 
     def weights() -> tuple[bytes, bytes, bytes, bytes]:
         linear, _ = fit(

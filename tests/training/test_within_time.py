@@ -27,7 +27,7 @@ from encoder_cls.linear.effort import (
     WORDS_ALONE,
     affordable_effort,
 )
-from encoder_cls.linear.few_labels import ALONE
+from encoder_cls.linear.few_labels import LABELS_ONLY
 from encoder_cls.run.checkpoint import RunState, load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import encoder_stage as training_encoder
@@ -235,7 +235,7 @@ def test_a_fit_does_as_much_as_there_is_time_for(seconds, expected):
 
 
 def test_a_fit_that_takes_too_long_at_the_least_is_refused_unless_it_takes_a_moment():
-    message = r"^train\.time_budget: 3 s are left .* about 130 s at"
+    message = r"^train\.time_budget: 3 s are left .* at least about 130 s on"
     with pytest.raises(ConfigError, match=message):
         affordable_effort([WORDS_ALONE], lambda _: 100.0, seconds=3.0)
 
@@ -264,7 +264,7 @@ def test_less_effort_for_few_labels_predicts_all_of_them_out_of_fold(tmp_path, e
     assert found.effort is effort
     assert sorted(found.rows) == list(range(num_labelled))
     assert len(found.logits) == num_labelled
-    assert found.kept == ALONE or effort.self_trains
+    assert found.kind == LABELS_ONLY or effort.self_trains
     assert (found.accuracy_with_twice is not None) == effort.extrapolates
 
 
