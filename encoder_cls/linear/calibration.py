@@ -38,8 +38,8 @@ Floats = NDArray[np.float64]
 MAX_SCALE = 20.0
 LOG_SCALE_BOUNDS = (-float(np.log(MAX_SCALE)), float(np.log(MAX_SCALE)))
 
-# Shifts lie between -MAX_SHIFT and MAX_SHIFT. For logits below -10, a sigmoid is practically exp(x),
-# and above 10 it is practically 1, so larger shifts would change nothing.
+# Shifts lie between -MAX_SHIFT and MAX_SHIFT. For logits below -10, a sigmoid is practically
+# exp(x), and above 10 it is practically 1, so larger shifts would change nothing.
 MAX_SHIFT = 10.0
 SHIFT_BOUNDS = (-MAX_SHIFT, MAX_SHIFT)
 
@@ -114,8 +114,8 @@ def _calibrate_classes(
         scale, shift = fit_platt(margins, labels, text_weights)
     logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
 
-    # Unlike the scale and the shift, the loss has class weights: it decides which C is best, and the
-    # machines are fitted with class weights, too.
+    # Unlike the scale and the shift, the loss has class weights: it decides which C is best, and
+    # the machines are fitted with class weights, too.
     loss_weights: NDArray[np.floating[Any]] = class_weights[labels]
     if text_weights is not None:
         loss_weights = loss_weights * text_weights
@@ -154,8 +154,8 @@ def fit_platt(
     """Fit one scale and one shift to the one-vs-rest margins of all classes.
 
     Each class has the probability sigmoid(scale * margin + shift) (Platt, "Probabilistic Outputs
-    for Support Vector Machines", 1999). The probabilities of each text are then normalized (Zadrozny
-    and Elkan, 2002, https://doi.org/10.1145/775047.775151).
+    for Support Vector Machines", 1999). The probabilities of each text are then normalized
+    (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151).
 
     Args:
         margins: (texts, classes).
@@ -182,8 +182,8 @@ def fit_platt(
     return float(scale), float(shift)
 
 
-# The weight of the quadratic penalty on the distance of a label's log scale or shift from the common
-# one: a distance of 1 must reduce the label's loss by 4 nats.
+# The weight of the quadratic penalty on the distance of a label's log scale or shift from the
+# common one: a distance of 1 must reduce the label's loss by 4 nats.
 CALIBRATION_PENALTY = 4.0
 
 

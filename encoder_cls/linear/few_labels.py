@@ -71,8 +71,8 @@ class FewLabelsFit(NamedTuple):
     effort: Effort = PLANNED
 
 
-# The minimum number of labelled texts to extrapolate from, since half of them must be enough to learn
-# something.
+# The minimum number of labelled texts to extrapolate from, since half of them must be enough to
+# learn something.
 MIN_EXTRAPOLATED = 40
 
 
@@ -132,8 +132,8 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     accuracy = predictions.accuracy(kept)
 
     # Estimate the accuracy with twice as many labels from the accuracy with half of them, where the
-    # model of each half predicts the other half. The models of k folds have learned from (k - 1) / k
-    # of the labels, which is 2 - 2 / k times as many as a half.
+    # model of each half predicts the other half. In a cross-validation of k folds, a model learns
+    # from 1 - 1 / k of the labels, which is 2 - 2 / k times as many as a half.
     accuracy_with_twice = None
     if effort.extrapolates and len(labels) >= MIN_EXTRAPOLATED and len(folds) > 2:
         halves = [np.concatenate(folds[::2]), np.concatenate(folds[1::2])]
@@ -282,8 +282,8 @@ def _predict_out_of_fold(
         calibrations[kind] = calibrate(all_margins, labels, class_weights, text_weights)
     alone = cross_validate(corpus.labelled(), folds, c_values, text_weights=text_weights)
 
-    # Without unlabelled texts, self-training has only one round, whose mean is the round itself. Then
-    # the model of the labels alone is the default.
+    # Without unlabelled texts, self-training has only one round, whose mean is the round itself.
+    # Then the model of the labels alone is the default.
     if not len(unlabelled):
         return _OutOfFoldPredictions(
             labels, {LABELS_ONLY: alone, LAST_ROUND: calibrations[LAST_ROUND]}, text_weights
@@ -335,8 +335,8 @@ MIN_ERROR = 1e-3
 def extrapolate_accuracy(accuracy: float, with_fewer: float, *, times: float = 2.0) -> float:
     """Extrapolate an accuracy to twice as many labels; the result is never lower.
 
-    Errors are assumed to fall as a power of the number of labels (Hestness et al., "Deep Learning Scaling is
-    Predictable, Empirically", 2017, https://arxiv.org/abs/1712.00409).
+    Errors are assumed to fall as a power of the number of labels (Hestness et al., "Deep Learning
+    Scaling is Predictable, Empirically", 2017, https://arxiv.org/abs/1712.00409).
 
     Args:
         accuracy: the accuracy with all labels.

@@ -234,7 +234,7 @@ def test_a_fit_does_as_much_as_there_is_time_for(seconds, expected):
     assert effort is expected
 
 
-def test_a_fit_that_takes_too_long_at_the_least_is_refused_unless_it_takes_a_moment():
+def test_a_least_effort_that_takes_too_long_is_refused_unless_it_takes_a_moment():
     message = r"^train\.time_budget: 3 s are left .* at least about 130 s on"
     with pytest.raises(ConfigError, match=message):
         affordable_effort([WORDS_ALONE], lambda _: 100.0, seconds=3.0)
