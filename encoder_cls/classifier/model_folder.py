@@ -306,7 +306,7 @@ def _task_of(config: Any) -> Task:
 def _label_names_of(config: Mapping[str, Any], task: Task) -> tuple[str, ...]:
     id2label = config["id2label"]
     names = tuple(id2label[str(number)] for number in range(len(id2label)))
-    has_enough = len(set(names)) == len(names) >= task.fewest_classes
+    has_enough = len(set(names)) == len(names) >= task.min_classes
     _check("id2label", has_enough and _are_texts(names), "different names of classes")
     return names
 

@@ -19,7 +19,7 @@ from encoder_cls.evaluation.rendering import render
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.split_predictions import SplitPredictions
-from encoder_cls.metrics.classification import LARGEST_MATRIX, ClassMetrics, Metrics
+from encoder_cls.metrics.classification import MAX_MATRIX_CLASSES, ClassMetrics, Metrics
 
 
 def render_report(
@@ -52,7 +52,7 @@ def render_report(
         num_wrong=len(evaluation.predictions.mistakes),
         classes=_classes(evaluation.metrics),
         matrix=matrix,
-        largest_matrix=LARGEST_MATRIX,
+        largest_matrix=MAX_MATRIX_CLASSES,
         trust=_trust_charts(evaluation),
         config_yaml=config_yaml,
     )
@@ -131,7 +131,7 @@ def _matrix(predictions: SplitPredictions) -> Matrix | None:
     labels = predictions.labels
     predicted_labels = predictions.predicted_labels
     occurring = np.union1d(labels, predicted_labels)
-    if len(occurring) > LARGEST_MATRIX:
+    if len(occurring) > MAX_MATRIX_CLASSES:
         return None
 
     # Count the texts of each pair of label and prediction.

@@ -1,4 +1,4 @@
-"""Weights by which rare classes count as much as frequent ones, and whether they would help."""
+"""Weights with which rare classes count as much as frequent ones, and a test if they would help."""
 
 from __future__ import annotations
 
@@ -16,48 +16,61 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 
 def balanced_weights(sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the weights, (classes,), by which classes of these sizes count alike."""
+    """Return the weights with which all classes count alike, (classes,).
+
+    Args:
+        sizes: the number of texts of each class, (classes,).
+    """
     weights: NDArray[np.float32] = (sizes.sum() / (len(sizes) * sizes)).astype(np.float32)
     return weights
 
 
-# The least ratio of the sizes of the largest and the smallest class: below it, balanced weights are
-# nearly equal.
-SKEWED = 3.0
+# The minimum ratio of the sizes of the largest and the smallest class for which the test is made.
+# With a lower ratio, balanced weights are nearly equal.
+MIN_SKEW = 3.0
 
-# The most texts to cross-validate, and the most texts times machines: a second or two.
+# The maximum number of texts in the test, and of texts times machines, so that it takes no longer
+# than a second or two.
 MAX_TEXTS = 4000
 MAX_WORK = 30_000
 
-# The penalty of the models that are compared.
-PENALTY = 1.0
+# The C of the models that are compared.
+COMPARED_C = 1.0
 
 
 def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel) -> str:
-    """Describe what `train.class_weights=balanced` would bring.
+    """Say how much `train.class_weights=balanced` would improve macro-F1 and accuracy.
 
-    A linear model that reads as `linear` does is cross-validated with equal and with balanced
-    weights. These help where the 95% interval of the difference of macro-F1 is above zero;
-    elsewhere the note is empty.
+    Linear models are cross-validated with equal and with balanced weights. Balanced weights help if
+    the 95% interval of the difference of macro-F1 lies above zero.
+
+    Args:
+        train: the training texts and their labels.
+        texts: the tokens of the training texts.
+        linear: the linear model of the run; the models that are compared use the same kinds of
+            features.
+
+    Returns:
+        A sentence for people, or an empty string if balanced weights would not help.
     """
     sizes = np.bincount(train.labels)
-    if sizes.max() < SKEWED * sizes.min():
+    if sizes.max() < MIN_SKEW * sizes.min():
         return ""
 
     # Draw some of the texts.
-    most = min(MAX_TEXTS, MAX_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
-    rows = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
+    max_texts = min(MAX_TEXTS, MAX_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
+    rows = np.sort(np.random.default_rng(0).permutation(len(train))[:max_texts])
     train = train.subset(rows)
     texts = texts.take(rows)
 
-    # Predict them out of fold, with equal and with balanced weights.
+    # Predict these texts out of fold, with equal and with balanced weights.
     equal_weights = np.ones(len(sizes), dtype=np.float32)
     options = [
         LinearOptions.like(linear, equal_weights),
         LinearOptions.like(linear, balanced_weights(sizes)),
     ]
     logits = out_of_fold_logits(
-        texts, train.labels, options, split_groups=train.split_groups, svm_c=PENALTY
+        texts, train.labels, options, split_groups=train.split_groups, svm_c=COMPARED_C
     )
     plain = logits[0].argmax(axis=1)
     balanced = logits[1].argmax(axis=1)
@@ -79,4 +92,5 @@ def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel)
 
 
 def _change(before: float, after: float) -> str:
+    """Format two fractions as percentages with an arrow between them."""
     return f"{before:.1%} -> {after:.1%}"

@@ -19,24 +19,25 @@ from encoder_cls.text.tokens import TokenizedTexts, drawn_rows
 
 
 class FeatureCorpus:
-    """The features of labelled texts, of a sample of unlabelled ones, and of class names.
+    """The features of labelled texts, of a sample of unlabelled texts, and of class names.
 
-    Rows are in this order.
+    The rows are the labelled texts, then the unlabelled texts, then the class names.
 
     Attributes:
-        vocabulary: the features of any labelled text, or of two texts; document frequencies are of
-            all texts.
-        features: TF-IDF, (rows, features).
-        unseen_features: TF-IDF of the labelled texts as of new ones: without the features that no
-            other text has.
-        labels: of the labelled texts.
-        class_weights: (classes,).
+        vocabulary: the features that a labelled text has, or at least two texts. The document
+            frequencies are those of all texts.
+        features: the TF-IDF values of all rows, (rows, features).
+        unseen_features: the TF-IDF values of the labelled texts as if each text were new: features
+            that no other text has are left out, (labelled, features).
+        labels: the class of each labelled text, (labelled,).
+        class_weights: the weight of a text of each class, (classes,).
         unlabelled: the rows of the unlabelled texts.
-        first_name: the row of the first class's name.
-        names: the rows of the names that have a feature.
-        directions: of latent semantics; none without unlabelled texts.
-        coordinates: of all rows along these directions, (rows, dimensions).
-        words: 1 for each word in each row, (rows, words), of the words that at least two rows have.
+        first_name: the row of the name of the first class.
+        names: the rows of the class names that have at least one feature.
+        directions: the directions of latent semantics; there are none without unlabelled texts.
+        coordinates: the coordinates of all rows along the directions, (rows, dimensions).
+        words: 1 for each word that a row has, else 0, (rows, words). Only words that at least two
+            rows have are counted.
     """
 
     def __init__(
@@ -48,7 +49,15 @@ class FeatureCorpus:
         *,
         dimensions: int,
     ) -> None:
-        """Read texts; arguments are those of `fit_linear_from_few_labels`."""
+        """Compute the features of texts and of class names.
+
+        Args:
+            texts: the labelled texts, then the texts without labels, which are sampled.
+            labels: the class of each labelled text, (labelled,).
+            names: the class names as texts, (classes,).
+            options: which features of texts are used, and the weight of each class.
+            dimensions: the maximum number of directions of latent semantics.
+        """
         num_labelled = len(labels)
         texts = texts.take(sample_rows(texts, num_labelled, options.max_tokens))
         num_texts = len(texts)
@@ -65,7 +74,7 @@ class FeatureCorpus:
         self.vocabulary = vocabulary
         self.features = vocabulary.tfidf(counts)
 
-        # Compute those of each labelled text as if it were new.
+        # Compute the features of each labelled text as if the text were new.
         is_shared = counts[:num_texts].getnnz(axis=0) > 1
         idf_of_shared = np.where(is_shared, vocabulary.idf, 0).astype(np.float32)
         self.unseen_features = vocabulary._replace(idf=idf_of_shared).tfidf(counts[:num_labelled])
@@ -93,7 +102,8 @@ class FeatureCorpus:
     def spread_words(self, word_weights: NDArray[np.floating]) -> NDArray[np.float32]:
         """Turn weights of words, (words, machines), into weights of features, (features, machines).
 
-        Values of features have the inverse document frequency as a factor, which is divided out.
+        Divide by the inverse document frequency, because the values of features are multiplied by
+        it.
         """
         num_features = len(self.vocabulary.feature_ids)
         weights = np.zeros((num_features, word_weights.shape[1]), dtype=np.float32)
@@ -102,11 +112,11 @@ class FeatureCorpus:
         return weights
 
     def labelled(self) -> CountedTexts:
-        """The labelled texts alone, with their own features."""
+        """Return the labelled texts with only the features that one of them has."""
         counts: sp.csr_matrix = self._counts[: len(self.labels)]
         columns = np.flatnonzero(counts.getnnz(axis=0))
 
-        # There must be at least one feature.
+        # Keep a feature that no labelled text has if there is no other: a fit needs at least one.
         if not len(columns):
             columns = np.zeros(1, dtype=np.int64)
 
@@ -119,20 +129,33 @@ class FeatureCorpus:
 def _with_useful_features(
     vocabulary: Vocabulary, pieces: list[Counts], labelled: TokenizedTexts
 ) -> Vocabulary:
-    """Keep the features of any labelled text, or of two texts; `pieces` are those of all texts."""
+    """Keep the features that a labelled text has, or at least two texts.
+
+    Args:
+        vocabulary: a vocabulary without features.
+        pieces: the counts of all texts.
+        labelled: the labelled texts.
+    """
     ids, num_texts = count_occurrences(pieces)
     labelled_ids, _ = count_occurrences(vocabulary.pieces(labelled))
     is_useful = np.isin(ids, labelled_ids) | (num_texts > 1)
     return vocabulary.with_most_frequent(ids[is_useful], num_texts[is_useful])
 
 
-# The most unlabelled texts that are read, and the most tokens in all of them, for the sake of time.
+# The maximum number of unlabelled texts, and of tokens in all of them, so that a fit does not take
+# too long.
 MAX_UNLABELLED = 15_000
 MAX_TOKENS = 1_000_000
 
 
 def sample_rows(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> NDArray[np.int64]:
-    """Return the rows of the labelled texts, and of a random sample of the others."""
+    """Return the rows of all labelled texts, and of a random sample of the unlabelled texts.
+
+    Args:
+        texts: the labelled texts, then the unlabelled texts.
+        num_labelled: the number of labelled texts.
+        max_tokens: how many tokens of a text are read, `[CLS]` included.
+    """
     lengths = texts.lengths_within(max_tokens)[num_labelled:]
     drawn = drawn_rows(lengths, MAX_TOKENS)[:MAX_UNLABELLED]
     return np.concatenate([np.arange(num_labelled), num_labelled + np.sort(drawn)])

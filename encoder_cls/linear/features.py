@@ -27,13 +27,13 @@ from encoder_cls.weights import compress
 
 
 class LinearOptions(NamedTuple):
-    """How far and how closely a linear model reads texts, and the weight of each class.
+    """Which features of texts a linear model uses, and the weight of each class.
 
     Attributes:
         max_tokens: how many tokens of a text are read, `[CLS]` included.
-        char_ngrams: whether character n-grams and n-gram templates are features beside words and
-            pairs.
-        class_weights: (classes,).
+        char_ngrams: whether character n-grams and n-gram templates are features, in addition to
+            words and pairs of words.
+        class_weights: the weight of a text of each class, (classes,).
     """
 
     max_tokens: int
@@ -42,28 +42,30 @@ class LinearOptions(NamedTuple):
 
     @classmethod
     def like(cls, linear: LinearModel, class_weights: NDArray[np.float32]) -> LinearOptions:
-        """Return options under which the same is read as by a fitted model."""
+        """Return the options of a fitted model, with other class weights."""
         has_templates = len(linear.frequent_token_ids) > 0
         return cls(linear.max_tokens, has_templates, class_weights)
 
 
-# The most features, by number and by size: rarer ones help little, or mislead. A feature takes four
-# bytes each for its id, its inverse document frequency and each of its weights.
+# The maximum number of features, and the maximum size of all of them in bytes: more features, which
+# are rarer, help little or mislead. A feature takes four bytes for its id, four for its inverse
+# document frequency, and four for each of its weights.
 MAX_FEATURES = 700_000
 MAX_BYTES = 1 << 25
 
 
 class Vocabulary(NamedTuple):
-    """The features of a `LinearModel`.
+    """The features that a `LinearModel` knows.
 
-    Ids and inverse document frequencies are empty at first; `with_most_frequent` and then
-    `with_idf` return a vocabulary that has them.
+    A new vocabulary has no features. `with_most_frequent` returns one with feature ids, and
+    `with_idf` one with inverse document frequencies as well.
 
     Attributes:
-        options: how texts are read.
-        frequent_token_ids: tokens that are not wildcards in templates, increasing.
-        feature_ids: increasing, (features,).
-        idf: inverse document frequencies, (features,).
+        options: which features of texts are used, and the weight of each class.
+        frequent_token_ids: the ids of the tokens that n-gram templates keep, increasing; the
+            templates replace all other tokens by a wildcard.
+        feature_ids: the ids of the features, increasing, (features,).
+        idf: the inverse document frequency of each feature, (features,).
     """
 
     options: LinearOptions
@@ -73,14 +75,14 @@ class Vocabulary(NamedTuple):
 
     @classmethod
     def of(cls, texts: TokenizedTexts, options: LinearOptions) -> Vocabulary:
-        """Start with the frequent tokens of these texts."""
+        """Return a vocabulary with the frequent tokens of these texts, and without features."""
         frequent_token_ids = np.zeros(0, dtype=np.int32)
         if options.char_ngrams:
             frequent_token_ids = frequent_tokens(texts, max_tokens=options.max_tokens)
         return cls(options, frequent_token_ids)
 
     def pieces(self, texts: TokenizedTexts) -> list[Counts]:
-        """Count all features of texts, some texts at a time."""
+        """Count all features of texts, including unknown ones, for some texts at a time."""
         counts = count_features(
             texts,
             max_tokens=self.options.max_tokens,
@@ -92,11 +94,14 @@ class Vocabulary(NamedTuple):
     def with_most_frequent(
         self, ids: NDArray[np.int32], num_texts: NDArray[np.integer[Any]], task: Task = SINGLE_LABEL
     ) -> Vocabulary:
-        """Keep the most frequent features, as many as a model may have.
+        """Return a vocabulary of the most frequent features, as many as a model may have.
 
-        `num_texts` is the number of texts with each feature, (ids,).
+        Args:
+            ids: the ids of the features to choose from, increasing, (ids,).
+            num_texts: the number of texts that have each feature, (ids,).
+            task: decides, with the number of classes, how many weights a feature has.
         """
-        # LinearSVC needs at least one feature.
+        # Without features, keep the id 0, which occurs in no text: LinearSVC needs a feature.
         if not len(ids):
             return self._replace(feature_ids=np.zeros(1, dtype=np.int32))
 
@@ -108,20 +113,29 @@ class Vocabulary(NamedTuple):
         return self._replace(feature_ids=ids[np.sort(most_frequent)])
 
     def with_idf(self, occurrences: NDArray[np.integer[Any]], num_texts: int) -> Vocabulary:
-        """Set inverse document frequencies from the number of texts with each feature, (features,).
+        """Return a vocabulary with the inverse document frequencies of some texts.
 
-        That of a feature that no text has is 0: only texts held out have such features.
+        A feature that none of the texts has gets the value 0. Only held-out texts have such
+        features.
+
+        Args:
+            occurrences: the number of texts that have each feature, (features,).
+            num_texts: the number of texts.
         """
         idf = np.log((1 + num_texts) / (1 + occurrences)) + 1
         idf[occurrences == 0] = 0
         return self._replace(idf=idf.astype(np.float32))
 
     def with_idf_of(self, counts: sp.csr_matrix) -> Vocabulary:
-        """Set the inverse document frequencies of these texts."""
+        """Return a vocabulary with the inverse document frequencies of texts.
+
+        Args:
+            counts: how often each text has each feature, (texts, features).
+        """
         return self.with_idf(counts.getnnz(axis=0), counts.shape[0])
 
     def tfidf(self, counts: sp.csr_matrix) -> sp.csr_matrix:
-        """Weight the counts of the features by `ngrams.tfidf`."""
+        """Convert counts to TF-IDF values, both (texts, features)."""
         rows = SparseRows(columns=counts.indices, values=counts.data, offsets=counts.indptr)
         return as_matrix(tfidf(rows, self.feature_ids, self.idf), counts.shape[1])
 
@@ -131,7 +145,13 @@ class Vocabulary(NamedTuple):
         biases: NDArray[np.float32],
         task: Task = SINGLE_LABEL,
     ) -> LinearModel:
-        """Make a linear model of these features."""
+        """Make a linear model of these features.
+
+        Args:
+            weights: the weight of each feature in each machine, (features, machines).
+            biases: the bias of each machine, (machines,).
+            task: single-label or multi-label.
+        """
         return LinearModel(
             max_tokens=self.options.max_tokens,
             frequent_token_ids=self.frequent_token_ids,
@@ -148,9 +168,9 @@ class CountedTexts:
     """Labelled texts with the counts of their most frequent features.
 
     Attributes:
-        vocabulary: these features; document frequencies are of these texts.
-        counts: (texts, features).
-        labels: classes, (texts,), or all labels of each text, (texts, classes).
+        vocabulary: the features, with the inverse document frequencies of the texts.
+        counts: how often each text has each feature, (texts, features).
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
     """
 
     vocabulary: Vocabulary
@@ -161,7 +181,13 @@ class CountedTexts:
     def of(
         cls, texts: TokenizedTexts, labels: NDArray[Any], options: LinearOptions
     ) -> CountedTexts:
-        """Count the features of texts."""
+        """Count the features of texts, and keep the most frequent ones.
+
+        Args:
+            texts: the tokenized texts.
+            labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+            options: which features of texts are used, and the weight of each class.
+        """
         vocabulary = Vocabulary.of(texts, options)
         pieces = vocabulary.pieces(texts)
         ids, num_texts = count_occurrences(pieces)
@@ -175,28 +201,33 @@ class CountedTexts:
 
     @property
     def class_weights(self) -> NDArray[np.float32]:
-        """The weight of each class, (classes,)."""
+        """The weight of a text of each class, (classes,)."""
         return self.vocabulary.options.class_weights
 
     @cached_property
     def features(self) -> sp.csr_matrix:
-        """TF-IDF, (texts, features)."""
+        """The TF-IDF values of the texts, (texts, features)."""
         return self.vocabulary.tfidf(self.counts)
 
 
 def count_occurrences(pieces: Sequence[Counts]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return the ids of features, increasing, and in how many texts each occurs."""
+    """Return the ids of all features, increasing, and how many texts have each of them, (ids,)."""
     ids = np.unique(np.concatenate([piece.ids for piece in pieces]))
     num_texts = np.zeros(len(ids), dtype=np.int64)
     for piece in pieces:
-        # A feature has one value in each text that has it.
+        # A text has one value for each of its features, so the values of a column count texts.
         num_texts_here = np.bincount(piece.columns, minlength=len(piece.ids))
         num_texts[np.searchsorted(ids, piece.ids)] += num_texts_here
     return ids, num_texts
 
 
 def count_matrix(pieces: Sequence[Counts], feature_ids: NDArray[np.int32]) -> sp.csr_matrix:
-    """Join counts into a matrix with a column for each of these features."""
+    """Join the counts of pieces into one matrix, (texts, features), without unknown features.
+
+    Args:
+        pieces: the counts of some texts each.
+        feature_ids: the ids of the features that have a column, increasing, (features,).
+    """
     matrices = []
     for piece in pieces:
         columns = find(piece.ids, feature_ids)
@@ -206,14 +237,14 @@ def count_matrix(pieces: Sequence[Counts], feature_ids: NDArray[np.int32]) -> sp
 
 
 def as_matrix(rows: SparseRows, num_columns: int) -> sp.csr_matrix:
-    """Convert sparse rows to SciPy's type."""
+    """Convert sparse rows to a SciPy matrix."""
     return sp.csr_matrix((rows.values, rows.columns, rows.offsets), shape=(len(rows), num_columns))
 
 
 def scaled_columns(features: sp.csr_matrix, scales: NDArray[np.float32]) -> sp.csr_matrix:
-    """Multiply columns by scales.
+    """Multiply each column of a matrix by its scale, (columns,).
 
-    SciPy's product with a diagonal matrix takes as long as half the fit.
+    SciPy's product with a diagonal matrix would do the same, but takes half as long as the fit.
     """
     values = features.data * scales[features.indices]
     return sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)

@@ -1,13 +1,14 @@
-"""Hold texts out: folds of cross-validation, and a single part of all texts."""
+"""Hold texts out: split them into the folds of a cross-validation, or take some of them once."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-# The folds of a cross-validation.
+# The usual number of folds of a cross-validation.
 FOLDS = 5
 
+# The indices of no texts.
 NO_TEXTS = np.zeros(0, dtype=np.int64)
 
 
@@ -18,15 +19,17 @@ def split_into_folds(
     enough: float = np.inf,
     count: int = FOLDS,
 ) -> list[NDArray[np.int64]]:
-    """Split texts into folds at random, the same ones each time.
+    """Split texts into random folds; equal arguments give equal folds.
 
-    Groups are kept whole; a single group of all texts is split.
+    The texts of a group are in one fold, unless all texts are a single group.
 
     Args:
-        split_groups: the group of each text, as in `Split`, (texts,).
-        first: texts that are the first fold; they share no group with others.
-        enough: leave out the folds that follow when so many texts are held out.
-        count: the number of folds of the other texts.
+        split_groups: the group of each text, (texts,).
+        first: the indices of texts that form the first fold; by default there is no such fold. The
+            caller guarantees that they share no group with other texts.
+        enough: the number of held-out texts that the caller needs. No folds follow the fold with
+            which this number is reached; by default all folds are returned.
+        count: the number of random folds of the texts that are not in `first`.
 
     Returns:
         The indices of the texts of each fold.
@@ -38,30 +41,33 @@ def split_into_folds(
     for fold in _random_folds(split_groups[others], count):
         folds.append(others[fold])
 
-    # The last fold is that with which enough texts are held out.
+    # Stop at the first fold with which enough texts are held out.
     num_held_out = np.cumsum([len(fold) for fold in folds])
     last = int(np.searchsorted(num_held_out, enough))
     return folds[: last + 1]
 
 
 def _random_folds(split_groups: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
-    """Split all texts into folds, in the order in which they are held out."""
+    """Split texts with these groups into `count` folds or fewer, as arrays of indices."""
     random = np.random.default_rng(0)
     num_texts = len(split_groups)
     groups, sizes = _number_groups(split_groups)
 
-    # Where each text is a group, or all texts are one, split the texts.
+    # Split the texts without regard to groups if each text is a group, or if there is only one
+    # group.
     if len(sizes) in (1, num_texts):
         return np.array_split(random.permutation(num_texts), min(count, num_texts))
 
-    # Put the groups in a row in random order. Each belongs to the fold in which its middle lies.
+    # Put the groups in a row in random order, and cut the row into folds of equal numbers of texts.
+    # A group belongs to the fold in which its middle lies.
     shuffled = random.permutation(len(sizes))
     middles = np.cumsum(sizes[shuffled]) - sizes[shuffled] / 2
     folds_in_row = (middles * count / num_texts).astype(np.int64)
     fold_of_group = np.empty(len(sizes), dtype=np.int64)
     fold_of_group[shuffled] = np.minimum(folds_in_row, count - 1)
 
-    # If one group has nearly all texts, the last group becomes a second fold.
+    # If one group has nearly all texts, all groups may be in one fold. Move the last group to
+    # another.
     if len(np.unique(fold_of_group)) == 1:
         fold_of_group[shuffled[-1]] += 1
 
@@ -72,9 +78,15 @@ def _random_folds(split_groups: NDArray[np.int64], count: int) -> list[NDArray[n
 def first_held_out(
     order: NDArray[np.int64], split_groups: NDArray[np.int64], count: int
 ) -> NDArray[np.bool_]:
-    """Hold out the first groups in an order of texts, `count` texts at most.
+    """Hold out the first groups of an order of texts, with at most `count` texts in all.
 
-    Groups of more than `count` texts are skipped; where all are that large, each text is a group.
+    Groups of more than `count` texts are skipped. If all groups are that large, each text counts as
+    a group.
+
+    Args:
+        order: the indices of all texts, in the order in which to hold them out, (texts,).
+        split_groups: the group of each text, (texts,).
+        count: the maximum number of texts to hold out.
 
     Returns:
         Whether each text is held out, (texts,).
@@ -88,7 +100,7 @@ def first_held_out(
     listed = np.argsort(first_places)
     listed = listed[sizes[listed] <= count]
 
-    # Hold out as many of them as fit.
+    # Hold out as many groups as fit.
     fits = np.cumsum(sizes[listed]) <= count
     return np.isin(groups, listed[fits])
 

@@ -1,7 +1,7 @@
 """Latent semantic analysis (Deerwester et al., 1990): a truncated SVD of the features of texts.
 
-A text's coordinates are its features times the directions, so a model of both is one of
-features alone.
+The coordinates of a text are its features times the directions. So a linear model of features and
+coordinates can be written as a linear model of features alone.
 """
 
 from __future__ import annotations
@@ -19,33 +19,46 @@ class Directions(NamedTuple):
     """The directions of latent semantics.
 
     Attributes:
-        columns: the columns of the features that are used, (used,).
-        vectors: (used, dimensions).
+        columns: the columns of the features that the directions use, (used,).
+        vectors: the weight of each of these features in each direction, (used, dimensions).
     """
 
     columns: NDArray[np.int64]
     vectors: NDArray[np.float32]
 
     def coordinates(self, features: sp.csr_matrix) -> NDArray[np.float32]:
-        """The coordinates of texts along the directions, (texts, dimensions)."""
+        """Return the coordinates of texts along the directions, (texts, dimensions).
+
+        Args:
+            features: the TF-IDF values of the texts, (texts, features).
+        """
         coordinates: NDArray[np.float32] = features[:, self.columns] @ self.vectors
         return coordinates
 
 
-# The most texts to find directions in: more of them change little.
+# The maximum number of texts from which directions are computed. More texts change them little.
 MAX_TEXTS = 5000
-# Power iterations of the randomized decomposition (Halko et al., 2011).
+
+# The number of power iterations of the randomized decomposition (Halko et al., 2011).
 POWER_ITERATIONS = 2
-# The scale of the coordinates beside the features, which are vectors of length 1.5 or so.
+
+# The scale of the coordinates, relative to the features, whose vectors have a length of about 1.5.
 SCALE = 2.0
 
 
 def find_directions(
     features: sp.csr_matrix, feature_ids: NDArray[np.int32], *, dimensions: int
 ) -> Directions:
-    """Decompose TF-IDF features, (texts, features), into directions.
+    """Find the directions of latent semantics in the features of texts.
 
-    Pairs, templates and features of a single text are left out: they added nothing to the others.
+    Pairs, templates and features of a single text are left out, because they did not improve the
+    directions.
+
+    Args:
+        features: the TF-IDF values of the texts, (texts, features).
+        feature_ids: the id of each feature, increasing, (features,).
+        dimensions: the wanted number of directions. There may be fewer, or none, if there are few
+            texts or features.
     """
     from sklearn.utils.extmath import randomized_svd
 
@@ -54,13 +67,13 @@ def find_directions(
         drawn = np.random.default_rng(0).permutation(features.shape[0])[:MAX_TEXTS]
         features = features[np.sort(drawn)]
 
-    # Choose words and character n-grams that several of them have.
+    # Choose words and character n-grams that at least two texts have.
     is_shared = features.getnnz(axis=0) > 1
     is_word = feature_ids < HASHES
     is_char_ngram = feature_ids >= CHAR_NGRAM_IDS
     (columns,) = np.nonzero(is_shared & (is_word | is_char_ngram))
 
-    # A matrix has fewer directions than rows or columns.
+    # The number of directions must be lower than the numbers of rows and columns.
     dimensions = min(dimensions, features.shape[0] - 1, len(columns) - 1)
     if dimensions < 1:
         return Directions(columns[:0], np.zeros((0, 0), dtype=np.float32))

@@ -1,4 +1,4 @@
-"""Hashed n-gram features of words and tokens.
+"""Occurrences n-gram features of words and tokens.
 
 - words, and pairs of words with and without a word between them;
 - n-gram templates: two to six adjacent words, with a wildcard for infrequent ones, as in "what is
@@ -35,8 +35,8 @@ DISTANCES = (1, 2)
 # The numbers of words in an n-gram template.
 TEMPLATE_SIZES = range(2, 7)
 
-# A token is frequent if at least one token in this many is that token. So no more than this many
-# tokens are frequent.
+# A word or piece of the tokenizer's vocabulary is frequent if it makes up at least 1 / MAX_FREQUENT
+# of all tokens, so there are at most MAX_FREQUENT of them.
 MAX_FREQUENT = 300
 
 # The number of hash values of each kind of feature: few of a million different n-grams collide.
@@ -55,7 +55,8 @@ class SparseRows:
 
     Attributes:
         columns: the column of each value, increasing within a row, (values,).
-        values: text `i` has `values[offsets[i]:offsets[i + 1]]`, (values,).
+        values: the values of all texts, of which text `i` has `values[offsets[i]:offsets[i + 1]]`,
+            (values,).
         offsets: where each text begins in both arrays, and the end of the last one, (texts + 1,).
     """
 
@@ -72,7 +73,7 @@ class Counts(SparseRows):
     """How often each feature occurs in each text; columns are indices into `ids`.
 
     Attributes:
-        ids: the ids of the features of all these texts, increasing, (features,).
+        ids: the id of the feature of each column, increasing, (features,).
         kinds: where the words, pairs, templates and character n-grams of each text begin in
             `columns` and `values`, (texts, 4).
     """
@@ -81,22 +82,26 @@ class Counts(SparseRows):
     kinds: NDArray[np.int64]
 
 
-class Hashed(NamedTuple):
-    """The occurrences of features of one kind.
+class Occurrences(NamedTuple):
+    """The occurrences of features of one kind, such as words, in some texts.
 
     Attributes:
-        hashes: the hash of each occurrence, or, with `occurrences`, of each listed feature.
-        ends: the index of the last token of each occurrence.
-        occurrences: the index in `hashes` of each occurrence; by default, they are in order.
+        hashes: the hashes of features. They may be listed once for many occurrences.
+        ends: the index of the last token of each occurrence, (occurrences,).
+        indices: the index in `hashes` of each occurrence, (occurrences,); by default occurrence `i`
+            has hash `i`.
     """
 
     hashes: NDArray[np.int64]
     ends: NDArray[np.int64]
-    occurrences: NDArray[np.int64] | slice = slice(None)
+    indices: NDArray[np.int64] | slice = slice(None)
 
 
 def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int32]:
-    """Return the ids of the frequent tokens, increasing, at most `MAX_FREQUENT` of them."""
+    """Return the ids of the frequent tokens of texts, increasing, at most `MAX_FREQUENT` of them.
+
+    Only the first `max_tokens` tokens of each text count.
+    """
     counts = np.zeros(texts.word_ids.max(initial=0) + 1, dtype=np.int64)
     for tokens, _ in _in_chunks(texts, max_tokens):
         counts += np.bincount(texts.input_ids(tokens), minlength=len(counts))
@@ -108,7 +113,8 @@ def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int
     return np.flatnonzero(is_frequent).astype(np.int32)
 
 
-# The first ids of the words, pairs, templates and character n-grams.
+# The first feature id of each kind of feature: words, pairs (of both distances), templates, and
+# character n-grams.
 KIND_STARTS = (0, HASHES, TEMPLATE_IDS, CHAR_NGRAM_IDS)
 
 
@@ -121,8 +127,13 @@ def count_features(
 ) -> Iterator[Counts]:
     """Yield the counts of the features of texts, for some texts at a time.
 
-    In templates, all tokens except `frequent_token_ids` are wildcards. `use_char_ngrams` also
-    counts templates and character n-grams, with twenty times the memory.
+    Args:
+        texts: the tokenized texts.
+        max_tokens: how many tokens of a text are read, `[CLS]` included.
+        frequent_token_ids: the ids of the tokens that templates keep, increasing; the templates
+            replace all other tokens by a wildcard.
+        use_char_ngrams: whether to also count templates and character n-grams, which takes twenty
+            times the memory.
     """
     for tokens, offsets in _in_chunks(texts, max_tokens):
         token_ids = texts.input_ids(tokens).astype(np.int64)
@@ -131,24 +142,29 @@ def count_features(
         # The position of each token in its text. [CLS] is at position 0.
         positions = np.arange(len(token_ids)) - np.repeat(offsets[:-1], lengths)
 
-        kinds = [_words(token_ids, positions), *_pairs(token_ids, positions)]
+        # List the occurrences in the order of feature ids. Pairs of each distance have a range of
+        # ids of their own, so they are separate here.
+        occurrences = [_words(token_ids, positions), *_pairs(token_ids, positions)]
         if use_char_ngrams:
-            kinds.append(_templates(token_ids, positions, frequent_token_ids))
-            kinds.append(_char_ngrams(texts, tokens))
+            occurrences.append(_templates(token_ids, positions, frequent_token_ids))
+            occurrences.append(_char_ngrams(texts, tokens))
 
-        yield _counts(kinds, lengths)
+        yield _counts(occurrences, lengths)
 
 
-def _counts(kinds: list[Hashed], lengths: NDArray[np.int64]) -> Counts:
+def _counts(kinds: list[Occurrences], lengths: NDArray[np.int64]) -> Counts:
     """Count the occurrences of features in texts, by sorting them.
 
     An occurrence becomes a single number, its key: row * number of columns + column. Once the keys
     are sorted, equal keys are side by side, and the keys of a text are one piece of the array.
-    `lengths` are the numbers of tokens of the texts, (texts,).
+
+    Args:
+        kinds: the occurrences of each range of feature ids, in the order of the ranges.
+        lengths: the number of tokens of each text, (texts,).
     """
     num_texts = len(lengths)
 
-    # List the features that occur, kind after kind. Each has a column, the index in this list.
+    # List the features that occur, kind by kind. The column of a feature is its index in this list.
     distinct = []
     columns_in_kinds = []
     for kind in kinds:
@@ -169,7 +185,8 @@ def _counts(kinds: list[Hashed], lengths: NDArray[np.int64]) -> Counts:
     token_row_keys = np.repeat(row_keys, lengths)
     keys = _occurrence_keys(kinds, columns_in_kinds, first_columns.astype(key_type), token_row_keys)
 
-    # Sort the keys. The length of each run of equal keys is the count of a feature in a text.
+    # Sort the keys. The length of each run of equal keys is the count of a feature in a text. The
+    # first key, if there is one, begins a run: keys are never negative.
     keys.sort()
     is_first = np.concatenate([keys[:1] >= 0, keys[1:] != keys[:-1]])
     (run_starts,) = np.nonzero(is_first)
@@ -185,7 +202,7 @@ def _counts(kinds: list[Hashed], lengths: NDArray[np.int64]) -> Counts:
     kind_starts = np.searchsorted(keys, row_keys[:, None] + kind_columns)
     text_starts = kind_starts[:, 0]
 
-    # Subtract the part of the row from each key, which leaves the column.
+    # Subtract row * number of columns from each key, which leaves the column.
     text_sizes = np.diff(text_starts, append=len(keys))
     columns = keys - np.repeat(row_keys, text_sizes)
 
@@ -199,19 +216,25 @@ def _counts(kinds: list[Hashed], lengths: NDArray[np.int64]) -> Counts:
 
 
 def _occurrence_keys(
-    kinds: list[Hashed],
+    kinds: list[Occurrences],
     columns_in_kinds: list[NDArray[np.integer[Any]]],
     first_columns: NDArray[Any],
     token_row_keys: NDArray[Any],
 ) -> NDArray[Any]:
-    """Return the keys of the occurrences of all kinds, one kind after the other.
+    """Return the keys of the occurrences of all kinds, kind by kind.
 
     An occurrence belongs to the text of its last token.
+
+    Args:
+        kinds: the occurrences of each range of feature ids.
+        columns_in_kinds: for each range, the index of each of its hashes among its distinct hashes.
+        first_columns: the column of the first feature of each range.
+        token_row_keys: row * number of columns of the text of each token, (tokens,).
     """
     keys = []
     for number, kind in enumerate(kinds):
         hash_columns = first_columns[number] + columns_in_kinds[number].astype(first_columns.dtype)
-        keys.append(token_row_keys[kind.ends] + hash_columns[kind.occurrences])
+        keys.append(token_row_keys[kind.ends] + hash_columns[kind.indices])
     return np.concatenate(keys)
 
 
@@ -220,7 +243,7 @@ def _distinct(hashes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
     if len(hashes) < HASHES >> 8:
         return np.unique(hashes, return_inverse=True)
 
-    # For many hashes, tables of all possible hashes are faster than sorting.
+    # For many hashes, use tables of all possible hashes, which are faster than sorting.
     occurs = np.zeros(HASHES, dtype=bool)
     occurs[hashes] = True
     distinct = np.flatnonzero(occurs)
@@ -231,17 +254,23 @@ def _distinct(hashes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def find(ids: NDArray[np.int32], feature_ids: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the index of each id among increasing feature ids, (ids,); -1 where it is missing."""
+    """Return the index of each id among increasing feature ids, (ids,); -1 if it is missing."""
     columns = np.searchsorted(feature_ids, ids).astype(np.int32)
 
-    # An id above all others is compared with the last feature id below, and differs from it.
+    # `searchsorted` returns `len(feature_ids)` for an id above all feature ids. The index -1
+    # compares the id with the last feature id, from which it differs.
     columns[columns == len(feature_ids)] = -1
     columns[feature_ids[columns] != ids] = -1
     return columns
 
 
 def keep_known(counts: SparseRows, columns: NDArray[np.int32]) -> SparseRows:
-    """Drop unknown features; columns become the indices from `find`."""
+    """Drop the values of unknown features, and renumber the columns.
+
+    Args:
+        counts: how often each text has each feature.
+        columns: the new column of each value, (values,); -1 if its feature is unknown.
+    """
     is_known = columns >= 0
     return SparseRows(
         columns=columns[is_known],
@@ -250,7 +279,7 @@ def keep_known(counts: SparseRows, columns: NDArray[np.int32]) -> SparseRows:
     )
 
 
-# The numbers of `rarity` for a text: two for each kind of feature.
+# How many numbers `rarity` returns for each text: two for each kind of feature.
 NUM_RARITY_FEATURES = 2 * len(KIND_STARTS)
 
 
@@ -258,13 +287,17 @@ def rarity(counts: Counts, idf: NDArray[np.float32], *, rarest: float) -> NDArra
     """Measure how rare the features of texts are, (texts, `NUM_RARITY_FEATURES`).
 
     The first numbers are the mean inverse document frequencies of the words, pairs, templates and
-    character n-grams of a text, where unknown features count as the rarest; then comes the unknown
-    share of each kind. Both are 0 for a kind that a text lacks.
+    character n-grams of a text, where an unknown feature counts as the rarest known one. The other
+    numbers are the shares of the words, pairs, templates and character n-grams that are unknown.
+    Both numbers are 0 for a kind that a text lacks.
 
-    `idf` belongs to the features of the counts, and is 0 for unknown ones; `rarest` is the inverse
-    document frequency of the rarest known feature.
+    Args:
+        counts: how often each text has each feature.
+        idf: the inverse document frequency of each feature of the counts, (features,); 0 for an
+            unknown feature.
+        rarest: the inverse document frequency of the rarest known feature.
     """
-    # Look up both numbers of each feature of each text.
+    # Look up the inverse document frequency of each value, and whether its feature is unknown.
     idf_or_rarest = np.where(idf > 0, idf, np.float32(rarest))
     feature_idf = idf_or_rarest[counts.columns]
     is_unknown = (idf == 0)[counts.columns]
@@ -279,18 +312,25 @@ def rarity(counts: Counts, idf: NDArray[np.float32], *, rarest: float) -> NDArra
 def _means_of_kinds(
     numbers: NDArray[Any], kind_starts: NDArray[np.int64], num_features: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the means of numbers, (values,), over each kind of each text, (texts, kinds)."""
-    # The last kinds may start at the end of the array, which `reduceat` needs a number for.
+    """Return the mean of the numbers of each kind in each text, (texts, kinds).
+
+    Args:
+        numbers: a number for each value of the counts, (values,).
+        kind_starts: where each kind begins in `numbers`, (texts, kinds).
+        num_features: how many numbers each kind has, (texts, kinds).
+    """
+    # Append a number: the last kinds may start at the end of the array, which `reduceat` refuses.
     padded = np.append(numbers, 0)
     sums = np.add.reduceat(padded, kind_starts.ravel()).reshape(num_features.shape)
 
-    # The "sum" of an empty piece is the number at its start.
+    # For an empty kind, `reduceat` returns the number at its start: replace it by 0.
     sums = np.where(num_features > 0, sums, 0)
     means: NDArray[np.float64] = sums / np.maximum(1, num_features)
     return means
 
 
-# The norms of three vectors of a text: of its words and pairs, templates, and character n-grams.
+# A text has three vectors: of words and pairs, of templates, and of character n-grams. Each vector
+# is scaled to its norm here.
 GROUP_NORMS = (1.0, 0.4, 1.0)
 
 
@@ -299,8 +339,12 @@ def tfidf(
 ) -> SparseRows:
     """Weight features by (1 + ln count) * idf, and scale each of a text's groups to its norm.
 
-    The groups are words and pairs, templates, and character n-grams; their norms are
-    `GROUP_NORMS`. Columns are indices of `feature_ids`, (features,), and `idf`, (features,).
+    The groups are words and pairs, templates, and character n-grams. Their norms are `GROUP_NORMS`.
+
+    Args:
+        counts: how often each text has each feature.
+        feature_ids: the id of the feature of each column, increasing, (features,).
+        idf: the inverse document frequency of the feature of each column, (features,).
     """
     values = (1 + np.log(counts.values)) * idf[counts.columns]
 
@@ -318,15 +362,15 @@ def tfidf(
     return replace(counts, values=(values * scales[groups]).astype(np.float32))
 
 
-# The tokens that are counted at a time: counting takes many times the memory of the counts, and
-# sorting more at once is slower.
+# The approximate number of tokens that are counted at a time. Counting takes many times the memory
+# of the counts, and sorting more tokens at once is slower.
 TOKENS_AT_ONCE = 1 << 15
 
 
 def _in_chunks(
     texts: TokenizedTexts, max_tokens: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield the indices of the tokens of some texts at a time, and the offsets of the texts."""
+    """Yield the token indices of some texts at a time, and the offsets of the texts in them."""
     lengths = texts.lengths_within(max_tokens)
     starts = texts.offsets[:-1]
 
@@ -339,47 +383,47 @@ def _in_chunks(
         yield flat_indices(starts[first:end], chunk_lengths), ends_from_zero(chunk_lengths)
 
 
-def _words(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Hashed:
-    """Return all tokens except `[CLS]`, which every text has."""
+def _words(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Occurrences:
+    """Return the occurrences of all tokens except `[CLS]`, which every text has."""
     (ends,) = np.nonzero(positions)
-    return Hashed(token_ids[ends], ends)
+    return Occurrences(token_ids[ends], ends)
 
 
-def _pairs(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Iterator[Hashed]:
-    """Yield the pairs of tokens of each distance; `[CLS]` is one of the tokens."""
+def _pairs(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Iterator[Occurrences]:
+    """Yield the pairs of tokens at each distance; `[CLS]` counts as a token."""
     for distance in DISTANCES:
         (ends,) = np.nonzero(positions >= distance)
         hashes = token_ids[ends - distance] * PAIR_MULTIPLIER + token_ids[ends]
-        yield Hashed(hashes, ends)
+        yield Occurrences(hashes, ends)
 
 
 def _templates(
     token_ids: NDArray[np.int64],
     positions: NDArray[np.int64],
     frequent_token_ids: NDArray[np.int32],
-) -> Hashed:
+) -> Occurrences:
     """Return the templates of all sizes, with `[MASK]`, which no text has, as the wildcard."""
     is_kept = (positions == 0) | np.isin(token_ids, frequent_token_ids)
     slots = np.where(is_kept, token_ids, MASK_ID)
 
-    # Start with templates of one word. Each round extends those of the round before by a word:
-    # the hash of a template is that of its first words times a multiplier, plus the last word.
+    # Start with templates of one word. Each round appends a word to all templates: the new hash is
+    # the hash of the template so far times a multiplier, plus the id of the new word.
     hashes = slots
     hashes_of_sizes = []
     ends_of_sizes = []
     for size in TEMPLATE_SIZES:
         hashes = (np.roll(hashes, 1) * PAIR_MULTIPLIER & (HASHES - 1)) + slots
 
-        # Leave out those that would begin before the text.
+        # Leave out templates that would begin before the text.
         (ends,) = np.nonzero(positions >= size - 1)
         hashes_of_sizes.append(hashes[ends])
         ends_of_sizes.append(ends)
 
-    return Hashed(np.concatenate(hashes_of_sizes), np.concatenate(ends_of_sizes))
+    return Occurrences(np.concatenate(hashes_of_sizes), np.concatenate(ends_of_sizes))
 
 
-def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Hashed:
-    """Return the character n-grams of tokens; those of a word that occurs twice are listed once."""
+def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Occurrences:
+    """Return the character n-grams of tokens; the hashes of a word's n-grams are listed once."""
     distinct_words, words = np.unique(texts.words[tokens], return_inverse=True)
     listed = texts.char_ngrams.take(distinct_words)
 
@@ -387,4 +431,4 @@ def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Hashed:
     lengths = np.diff(listed.offsets)[words]
     ends = np.repeat(np.arange(len(words)), lengths)
     occurrences = flat_indices(listed.offsets[words], lengths)
-    return Hashed(listed.ngrams.astype(np.int64), ends, occurrences)
+    return Occurrences(listed.ngrams.astype(np.int64), ends, occurrences)

@@ -1,7 +1,7 @@
-"""Weight labelled texts so that they resemble the pool of all texts, labelled or not.
+"""Weight labelled texts so that they resemble all texts, labelled or not.
 
-Texts that were labelled because a model was unsure of them are harder than others, and would
-lower an estimate of accuracy.
+Texts that were labelled because a model was unsure of them are harder than other texts. An estimate
+of accuracy on them would be too low, unless easier texts had a higher weight.
 """
 
 from __future__ import annotations
@@ -11,33 +11,37 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# The strata of confidence: five remove some nine tenths of a bias. Cochran, "The Effectiveness of
-# Adjustment by Subclassification" (1968), https://doi.org/10.2307/2528036.
-STRATA = 5
-# The labelled texts that a stratum has at the least, on average.
+# The maximum number of strata of confidence. Five strata remove about nine tenths of a bias:
+# Cochran, "The Effectiveness of Adjustment by Subclassification" (1968),
+# https://doi.org/10.2307/2528036.
+MAX_STRATA = 5
+
+# The minimum number of labelled texts for each stratum, on average.
 MIN_IN_STRATUM = 20
 
 
 def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floats:
-    """Weight labelled texts so that their confidence is spread as that of all texts.
+    """Weight labelled texts so that their confidence is distributed like that of all texts.
 
     This is post-stratification: Holt and Smith, "Post Stratification" (1979),
     https://doi.org/10.2307/2344652.
 
     Args:
-        labelled: the confidence of a model in its prediction for each labelled text, from
-            which it has not learned.
-        pool: the same of a sample of the texts without labels.
+        labelled: the confidence in the prediction for each labelled text, (labelled,), of a model
+            that has not learned from the text.
+        pool: the confidence in the prediction for each text of a sample of the texts without
+            labels, (sample,), of a model that has not learned from the text.
         pool_size: the number of all texts without labels.
 
     Returns:
-        The weight of each labelled text, (texts,); their mean is 1.
+        The weight of each labelled text, (labelled,), with a mean of 1. All weights are 1 if there
+        are too few labelled texts for two strata, or no texts without labels.
     """
-    num_strata = min(STRATA, len(labelled) // MIN_IN_STRATUM)
+    num_strata = min(MAX_STRATA, len(labelled) // MIN_IN_STRATUM)
     if not len(pool) or num_strata < 2:
         return np.ones(len(labelled))
 
-    # Each text of the sample represents several texts of the pool.
+    # A text of the sample represents `pool_size / len(pool)` texts without labels.
     confidence = np.concatenate([labelled, pool])
     num_texts = np.concatenate([np.ones(len(labelled)), np.full(len(pool), pool_size / len(pool))])
 
@@ -48,7 +52,8 @@ def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floa
     edges = np.interp(wanted_shares, shares_up_to, confidence[order])
     strata = np.searchsorted(edges, confidence)
 
-    # A text weighs the share of its stratum in all texts, divided by that in the labelled ones.
+    # The weight of a text is the share of its stratum among all texts, divided by the share of its
+    # stratum among the labelled texts.
     shares_of_all = np.bincount(strata, weights=num_texts, minlength=num_strata) / num_texts.sum()
     labelled_strata = strata[: len(labelled)]
     shares_of_labelled = np.bincount(labelled_strata, minlength=num_strata) / len(labelled)
@@ -58,8 +63,11 @@ def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floa
 
 
 def effective_size(weights: Floats) -> float:
-    """The number of equally weighted texts whose mean is as exact as that of the weighted ones.
+    """Return the number of equally weighted texts whose mean is as exact as the weighted mean.
 
-    Kish, "Survey Sampling" (1965).
+    Source: Kish, "Survey Sampling" (1965).
+
+    Args:
+        weights: the weight of each text, (texts,).
     """
     return float(weights.sum() ** 2 / (weights**2).sum())

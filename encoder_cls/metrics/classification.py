@@ -1,4 +1,4 @@
-"""Metrics of logits and labels, single-label and multi-label."""
+"""Compute metrics from logits and labels, for single-label and multi-label tasks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMetrics:
-    """Scores of one class, from 0 to 1, or None without examples.
+    """Scores of one class, from 0 to 1; None if the class has no examples.
 
-    `support` is the number of examples.
+    Attributes:
+        precision: the share of the texts with this prediction that have this label.
+        recall: the share of the texts with this label that have this prediction.
+        f1: the harmonic mean of precision and recall.
+        support: the number of examples of the class.
     """
 
     precision: float | None
@@ -32,8 +36,10 @@ class ClassMetrics:
 class LabelMetrics(ClassMetrics):
     """Scores of one label of a multi-label task.
 
-    `threshold` is the probability from which texts get the label, None if it never occurs in
-    training.
+    Attributes:
+        average_precision: the average precision of the label; None if no text has the label.
+        threshold: the probability from which a text gets the label; None if the label never occurs
+            in the training data.
     """
 
     average_precision: float | None
@@ -42,22 +48,31 @@ class LabelMetrics(ClassMetrics):
 
 @dataclass(frozen=True, kw_only=True)
 class Confusion:
-    """The number of examples of one class that were predicted to be another."""
+    """The number of examples of one class that were predicted to be another class.
+
+    Attributes:
+        label: the name of the class of the examples.
+        prediction: the name of the predicted class.
+        count: the number of examples.
+    """
 
     label: str
     prediction: str
     count: int
 
 
-# Bins of equal width, as in Guo et al. (2017).
+# The number of bins of confidence, which have equal widths, as in Guo et al. (2017).
 CALIBRATION_BINS = 15
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationBins:
-    """Predictions by their confidence: the mean confidence, accuracy and count of each bin.
+    """Predictions in `CALIBRATION_BINS` bins by their confidence; an empty bin has zeros.
 
-    There are `CALIBRATION_BINS` bins; an empty one has zeros.
+    Attributes:
+        confidence: the mean confidence of each bin.
+        accuracy: the share of correct predictions of each bin.
+        texts: the number of predictions of each bin.
     """
 
     confidence: list[float]
@@ -66,7 +81,12 @@ class CalibrationBins:
 
     @classmethod
     def of(cls, confidence: Floats, correct: NDArray[np.bool_]) -> CalibrationBins:
-        """Sort predictions into bins by their confidence; both arguments are (predictions,)."""
+        """Sort predictions into bins by their confidence.
+
+        Args:
+            confidence: the confidence of each prediction, from 0 to 1, (predictions,).
+            correct: whether each prediction is correct, (predictions,).
+        """
         # A confidence of 1 belongs to the last bin.
         bins = (confidence * CALIBRATION_BINS).astype(int)
         bins = np.minimum(bins, CALIBRATION_BINS - 1)
@@ -86,8 +106,8 @@ class CalibrationBins:
     def expected_error(self) -> float:
         """The expected calibration error (ECE); 0 without predictions.
 
-        The mean over bins of |accuracy - confidence|, weighted by the sizes of the bins: Guo et
-        al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
+        It is the mean over bins of |accuracy - confidence|, weighted by the sizes of the bins: Guo
+        et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
         """
         if not any(self.texts):
             return 0.0
@@ -100,14 +120,17 @@ class Metrics:
     """Scores of predictions, single-label or multi-label.
 
     Attributes:
-        macro_f1: the mean F1 of the classes that occur as label or prediction; multi-label, as
-            label.
+        num_examples: the number of texts.
+        macro_f1: the mean F1 of the classes that occur as a label or as a prediction; in a
+            multi-label task, of the labels that some text has.
         loss: the mean negative log-likelihood of a text's label, or of all its labels, in nats.
         ece: the expected calibration error.
-        most_confused: pairs of label and wrong prediction, the most frequent first; multi-label,
-            a missed and a wrong label of the same text.
-        unseen_labels: the number of examples of labels that never occur in the training data. They
-            count as mistakes, and are left out of `loss`, `ece` and `calibration`.
+        per_class: the scores of each class, by its name.
+        calibration: the confidence and the accuracy of predictions in bins.
+        most_confused: the most frequent pairs of a label and a wrong prediction, in descending
+            order. In a multi-label task, a pair is a missed and a wrong label of the same text.
+        unseen_labels: the number of examples of each label that never occurs in the training data.
+            These examples count as mistakes, and are left out of `loss`, `ece` and `calibration`.
     """
 
     is_multi_label: ClassVar[bool]
@@ -122,30 +145,32 @@ class Metrics:
     unseen_labels: dict[str, int]
 
     def scalars(self) -> dict[str, float]:
-        """The scores of the table in `metrics/scores` by key."""
+        """Return the scores that `metrics/scores` lists for this task, by key."""
         scores = scores_of_task(is_multi_label=self.is_multi_label)
         return {score.key: getattr(self, score.key) for score in scores}
 
     @property
     def main_score(self) -> Score:
-        """The score by which parts and models are compared."""
+        """The score by which models and their parts are compared."""
         return main_score(is_multi_label=self.is_multi_label)
 
     def drawable(self) -> dict[str, Any]:
-        """The data of plots, as JSON values."""
+        """Return the data of plots, as JSON values."""
         return {"calibration": asdict(self.calibration)}
 
 
-# The most classes of a confusion matrix that a person can read.
-LARGEST_MATRIX = 100
+# The maximum number of classes of a confusion matrix: a person cannot read a larger one.
+MAX_MATRIX_CLASSES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class SingleLabelMetrics(Metrics):
-    """Single-label scores.
+    """Scores of single-label predictions.
 
-    `confusion_matrix` has counts, `[label][prediction]`; it is None with more than
-    `LARGEST_MATRIX` classes.
+    Attributes:
+        accuracy: the share of correct predictions.
+        confusion_matrix: the number of texts with each label and prediction,
+            `[label][prediction]`; None if there are more than `MAX_MATRIX_CLASSES` classes.
     """
 
     is_multi_label = False
@@ -154,34 +179,35 @@ class SingleLabelMetrics(Metrics):
     confusion_matrix: list[list[int]] | None
 
     def drawable(self) -> dict[str, Any]:
-        """See `Metrics`."""
+        """Return the data of plots, as JSON values."""
         values = super().drawable()
         if self.confusion_matrix:
             values["confusion_matrix"] = self.confusion_matrix
         if self.unseen_labels:
-            # The matrix has more classes than the classifier.
+            # The matrix has more classes than the classifier, so it needs names of its own.
             values["label_names"] = list(self.per_class)
         return values
 
 
-# The lowest probability of a label that counts for calibration in a multi-label task.
+# In a multi-label task, labels with a lower probability do not count in the calibration error.
 MIN_LIKELY_PROBABILITY = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelMetrics(Metrics):
-    """Multi-label scores.
+    """Scores of multi-label predictions.
 
-    `ece` counts labels with a probability of `MIN_LIKELY_PROBABILITY` or more: the many improbable
-    labels would hide the calibration of the others.
+    `ece` counts only labels with a probability of `MIN_LIKELY_PROBABILITY` or more, because the
+    many improbable labels would hide the calibration of the others.
 
     Attributes:
-        micro_f1: F1 of all pairs of a text and a label.
-        samples_f1: the mean F1 of texts; 1 where a text has no label and gets none.
-        subset_accuracy: the fraction of texts that get exactly their labels.
-        mean_average_precision: the mean over the labels that some text has.
+        micro_f1: the F1 over all pairs of a text and a label.
+        samples_f1: the mean of the F1 of each text. A text that has no label and gets none has an
+            F1 of 1.
+        subset_accuracy: the share of texts that get exactly the labels that they have.
+        mean_average_precision: the mean average precision of the labels that some text has.
         labels_per_text: the mean number of labels that a text has.
-        predicted_per_text: the mean number of labels that a text gets.
+        predicted_per_text: the mean number of labels that are predicted for a text.
     """
 
     is_multi_label = True
@@ -200,11 +226,15 @@ def compute_metrics(
     label_names: Sequence[str],
     thresholds: Sequence[float] = (),
 ) -> Metrics:
-    """Score logits, (texts, classes), by labels.
+    """Compute the metrics of predictions.
 
-    Labels are class numbers, (texts,), or multi-label 1 where a text has a label, (texts, labels).
-    `label_names` are the classes, then the labels without a logit, which never occur in the
-    training data. A multi-label task has a threshold for each class.
+    Args:
+        logits: (texts, classes).
+        labels: class numbers, (texts,), or multi-label indicators, (texts, labels).
+        label_names: the names of the classes, then those of labels that never occur in the training
+            data and so have no logit.
+        thresholds: in a multi-label task, the probability from which a text gets each label,
+            (classes,).
     """
     if labels.ndim == 1:
         return _single_label_metrics(logits, labels, label_names)
@@ -218,23 +248,23 @@ def _single_label_metrics(
     num_labels = len(label_names)
     predictions = logits.argmax(axis=1)
 
-    # Scores of each class: labels that never occur in the training data count as mistakes.
+    # Score each class. Texts with a label that never occurs in the training data are mistakes.
     counts = ClassCounts.of(predictions, labels, num_classes=num_labels)
     per_class = {}
     for number, name in enumerate(label_names):
         per_class[name] = ClassMetrics(**counts.scores(number))
 
-    # Loss and calibration are of the texts whose label has a probability.
+    # Compute loss and calibration on the texts whose label has a probability.
     is_known = labels < num_classes
     probabilities = softmax(logits[is_known])
     is_correct = predictions[is_known] == labels[is_known]
     bins = CalibrationBins.of(probabilities.max(axis=1), is_correct)
     targets = one_hot(labels[is_known], num_classes)
 
-    # How often each pair of label and prediction occurs: (2, pairs) and (pairs,).
+    # Count how often each pair of label and prediction occurs: (2, pairs) and (pairs,).
     pairs, pair_counts = np.unique(np.stack([labels, predictions]), axis=1, return_counts=True)
     matrix = None
-    if num_labels <= LARGEST_MATRIX:
+    if num_labels <= MAX_MATRIX_CLASSES:
         cells = np.zeros((num_labels, num_labels), dtype=np.int64)
         cells[pairs[0], pairs[1]] = pair_counts
         matrix = cells.tolist()
@@ -263,24 +293,24 @@ def _multi_label_metrics(
     probabilities = sigmoid(logits)
     is_given = predicted_labels(logits, thresholds, num_labels=num_labels)
 
-    # Counts by label, and with texts in the place of labels, by text.
+    # Count by label, and after a transposition by text.
     counts = ClassCounts.of(is_given, labels)
     text_counts = ClassCounts.of(is_given.T, labels.T)
 
-    # A text without a label that gets none is predicted perfectly.
+    # A text that has no label and gets none is predicted perfectly.
     has_any = text_counts.support + text_counts.predicted > 0
     f1_of_texts = np.where(has_any, text_counts.f1, 1.0)
 
-    # A label without a logit is never predicted: its average precision is 0 if some text has it.
+    # A label without a logit is never predicted, so its average precision is 0 if some text has it.
     precisions = average_precisions(padded(probabilities, num_labels), labels)
     precisions[num_classes:] = np.where(counts.support[num_classes:] > 0, 0.0, np.nan)
 
-    # Loss and calibration are of the labels that have a probability.
+    # Compute loss and calibration on the labels that have a probability.
     known_labels = has_label[:, :num_classes]
     is_likely = probabilities >= MIN_LIKELY_PROBABILITY
     bins = CalibrationBins.of(probabilities[is_likely], known_labels[is_likely])
 
-    # How many texts miss one label and get another, wrong one, (missed, wrong).
+    # Count the texts that lack one of their labels and get another, wrong label: (missed, wrong).
     is_missed = (has_label & ~is_given).astype(np.float32)
     is_wrong = (is_given & ~has_label).astype(np.float32)
     confused = (is_missed.T @ is_wrong).astype(np.int64)
@@ -307,7 +337,15 @@ def _multi_label_metrics(
 def _label_metrics(
     counts: ClassCounts, precisions: Floats, names: Sequence[str], thresholds: Sequence[float]
 ) -> dict[str, LabelMetrics]:
-    """The scores of each label; `precisions` are NaN for labels that no text has."""
+    """Return the scores of each label, by its name.
+
+    Args:
+        counts: the numbers of labels and predictions.
+        precisions: the average precision of each label, (labels,); NaN if no text has the label.
+        names: the names of the labels.
+        thresholds: the probability from which a text gets each label. It has no entry for the last
+            labels if these never occur in the training data.
+    """
     metrics = {}
     for number, name in enumerate(names):
         average_precision = None
@@ -327,28 +365,31 @@ def _label_metrics(
 def _unseen_labels(
     counts: ClassCounts, label_names: Sequence[str], num_classes: int
 ) -> dict[str, int]:
-    """The number of examples of each label that never occurs in the training data."""
+    """Return the number of examples of each label that never occurs in the training data."""
     unseen_names = label_names[num_classes:]
     num_examples = counts.support[num_classes:].tolist()
     return dict(zip(unseen_names, num_examples, strict=True))
 
 
-# Pairs of classes that are named.
+# The maximum number of confused pairs of classes in the metrics.
 MAX_CONFUSED = 100
 
 
 def _most_confused(
     pairs: NDArray[np.int64], counts: NDArray[np.int64], names: Sequence[str]
 ) -> list[Confusion]:
-    """The most frequent mistakes among pairs of label and prediction, (2, pairs).
+    """Return the most frequent mistakes, in descending order.
 
-    `counts`, (pairs,), is how often each pair occurs.
+    Args:
+        pairs: pairs of the numbers of a label and a prediction, (2, pairs).
+        counts: how often each pair occurs, (pairs,).
+        names: the names of the classes.
     """
     is_wrong = pairs[0] != pairs[1]
     pairs = pairs[:, is_wrong]
     counts = counts[is_wrong]
 
-    # Stable: of equally frequent pairs, the first class comes first.
+    # Sort stably: of equally frequent pairs, the one with the lower class number comes first.
     most_frequent = np.argsort(-counts, kind="stable")[:MAX_CONFUSED]
     confusions = []
     for number in most_frequent:
@@ -361,13 +402,13 @@ def _most_confused(
 
 
 class ClassCounts(NamedTuple):
-    """Numbers of predictions by class, each (classes,).
+    """The numbers of labels and predictions of each class.
 
     Attributes:
-        right: correct predictions.
-        support: labels.
-        predicted: all predictions.
-        is_averaged: whether macro-F1 counts the class.
+        right: the number of correct predictions of each class, (classes,).
+        support: the number of texts with each label, (classes,).
+        predicted: the number of all predictions of each class, (classes,).
+        is_averaged: whether macro-F1 counts each class, (classes,).
     """
 
     right: NDArray[np.int64]
@@ -379,9 +420,14 @@ class ClassCounts(NamedTuple):
     def of(
         cls, predictions: NDArray[Any], labels: NDArray[Any], *, num_classes: int = 0
     ) -> ClassCounts:
-        """Count predictions and labels, (texts,), of at least `num_classes` classes.
+        """Count predictions and labels.
 
-        Multi-label, both are (texts, labels).
+        Args:
+            predictions: class numbers, (texts,), or whether each text gets each label, (texts,
+                labels).
+            labels: class numbers, (texts,), or multi-label indicators, (texts, labels).
+            num_classes: in a single-label task, the minimum number of classes of the result; there
+                are more if a class has a higher number.
         """
         if labels.ndim > 1:
             has_label = labels > 0
@@ -398,24 +444,31 @@ class ClassCounts(NamedTuple):
 
     @property
     def f1(self) -> Floats:
-        """F1 of each class, 2 right / (labels + predictions); 0 of one that does not occur."""
+        """The F1 of each class, (classes,); 0 for a class that does not occur.
+
+        F1 is 2 * right / (labels + predictions).
+        """
         return np.asarray(2 * self.right / np.maximum(1, self.support + self.predicted))
 
     @property
     def micro_f1(self) -> float:
-        """F1 of all pairs of a text and a label."""
+        """The F1 over all pairs of a text and a label."""
         num_pairs = self.support.sum() + self.predicted.sum()
         return float(2 * self.right.sum() / max(1, num_pairs))
 
     @property
     def macro_f1(self) -> float:
-        """The mean F1 of the classes that occur as label or prediction; multi-label, as label."""
+        """The mean F1 of the classes that `is_averaged` names; 0 if there are none.
+
+        These are the classes that occur as a label or as a prediction. In a multi-label task, they
+        are the labels that some text has.
+        """
         if not self.is_averaged.any():
             return 0.0
         return float(self.f1[self.is_averaged].mean())
 
     def scores(self, number: int) -> dict[str, Any]:
-        """The fields of `ClassMetrics` of the class with this number."""
+        """Return the fields of `ClassMetrics` for the class with this number."""
         right = int(self.right[number])
         support = int(self.support[number])
         predicted = int(self.predicted[number])
@@ -433,23 +486,36 @@ class ClassCounts(NamedTuple):
 def cross_entropy(
     probabilities: Floats, targets: Floats, weights: NDArray[np.floating[Any]] | None = None
 ) -> float:
-    """The mean negative log-likelihood of targets, in nats.
+    """Return the mean negative log-likelihood of the targets, in nats.
 
-    Probabilities and targets are (texts, classes); the weights of texts are (texts,).
+    Args:
+        probabilities: the predicted probability of each class, (texts, classes).
+        targets: the target probability of each class, (texts, classes).
+        weights: the weight of each text in the mean, (texts,); by default all count alike.
     """
     return float(np.average(_log_losses(probabilities, targets), weights=weights))
 
 
 def binary_cross_entropy(probabilities: Floats, targets: NDArray[Any]) -> float:
-    """The mean over texts of the negative log-likelihood of all their labels, in nats.
+    """Return the mean over texts of the negative log-likelihood of all labels of a text, in nats.
 
-    Both arguments are (texts, labels).
+    Args:
+        probabilities: the predicted probability of each label, (texts, labels).
+        targets: the target probability of each label, (texts, labels).
     """
     return float(_binary_losses(probabilities, targets).mean())
 
 
 def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
-    """The negative log-likelihood of each text's label, or of all its labels, (texts,), in nats."""
+    """Return the negative log-likelihood of each text's label, or of all its labels, in nats.
+
+    Args:
+        logits: (texts, classes).
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+
+    Returns:
+        The loss of each text, (texts,).
+    """
     probabilities = task_of(labels).probabilities(logits)
     if labels.ndim > 1:
         return _binary_losses(probabilities, labels)
@@ -457,56 +523,66 @@ def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
 
 
 def _binary_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
-    """The losses of texts, (texts,), for the labels that they have and for those that they lack."""
+    """Return the loss of each text, over labels that it has and labels that it lacks, (texts,)."""
     return _log_losses(probabilities, targets) + _log_losses(1 - probabilities, 1 - targets)
 
 
-# Lower probabilities count as this: one impossible label must not outweigh all others.
+# Lower probabilities count as this one, so that one label with a probability of 0 does not outweigh
+# all others.
 MIN_PROBABILITY = 1e-12
 
 
 def _log_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
-    """-sum(target * ln(probability)) over the classes, (texts,)."""
+    """Return -sum(target * ln(probability)) over the classes of each text, (texts,)."""
     log_probabilities = np.log(np.maximum(probabilities, MIN_PROBABILITY))
     losses: Floats = -(targets * log_probabilities).sum(axis=-1)
     return losses
 
 
 def one_hot(labels: NDArray[np.int64], num_classes: int) -> Floats:
-    """Labels (texts,) as targets, (texts, classes)."""
+    """Return the target probabilities of class numbers, 1 for the class and else 0.
+
+    Args:
+        labels: class numbers, (texts,).
+        num_classes: the number of columns of the result, (texts, classes).
+    """
     return np.eye(num_classes)[labels]
 
 
 def padded(values: NDArray[Any], num_labels: int) -> NDArray[Any]:
-    """Values (texts, classes) with a column of zeros for each further label."""
+    """Append columns of zeros to values, (texts, classes), so that they are (texts, labels)."""
     num_unseen = num_labels - values.shape[1]
     return np.pad(values, ((0, 0), (0, num_unseen)))
 
 
 def mean_or_zero(values: Floats) -> float:
-    """The mean of the values that are not NaN; 0 without one."""
+    """Return the mean of the values that are not NaN; 0 if all are NaN."""
     if np.isnan(values).all():
         return 0.0
     return float(np.nanmean(values))
 
 
 def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
-    """The threshold of scores with the best F1; both arguments are (pairs,).
+    """Return the threshold of scores from which predicting a label gives the best F1.
 
-    It lies halfway between two scores. It is 0 without positive targets.
+    The threshold lies halfway between two scores. It is 0 if there are no positive targets.
+
+    Args:
+        scores: the score of each pair of a text and a label, (pairs,).
+        targets: 1 if the text has the label, else 0, (pairs,).
     """
     num_positives = int(targets.sum())
     if num_positives == 0:
         return 0.0
 
-    # F1 if the label is predicted for the n highest scores, for each n from 1.
+    # Compute F1 if the label is predicted for the n highest scores, for each n from 1.
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
     num_right = np.cumsum(targets[order], dtype=np.int64)
     num_predicted = np.arange(1, len(order) + 1)
     f1 = 2 * num_right / (num_predicted + num_positives)
 
-    # No threshold separates equal scores: an end between two of them does not count.
+    # No threshold separates equal scores, so rule out each n that would separate some.
     best = int(np.argmax(np.where(_is_last_of_equals(ordered), f1, -1)))
 
     following = ordered[best]
@@ -516,21 +592,25 @@ def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
 
 
 def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
-    """The average precision of each label, (labels,), NaN if no text has it.
+    """Return the average precision of each label, (labels,); NaN if no text has the label.
 
-    Both arguments are (texts, labels). As in scikit-learn, it is the sum over distinct scores of
-    the precision times the gain of recall.
+    As in scikit-learn, it is the sum over distinct scores of the precision times the gain in
+    recall.
+
+    Args:
+        scores: the score of each label for each text, (texts, labels).
+        labels: multi-label indicators, (texts, labels).
     """
     precisions = np.full(scores.shape[1], np.nan)
     has_label = labels > 0
     num_predicted = np.arange(1, len(scores) + 1)
 
     for label in np.flatnonzero(has_label.any(axis=0)).tolist():
-        # Correct predictions among the n highest scores, for each n from 1.
+        # Count the correct predictions among the n highest scores, for each n from 1.
         order = np.argsort(-scores[:, label], kind="stable")
         num_right = np.cumsum(has_label[order, label])
 
-        # Equal scores are predicted together.
+        # Texts with equal scores get the label together, so only the last of them counts.
         ends = np.flatnonzero(_is_last_of_equals(scores[order, label]))
         recall_gains = np.diff(num_right[ends], prepend=0) / num_right[-1]
         precisions[label] = (recall_gains * num_right[ends] / num_predicted[ends]).sum()
@@ -538,17 +618,25 @@ def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
 
 
 def _is_last_of_equals(descending: Floats) -> NDArray[np.bool_]:
-    """Whether a lower score, or none, follows each of the scores, (scores,)."""
+    """Return whether each score is the last one of equal scores, (scores,)."""
     return np.append(descending[:-1] > descending[1:], True)
 
 
 def predicted_labels(
     logits: Logits, thresholds: Sequence[float], *, num_labels: int
 ) -> NDArray[Any]:
-    """The most probable class of each text, (texts,).
+    """Predict classes, or in a multi-label task labels.
 
-    With thresholds, which are probabilities, (classes,): whether each text gets each label,
-    (texts, labels). No text gets the last labels, which have no logit.
+    Args:
+        logits: (texts, classes).
+        thresholds: in a multi-label task, the probability from which a text gets each label,
+            (classes,); empty in a single-label task.
+        num_labels: the number of labels, which include labels without a logit. These are the last
+            ones, and no text gets them.
+
+    Returns:
+        The most probable class of each text, (texts,), or whether each text gets each label,
+        (texts, labels).
     """
     if len(thresholds) == 0:
         return np.asarray(logits.argmax(axis=1))
@@ -556,16 +644,21 @@ def predicted_labels(
     return padded(is_given, num_labels)
 
 
-# A part with a smaller share of the sum counts as if it had this one.
+# A smaller share counts as this one, so that no division is by zero.
 MIN_SHARE = 1e-6
 
 
 def parts_alone(
     part_logits: Mapping[str, Logits], mixture_weights: Sequence[float], shares: Sequence[float]
 ) -> dict[str, Logits]:
-    """The logits of each part without the others; all arguments are in the order of the parts.
+    """Return the logits that each part of a classifier would have without the other parts.
 
-    The factor of a part alone is its mixture weight divided by its share of the sum.
+    A part alone has the factor mixture weight / share.
+
+    Args:
+        part_logits: the unweighted logits of each part, (texts, classes).
+        mixture_weights: the factor of each part in the sum of logits, in the order of the parts.
+        shares: the share of each part in the sum, in the order of the parts; they sum to 1.
     """
     scaled = {}
     parts = zip(part_logits.items(), mixture_weights, shares, strict=True)

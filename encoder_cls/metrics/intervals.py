@@ -21,38 +21,45 @@ BOOTSTRAP_QUANTILES = (0.025, 0.975)
 
 
 def wilson_interval(num_right: float, num_texts: float) -> Interval:
-    """The interval of an accuracy, `num_right` of `num_texts`, by Wilson's score method.
+    """Return the interval of an accuracy, by Wilson's score method.
 
-    Weighted texts count as their effective number.
+    The method also holds for few texts, and for accuracies near 0 and 1. Wilson, "Probable
+    Inference, the Law of Succession, and Statistical Inference" (1927),
+    https://doi.org/10.1080/01621459.1927.10502953.
 
-    It also holds for few texts, and near 0 and 1. Wilson, "Probable Inference, the Law of
-    Succession, and Statistical Inference" (1927), https://doi.org/10.1080/01621459.1927.10502953.
+    Args:
+        num_right: the number of texts that are predicted correctly.
+        num_texts: the number of texts. For weighted texts, both are effective numbers.
     """
     accuracy = num_right / num_texts
     squared_quantile = NORMAL_QUANTILE**2
     shrinkage = 1 + squared_quantile / num_texts
 
-    # The center lies between the accuracy and 1/2: few texts move it further to 1/2.
+    # The center lies between the accuracy and 1/2. The fewer texts, the nearer it is to 1/2.
     center = (accuracy + squared_quantile / (2 * num_texts)) / shrinkage
 
-    # The variance of an accuracy, with a term that remains where all texts are right or wrong.
+    # The second term of the variance keeps it above 0 if all predictions are correct, or none.
     variance = accuracy * (1 - accuracy) / num_texts + squared_quantile / (4 * num_texts**2)
     half_width = math.sqrt(variance) * NORMAL_QUANTILE / shrinkage
 
     low = max(0.0, center - half_width)
     high = min(1.0, center + half_width)
 
-    # The accuracy itself lies inside, whatever rounding does to the bounds at 0 and 1.
+    # At an accuracy of 0 or 1, rounding could put the accuracy outside the bounds.
     return min(low, accuracy), max(high, accuracy)
 
 
 def paired_interval(only_first: int, only_second: int, num_texts: int) -> Interval:
-    """The interval of the difference of two accuracies on the same texts.
+    """Return the interval of the accuracy of a classifier minus that of another, on the same texts.
 
-    `only_first` and `only_second` count the texts that only one of two classifiers predicts
-    correctly; the others do not show which one is better. Agresti and Min, "Simple Improved
-    Confidence Intervals for Comparing Matched Proportions" (2005),
-    https://doi.org/10.1002/sim.1781.
+    Texts that both classifiers predict correctly, or neither, do not show which classifier is
+    better. Agresti and Min, "Simple Improved Confidence Intervals for Comparing Matched
+    Proportions" (2005), https://doi.org/10.1002/sim.1781.
+
+    Args:
+        only_first: the number of texts that only the first classifier predicts correctly.
+        only_second: the number of texts that only the second classifier predicts correctly.
+        num_texts: the number of all texts.
     """
     # The paper adds half a text to each cell of the 2x2 table: two texts in all.
     first = only_first + 0.5
@@ -73,18 +80,24 @@ def macro_f1_interval(
     predictions: NDArray[np.integer[Any]],
     other_predictions: NDArray[np.integer[Any]] | None = None,
 ) -> Interval:
-    """The interval of macro-F1, or of how much it exceeds that of `other_predictions`.
+    """Return the interval of macro-F1, or of the macro-F1 of predictions minus that of others.
 
-    Arguments are (texts,). A percentile bootstrap draws texts again, each with all its
-    predictions, so that mistakes in common cancel: Efron and Tibshirani, "An Introduction to the
-    Bootstrap" (1993), chapter 13. The draws are the same each time.
+    It is computed by a percentile bootstrap: Efron and Tibshirani, "An Introduction to the
+    Bootstrap" (1993), chapter 13. A text is drawn with both of its predictions, so that mistakes in
+    common cancel. Equal arguments give equal draws.
+
+    Args:
+        labels: the class of each text, (texts,).
+        predictions: the predicted class of each text, (texts,).
+        other_predictions: the class that another classifier predicts for each text, (texts,); None
+            for the interval of a single macro-F1.
     """
     columns = [labels, predictions]
     if other_predictions is not None:
         columns.append(other_predictions)
 
-    # Texts with the same label and the same predictions are interchangeable: a "kind" of text is
-    # drawn as often as the number of its texts asks for, which is faster than to draw texts.
+    # Texts with the same label and the same predictions are interchangeable, so they form a "kind"
+    # of text. To draw the number of texts of each kind is faster than to draw texts.
     kinds, num_texts = np.unique(np.stack(columns), axis=1, return_counts=True)
     draws = _bootstrap_draws(num_texts)
 
@@ -99,9 +112,17 @@ def micro_f1_interval(
     predictions: NDArray[np.bool_],
     other_predictions: NDArray[np.bool_] | None = None,
 ) -> Interval:
-    """The interval of micro-F1, or of how much it exceeds that of `other_predictions`.
+    """Return the interval of micro-F1, or of the micro-F1 of predictions minus that of others.
 
-    Arguments are (texts, labels). It is a bootstrap like that of `macro_f1_interval`.
+    It is computed by a percentile bootstrap: Efron and Tibshirani, "An Introduction to the
+    Bootstrap" (1993), chapter 13. A text is drawn with both of its predictions, so that mistakes in
+    common cancel. Equal arguments give equal draws.
+
+    Args:
+        labels: multi-label indicators, (texts, labels).
+        predictions: whether each text gets each label, (texts, labels).
+        other_predictions: the same for another classifier, (texts, labels); None for the interval
+            of a single micro-F1.
     """
     has_label = labels > 0
 
@@ -116,11 +137,11 @@ def micro_f1_interval(
         columns.append(other_predictions.sum(axis=1))
         columns.append((other_predictions & has_label).sum(axis=1))
 
-    # Texts with the same numbers are one kind.
+    # Texts with the same numbers form a kind of text, whose number of texts is drawn.
     kinds, num_texts = np.unique(np.stack(columns), axis=1, return_counts=True)
     draws = _bootstrap_draws(num_texts)
 
-    # The sums of these numbers over the texts of each sample, (numbers, samples).
+    # Sum these numbers over the texts of each sample: (numbers, samples).
     sums = kinds @ draws.T
     scores = _micro_f1(num_labels=sums[0], num_given=sums[1], num_right=sums[2])
     if other_predictions is not None:
@@ -128,18 +149,20 @@ def micro_f1_interval(
     return _percentile_interval(scores)
 
 
-# Samples of a bootstrap.
+# The number of samples of a bootstrap, unless there are many kinds of texts.
 MAX_SAMPLES = 1000
-# The least number of samples, with many kinds of texts.
+# The minimum number of samples, however many kinds of texts there are.
 MIN_SAMPLES = 100
-# Samples times kinds of texts: about a second.
+# The maximum number of samples times kinds of texts, above which there are fewer than
+# `MAX_SAMPLES`. This many take about a second.
 MAX_DRAWS = 5_000_000
 
 
 def _bootstrap_draws(num_texts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each sample draws each kind of text, (samples, kinds).
+    """Return how often each sample draws each kind of text, (samples, kinds).
 
-    `num_texts`, (kinds,), is how many texts there are of each kind.
+    Args:
+        num_texts: the number of texts of each kind, (kinds,).
     """
     affordable_samples = MAX_DRAWS // len(num_texts)
     num_samples = min(MAX_SAMPLES, max(MIN_SAMPLES, affordable_samples))
@@ -151,7 +174,7 @@ def _bootstrap_draws(num_texts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _percentile_interval(scores: Floats) -> Interval:
-    """The interval of the scores of bootstrap samples, (samples,)."""
+    """Return the percentile interval of the scores of bootstrap samples, (samples,)."""
     low, high = np.quantile(scores, BOOTSTRAP_QUANTILES)
     return float(low), float(high)
 
@@ -159,18 +182,22 @@ def _percentile_interval(scores: Floats) -> Interval:
 def _macro_f1_of_samples(
     draws: NDArray[np.int64], labels: NDArray[Any], predictions: NDArray[Any]
 ) -> Floats:
-    """The macro-F1 of each sample, (samples,).
+    """Return the macro-F1 of each sample, (samples,).
 
-    `draws` is (samples, kinds); `labels` and `predictions` of the kinds are (kinds,). The mean is
-    over the classes that occur in the sample, as label or prediction.
+    The mean is taken over the classes that occur in the sample, as a label or as a prediction.
+
+    Args:
+        draws: how often each sample draws each kind of text, (samples, kinds).
+        labels: the class of each kind of text, (kinds,).
+        predictions: the predicted class of each kind of text, (kinds,).
     """
-    # Number the classes that occur at all, so that there is a column for each.
+    # Renumber the classes that occur at all from 0, so that there is a column for each of them.
     classes, numbers = np.unique(np.stack([labels, predictions]), return_inverse=True)
     label_numbers, prediction_numbers = numbers.reshape(2, -1)
     label_matrix = _one_hot_rows(label_numbers, len(classes))
     prediction_matrix = _one_hot_rows(prediction_numbers, len(classes))
 
-    # By sample and class: correct predictions, and labels plus predictions.
+    # Count correct predictions, and labels plus predictions, of each sample and class.
     num_right = _sums_of_samples(draws, label_matrix.multiply(prediction_matrix).tocsr())
     num_occurrences = _sums_of_samples(draws, label_matrix + prediction_matrix)
 
@@ -182,15 +209,15 @@ def _macro_f1_of_samples(
 
 
 def _one_hot_rows(numbers: NDArray[np.int64], num_columns: int) -> sp.csr_matrix:
-    """A sparse matrix (rows, columns) with a 1 in each row, in the column of its number."""
+    """Return a sparse matrix, (rows, columns), with a 1 in the column of each row's number."""
     rows = np.arange(len(numbers))
     ones = np.ones(len(numbers))
     return sp.csr_matrix((ones, (rows, numbers)), shape=(len(numbers), num_columns))
 
 
 def _sums_of_samples(draws: NDArray[np.int64], counts: sp.csr_matrix) -> Floats:
-    """The sum of counts, (kinds, classes), over the draws of each sample, (samples, classes)."""
-    # The product is stored by columns; the sums over classes that follow read rows.
+    """Sum counts, (kinds, classes), over the texts of each sample, (samples, classes)."""
+    # Store the product by rows, since the caller then sums over rows.
     return np.ascontiguousarray(draws @ counts)
 
 
@@ -200,5 +227,11 @@ def _micro_f1(
     num_given: NDArray[np.int64],
     num_right: NDArray[np.int64],
 ) -> Floats:
-    """F1 of all pairs of a text and a label; 0 where there is no pair."""
+    """Return the micro-F1 of each sample, (samples,); 0 for a sample without labels.
+
+    Args:
+        num_labels: the number of labels that the texts of each sample have, (samples,).
+        num_given: the number of labels that are predicted for them, (samples,).
+        num_right: the number of predicted labels that are correct, (samples,).
+    """
     return np.asarray(2 * num_right / np.maximum(1, num_labels + num_given))

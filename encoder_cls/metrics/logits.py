@@ -1,7 +1,8 @@
-"""Single-label and multi-label tasks: logits to probabilities.
+"""Convert logits to probabilities, in single-label and multi-label tasks.
 
-Single-label: a text has one of the classes, whose probabilities sum to 1. Multi-label: each label
-is an independent yes-or-no question, so a text may have several labels, or none.
+In a single-label task, each text has one of the classes, and their probabilities sum to 1. In a
+multi-label task, each label is an independent yes-or-no question, so a text may have several labels
+or none.
 """
 
 from __future__ import annotations
@@ -16,32 +17,36 @@ Logits = NDArray[np.float32]
 
 
 def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Probabilities of logits along the last axis."""
-    # With the largest logit subtracted, no exponential is too large for a number.
+    """Return the probabilities of logits along the last axis."""
+    # Subtract the largest logit, so that no exponential overflows.
     largest = logits.max(axis=-1, keepdims=True)
     exponentials = np.exp(logits.astype(np.float64) - largest)
     return cast("NDArray[np.float64]", exponentials / exponentials.sum(axis=-1, keepdims=True))
 
 
 def sigmoid(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """1 / (1 + exp(-logit)) of each logit."""
+    """Return 1 / (1 + exp(-logit)) of each logit, without overflow."""
     log_probabilities = -np.logaddexp(0.0, -logits.astype(np.float64))
     return cast("NDArray[np.float64]", np.exp(log_probabilities))
 
 
 def log_sigmoid(margins: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-    """ln(1 / (1 + exp(-margin))) of each margin."""
+    """Return ln(1 / (1 + exp(-margin))) of each margin, without overflow."""
     return cast("NDArray[np.floating[Any]]", -np.logaddexp(0, -margins))
 
 
 def combine_logits(
     logits: Sequence[NDArray[np.floating[Any]]], weights: Sequence[float] | NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The weighted sum of the logits of several classifiers, (texts, classes).
+    """Return the weighted sum of the logits of several classifiers, (texts, classes).
 
-    It is a logarithmic opinion pool (Genest and Zidek, "Combining Probability Distributions: A
-    Critique and an Annotated Bibliography", 1986): unlike a mean of probabilities, it is surer than
-    each of them if all agree.
+    The sum is a logarithmic opinion pool (Genest and Zidek, "Combining Probability Distributions: A
+    Critique and an Annotated Bibliography", 1986). If all classifiers agree, it is surer than each
+    of them, unlike a mean of probabilities.
+
+    Args:
+        logits: the logits of each classifier, (texts, classes).
+        weights: the weight of each classifier.
     """
     total: NDArray[np.float64] = np.zeros(())
     for weight, part in zip(weights, logits, strict=True):
@@ -53,50 +58,68 @@ class Task:
     """The single-label task: each text has one of the classes.
 
     Attributes:
-        name: in `config.json`.
-        fewest_classes: that a classifier can have.
+        name: the name of the task in `config.json`.
+        min_classes: the minimum number of classes of a classifier.
     """
 
     name = "single-label"
-    fewest_classes = 2
+    min_classes = 2
 
     def num_one_vs_rest(self, num_classes: int) -> int:
-        """The number of one-vs-rest machines: one for each class, but a single one for two."""
+        """Return the number of one-vs-rest machines of a linear model with so many classes.
+
+        Each class has a machine. A single-label task of two classes has only one, of the second
+        class.
+        """
         if num_classes > 2:
             return num_classes
         return 1
 
     def margins_to_logits(self, margins: Logits) -> Logits:
-        """Convert margins of one-vs-rest classifiers to logits, (texts, classes).
+        """Convert the margins of one-vs-rest machines, (texts, machines), to logits.
 
-        Of two classes, the second has the margin, and the first its opposite. More classes have
-        independent margins: a softmax of these would be too sure of many texts, and too unsure of
-        texts of no class.
+        With two classes, the logit of the second class is the margin, and that of the first class
+        is its negative. With more classes, a logit is the log sigmoid of a margin, because a
+        softmax of the margins themselves would be too sure of many texts.
+
+        In a multi-label task, the logits are the margins.
+
+        Returns:
+            The logits, (texts, classes).
         """
         if margins.shape[1] == 1:
             return np.hstack([-margins, margins])
         return log_sigmoid(margins).astype(np.float32)
 
     def probabilities(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """The probabilities of the classes, (texts, classes)."""
+        """Return the probabilities of the classes, (texts, classes), by a softmax.
+
+        In a multi-label task, they are the sigmoids of the logits.
+        """
         return softmax(logits)
 
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How sure each text's prediction is, (texts,); multi-label, its least sure label."""
+        """Return the probability of the predicted class of each text, (texts,).
+
+        In a multi-label task, it is the probability of the least sure yes-or-no decision of a text.
+        """
         return cast("NDArray[np.float64]", probabilities.max(axis=1))
 
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
-        """ln(p / (1 - p)) of a class, (texts,)."""
+        """Return ln(p / (1 - p)) of the probability p of the class with this number, (texts,)."""
         other_logits = np.delete(logits, label, axis=1)
         others: NDArray[np.float64] = np.logaddexp.reduce(other_logits, axis=1)
         return logits[:, label] - others
 
 
 class _MultiLabel(Task):
-    """Each text has any number of labels, and a calibrated margin is the log odds of one."""
+    """The multi-label task: each text has any number of labels.
+
+    A calibrated margin is the log odds of a label.
+    """
 
     name = "multi-label"
-    fewest_classes = 1
+    min_classes = 1
 
     def num_one_vs_rest(self, num_classes: int) -> int:
         return num_classes
@@ -121,7 +144,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL
 
 
 def task_of(labels: NDArray[Any]) -> Task:
-    """The task of these labels: single-label is (texts,), multi-label (texts, classes)."""
+    """Return the task of labels: (texts,) is single-label, and (texts, classes) is multi-label."""
     if labels.ndim == 1:
         return SINGLE_LABEL
     return MULTI_LABEL

@@ -1,4 +1,4 @@
-"""The table of all scores: what each is called, of which tasks it is, and where it is shown.
+"""The table of all scores: their names, the tasks that have them, and the places that show them.
 
 To add a score, compute it as a field of `Metrics`, `SingleLabelMetrics` or `MultiLabelMetrics` in
 `metrics/classification`, and describe it here.
@@ -11,7 +11,7 @@ from enum import Enum, Flag, auto
 
 
 class Tasks(Flag):
-    """Single-label tasks, multi-label tasks, both or none of them."""
+    """A set of kinds of tasks: single-label, multi-label, both or none."""
 
     NONE = 0
     SINGLE_LABEL = auto()
@@ -20,7 +20,7 @@ class Tasks(Flag):
 
     @classmethod
     def of(cls, *, is_multi_label: bool) -> Tasks:
-        """The tasks of one kind."""
+        """Return the set of one kind of tasks."""
         if is_multi_label:
             return cls.MULTI_LABEL
         return cls.SINGLE_LABEL
@@ -40,18 +40,20 @@ class Score:
     """A number that says how good predictions are.
 
     Attributes:
-        key: its field in `Metrics`, and its key in `metrics.jsonl` and `report.json`.
-        name: what people read, in sentences and tables.
-        tasks: where it is computed.
-        is_main: whether it is the score by which models and their parts are compared; each task
-            has one.
-        interval_in: the tasks in which it has a 95% interval, which `evaluation/comparisons`
-            computes.
-        can_be_monitored: whether `train.monitor` can name it. The type of this setting in
+        key: the name of the score's field in `Metrics`, and its key in `metrics.jsonl` and
+            `report.json`.
+        name: the name of the score in sentences and tables.
+        tasks: the kinds of tasks for which the score is computed.
+        is_main: whether models and their parts are compared by this score. Each kind of task has
+            one such score.
+        interval_in: the kinds of tasks in which `evaluation/comparisons` computes a 95% interval of
+            the score.
+        can_be_monitored: whether `train.monitor` can name the score. The type of this setting in
             `config/schema` lists the same keys.
-        higher_is_better: whether a higher value is a better one.
-        shown_in: the places that show it; a report always shows scores with an interval.
-        curve: the tag of its curve over all validations in TensorBoard; None without a curve.
+        higher_is_better: whether a higher value is better.
+        shown_in: the places that show the score. A report also shows all scores with an interval.
+        curve: the tag of the score's curve over all validations in TensorBoard; None if it has no
+            curve.
     """
 
     key: str
@@ -66,7 +68,7 @@ class Score:
 
     @property
     def interval_key(self) -> str:
-        """The key of its 95% interval in `report.json`."""
+        """The key of the score's 95% interval in `report.json`."""
         return f"{self.key}_interval"
 
 
@@ -146,17 +148,20 @@ SCORES = {score.key: score for score in ALL_SCORES}
 
 
 def scores_of_task(*, is_multi_label: bool) -> list[Score]:
-    """The scores of single-label or of multi-label tasks."""
+    """Return the scores of single-label or of multi-label tasks."""
     task = Tasks.of(is_multi_label=is_multi_label)
     return [score for score in ALL_SCORES if task in score.tasks]
 
 
 def main_score(*, is_multi_label: bool) -> Score:
-    """The score by which models and their parts are compared: accuracy, multi-label micro-F1."""
+    """Return the score by which models and their parts are compared.
+
+    It is accuracy in single-label tasks, and micro-F1 in multi-label tasks.
+    """
     (score,) = [score for score in scores_of_task(is_multi_label=is_multi_label) if score.is_main]
     return score
 
 
 def scores_shown_in(place: Place) -> list[Score]:
-    """The scores of all tasks that a place shows."""
+    """Return the scores of all kinds of tasks that a place shows."""
     return [score for score in ALL_SCORES if place in score.shown_in]

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationScore:
-    """How good a validation was, compared with others of the same run.
+    """The result of a validation, to be compared with other validations of the same run.
 
     Attributes:
-        is_sure: whether the encoder surely lowers the loss of the linear model alone; True where
-            there is only one of them.
-        monitored: the value of `train.monitor`.
-        loss: the mean loss, in nats.
-        lower_is_better: whether a lower `monitored` is better, as of a loss.
+        is_sure: whether the encoder surely lowers the loss, compared with the linear model alone;
+            True if the run trains only one of the two models.
+        monitored: the value of the score that `train.monitor` names.
+        loss: the mean loss of the texts, in nats.
+        lower_is_better: whether a lower value of `monitored` is better, as for a loss.
     """
 
     is_sure: bool
@@ -23,14 +23,15 @@ class ValidationScore:
     lower_is_better: bool
 
     def is_better_than(self, other: ValidationScore | None) -> bool:
-        """Whether this score is better than another one; any is better than none."""
+        """Return whether this score is better than another one; None counts as the worst."""
         return other is None or self._rank > other._rank
 
     @property
     def _rank(self) -> tuple[bool, float, float]:
         """A tuple that is greater for a better score.
 
-        On few texts many validations have an equal accuracy: the loss then decides.
+        Among scores with equal `monitored` values, which are frequent with few texts, the loss
+        decides.
         """
         monitored = self.monitored
         if self.lower_is_better:

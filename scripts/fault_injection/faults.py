@@ -651,7 +651,7 @@ FAULTS = [
         "a confusion matrix of any size is written",
         case="sizes[0-many_classes]",
         fraction=1,
-        target="encoder_cls.metrics.classification.LARGEST_MATRIX",
+        target="encoder_cls.metrics.classification.MAX_MATRIX_CLASSES",
         make=constant(10**9),
     ),
     Fault(

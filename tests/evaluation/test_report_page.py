@@ -16,7 +16,7 @@ from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.evaluation.split_predictions import SplitPredictions
-from encoder_cls.metrics.classification import LARGEST_MATRIX, compute_metrics
+from encoder_cls.metrics.classification import MAX_MATRIX_CLASSES, compute_metrics
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
 
@@ -89,7 +89,7 @@ def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
 
 
 @pytest.mark.parametrize(
-    ("num_classes", "has_matrix"), [(LARGEST_MATRIX, True), (LARGEST_MATRIX + 1, False)]
+    ("num_classes", "has_matrix"), [(MAX_MATRIX_CLASSES, True), (MAX_MATRIX_CLASSES + 1, False)]
 )
 def test_with_many_classes_the_page_names_confused_pairs_instead_of_a_matrix(
     classifier, num_classes, has_matrix
@@ -106,7 +106,7 @@ def test_with_many_classes_the_page_names_confused_pairs_instead_of_a_matrix(
     assert (report.metrics.confusion_matrix is not None) == has_matrix
     assert ('<table class="sortable matrix"' in page) == has_matrix
     assert ("class 1, taken for class 2: 1" in page) == has_matrix
-    assert (f"{num_classes} classes are more than the {LARGEST_MATRIX}" in page) != has_matrix
+    assert (f"{num_classes} classes are more than the {MAX_MATRIX_CLASSES}" in page) != has_matrix
     assert len(page) < 1_500_000
 
     pair = {"label": "class 1", "prediction": "class 2", "count": 1}
