@@ -1,12 +1,12 @@
-"""Compact storage of weights in safetensors.
+"""Store weights compactly in safetensors, in one of three types.
 
-    float32   every weight as it is
-    float16   tables, matrices and inverse document frequencies in 16 bits
-    int8      tables and the linear model's weights in 8 bits with a scale for each row, the
-              rest as in float16
+    float32   all weights are float32
+    float16   tables, matrices and inverse document frequencies are float16
+    int8      tables and the weights of the linear model are int8, with a scale for each row; other
+              matrices and inverse document frequencies are float16
 
-In the small types, rows of a table that are zero are not stored. Biases, norms and scales stay
-float32.
+A table is a matrix that is read by rows, such as an embedding. In the two smaller types, rows of a
+table that are zero may be left out. Biases, norms and scales of layers are float32 in all types.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ DTYPES = ("float32", "float16", "int8")
 
 @dataclass(frozen=True, kw_only=True)
 class RowTable:
-    """A matrix, (rows, columns), of which only some rows may be stored; the others are zero.
+    """A matrix, (rows, columns), that is read by rows, and may be stored without its zero rows.
 
     Attributes:
-        values: the stored rows, (stored, columns): float32, float16, or int8 with scales.
+        values: the stored rows, (stored, columns), in float32, float16, or int8 with scales.
         num_rows: the number of rows of the whole matrix.
-        stored_rows: the indices of the stored rows, increasing; None: all are stored.
-        scales: factors of the rows of `values`, (stored,).
+        stored_rows: the indices of the stored rows, increasing, (stored,); all other rows are zero.
+            None if all rows are stored.
+        scales: the factor of each row of `values`, (stored,); None if there are no factors.
     """
 
     values: NDArray[Any]
@@ -46,7 +47,7 @@ class RowTable:
         return self.num_rows, self.values.shape[1]
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Array:
-        """Some rows in float32, (*rows, columns)."""
+        """Return the rows with these indices in float32, (*rows, columns)."""
         if not len(self.values):
             return np.zeros((*rows.shape, self.values.shape[1]), dtype=np.float32)
 
@@ -62,29 +63,37 @@ class RowTable:
         return taken
 
     def dense(self) -> Array:
-        """All rows in float32."""
+        """Return the whole matrix in float32, (rows, columns)."""
         return self.take(np.arange(self.num_rows))
 
     @cached_property
     def _stored_index(self) -> NDArray[np.int32]:
-        """The index of each row among the stored ones; -1 if it is not stored."""
+        """The index of each row among the stored rows, (rows,); -1 if a row is not stored."""
         index = np.full(self.num_rows, -1, dtype=np.int32)
         index[self.stored_rows] = np.arange(len(self.values), dtype=np.int32)
         return index
 
 
-LARGEST_INT8 = 127
-# In rows of fewer columns, the scale takes more than 8 bits save.
+# The largest absolute value of a weight in int8.
+MAX_INT8 = 127
+# Tables with fewer columns are float16 instead of int8, because the scale of a row would take more
+# space than its 8-bit values save.
 MIN_INT8_COLUMNS = 4
 
 
 def compress(
     matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None = None
 ) -> RowTable:
-    """Store a matrix in one of the `DTYPES`.
+    """Convert a matrix to a table in one of the `DTYPES`.
 
-    In int8, a row has multiples of a 127th of its largest number; rows of fewer than
-    `MIN_INT8_COLUMNS` are float16. `stored_rows` are those that are not zero, increasing.
+    In int8, the values of a row become multiples of the largest absolute value of the row / 127.
+    Rows of fewer than `MIN_INT8_COLUMNS` columns are float16 instead.
+
+    Args:
+        matrix: (rows, columns).
+        dtype: one of the `DTYPES`.
+        stored_rows: the indices of the rows to store, increasing; all other rows must be zero. By
+            default all rows are stored.
     """
     values: NDArray[Any] = matrix
     if stored_rows is not None:
@@ -92,9 +101,9 @@ def compress(
 
     scales = None
     if _has_scales(dtype, matrix.shape[1]):
-        # Scales are rounded up, so that no value exceeds 127.
+        # Round scales up, so that no value exceeds 127.
         largest = np.abs(values).max(axis=1, initial=0)
-        scales = np.nextafter((largest / LARGEST_INT8).astype(np.float16), np.float16(np.inf))
+        scales = np.nextafter((largest / MAX_INT8).astype(np.float16), np.float16(np.inf))
         values = np.rint(values / scales.astype(np.float32)[:, None]).astype(np.int8)
     elif dtype != "float32":
         values = values.astype(np.float16)
@@ -102,28 +111,31 @@ def compress(
 
 
 def _has_scales(dtype: str, num_columns: int) -> bool:
-    """Whether a table is stored in 8 bits, with a scale for each row."""
+    """Return whether a table with so many columns is int8, with a scale for each row."""
     return dtype == "int8" and num_columns >= MIN_INT8_COLUMNS
 
 
 Weight = NDArray[Any] | RowTable
+"""The value of a weight: a table if the weight is read by rows, else an array."""
+
 Shapes = dict[str, tuple[int, ...]]
+"""The shape of each weight, by its name."""
 
 
 def is_table(name: str) -> bool:
-    """Whether a weight is read by rows."""
+    """Return whether the weight with this name is a table, which is read by rows."""
     return name.endswith((".table.weight", ".tokens.weight")) or name == "linear.weights"
 
 
 def as_table(weight: Weight) -> RowTable:
-    """Convert a weight that is read by rows."""
+    """Convert a weight that is read by rows to a table, unless it is one already."""
     if isinstance(weight, RowTable):
         return weight
     return compress(weight, "float32")
 
 
 def dense(weights: Mapping[str, Weight]) -> dict[str, NDArray[Any]]:
-    """Convert all weights to arrays."""
+    """Convert all weights to arrays, which for tables are float32."""
     arrays = {}
     for name, weight in weights.items():
         arrays[name] = weight.dense() if isinstance(weight, RowTable) else weight
@@ -131,30 +143,41 @@ def dense(weights: Mapping[str, Weight]) -> dict[str, NDArray[Any]]:
 
 
 def are_increasing(indices: NDArray[np.int32], limit: int) -> bool:
-    """Whether indices increase, from 0 at least to below the limit."""
+    """Return whether indices increase strictly, and lie from 0 to below the limit."""
     return bool((np.diff(indices, prepend=-1, append=limit) > 0).all())
 
 
-# The names of the weights that are stored in their own way.
+# The names of two weights of the linear model that `pack` stores in a special way: ids as two
+# halves, and inverse document frequencies as float16 although they are not a matrix.
 FEATURE_IDS = "linear.feature_ids"
 IDF = "linear.idf"
 
-# What belongs to a weight has its name and one of these endings: the scales of rows, the indices
-# of stored rows, and the number of ids with each high half.
+# Some weights have further tensors, whose names are the name of the weight and one of these
+# endings: the scales of the rows, the indices of the stored rows, and the number of ids with each
+# high half.
 SCALES = ".scales"
 ROWS = ".rows"
 HIGH = ".high"
 
-# Feature ids are below this number; `linear.ngrams` says what they mean.
+# Feature ids are below this number, which equals `NUM_FEATURE_IDS` of `linear.ngrams`.
 ID_LIMIT = 5 << 22
-# The values of the high half of an id, of 16 bits.
+# The number of values that the high half of an id can have. A half has 16 bits.
 HIGH_HALVES = ID_LIMIT >> 16
-# The bytes of packed ids beside their low halves.
+# The size in bytes of the counts of high halves, which packed ids have in addition to their low
+# halves.
 HIGH_HALVES_BYTES = HIGH_HALVES * np.dtype(np.int32).itemsize
 
 
 def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
-    """Convert weights to the tensors of a file, in one of the `DTYPES`."""
+    """Convert weights to the tensors of a file, in one of the `DTYPES`.
+
+    Args:
+        weights: the weights by name.
+        dtype: one of the `DTYPES`.
+
+    Returns:
+        The tensors by name. Some weights become several tensors.
+    """
     arrays = dense(weights)
     if dtype == "float32":
         return arrays
@@ -171,12 +194,20 @@ def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
 
 
 def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> dict[str, Weight]:
-    """Convert the tensors of `pack` to weights.
+    """Convert the tensors of a file, as `pack` makes them, to weights.
 
-    Tables become a `RowTable`, all others arrays of float32 or int32.
+    Args:
+        tensors: the tensors by name.
+        shapes: the shape of each weight, by its name.
+        dtype: the type of the file, one of the `DTYPES`.
+
+    Returns:
+        The weights by name: a `RowTable` for each table, and arrays of float32 or int32 for all
+        other weights.
 
     Raises:
-        ValueError: tensors have other shapes or types, are unknown, or are not finite.
+        ValueError: a tensor is unknown, has another shape or type than expected, or holds a number
+            that is not finite.
         KeyError: a tensor is missing.
     """
     remaining = dict(tensors)
@@ -196,7 +227,7 @@ def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> d
 
 
 def _stored_type(name: str, shape: tuple[int, ...], dtype: str) -> type:
-    """The type of a weight that is not read by rows, in a file of one of the `DTYPES`."""
+    """Return the type that a weight other than a table has in a file of one of the `DTYPES`."""
     if name.endswith("_ids"):
         return np.int32
 
@@ -207,7 +238,7 @@ def _stored_type(name: str, shape: tuple[int, ...], dtype: str) -> type:
 
 
 def _packed_table(name: str, array: Array, dtype: str) -> dict[str, NDArray[Any]]:
-    """Convert a table to tensors, without its zero rows where that takes less space."""
+    """Convert a table to tensors, without its zero rows if that takes less space."""
     nonzero_rows = np.flatnonzero(array.any(axis=1)).astype(np.int32)
     num_rows, num_columns = array.shape
     row_bytes = 2 * num_columns
@@ -230,7 +261,12 @@ def _packed_table(name: str, array: Array, dtype: str) -> dict[str, NDArray[Any]
 def _take_table(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: str
 ) -> RowTable:
-    """Take the tensors of a table from the others, and check them."""
+    """Remove the tensors of a table from `tensors`, and return the table.
+
+    Raises:
+        ValueError: a tensor is not as expected, or the indices of stored rows do not increase.
+        KeyError: a tensor is missing.
+    """
     num_rows, num_columns = shape
     num_stored = num_rows
     stored_rows = None
@@ -240,7 +276,9 @@ def _take_table(
         if not are_increasing(stored_rows, num_rows):
             raise ValueError(f"the rows of {name} are not in order")
 
-    value_type: type = np.float32 if dtype == "float32" else np.float16
+    value_type: type = np.float16
+    if dtype == "float32":
+        value_type = np.float32
     scales = None
     if _has_scales(dtype, num_columns):
         value_type = np.int8
@@ -251,7 +289,7 @@ def _take_table(
 
 
 def _packed_ids(name: str, ids: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
-    """Convert increasing ids to tensors: their low halves, and the number of each high half."""
+    """Convert increasing ids to tensors: the low half of each, and the count of each high half."""
     low = (ids & 0xFFFF).astype(np.uint16)
     counts = np.bincount(ids >> 16, minlength=HIGH_HALVES).astype(np.int32)
     return {name: low, name + HIGH: counts}
@@ -260,7 +298,12 @@ def _packed_ids(name: str, ids: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
 def _take_ids(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]
 ) -> NDArray[np.int32]:
-    """Take the tensors of increasing ids from the others, and check them."""
+    """Remove the tensors of increasing ids from `tensors`, and return the ids.
+
+    Raises:
+        ValueError: a tensor is not as expected, or the counts of high halves do not fit.
+        KeyError: a tensor is missing.
+    """
     low = _take(name, tensors, shape, np.uint16)
     counts = _take(name + HIGH, tensors, (HIGH_HALVES,), np.int32)
     if (counts < 0).any() or counts.sum() != len(low):
@@ -273,7 +316,12 @@ def _take_ids(
 def _take(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: type
 ) -> NDArray[Any]:
-    """Take a tensor from the others and check it."""
+    """Remove a tensor from `tensors`, check it, and return it.
+
+    Raises:
+        ValueError: the tensor has another shape or type, or holds a number that is not finite.
+        KeyError: the tensor is missing.
+    """
     tensor = tensors.pop(name)
     expected = np.dtype(dtype)
     if tensor.shape != shape or tensor.dtype != expected:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# The maximum number of strata of confidence. Five strata remove about nine tenths of a bias:
-# Cochran, "The Effectiveness of Adjustment by Subclassification" (1968),
+# The maximum number of strata of confidence. Five strata remove about nine tenths of a bias. See
+# Cochran, "The Effectiveness of Adjustment by Subclassification", 1968,
 # https://doi.org/10.2307/2528036.
 MAX_STRATA = 5
 

@@ -458,7 +458,7 @@ class ClassCounts(NamedTuple):
 
     @property
     def macro_f1(self) -> float:
-        """The mean F1 of the classes that `is_averaged` names; 0 if there are none.
+        """The mean F1 of the classes with `is_averaged`; 0 if there are none.
 
         These are the classes that occur as a label or as a prediction. In a multi-label task, they
         are the labels that some text has.

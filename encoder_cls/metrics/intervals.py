@@ -217,7 +217,7 @@ def _one_hot_rows(numbers: NDArray[np.int64], num_columns: int) -> sp.csr_matrix
 
 def _sums_of_samples(draws: NDArray[np.int64], counts: sp.csr_matrix) -> Floats:
     """Sum counts, (kinds, classes), over the texts of each sample, (samples, classes)."""
-    # Store the product by rows, since the caller then sums over rows.
+    # Store the product by rows, because the caller sums over the classes of each row.
     return np.ascontiguousarray(draws @ counts)
 
 

@@ -1,4 +1,4 @@
-"""Scales and shifts: those that made the labels are fitted; few examples move little."""
+"""Calibration fits the scales and shifts that made the labels; few examples change little."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LOGITS = arrays(
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(logits=LOGITS)
 def test_softmax_is_scipy_s(logits):
-    """That holds also for logits whose exponentials are too large for any number."""
+    """They are equal even if the exponentials of the logits overflow."""
     expected = scipy.special.softmax(logits.astype(np.float64), axis=-1)
 
     probabilities = softmax(logits)
@@ -84,7 +84,7 @@ def test_the_temperature_that_made_the_labels_is_fitted(temperature, num_classes
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(logits=LOGITS, seed=st.integers(0, 99))
 def test_a_temperature_is_bounded_and_changes_no_prediction(logits, seed):
-    """It holds for any logits and labels, even a few random ones."""
+    """This holds for any logits and labels, even for a few random ones."""
     num_texts, num_classes = logits.shape
     labels = np.random.default_rng(seed).integers(0, num_classes, size=num_texts)
 
@@ -110,7 +110,7 @@ def test_a_scale_and_a_shift_are_bounded_and_keep_logarithms_finite(margins, see
 
 
 def test_labels_that_are_all_right_prove_no_certainty():
-    """60 right texts of 3 classes are 60 1/3 in 61, as if one more text could have any class."""
+    """60 correct texts of 3 classes are 60 1/3 of 61: one more text has all classes equally."""
     labels = np.arange(60) % 3
     logits = np.eye(3, dtype=np.float32)[labels]
 
@@ -128,7 +128,7 @@ def test_labels_that_are_all_wrong_give_the_least_scale():
 
 
 def test_scale_and_shift_of_float32_margins_have_the_lowest_loss():
-    """No point of a fine grid around them has a lower one; float32 is too coarse to see that."""
+    """No point of a fine grid around them has a lower loss, which float32 could not resolve."""
     random = np.random.default_rng(0)
     margins = random.normal(size=(300, 4)).astype(np.float32)
 
@@ -187,7 +187,7 @@ def test_the_temperature_of_several_labels_is_that_of_all():
     assert fit_inverse_temperature(2 * logits, labels) == pytest.approx(0.5, rel=0.05)
 
 
-def test_the_weight_of_a_text_counts_as_so_many_texts_in_calibration():
+def test_a_text_with_the_weight_2_counts_as_two_texts_in_calibration():
     logits, labels = logits_and_labels(2.0, num_texts=2000)
     margins = log_sigmoid(logits.astype(np.float64))
     # Every other text counts twice.

@@ -1,4 +1,4 @@
-"""Few labels beside many texts without labels: what is tried, and what is kept."""
+"""Fits to few labels and many unlabelled texts: which models are tried, and which one is kept."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ CLASS_NAMES = [" ".join(ALL_WORDS[number : number + 5]) for number in (0, 80, 16
 
 
 class Corpus(NamedTuple):
-    """Labelled texts, then texts to learn from without labels; and other texts to test with.
+    """Training texts, of which the first ones are labelled, and other texts to test with.
 
-    `labels` are those of all texts to learn from, of which training may know the first ones.
+    `labels` has the class of each training text, also of those that training treats as unlabelled.
     """
 
     tokenizer: Tokenizer
@@ -115,7 +115,7 @@ def fit(
     effort_choice: EffortChoice = ALL_AS_PLANNED,
     **train_values: Any,
 ) -> tuple[LinearModel, FewLabelsFit]:
-    """Fit to the corpus; by default classes have numbers for names."""
+    """Fit to the corpus. By default, the names of the classes are numbers."""
     data = corpus(num_classes)
     if labels is None:
         labels = data.known_labels
@@ -152,7 +152,7 @@ def accuracy_on_new_texts(linear: LinearModel, num_classes: int) -> float:
 
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_texts_without_labels_help(num_classes):
-    """More predictions for new texts are correct, as out-of-fold predictions foretold."""
+    """The accuracy on new texts rises, as the out-of-fold accuracy does."""
     linear, result = fit(num_classes)
 
     assert result.kind != LABELS_ONLY
@@ -167,7 +167,7 @@ def keep_always(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
-    """A word that one text of each class has belongs to the class whose name it is."""
+    """A word that one text of each class has is linked to the class that it names."""
     keep_always(LAST_ROUND, monkeypatch)
     names = ["xylophone", "zeppelin"]
     texts = [" ".join(ALL_WORDS[row : row + 5]) for row in range(40)]
@@ -176,7 +176,7 @@ def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
     tokenizer = train_tokenizer(texts, TokenizerConfig())
 
     def leads_of_names(class_names: list[str], **train_values: Any) -> NDArray[np.float32]:
-        """How far each of both words speaks for the second class."""
+        """How much each of the two words speaks for the second class."""
         linear, _ = fit_linear_from_few_labels(
             read(tokenizer, texts),
             np.arange(40) % 2,
@@ -232,10 +232,9 @@ def right(first: int, end: int) -> NDArray[np.float64]:
     ],
 )
 def test_another_kind_needs_more_correct_predictions_than_chance_would_give(mean, alone, expected):
-    assert (
-        choose_kind({LAST_ROUND: right(0, 70), MEAN_OF_ROUNDS: mean, LABELS_ONLY: alone})
-        == expected
-    )
+    right_by_kind = {LAST_ROUND: right(0, 70), MEAN_OF_ROUNDS: mean, LABELS_ONLY: alone}
+
+    assert choose_kind(right_by_kind) == expected
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
@@ -244,7 +243,7 @@ def test_another_kind_needs_more_correct_predictions_than_chance_would_give(mean
 def test_a_teacher_predicts_texts_held_out_as_cross_validation_does(
     monkeypatch, num_classes, kept, techniques
 ):
-    """Its logits are nearly those out of fold, which come without some unlabelled texts, too."""
+    """The logits differ little: a fold also leaves out some unlabelled texts."""
     keep_always(kept, monkeypatch)
     validation_rows = np.arange(10)
 
@@ -265,7 +264,7 @@ def test_a_teacher_predicts_texts_held_out_as_cross_validation_does(
 
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_same_texts_give_the_same_bits(monkeypatch, num_classes):
-    """That is so in all rounds, of which the mean is kept."""
+    """The mean of all rounds is kept, so it holds for all rounds."""
     keep_always(MEAN_OF_ROUNDS, monkeypatch)
 
     def weights() -> tuple[bytes, bytes, bytes, bytes]:
@@ -285,7 +284,7 @@ def test_same_texts_give_the_same_bits(monkeypatch, num_classes):
 
 
 def test_predictions_out_of_fold_have_not_seen_the_label():
-    """Labels of chance are predicted by chance, though the final model knows them by heart."""
+    """Random labels are predicted by chance, although the final model has memorized them."""
     labels = np.random.default_rng(5).integers(0, 2, NUM_LABELLED)
     texts = corpus(2).texts[:NUM_LABELLED]
 
@@ -298,7 +297,7 @@ def test_predictions_out_of_fold_have_not_seen_the_label():
 
 
 def test_labels_of_hard_texts_do_not_lower_the_estimate():
-    """Texts that a first model was unsure of get labels, as `suggest` would; they count less."""
+    """The texts that a first model is least sure of are labelled, and then count less."""
     data = corpus(2)
     first, _ = fit(2)
     surest_last = np.argsort(leads(first.logits(data.texts[NUM_LABELLED:])))
@@ -322,18 +321,18 @@ def test_labels_of_hard_texts_do_not_lower_the_estimate():
 
 
 def test_rounds_grow_to_all_texts(monkeypatch):
-    """Texts whose class is guessed count less than those with a label."""
+    """Texts with a predicted class have a lower weight than labelled texts."""
     fits = []
     fit_svm = nb_svm.fit_svm
 
     def recorded(features, labels, *, sample_weight, **options):
         num_labelled = int((sample_weight == 1).sum())
-        num_guessed = int((sample_weight == PSEUDO_LABEL_WEIGHT).sum())
-        fits.append((num_labelled, num_guessed))
+        num_predicted = int((sample_weight == PSEUDO_LABEL_WEIGHT).sum())
+        fits.append((num_labelled, num_predicted))
         return fit_svm(features, labels, sample_weight=sample_weight, **options)
 
     monkeypatch.setattr(nb_svm, "fit_svm", recorded)
-    # With fewer labels than these, the last fit of all is that to all texts.
+    # With so few labels, there is no extrapolation, and the last fit is that to all texts.
     num_labelled = MIN_EXTRAPOLATED - 1
     fit(3, labels=corpus(3).labels[:num_labelled])
 
@@ -345,11 +344,11 @@ def test_rounds_grow_to_all_texts(monkeypatch):
     expected = [0]
     for share in ROUNDS:
         expected.append(share * num_others)
-    assert [guessed for _, guessed in last_rounds] == pytest.approx(expected, abs=3)
+    assert [predicted for _, predicted in last_rounds] == pytest.approx(expected, abs=3)
 
 
-def test_of_many_texts_without_labels_some_are_read(monkeypatch):
-    """The labelled ones are read in any case."""
+def test_a_sample_of_many_unlabelled_texts_is_read(monkeypatch):
+    """All labelled texts are read."""
     monkeypatch.setattr(feature_corpus, "MAX_TOKENS", 60)
 
     rows = feature_corpus.sample_rows(corpus(2).texts, NUM_LABELLED, MAX_SEQ_LEN)
@@ -359,7 +358,7 @@ def test_of_many_texts_without_labels_some_are_read(monkeypatch):
     assert len(rows) == NUM_LABELLED + 10
 
 
-def test_one_text_without_a_label_is_read_at_the_least(monkeypatch):
+def test_at_least_one_unlabelled_text_is_read(monkeypatch):
     monkeypatch.setattr(feature_corpus, "MAX_TOKENS", 1)
 
     rows = feature_corpus.sample_rows(corpus(2).texts, NUM_LABELLED, MAX_SEQ_LEN)

@@ -118,13 +118,13 @@ def reader_and_linear(num_classes: int) -> tuple[Reader, LinearModel]:
 
 
 class Reference:
-    """NB-SVM as in the paper but for `NB_RATIO_POWER`, with strings for columns, nothing hashed.
+    """NB-SVM as in the paper, except for `NB_RATIO_POWER`; features are strings, without hashing.
 
     Args:
         vocabulary: the known words.
-        texts: to learn from.
-        labels: their classes.
-        num_classes: each class has a machine.
+        texts: the texts to learn from.
+        labels: the class of each text, (texts,).
+        num_classes: the number of classes, each of which has a machine.
         use_char_ngrams: whether templates and character n-grams are features, too.
     """
 
@@ -162,7 +162,7 @@ class Reference:
             self.svms.append(LinearSVC(C=1.0, random_state=0).fit(scaled, is_class))
 
     def find_frequent_words(self, texts: Sequence[str]) -> set[str]:
-        """The known words that are no wildcards in templates; there are others, too."""
+        """The known words that templates keep; there must be other known words, too."""
         counts = Counter()
         for text in texts:
             counts.update(self.known_words(text))
@@ -224,7 +224,7 @@ class Reference:
         return found
 
     def vectors(self, texts: Sequence[str]) -> sp.csr_matrix:
-        """TF-IDF of each group of features, scaled to the norm of the group."""
+        """The TF-IDF values of all groups of features, each scaled to the norm of its group."""
         groups = []
         for number, vectorizer in enumerate(self.vectorizers):
             unit_vectors = self.tfidfs[number].transform(vectorizer.transform(texts))
@@ -251,7 +251,7 @@ def margins_of_logits(logits: Logits) -> Floats:
 def test_scores_are_those_of_a_plain_nb_svm(
     monkeypatch, num_classes, use_char_ngrams, max_vocab_size
 ):
-    """Counts, TF-IDF, ratios and margins are right, on texts that were learned from and on others.
+    """Counts, TF-IDF, ratios and margins are correct for training texts and for other texts.
 
     The logit of a class is the logarithm of a sigmoid of its margin, up to a scale and a shift; of
     two classes it is the margin, up to a scale.
@@ -290,7 +290,7 @@ def test_scores_are_those_of_a_plain_nb_svm(
 
 
 def test_predictions_for_more_texts_than_features_are_those_of_the_exact_solution(monkeypatch):
-    """The loose tolerance stops no machine early, although four of ten labels are wrong."""
+    """The loose tolerance stops no machine too early, although a third of the labels are wrong."""
     num_classes = 6
     num_texts = 3000
     num_features = 500
@@ -332,7 +332,7 @@ def parts_of(linear: LinearModel) -> dict[str, Any]:
 
 @pytest.mark.parametrize("use_char_ngrams", [False, True])
 def test_texts_are_read_as_far_as_max_tokens(use_char_ngrams):
-    """What lies beyond changes nothing, in training and after, also where more tokens are kept."""
+    """Further tokens change nothing in training or prediction, even if the tokenizer keeps them."""
     texts = ("good a a tail", "bad a a tail") * 40
     changed = ("good a a other", "bad a a more") * 40
     labels = np.arange(80) % 2
@@ -355,8 +355,8 @@ def test_texts_are_read_as_far_as_max_tokens(use_char_ngrams):
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_a_text_s_scores_do_not_depend_on_its_company(num_classes):
-    """They are equal to the bit, alone or with other texts: no pair crosses into the next text."""
+def test_the_scores_of_a_text_do_not_depend_on_other_texts(num_classes):
+    """Scores are equal to the bit in any company: no pair of words crosses into the next text."""
     read, linear = reader_and_linear(num_classes)
     texts = [*corpus(num_classes).texts[:20], *UNSEEN]
 
@@ -371,7 +371,7 @@ def test_a_text_s_scores_do_not_depend_on_its_company(num_classes):
 @pytest.mark.parametrize("num_classes", [2, 4])
 @pytest.mark.parametrize("first_weight", [1.0, 5.0], ids=["equal", "weighted"])
 def test_scores_are_the_logits_of_texts_never_seen(num_classes, first_weight):
-    """No other scale or shift is much better; new texts count alike, whatever the class weights."""
+    """No other scale or shift is much better, with any class weights: new texts count alike."""
     texts, labels = corpus(num_classes, 2000)
     read = Reader(texts[:1000])
     class_weights = [first_weight] + [1.0] * (num_classes - 1)
@@ -392,7 +392,7 @@ def test_scores_are_the_logits_of_texts_never_seen(num_classes, first_weight):
 
 
 def test_a_class_of_one_text_can_be_learned():
-    """Where that text is held out, the other texts know nothing of its class."""
+    """When that text is held out, the others have no text of its class."""
     texts = (*("ba ko", "ba ri", "ba tu", "ko ri") * 5, "sol mir")
     labels = np.array([0] * 20 + [1])
     read = Reader(texts)
@@ -407,7 +407,7 @@ def test_a_class_of_one_text_can_be_learned():
 
 @pytest.mark.parametrize(("num_classes", "heavy"), [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)])
 def test_the_heavier_class_is_preferred(num_classes, heavy):
-    """The words say nothing of the class."""
+    """All texts are equal, so only the weights of the classes decide."""
     texts = ("same words",) * 12
     labels = np.arange(12) % num_classes
     class_weights = [1.0] * num_classes
@@ -422,7 +422,7 @@ def test_the_heavier_class_is_preferred(num_classes, heavy):
 @pytest.mark.parametrize("limit", ["MAX_FEATURES", "MAX_BYTES"])
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classes, limit):
-    """There are as many as the limit allows, and they predict most texts correctly."""
+    """The model has as many features as the limit allows, and predicts most texts correctly."""
     texts, labels = corpus(num_classes)
     read, whole = reader_and_linear(num_classes)
     most_bytes = 50 * 4 * (2 + SINGLE_LABEL.num_one_vs_rest(num_classes))
@@ -445,7 +445,7 @@ def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classe
 
 
 def test_texts_without_words_are_of_the_most_frequent_class():
-    """There is nothing else to learn, and that is no error."""
+    """Nothing else can be learned from such texts, and the fit does not fail."""
     read = Reader(("some words",))
 
     linear = fit(read, ["", "", ""], np.array([1, 0, 1]), char_ngrams=True)
@@ -455,7 +455,7 @@ def test_texts_without_words_are_of_the_most_frequent_class():
 
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_the_c_with_the_lowest_loss_on_held_out_texts_is_chosen(monkeypatch, num_classes):
-    """Where labels are clear a high C is best, and where many are wrong a low one."""
+    """A high C is best if the labels are correct, and a low C if many of them are wrong."""
     texts, labels = corpus(num_classes)
     random = np.random.default_rng(0)
     is_noisy = random.random(len(labels)) < 0.2 * num_classes
@@ -488,12 +488,12 @@ class HeldOut:
         self.counted = CountedTexts.of(self.texts[30:], labels[30:], options_for(3))
 
     def fit(self, **options: Any) -> tuple[list[list[float]], Calibration]:
-        """Fit to the other texts; returns the logits of all texts, and the calibration."""
+        """Fit to the other texts, and return the logits of all texts and the calibration."""
         linear, calibration = fit_linear(self.counted, **options)
         return linear.logits(self.texts).tolist(), calibration
 
 
-def test_too_few_texts_held_out_change_nothing(monkeypatch):
+def test_with_too_few_held_out_texts_c_is_chosen_by_cross_validation(monkeypatch):
     data = HeldOut()
     monkeypatch.setitem(nb_svm.MIN_HELD_OUT, SINGLE_LABEL, 31)
     first_models = []
@@ -524,7 +524,7 @@ def test_c_is_chosen_on_enough_held_out_texts(monkeypatch):
     assert logits_again == logits
 
 
-def test_a_quick_model_is_calibrated_on_texts_held_out_however_few():
+def test_a_quick_model_is_calibrated_on_any_number_of_held_out_texts():
     """A temperature of 1 is better than a half or two."""
     data = HeldOut()
     texts, labels = data.held_out

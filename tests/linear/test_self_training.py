@@ -1,4 +1,4 @@
-"""The steps of self-training: shares of classes, alignment of margins, and the surest guesses."""
+"""The steps of self-training: class shares, alignment of margins, and the surest predictions."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ MARGINS = np.array(
 
 
 def test_the_surest_texts_of_each_class_have_the_largest_leads_over_the_second():
-    chosen, guesses = choose_surest(MARGINS, 0.5)
+    chosen, predictions = choose_surest(MARGINS, 0.5)
 
     assert sorted(chosen) == [2, 3, 4]
-    assert sorted(guesses) == [0, 0, 1]
+    assert sorted(predictions) == [0, 0, 1]
 
 
-def test_one_text_of_each_class_is_chosen_at_the_least():
+def test_at_least_one_text_of_each_class_is_chosen():
     chosen, _ = choose_surest(MARGINS, 0.01)
 
     assert sorted(chosen) == [2, 4]
