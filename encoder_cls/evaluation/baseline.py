@@ -1,6 +1,6 @@
-"""The TF-IDF baseline that each report compares the classifier with.
+"""The TF-IDF baseline that a report compares the classifier with.
 
-It is a linear SVM on words and pairs of words.
+The baseline is a linear SVM on TF-IDF values of words and pairs of words.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from encoder_cls.metrics.classification import (
 from encoder_cls.text.tokenizer import UNSPACED_RANGES
 from encoder_cls.text.tokens import drawn_rows
 
-# Limits that keep training within a minute and 1.5 GB for any number of texts and classes. Time
-# grows with the number of characters read, and with characters times classes.
+# The most characters that the baseline learns from, and the most characters times classes. With
+# these limits, training takes at most a minute and 1.5 GB for any number of texts and classes.
 MAX_CHARACTERS = 40_000_000
 MAX_CHARACTERS_BY_CLASSES = 500_000_000
 
@@ -33,24 +33,31 @@ MAX_CHARACTERS_BY_CLASSES = 500_000_000
 def baseline_scores(
     dataset: Dataset, split: Split, *, seconds: float | None = None
 ) -> dict[str, Any] | None:
-    """Train the baseline on a data set and score it on a split.
+    """Train the baseline on the training texts of a data set, and score it on a split.
 
-    It is trained on all texts and features, or on a random sample of the texts, `texts` of
-    `of_texts`, and its most frequent features, `features` of `of_features`. With a limit of
-    `seconds`, a first, small sample decides the size of the sample. Texts whose label never occurs
-    in training count as mistakes. Multi-label, it has one SVM per label and one threshold, which
-    maximizes micro-F1 on the validation texts.
+    If there are too many training texts, the baseline learns from a random sample of them; if there
+    are too many features, it uses the most frequent ones. A text whose label does not occur in the
+    training texts counts as a mistake. In a multi-label task, the baseline is an SVM for each
+    label, with one threshold for all labels, which maximizes micro-F1 on the validation texts.
 
-    Returns None if no text has a word, or where time or memory does not suffice.
+    Args:
+        dataset: the data of a run, for its training and validation texts.
+        split: the texts to score.
+        seconds: the time limit; None for no limit. With a limit, the baseline first learns from a
+            small sample, to estimate how many characters it can learn from in time.
+
+    Returns:
+        The scores, and the numbers `texts` of `of_texts` and `features` of `of_features` that the
+        baseline has used; None if no text has a word, or if time or memory is not enough.
     """
     train = dataset.train
     num_classes = _num_classes(train)
     try:
-        most_characters = _most_characters(train, split, num_classes, seconds)
-        if most_characters == 0:
+        max_characters = _max_characters(train, split, num_classes, seconds)
+        if max_characters == 0:
             return None
 
-        features = _Features.of(train, num_classes, most_characters)
+        features = _Features.of(train, num_classes, max_characters)
         if dataset.is_multi_label:
             scores = _score_labels(features, dataset.known_validation, split)
         else:
@@ -58,7 +65,8 @@ def baseline_scores(
             predictions = features.apply(svm.predict, split)
             scores = score_predictions(predictions, split.labels)
     except (ValueError, MemoryError):
-        # scikit-learn raises a ValueError where no text has a word, or one class is left.
+        # scikit-learn raises a ValueError if no text has a word, or if only one class is left in
+        # the sample.
         return None
 
     return {
@@ -76,33 +84,35 @@ def _num_classes(train: Split) -> int:
     return int(train.labels.max()) + 1
 
 
-def _most_characters(train: Split, split: Split, num_classes: int, seconds: float | None) -> int:
-    """The number of characters to learn from; 0 if the time is too short."""
-    most = min(MAX_CHARACTERS, MAX_CHARACTERS_BY_CLASSES // num_classes)
+def _max_characters(train: Split, split: Split, num_classes: int, seconds: float | None) -> int:
+    """The most characters to learn from within `seconds`; 0 if the time is too short."""
+    limit = min(MAX_CHARACTERS, MAX_CHARACTERS_BY_CLASSES // num_classes)
     if seconds is None:
-        return most
-    return min(most, _affordable_characters(train, split, num_classes, seconds))
+        return limit
+    return min(limit, _affordable_characters(train, split, num_classes, seconds))
 
 
-# Characters of the first sample, whose time decides how many the baseline learns from.
+# The number of characters in the first sample, which is learned from to measure the time.
 TIMED_CHARACTERS = 500_000
-# A shorter time is not enough for the first sample.
+# The shortest time limit, in seconds, in which it is worthwhile to learn from the first sample.
 MIN_SECONDS = 0.5
-# The time to score a character, relative to learning from one.
+# The time to score a character, relative to the time to learn from a character.
 SCORING_SHARE = 0.4
-# The part of the time to plan for: with more text, a fit takes longer per character.
+# The fraction of the remaining time to plan for. It is below 1, because a fit takes longer per
+# character if there is more text.
 SAFETY = 0.7
 
 
 def _affordable_characters(train: Split, split: Split, num_classes: int, seconds: float) -> int:
-    """The number of characters to learn from in the time that scoring the split leaves.
+    """Estimate how many characters can be learned from, so that time remains to score the split.
 
-    It is 0 if that is too short.
+    The result is 0 if the time is too short to learn from more than the first sample.
     """
     if seconds < MIN_SECONDS:
         return 0
 
-    # Learn from a first sample. Multi-label, the SVM of one label represents all.
+    # Learn from a first sample. In a multi-label task, time the SVM of one label, and assume that
+    # those of the other labels take as long.
     start = time.monotonic()
     features = _Features.of(train, num_classes, TIMED_CHARACTERS)
     labels = features.sample.labels
@@ -112,20 +122,20 @@ def _affordable_characters(train: Split, split: Split, num_classes: int, seconds
         num_svms = num_classes
     fit_svm(features.matrix, labels)
 
-    # If the sample has all texts, learning from all of them again takes as long.
+    # If the sample has all texts, there is no need to limit the number of characters.
     if len(features.sample) == len(train):
         return MAX_CHARACTERS
 
     taken = time.monotonic() - start
     seconds_per_character = taken / _lengths(features.sample).sum() * num_svms
 
-    # Scoring the split costs as much as learning from so many characters.
+    # Scoring the split takes as long as learning from this number of characters.
     scoring_characters = SCORING_SHARE * _lengths(split).sum()
-    left = seconds - taken
-    most = int(SAFETY * left / seconds_per_character - scoring_characters)
-    if most < TIMED_CHARACTERS:
+    seconds_left = seconds - taken
+    affordable = int(SAFETY * seconds_left / seconds_per_character - scoring_characters)
+    if affordable < TIMED_CHARACTERS:
         return 0
-    return most
+    return affordable
 
 
 def _score_labels(features: _Features, validation: Split, split: Split) -> dict[str, Any]:
@@ -135,7 +145,8 @@ def _score_labels(features: _Features, validation: Split, split: Split) -> dict[
     has_label = features.sample.labels > 0
     weights = np.zeros((features.matrix.shape[1], num_classes), dtype=np.float32)
 
-    # A label that all texts have is always given, one that no text has never; others get an SVM.
+    # Fit an SVM for each label that some texts have and some lack. A label that all texts have is
+    # always predicted, and a label that no text has is never predicted.
     has_all = has_label.all(axis=0)
     biases = np.where(has_all, 1, -1).astype(np.float32)
     for label in np.flatnonzero(has_label.any(axis=0) & ~has_all):
@@ -146,7 +157,7 @@ def _score_labels(features: _Features, validation: Split, split: Split) -> dict[
     def margins(matrix: Any) -> NDArray[Any]:
         return np.asarray(matrix @ weights + biases)
 
-    # One threshold for all pairs of a text and a label.
+    # Choose one threshold for all labels.
     validation_scores = features.apply(margins, validation)
     validation_labels = validation.labels[:, :num_classes]
     threshold = best_f1_threshold(validation_scores.ravel(), validation_labels.ravel())
@@ -154,7 +165,7 @@ def _score_labels(features: _Features, validation: Split, split: Split) -> dict[
     scores = features.apply(margins, split)
     is_given = padded(scores >= threshold, num_labels)
 
-    # Labels that never occur in training come last in each ranking.
+    # Labels that do not occur in the training texts come last in each ranking.
     num_unseen = num_labels - num_classes
     scores = np.pad(scores, ((0, 0), (0, num_unseen)), constant_values=scores.min())
     precisions = average_precisions(scores.astype(np.float64), split.labels)
@@ -164,23 +175,25 @@ def _score_labels(features: _Features, validation: Split, split: Split) -> dict[
     return scores_by_key
 
 
-# Words, runs of punctuation, and single characters of scripts that are written without spaces.
+# What counts as a word: a word, a run of punctuation, or a single character of a script that is
+# written without spaces.
 WORD_PATTERN = rf"[{UNSPACED_RANGES}]|[^\W{UNSPACED_RANGES}]+|[^\w\s]+"
-# Weights of all SVMs, one for each feature and class.
+# The most weights of all SVMs together; an SVM has a weight for each feature, for each class.
 MAX_WEIGHTS = 60_000_000
-# Texts times classes that are scored at once.
+# The most scores that are computed at once; each text has a score for each class.
 MAX_SCORES = 4_000_000
 
 
 class _Features(NamedTuple):
-    """TF-IDF of training texts, or of a random sample of them.
+    """TF-IDF features, fitted to all training texts or to a random sample of them.
 
     Attributes:
-        sample: the training texts, or the sample.
+        sample: the texts that the features are fitted to.
         vectorizer: the `TfidfVectorizer`.
-        kept: the numbers of the most frequent features, ascending, (features,).
-        matrix: the features of the sample, (texts, features).
-        num_classes: the number of classes of the training data.
+        kept: the numbers of the most frequent features, in ascending order, (features,). The
+            baseline uses only these.
+        matrix: the TF-IDF values of the sample, (texts, features).
+        num_classes: the number of classes in the training texts.
     """
 
     sample: Split
@@ -190,14 +203,14 @@ class _Features(NamedTuple):
     num_classes: int
 
     @classmethod
-    def of(cls, train: Split, num_classes: int, most_characters: int) -> _Features:
-        """Fit features to all texts, or to a sample with `most_characters` in all."""
+    def of(cls, train: Split, num_classes: int, max_characters: int) -> _Features:
+        """Fit features to all training texts, or to a sample of at most `max_characters`."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         sample = train
         lengths = _lengths(train)
-        if lengths.sum() > most_characters:
-            rows = drawn_rows(lengths, most_characters)
+        if lengths.sum() > max_characters:
+            rows = drawn_rows(lengths, max_characters)
             sample = train.subset(np.sort(rows))
 
         vectorizer = TfidfVectorizer(
@@ -205,7 +218,7 @@ class _Features(NamedTuple):
         )
         matrix = vectorizer.fit_transform(_cut(sample.texts))
 
-        # Keep as many of the most frequent features as there may be weights.
+        # Keep the most frequent features, as many as `MAX_WEIGHTS` allows.
         num_kept = max(1, MAX_WEIGHTS // num_classes)
         by_frequency = np.argsort(-matrix.getnnz(axis=0), kind="stable")
         kept = np.sort(by_frequency[:num_kept])
@@ -218,7 +231,11 @@ class _Features(NamedTuple):
         )
 
     def apply(self, score: Callable[[Any], NDArray[Any]], split: Split) -> NDArray[Any]:
-        """Score the features of texts, (texts, features), in chunks that fit in memory."""
+        """Apply a function of features, (texts, features), to the texts of a split, in chunks.
+
+        Returns:
+            The results of the function for all texts, joined: (texts,) or (texts, classes).
+        """
         texts_at_once = max(1, MAX_SCORES // self.num_classes)
         scores = []
         for start in range(0, len(split), texts_at_once):
@@ -228,16 +245,16 @@ class _Features(NamedTuple):
         return np.concatenate(scores)
 
 
-# Characters that are read of a text, whose words are in memory at once.
-LONGEST_TEXT = 100_000
+# The most characters that are read of one text, because all words of a text are in memory at once.
+MAX_TEXT_LENGTH = 100_000
 
 
 def _cut(texts: Sequence[str]) -> Iterator[str]:
-    """The part of each text that the baseline reads."""
+    """Yield the beginning of each text, which is all that the baseline reads of it."""
     for text in texts:
-        yield text[:LONGEST_TEXT]
+        yield text[:MAX_TEXT_LENGTH]
 
 
 def _lengths(split: Split) -> NDArray[np.int64]:
-    """The number of characters of each text that the baseline reads, (texts,)."""
+    """Count the characters that the baseline reads of each text, (texts,)."""
     return np.fromiter(map(len, _cut(split.texts)), dtype=np.int64, count=len(split))

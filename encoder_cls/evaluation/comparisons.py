@@ -1,4 +1,4 @@
-"""Scores with their intervals, and paired comparisons of classifiers on the same texts."""
+"""Scores with their intervals, and comparisons of two classifiers on the same texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Dataset, Split, renumbered
-from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, logits_before_refit
+from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, held_out_logits
 from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.metrics.intervals import (
     Interval,
@@ -26,17 +26,17 @@ from encoder_cls.system.display import counted, printable, shortened
 Scores = dict[str, Any]
 """JSON values: `accuracy` (multi-label `micro_f1`), `macro_f1`, and their 95% intervals.
 
-The interval of a score is under its `interval_key`.
+The key of an interval is the `interval_key` of the score, such as `accuracy_interval`.
 """
 
-# The key of the scores of the whole classifier, beside those of its parts `linear` and `encoder`.
+# The key of the whole classifier in tables of scores by part, beside `linear` and `encoder`.
 COMBINED = "combined"
 
 
 def score_predictions(predictions: NDArray[Any], labels: NDArray[Any]) -> Scores:
-    """Score predictions against labels, both (texts,), or multi-label (texts, labels).
+    """Score predictions by their labels, both (texts,), or multi-label (texts, labels).
 
-    The table in `metrics/scores` says which of these scores have an interval.
+    Scores have an interval if the table in `metrics/scores` says so for the task.
     """
     task = Tasks.of(is_multi_label=labels.ndim > 1)
     scores: Scores = {}
@@ -49,7 +49,10 @@ def score_predictions(predictions: NDArray[Any], labels: NDArray[Any]) -> Scores
 
 
 def scores_without_intervals(predictions: NDArray[Any], labels: NDArray[Any]) -> dict[str, float]:
-    """The scores that follow from predictions alone, without their probabilities."""
+    """Compute the scores that depend only on predicted labels, not on their probabilities.
+
+    Predictions and labels are (texts,), or multi-label (texts, labels).
+    """
     counts = ClassCounts.of(predictions, labels)
     if labels.ndim > 1:
         return {"micro_f1": counts.micro_f1, "macro_f1": counts.macro_f1}
@@ -59,11 +62,11 @@ def scores_without_intervals(predictions: NDArray[Any], labels: NDArray[Any]) ->
 
 
 def _accuracy_interval(labels: NDArray[Any], predictions: NDArray[Any]) -> Interval:
-    num_right = int((predictions == labels).sum())
-    return wilson_interval(num_right, len(labels))
+    num_correct = int((predictions == labels).sum())
+    return wilson_interval(num_correct, len(labels))
 
 
-# The functions of labels and predictions that compute the interval of a score.
+# For each score, the function that computes its interval from labels and predictions.
 INTERVALS: dict[str, Callable[[NDArray[Any], NDArray[Any]], Interval]] = {
     "accuracy": _accuracy_interval,
     "micro_f1": micro_f1_interval,
@@ -72,15 +75,15 @@ INTERVALS: dict[str, Callable[[NDArray[Any], NDArray[Any]], Interval]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """What the encoder adds: the score of the whole classifier minus that of the linear model.
+class PartComparison:
+    """The whole classifier compared with its linear model alone, to show what the encoder adds.
 
-    The score is accuracy, multi-label micro-F1.
+    They are compared by accuracy; multi-label, by micro-F1.
 
     Attributes:
-        combined_minus_linear: the difference of the scores.
-        interval: the 95% interval of the difference.
-        is_sure: whether 0 is outside this interval.
+        combined_minus_linear: the score of the whole classifier minus that of the linear model.
+        interval: the 95% interval of this difference.
+        is_sure: whether the interval does not contain 0.
     """
 
     combined_minus_linear: float
@@ -90,10 +93,17 @@ class Comparison:
 
 def score_parts(
     predictions: Mapping[str, NDArray[Any]], labels: NDArray[Any]
-) -> tuple[dict[str, Scores], Comparison | None]:
-    """Score the predictions of `combined` and of the parts `linear` and `encoder`.
+) -> tuple[dict[str, Scores], PartComparison | None]:
+    """Score the predictions of a whole classifier and of each of its parts alone.
 
-    The comparison is None unless there are both parts.
+    Args:
+        predictions: the predictions of the classifier, `combined`, and of its parts `linear` and
+            `encoder`, each (texts,), or multi-label (texts, labels).
+        labels: the labels, in the same shape.
+
+    Returns:
+        The scores by the same keys, and the comparison of the classifier with its linear part; None
+        if it has only one part.
     """
     scores = {}
     for part, part_predictions in predictions.items():
@@ -112,11 +122,20 @@ def score_parts(
 
     low, high = interval
     is_sure = low > 0 or high < 0
-    return scores, Comparison(combined_minus_linear=difference, interval=interval, is_sure=is_sure)
+    comparison = PartComparison(
+        combined_minus_linear=difference, interval=interval, is_sure=is_sure
+    )
+    return scores, comparison
 
 
 class _PredictionPairs(NamedTuple):
-    """How many texts only the first, or only the second of two classifiers predicts correctly."""
+    """Counts of the predictions of two classifiers for the same texts.
+
+    Attributes:
+        only_first: the number of texts that only the first classifier predicts correctly.
+        only_second: the number of texts that only the second classifier predicts correctly.
+        num_texts: the number of all texts.
+    """
 
     only_first: int
     only_second: int
@@ -126,32 +145,33 @@ class _PredictionPairs(NamedTuple):
     def of(
         cls, first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]
     ) -> _PredictionPairs:
-        """Count the predictions of both for the same texts; all arguments are (texts,)."""
-        is_first_right = first == labels
-        is_second_right = second == labels
+        """Count the correct predictions of two classifiers; all arguments are (texts,)."""
+        is_first_correct = first == labels
+        is_second_correct = second == labels
         return cls(
-            only_first=int((is_first_right & ~is_second_right).sum()),
-            only_second=int((is_second_right & ~is_first_right).sum()),
+            only_first=int((is_first_correct & ~is_second_correct).sum()),
+            only_second=int((is_second_correct & ~is_first_correct).sum()),
             num_texts=len(labels),
         )
 
     @property
     def accuracy_difference(self) -> float:
-        """The accuracy of the first minus that of the second."""
+        """The accuracy of the first classifier minus that of the second."""
         return (self.only_first - self.only_second) / self.num_texts
 
     @property
     def interval(self) -> Interval:
-        """The 95% interval of the difference."""
+        """The 95% interval of the difference of the accuracies."""
         return paired_interval(self.only_first, self.only_second, self.num_texts)
 
     @property
     def p_value(self) -> float:
         """The p-value of McNemar's exact test of equal accuracies.
 
-        If both are equally accurate, each text that only one gets right is a toss of a coin.
-        McNemar, "Note on the sampling error of the difference between correlated proportions or
-        percentages" (1947), https://doi.org/10.1007/BF02295996, with exact probabilities.
+        If the classifiers are equally accurate, each text that only one of them predicts correctly
+        is like the toss of a coin. See McNemar, "Note on the sampling error of the difference
+        between correlated proportions or percentages" (1947), https://doi.org/10.1007/BF02295996;
+        the probabilities here are exact.
         """
         from scipy.stats import binomtest
 
@@ -162,19 +182,22 @@ class _PredictionPairs(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairedComparison:
-    """A report's classifier and another one, that of the folder `run`, on the same texts.
+class RunComparison:
+    """The classifier of another run compared with the classifier of a report, on the same texts.
+
+    Each difference is the score of the other classifier minus that of the report's classifier, so
+    it is above 0 if the other classifier is better.
 
     Attributes:
-        run: the folder of the other classifier.
+        run: the folder of the other run.
         scores: the scores of the other classifier.
-        accuracy_difference: the other's accuracy minus that of the report's classifier.
-        accuracy_difference_interval: the 95% interval of the difference.
-        macro_f1_difference: as above, of macro-F1.
-        macro_f1_difference_interval: as above.
+        accuracy_difference: the difference of the accuracies.
+        accuracy_difference_interval: the 95% interval of this difference.
+        macro_f1_difference: the difference of the macro-F1 scores.
+        macro_f1_difference_interval: the 95% interval of this difference.
         only_this: the number of texts that only the report's classifier predicts correctly.
         only_other: the number of texts that only the other classifier predicts correctly.
-        p_value: that of McNemar's exact test.
+        p_value: the p-value of McNemar's exact test that the accuracies are equal.
     """
 
     run: str
@@ -188,7 +211,7 @@ class PairedComparison:
     p_value: float
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; the other's scores are at the top level."""
+        """JSON values, with the scores of the other classifier at the top level."""
         return {
             "run": self.run,
             **self.scores,
@@ -202,7 +225,7 @@ class PairedComparison:
         }
 
     def sentences(self) -> tuple[str, str]:
-        """Which classifier is better, by accuracy and by macro-F1."""
+        """Two sentences on which classifier is better, one by accuracy and one by macro-F1."""
         accuracy = self._sentence(
             SCORES["accuracy"].name, self.accuracy_difference, self.accuracy_difference_interval
         )
@@ -214,12 +237,18 @@ class PairedComparison:
         if self.p_value >= 0.001:
             p_value = f"p = {self.p_value:.3f}"
 
-        right_alone = f"it alone is right on {counted(self.only_other, 'text')}"
-        wrong_alone = f"wrong on {self.only_this:,}"
-        return f"{accuracy} (McNemar's test: {p_value}; {right_alone}, {wrong_alone})", macro_f1
+        only_other = f"it alone is right on {counted(self.only_other, 'text')}"
+        only_this = f"wrong on {self.only_this:,}"
+        return f"{accuracy} (McNemar's test: {p_value}; {only_other}, {only_this})", macro_f1
 
     def _sentence(self, score: str, difference: float, interval: Interval) -> str:
-        """Whether the other classifier is better or worse by a score, and by how many points."""
+        """A sentence on whether the other classifier is better or worse, and by how many points.
+
+        Args:
+            score: the name of the score.
+            difference: the score of the other classifier minus that of the report's classifier.
+            interval: the 95% interval of the difference.
+        """
         low, high = interval
         direction = "better"
         if difference < 0:
@@ -232,7 +261,7 @@ class PairedComparison:
             f"95% interval {100 * low:.1f} to {100 * high:.1f}"
         )
         if 100 * difference < 0.05:
-            # It is shown as 0.0, which is neither better nor worse.
+            # The difference is shown as 0.0, which is neither better nor worse.
             return f"no sure difference: {points}"
 
         sentence = f"{printable(self.run)} is {direction} by {points}"
@@ -243,16 +272,20 @@ class PairedComparison:
 
 def compare_predictions(
     labels: NDArray[np.int64], this: NDArray[np.int64], other: NDArray[np.int64], *, run: str
-) -> PairedComparison:
-    """Compare the predictions of two classifiers; `run` names the folder of the other.
+) -> RunComparison:
+    """Compare the predictions of another classifier with those of a report's classifier.
 
-    Arrays are (texts,).
+    Args:
+        labels: the labels, (texts,).
+        this: the predictions of the report's classifier, (texts,).
+        other: the predictions of the other classifier, (texts,).
+        run: the folder of the other classifier.
     """
     pairs = _PredictionPairs.of(other, this, labels)
     scores = score_predictions(other, labels)
     this_macro_f1 = ClassCounts.of(this, labels).macro_f1
 
-    return PairedComparison(
+    return RunComparison(
         run=run,
         scores=scores,
         accuracy_difference=pairs.accuracy_difference,
@@ -265,34 +298,47 @@ def compare_predictions(
     )
 
 
-def numbered_predictions(
+def predicted_classes(
     classifier: Classifier,
     split: Split,
-    names: Sequence[str],
-    own: ValidationPredictions | None = None,
+    class_names: Sequence[str],
+    validation_predictions: ValidationPredictions | None = None,
 ) -> NDArray[np.int64]:
-    """The prediction for each text, (texts,), as a number of a class.
+    """Predict the class of each text of a split, (texts,), as an index into `class_names`.
 
-    The classes are `names`, then those that only the classifier knows. `own` are the earlier
-    predictions of the classifier's run for its own validation texts, some of which may be here.
+    Args:
+        classifier: the classifier of a run.
+        split: the texts.
+        class_names: the names of classes by number. Classes that only the classifier knows get the
+            numbers that follow.
+        validation_predictions: the held-out predictions of the classifier's run, which count for
+            their texts in place of the predictions of the final classifier; None if there are none.
     """
-    all_names = _joined_names(names, classifier.label_names)
-    logits = logits_before_refit(classifier, split, own)
+    all_names = _joined_names(class_names, classifier.label_names)
+    logits = held_out_logits(classifier, split, validation_predictions)
     return renumbered(logits.argmax(axis=1), classifier.label_names, all_names)
 
 
 def _joined_names(names: Sequence[str], further_names: Sequence[str]) -> list[str]:
-    """Names, then those of the further ones that are not among them."""
+    """Join two lists of names; names that are in both lists are only in the first place."""
     joined = list(names)
-    known = set(names)
+    known_names = set(names)
     for name in further_names:
-        if name not in known:
+        if name not in known_names:
             joined.append(name)
     return joined
 
 
 class ChangedPrediction(NamedTuple):
-    """A text of the split that the base run was tested on, whose prediction has changed."""
+    """A text of the base run's report for which the prediction has changed since the base run.
+
+    Attributes:
+        where: the file and line of the text.
+        text: the text.
+        label: the name of its label.
+        before: the class that the base run predicts.
+        now: the class that the continued run predicts.
+    """
 
     where: str
     text: str
@@ -301,46 +347,49 @@ class ChangedPrediction(NamedTuple):
     now: str
 
 
-# Classes that a sentence names.
+# The most classes that a sentence names.
 MAX_NAMED_CLASSES = 5
-# Characters of the name of such a class.
-LONGEST_CLASS_NAME = 80
+# The most characters of the name of a class in a sentence.
+MAX_CLASS_NAME_LENGTH = 80
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangesSinceBase:
-    """How predictions have changed since the base run, on the split that it was tested on.
+    """How predictions have changed since the base run, on the split of the base run's report.
 
     Attributes:
-        split: `test` or `validation`.
+        split: the name of the split, `test` or `validation`.
         num_texts: the number of texts of the split.
-        comparison: the base run compared with this one.
+        comparison: the base run as the other run, compared with the continued run. A difference
+            above 0 means that the base run is better.
         changed: the texts whose predictions have changed.
-        lost_recall: by class whose recall fell, the recall before and now, the largest loss first.
+        lost_recall: the classes whose recall fell, with the recall of the base run and of the
+            continued run, the largest loss first.
     """
 
     split: str
     num_texts: int
-    comparison: PairedComparison
+    comparison: RunComparison
     changed: list[ChangedPrediction]
     lost_recall: dict[str, tuple[float, float]]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values, without the changed predictions themselves."""
+        """The changes as JSON values, with the number of changed predictions in place of a list."""
         values: dict[str, Any] = {
             "split": self.split,
             "texts": self.num_texts,
             "changed": len(self.changed),
             "lost_recall": self.lost_recall,
         }
-        # Macro-F1 would count one class more where the base run did not know a class.
+        # Leave out macro-F1. If the continued run has a new class, the base run never predicts it,
+        # and its macro-F1 would be a mean over other classes.
         for key, value in self.comparison.to_dict().items():
             if "macro_f1" not in key:
                 values[key] = value
         return values
 
     def sentences(self) -> Iterator[str]:
-        """The changes in words."""
+        """Yield sentences on the changes, for people."""
         yield self._changes()
 
         accuracy, _ = self.comparison.sentences()
@@ -365,7 +414,7 @@ class ChangesSinceBase:
     def _losses(self) -> str:
         losses = []
         for name, (before, now) in list(self.lost_recall.items())[:MAX_NAMED_CLASSES]:
-            shown_name = printable(shortened(name, limit=LONGEST_CLASS_NAME))
+            shown_name = printable(shortened(name, limit=MAX_CLASS_NAME_LENGTH))
             losses.append(f"{shown_name} {before:.3f} to {now:.3f}")
 
         if len(self.lost_recall) > MAX_NAMED_CLASSES:
@@ -379,22 +428,31 @@ def compare_with_base(
     dataset: Dataset,
     *,
     run: str,
-    own: ValidationPredictions | None = None,
-    own_of_base: ValidationPredictions | None = None,
+    validation_predictions: ValidationPredictions | None = None,
+    base_validation_predictions: ValidationPredictions | None = None,
 ) -> ChangesSinceBase:
-    """Predict the texts that the base run was tested on with both classifiers.
+    """Compare a continued run with its base run, on the split of the base run's report.
 
-    `dataset` is that of the base run, whose folder is `run`. `own` and `own_of_base` are the
-    earlier predictions of both runs for their own validation texts.
+    Args:
+        classifier: the classifier of the continued run.
+        base: the classifier of the base run.
+        dataset: the data of the base run.
+        run: the folder of the base run.
+        validation_predictions: the held-out predictions of the continued run for its validation
+            texts; None if there are none.
+        base_validation_predictions: the held-out predictions of the base run for its validation
+            texts; None if there are none.
     """
     split_name, split = dataset.report_split
 
-    # Number classes alike for both: those of the classifier, then those that only the split has.
+    # Give the classes of the labels and of both classifiers the same numbers. A continued run has
+    # all classes of its base run, so the names are those of the classifier, then the labels that
+    # occur only in this split.
     names = _joined_names(classifier.label_names, split.unseen_names)
     split_names = (*dataset.label_names, *split.unseen_names)
     labels = renumbered(split.labels, split_names, names)
-    now = numbered_predictions(classifier, split, names, own)
-    before = numbered_predictions(base, split, names, own_of_base)
+    now = predicted_classes(classifier, split, names, validation_predictions)
+    before = predicted_classes(base, split, names, base_validation_predictions)
 
     changed = []
     for row in np.flatnonzero(before != now).tolist():
@@ -423,14 +481,18 @@ def _lost_recall(
     labels: NDArray[np.int64],
     names: Sequence[str],
 ) -> dict[str, tuple[float, float]]:
-    """The recall before and now of each class whose recall fell, the largest loss first."""
-    recall_before = _recalls(before, labels, len(names))
-    recall_now = _recalls(now, labels, len(names))
+    """Find the classes whose recall fell, the largest loss first.
+
+    Returns:
+        The recall of the base run and that of the continued run, by the name of the class.
+    """
+    recalls_before = _recalls(before, labels, len(names))
+    recalls_now = _recalls(now, labels, len(names))
 
     losses = []
-    for name, earlier, later in zip(names, recall_before, recall_now, strict=True):
-        if later < earlier:
-            losses.append((later - earlier, name, (earlier, later)))
+    for name, recall_before, recall_now in zip(names, recalls_before, recalls_now, strict=True):
+        if recall_now < recall_before:
+            losses.append((recall_now - recall_before, name, (recall_before, recall_now)))
 
     losses.sort()
     return {name: recalls for _, name, recalls in losses}
@@ -439,7 +501,7 @@ def _lost_recall(
 def _recalls(
     predictions: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int
 ) -> list[float]:
-    """The recall of each of the first `num_classes` classes, 0 without a text."""
+    """Compute the recall of each of the first `num_classes` classes; 0 if a class has no texts."""
     counts = ClassCounts.of(predictions, labels, num_classes=num_classes)
     recalls = counts.right / np.maximum(1, counts.support)
     return [float(recall) for recall in recalls[:num_classes]]

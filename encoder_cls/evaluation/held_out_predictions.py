@@ -1,10 +1,12 @@
-"""Predictions of the linear model for texts of its own run, from before it learned from them.
+"""Held-out predictions: predictions of a linear model for texts that it had not learned from yet.
 
-At the end of a run, the linear model may be fitted again with the validation texts. What it
-predicts for them then says nothing about new texts. So the run keeps its earlier predictions as a
-table, by row, and everything that measures the model on these rows reads the table. Texts of other
-splits and files are scored as the model predicts them, also where they are equal to a text of the
-table.
+At the end of a run, the linear model may be fitted once more, to all labelled texts, the validation
+texts included. What it then predicts for the validation texts is learned by heart, and says nothing
+about new texts. So before this final fit, the run saves its predictions for these texts, the
+held-out predictions, in a file. Everything that measures the model on validation rows uses them.
+
+All other texts are scored as the final model predicts them, also if a text of another split or file
+is equal to a validation text.
 """
 
 from __future__ import annotations
@@ -26,25 +28,26 @@ from encoder_cls.errors import DataError, EncoderClsError
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.system.files import sha256, write_file
 
-# The splits in the names of tensors.
+# The file has the tensors of two splits. The name of a split is the first part of their names.
 VALIDATION = "validation"
 TRAIN = "train"
 
-# The entry of the metadata that has both hashes.
+# The key of the metadata of the file. Its value is a JSON object with the two hashes.
 HASHES = "hashes"
-# The hash of all texts of the validation split.
+# The key of the hash of all texts of the validation split.
 TEXTS_HASH = "texts_sha256"
-# The hash of the table itself.
-TABLE_HASH = "table_sha256"
+# The key of the hash of the content of the file.
+CONTENT_HASH = "content_sha256"
 
 
-class Predictions(NamedTuple):
-    """The predictions for some texts of a split.
+class LinearPredictions(NamedTuple):
+    """Predictions of a linear model for some texts of a split.
 
     Attributes:
         rows: the indices of the texts in their split, (texts,).
-        logits: of the linear model, (texts, classes).
-        familiarity_features: as `LinearModel.logits_and_familiarity` measures them, (texts, numbers).
+        logits: the logits of the linear model, (texts, classes).
+        familiarity_features: what the linear model measures to tell how familiar a text is, (texts,
+            features).
     """
 
     rows: NDArray[np.int64]
@@ -54,26 +57,26 @@ class Predictions(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutPredictions:
-    """The table of a run.
+    """The held-out predictions of a run, as its file has them.
 
     Attributes:
-        validation: predictions for the validation texts that the linear model learned from in the
-            end.
-        train: predictions for the training texts, out of fold; without rows where there was no
+        validation: the predictions for those validation texts that the final fit includes.
+        train: the out-of-fold predictions for the training texts; no rows if the run had no
             cross-validation.
-        texts_sha256: the hash of the texts of the validation split.
+        texts_sha256: the hash of the texts of the validation split, by which a change of these
+            texts is noticed.
     """
 
-    validation: Predictions
-    train: Predictions
+    validation: LinearPredictions
+    train: LinearPredictions
     texts_sha256: str
 
     @classmethod
     def read(cls, path: Path) -> HeldOutPredictions:
-        """Read the file of a run.
+        """Read the held-out predictions of a run from their file.
 
         Raises:
-            EncoderClsError: it is damaged.
+            EncoderClsError: the file is missing or damaged.
         """
         try:
             tensors = {}
@@ -84,7 +87,7 @@ class HeldOutPredictions:
 
             hashes = json.loads(metadata[HASHES])
             texts_sha256 = hashes[TEXTS_HASH]
-            if hashes[TABLE_HASH] != _hash_of(tensors, texts_sha256):
+            if hashes[CONTENT_HASH] != _hash_of(tensors, texts_sha256):
                 raise EncoderClsError(f"{path}: has changed since it was written; train again")
 
             return cls(
@@ -97,28 +100,34 @@ class HeldOutPredictions:
 
     @classmethod
     def of_run(cls, path: Path) -> HeldOutPredictions | None:
-        """Read the file of a run, as `read` does; None where the run has none."""
+        """Read the held-out predictions of a run from their file; None if there is no file.
+
+        A run has no file if its linear model was not fitted again with the validation texts.
+
+        Raises:
+            EncoderClsError: the file is damaged.
+        """
         if not path.exists():
             return None
         return cls.read(path)
 
     def write(self, path: Path) -> None:
-        """Write the file durably and atomically."""
+        """Write the held-out predictions to a file, durably and atomically."""
         tensors = {}
         for split, predictions in ((VALIDATION, self.validation), (TRAIN, self.train)):
             for name, array in predictions._asdict().items():
                 tensors[f"{split}.{name}"] = np.ascontiguousarray(array)
 
-        table_sha256 = _hash_of(tensors, self.texts_sha256)
-        hashes = {TEXTS_HASH: self.texts_sha256, TABLE_HASH: table_sha256}
-        # One entry of metadata, so that equal runs give equal files: safetensors writes several in
-        # random order.
+        content_sha256 = _hash_of(tensors, self.texts_sha256)
+        hashes = {TEXTS_HASH: self.texts_sha256, CONTENT_HASH: content_sha256}
+        # Both hashes are in one entry of the metadata. safetensors writes several entries in random
+        # order, so that equal runs would have different files.
         write_file(path, safetensors.numpy.save(tensors, {HASHES: json.dumps(hashes)}))
 
 
-def _predictions_of(split: str, tensors: Mapping[str, NDArray[Any]]) -> Predictions:
-    """The predictions for a split from the tensors of the file; a `KeyError` if one is missing."""
-    return Predictions(
+def _predictions_of(split: str, tensors: Mapping[str, NDArray[Any]]) -> LinearPredictions:
+    """Take the predictions for a split from all tensors; a `KeyError` if a tensor is missing."""
+    return LinearPredictions(
         rows=tensors[f"{split}.rows"],
         logits=tensors[f"{split}.logits"],
         familiarity_features=tensors[f"{split}.familiarity_features"],
@@ -127,89 +136,123 @@ def _predictions_of(split: str, tensors: Mapping[str, NDArray[Any]]) -> Predicti
 
 @dataclass(frozen=True)
 class ValidationPredictions:
-    """The earlier predictions of a run for its own validation texts, with the split of these."""
+    """The held-out predictions of a run for its validation texts, together with these texts.
+
+    Attributes:
+        split: the validation split of the run.
+        predictions: the held-out predictions. Their `rows` are rows of `split`.
+    """
 
     split: Split
-    predictions: Predictions
+    predictions: LinearPredictions
 
     @classmethod
     def of_run(
-        cls, table_file: Path, classifier: Classifier, validation: Split
+        cls, file: Path, classifier: Classifier, validation: Split
     ) -> ValidationPredictions | None:
-        """Read the table of a run, which has this classifier and validation split.
+        """Read the held-out predictions of a run, and check that they fit its validation split.
+
+        Args:
+            file: the file with the held-out predictions of the run.
+            classifier: the final classifier of the run.
+            validation: the validation split of the run.
 
         Returns:
-            None where the run has no table.
+            The predictions; None if the run has no such file, or no linear model.
 
         Raises:
-            EncoderClsError: the table is damaged, or of other classes.
-            DataError: the validation texts are not those that the table was made for.
+            EncoderClsError: the file is damaged, or has other classes than the classifier.
+            DataError: the validation texts have changed since the predictions were made.
         """
         if classifier.linear is None:
             return None
-        table = HeldOutPredictions.of_run(table_file)
-        if table is None:
+        held_out_predictions = HeldOutPredictions.of_run(file)
+        if held_out_predictions is None:
             return None
 
-        if table.validation.logits.shape[1:] != (len(classifier.label_names),):
-            raise EncoderClsError(f"{table_file}: is of other classes than the model; train again")
-        if table.texts_sha256 != validation.texts_fingerprint:
+        num_classes = len(classifier.label_names)
+        if held_out_predictions.validation.logits.shape[1:] != (num_classes,):
+            raise EncoderClsError(f"{file}: has other classes than the model; train again")
+        if held_out_predictions.texts_sha256 != validation.texts_fingerprint:
             raise DataError(
-                table_file,
+                file,
                 "the texts that the run held out for validation have changed since it began",
                 "restore its data, name labelled data with --data, or train again",
             )
-        return cls(validation, table.validation)
+        return cls(validation, held_out_predictions.validation)
 
-    def places_in(self, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find the texts of the table in a split: its rows, and their indices in `predictions`.
+    def find_in(self, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find those texts of a split for which there are held-out predictions.
 
-        A text is found by its row, which is the place that it was read from, not by its words: an
-        equal text elsewhere is another row.
+        A text of `split` must have been read from the same place of the same file as the validation
+        text. An equal text at another place is not found.
+
+        Returns:
+            The rows of the texts in `split`, (found,), and the indices of their predictions in
+            `predictions`, (found,).
         """
         if split is self.split:
             return self.predictions.rows, np.arange(len(self.predictions.rows))
 
-        rows_of_places = {place: row for row, place in enumerate(_places(split))}
-        own_places = _places(self.split)
+        rows_by_place = {place: row for row, place in enumerate(_places(split))}
+        validation_places = _places(self.split)
 
         rows = []
         indices = []
-        for index, own_row in enumerate(self.predictions.rows.tolist()):
-            row = rows_of_places.get(own_places[own_row])
+        for index, validation_row in enumerate(self.predictions.rows.tolist()):
+            row = rows_by_place.get(validation_places[validation_row])
             if row is not None:
                 rows.append(row)
                 indices.append(index)
         return np.array(rows, dtype=np.int64), np.array(indices, dtype=np.int64)
 
-    def in_place_of(self, part_logits: Mapping[str, Logits], split: Split) -> dict[str, Logits]:
-        """Replace the linear part's logits of those texts of a split that are in the table."""
-        rows, indices = self.places_in(split)
+    def replace_logits(self, part_logits: Mapping[str, Logits], split: Split) -> dict[str, Logits]:
+        """Replace the linear part's logits of texts for which there are held-out predictions.
+
+        Args:
+            part_logits: the logits of each part for the texts of `split`, (texts, classes).
+            split: the texts of the logits.
+
+        Returns:
+            New logits of each part; the arguments stay as they are.
+        """
+        rows, indices = self.find_in(split)
         linear = part_logits["linear"].copy()
         linear[rows] = self.predictions.logits[indices]
         return {**part_logits, "linear": linear}
 
 
-def logits_before_refit(
-    classifier: Classifier, split: Split, own: ValidationPredictions | None
+def held_out_logits(
+    classifier: Classifier, split: Split, validation_predictions: ValidationPredictions | None
 ) -> Logits:
-    """The calibrated logits of the texts of a split, (texts, classes).
+    """Compute calibrated logits for texts as if the classifier had not learned from them.
 
-    Texts in the table `own` have their earlier logits.
+    Args:
+        classifier: the final classifier of a run.
+        split: the texts.
+        validation_predictions: the held-out predictions of this run. They replace the logits of the
+            linear model for their texts; None if the linear model has not learned from validation
+            texts.
+
+    Returns:
+        The calibrated logits, (texts, classes).
     """
     part_logits = classifier.part_logits(classifier.tokenize(split.texts))
-    if own:
-        part_logits = own.in_place_of(part_logits, split)
+    if validation_predictions:
+        part_logits = validation_predictions.replace_logits(part_logits, split)
     return classifier.combined(part_logits)
 
 
 def _places(split: Split) -> list[tuple[str, str]]:
-    """Where each text was read, and the text, since a file may have changed."""
+    """The place of each text: where it was read from, and the text itself.
+
+    The text is part of the place, because a file may have changed since it was read.
+    """
     return [(str(where), text) for where, text in zip(split.where, split.texts, strict=True)]
 
 
 def _hash_of(tensors: Mapping[str, NDArray[Any]], texts_sha256: str) -> str:
-    """A hash of all that is in the file."""
+    """The hash of the content: all tensors with names, types and shapes, and the hash of texts."""
     content = [texts_sha256.encode()]
     for name in sorted(tensors):
         array = tensors[name]

@@ -1,4 +1,4 @@
-"""A guaranteed precision and coverage, measured on other texts than those that they come from."""
+"""A guaranteed precision and coverage, measured on texts that the guarantees were not fitted to."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.guarantees import Guarantees
 
-# The guarantees that a report measures, or the highest possible ones where these are lower.
+# The precision and the coverage that a report measures. If the highest one that can be guaranteed
+# is lower, it measures that one.
 PRECISION = 0.95
 COVERAGE = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredGuarantees:
-    """A guaranteed precision and coverage, and those measured on other texts.
+    """A guaranteed precision and coverage, and the measured precision and coverage.
 
     Attributes:
-        guaranteed_precision: 0 where none can be guaranteed.
-        threshold: the probability from which predictions are kept.
-        precision: the fraction of the kept predictions that are correct; None if none is kept.
+        guaranteed_precision: the precision that is guaranteed; 0 if none can be.
+        threshold: the probability from which predictions are kept; None if no precision can be
+            guaranteed.
+        precision: the fraction of the kept predictions that are correct; None if no prediction is
+            kept.
         answered_fraction: the fraction of texts whose prediction is kept.
-        guaranteed_coverage: the fraction of texts whose set of classes has their label.
-        coverage: the measured coverage; None where none can be guaranteed.
-        mean_set_size: the mean number of classes in a set.
+        guaranteed_coverage: the coverage that is guaranteed: the fraction of texts whose set of
+            classes contains their label.
+        coverage: the measured coverage; None if no coverage can be guaranteed.
+        mean_set_size: the mean number of classes in a set; None if no coverage can be guaranteed.
     """
 
     guaranteed_precision: float
@@ -38,7 +42,7 @@ class MeasuredGuarantees:
     mean_set_size: float | None
 
     def sentences(self) -> Iterator[str]:
-        """One sentence for each option of `predict`."""
+        """Yield sentences on the options `--min-precision` and `--coverage` of `predict`."""
         if not self.guaranteed_precision:
             yield "no precision can be guaranteed (--min-precision): too few held-out texts"
             return
@@ -62,24 +66,28 @@ class MeasuredGuarantees:
 def measure_guarantees(
     guarantees: Guarantees, probabilities: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> MeasuredGuarantees:
-    """Measure guarantees on other texts than those that they come from.
+    """Measure guarantees on texts that they were not fitted to.
 
-    Probabilities are (texts, classes), labels (texts,); labels beyond the classes are mistakes.
+    Args:
+        guarantees: the guarantees of a classifier.
+        probabilities: the predicted probabilities of the texts, (texts, classes).
+        labels: class numbers, (texts,). Numbers from `classes` on stand for labels that the
+            classifier does not know, whose texts are mistakes.
     """
-    # Precision: of the texts with a probability from the threshold up, how many are right?
+    # Precision is the fraction of correct predictions among those that reach the threshold.
     guaranteed_precision = min(PRECISION, guarantees.highest_precision)
     threshold = guarantees.precision_threshold(guaranteed_precision)
     predictions = probabilities.argmax(axis=1)
-    is_predicted = np.zeros(len(predictions), dtype=bool)
+    is_kept = np.zeros(len(predictions), dtype=bool)
     if threshold is not None:
-        is_predicted = probabilities.max(axis=1) >= threshold
+        is_kept = probabilities.max(axis=1) >= threshold
 
     precision = None
-    if is_predicted.any():
-        is_right = predictions == labels
-        precision = float(is_right[is_predicted].mean())
+    if is_kept.any():
+        is_correct = predictions == labels
+        precision = float(is_correct[is_kept].mean())
 
-    # Coverage: of how many texts does the set of classes have the label?
+    # Coverage is the fraction of texts whose set of classes contains their label.
     guaranteed_coverage = min(COVERAGE, guarantees.highest_coverage)
     set_threshold = guarantees.coverage_threshold(guaranteed_coverage)
     coverage = None
@@ -89,7 +97,7 @@ def measure_guarantees(
         is_prediction = classes == predictions[:, None]
         is_label = classes == labels[:, None]
 
-        # A set has the classes that are probable enough, and always the predicted one.
+        # A set contains the classes that reach the threshold, and always the predicted class.
         is_in_set = (probabilities >= set_threshold) | is_prediction
         coverage = float((is_in_set & is_label).any(axis=1).mean())
         mean_set_size = float(is_in_set.sum(axis=1).mean())
@@ -98,7 +106,7 @@ def measure_guarantees(
         guaranteed_precision=guaranteed_precision,
         threshold=threshold,
         precision=precision,
-        answered_fraction=float(is_predicted.mean()),
+        answered_fraction=float(is_kept.mean()),
         guaranteed_coverage=guaranteed_coverage,
         coverage=coverage,
         mean_set_size=mean_set_size,

@@ -1,4 +1,4 @@
-"""The most confident mistakes of a classifier, explained by their words."""
+"""The most confident mistakes of a classifier, with the words that explain them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from encoder_cls.classifier.occlusion import explain
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.text.tokens import TokenizedTexts
 
-# Mistakes that a report keeps.
+# The most mistakes that a report keeps.
 MAX_MISTAKES = 20
-# Tokens that are read to explain mistakes, in some seconds.
+# The most tokens that are read to explain the mistakes of a report, which takes some seconds.
 MAX_EXPLAINED_TOKENS = 400_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """A wrong prediction for a text; multi-label, one wrong or one missed label.
+    """A wrong prediction for a text. In a multi-label task, a mistake is a wrong or missed label.
 
     Attributes:
         text: the text.
-        where: the file and line.
-        labels: the labels of the text, one in a single-label task.
-        predictions: the labels that the classifier predicts, likewise.
-        prediction: the wrong prediction; multi-label, the wrong or the missed label.
-        is_missed: multi-label, whether the text has this label and does not get it; else None.
+        where: the file and line that the text was read from.
+        labels: the labels of the text; exactly one in a single-label task.
+        predictions: the labels that the classifier predicts; exactly one in a single-label task.
+        prediction: the class that is wrongly predicted; multi-label, the label that is wrongly
+            predicted or missed.
+        is_missed: multi-label, whether `prediction` is a label of the text that is not predicted;
+            None in a single-label task.
         probability: the probability of `prediction`.
         likely_mislabelled: whether the label, rather than the prediction, seems to be wrong.
-        words: the words with their weights for `prediction`; empty where explaining would take too
-            long.
+        words: the words of the text with their weights for `prediction`; empty if explaining them
+            would take too long.
     """
 
     text: str
@@ -49,7 +51,7 @@ class Mistake:
 
     @property
     def kind(self) -> str:
-        """Multi-label, `missed` or `given`; else empty."""
+        """The kind of a multi-label mistake, `missed` or `given`; empty in a single-label task."""
         if self.is_missed is None:
             return ""
         if self.is_missed:
@@ -57,7 +59,7 @@ class Mistake:
         return "given"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """The mistake as JSON values."""
         values: dict[str, Any] = {"text": self.text, "where": self.where}
         if self.is_missed is None:
             (values["label"],) = self.labels
@@ -83,8 +85,8 @@ def worst_mistakes(
     """Find the most confident mistakes, the surest first, and explain as many as time allows.
 
     Args:
-        classifier: explains them.
-        predictions: its predictions for the texts of a split.
+        classifier: the classifier that made the predictions, which explains them, too.
+        predictions: the predictions for the texts of a split.
         tokenized: the same texts, tokenized by the classifier.
         doubtful: the indices of the texts whose labels seem to be wrong.
     """
@@ -93,7 +95,8 @@ def worst_mistakes(
     texts = [predictions.split.texts[row] for row in rows]
     wrong_classes = [predictions.label_names[number] for _, number in surest]
 
-    # To explain a text is to read all of it once for each of its words.
+    # Explain the first mistakes until the limit. Explaining a text reads the whole text once for
+    # each of its words, so the number of tokens that are read is about the square of its length.
     tokens_read = np.cumsum(tokenized.lengths[rows] ** 2)
     num_explained = int((tokens_read < MAX_EXPLAINED_TOKENS).sum())
     explanations: list[Sequence[WordWeight]] = list(
@@ -130,8 +133,9 @@ def worst_mistakes(
 def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
     """Find the `MAX_MISTAKES` most confident mistakes, the surest first.
 
-    Each is the index of a text and the number of the wrong class; multi-label, of the wrong or
-    missed label.
+    Returns:
+        For each mistake, the index of the text and the number of the predicted class; multi-label,
+        the number of the wrong or missed label.
     """
     if predictions.split.is_multi_label:
         return _surest_wrong_labels(predictions)
@@ -148,24 +152,25 @@ def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
 def _surest_wrong_labels(predictions: SplitPredictions) -> list[tuple[int, int]]:
     """Find the most confident wrong and missed labels, the surest first.
 
-    Half of them are missed labels, as far as there are enough of both kinds: a classifier is
-    nearly sure that a text lacks most labels, so missed ones would fill the list.
+    Half of them are missed labels, if there are enough of both kinds. Without this rule, missed
+    labels would fill the list, because a classifier is nearly sure that a text lacks most labels.
     """
     num_classes = predictions.logits.shape[1]
     has_label = predictions.labels[:, :num_classes]
     is_wrong = predictions.predicted_labels[:, :num_classes] != has_label
 
-    # All mistakes, the surest first, as positions in the flattened (texts, classes).
+    # Order all mistakes, the surest first. Each is a position in the flattened array (texts,
+    # classes).
     differences = np.abs(has_label - predictions.probabilities)
     confidence = np.where(is_wrong, differences, -1.0).ravel()
     num_wrong = int(is_wrong.sum())
     surest = np.argsort(-confidence, kind="stable")[:num_wrong]
 
-    # The rank of each mistake among those of its kind: 1, 2, ...
+    # Rank the mistakes of each kind by themselves: 1, 2, ...
     is_missed = has_label.ravel()[surest]
     ranks = np.where(is_missed, np.cumsum(is_missed), np.cumsum(~is_missed))
 
-    # Take both kinds in turn, then put what was taken back into the order of confidence.
+    # Take a mistake of each kind in turn, then sort the taken ones by confidence again.
     taken = np.argsort(ranks, kind="stable")[:MAX_MISTAKES]
     positions = surest[np.sort(taken)]
     rows, classes = np.unravel_index(positions, is_wrong.shape)

@@ -1,4 +1,4 @@
-"""The report of a classifier: its evaluation on a split, beside what it is compared with."""
+"""The report of a classifier: its evaluation on a split, and comparisons with other classifiers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from encoder_cls.evaluation.comparisons import ChangesSinceBase, Comparison, PairedComparison
+from encoder_cls.evaluation.comparisons import ChangesSinceBase, PartComparison, RunComparison
 from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.metrics.classification import Metrics
@@ -15,13 +15,14 @@ from encoder_cls.metrics.logits import MULTI_LABEL
 
 @dataclass(frozen=True, kw_only=True)
 class RunFindings:
-    """What only the report of a run on its own data says.
+    """Findings that only a report of a run on its own data has.
 
     Attributes:
-        num_refitted: the number of texts held out for validation that the final linear model
-            has learned from.
-        class_weights_note: a sentence if class weights would help.
-        changes_since_base: the comparison with the base run; None without one.
+        num_refitted: the number of validation texts that the final fit of the linear model
+            includes.
+        class_weights_note: a sentence that advises class weights; empty if they would not help.
+        changes_since_base: how predictions have changed since the base run; None if the run does
+            not continue another one.
     """
 
     num_refitted: int = 0
@@ -31,34 +32,34 @@ class RunFindings:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A classifier on the labelled texts of a split, single-label or multi-label.
+    """The report of a classifier on the labelled texts of a split.
 
     Attributes:
-        evaluation: what its predictions show.
-        baseline_scores: the scores of the TF-IDF baseline; None where the texts of the training,
-            which it learns from, are not there.
-        run_findings: those of the classifier's run; empty on other texts than its own.
-        against: the comparison with another classifier; None unless it is asked for.
+        evaluation: the evaluation of the classifier on the split.
+        baseline_scores: the scores of the TF-IDF baseline on the same split; None if it could not
+            be trained, for instance because the training texts are not there.
+        run_findings: further findings if the split belongs to the classifier's own run; else empty.
+        against: the comparison with the classifier of another run; None if there is none.
     """
 
     evaluation: SplitEvaluation
     baseline_scores: Mapping[str, Any] | None = None
     run_findings: RunFindings = field(default_factory=RunFindings)
-    against: PairedComparison | None = None
+    against: RunComparison | None = None
 
     @property
     def metrics(self) -> Metrics:
-        """The scores of the classifier."""
+        """The metrics of the classifier."""
         return self.evaluation.metrics
 
     def _repr_html_(self) -> str:
-        """The report in a notebook: as in a terminal, with the tables folded."""
+        """The report as HTML for a notebook: the text for a terminal, with the tables folded."""
         from encoder_cls.evaluation.report_page import render_notebook_report
 
         return render_notebook_report(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; the metrics are at the top level."""
+        """The report as JSON values, with the metrics at the top level."""
         evaluation = self.evaluation
         values: dict[str, Any] = {"split": evaluation.split_name}
         if evaluation.is_multi_label:
@@ -70,7 +71,7 @@ class Report:
                 values[key] = score
 
         values["parts"] = evaluation.parts
-        values["comparison"] = _as_dict(evaluation.comparison)
+        values["comparison"] = _as_dict(evaluation.part_comparison)
         values["mixture_shares"] = evaluation.mixture_shares
         values["cascade"] = evaluation.cascade
         values["linear_reference"] = self.baseline_scores
@@ -97,7 +98,7 @@ class Report:
         return values
 
 
-def _as_dict(value: Comparison | MeasuredGuarantees | None) -> dict[str, Any] | None:
+def _as_dict(value: PartComparison | MeasuredGuarantees | None) -> dict[str, Any] | None:
     if value is None:
         return None
     return asdict(value)

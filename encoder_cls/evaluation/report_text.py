@@ -208,7 +208,7 @@ def _confused_pair(pair: Confusion, *, is_multi_label: bool) -> str:
 
 def _part_lines(report: Report) -> Iterator[str]:
     evaluation = report.evaluation
-    if evaluation.comparison:
+    if evaluation.part_comparison:
         for part in ("linear", "encoder"):
             yield f"{PARTS[part]}: {_scores_with_intervals(evaluation.parts[part])}"
 
@@ -220,7 +220,7 @@ def _part_lines(report: Report) -> Iterator[str]:
 
 def comparison_sentence(evaluation: SplitEvaluation) -> str:
     """What the encoder adds, and which part decides; empty without both parts."""
-    comparison = evaluation.comparison
+    comparison = evaluation.part_comparison
     if comparison is None:
         return ""
 
@@ -284,7 +284,7 @@ def cascade_sentence(evaluation: SplitEvaluation) -> str:
 def advice(report: Report) -> str:
     """A next step, by the scores; empty where the classifier is the best one."""
     evaluation = report.evaluation
-    comparison = evaluation.comparison
+    comparison = evaluation.part_comparison
     if comparison:
         is_encoder_worth_it = comparison.is_sure and comparison.combined_minus_linear > 0
         if not is_encoder_worth_it:
@@ -305,7 +305,7 @@ def part_rows(report: Report) -> list[tuple[str, float, Interval | None]]:
     There are none without both parts.
     """
     evaluation = report.evaluation
-    if evaluation.comparison is None:
+    if evaluation.part_comparison is None:
         return []
 
     scores: dict[str, Mapping[str, Any]] = {}

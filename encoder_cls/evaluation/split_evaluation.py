@@ -1,4 +1,4 @@
-"""Score a classifier on the labelled texts of a split."""
+"""Evaluate a classifier on the labelled texts of a split."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.comparisons import COMBINED, Comparison, Scores, score_parts
+from encoder_cls.evaluation.comparisons import COMBINED, PartComparison, Scores, score_parts
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees, measure_guarantees
@@ -23,30 +23,34 @@ from encoder_cls.metrics.logits import Logits
 
 @dataclass(frozen=True, kw_only=True)
 class SplitEvaluation:
-    """What the predictions of a classifier for a split show of it.
+    """The evaluation of a classifier on the labelled texts of a split.
 
     Attributes:
-        predictions: the predictions, with their texts.
-        metrics: the scores of the predictions.
-        parts: the scores of the classifier, `combined`, and of its parts `linear` and `encoder`
-            alone.
-        comparison: what the encoder adds; None without both parts.
-        mixture_shares: the share of each part in the sum of the logits; None where it is unknown.
-        cascade: the `gate`, and the `skipped_fraction` of the texts that skip the encoder; None
-            without a gate.
-        threshold: the suggested threshold; None in a multi-label task, which has its own.
-        guarantees: None on the texts that they come from, and where the classifier has none.
-        worst_mistakes: the most confident mistakes.
+        predictions: the predictions, with the texts and labels.
+        metrics: the metrics of the predictions.
+        parts: the scores of the classifier, `combined`, and of each of its parts `linear` and
+            `encoder` alone.
+        part_comparison: the classifier compared with its linear part alone; None if it has only one
+            part.
+        mixture_shares: how much each part counts in the sum of the logits, by the name of the part;
+            None if unknown.
+        cascade: the `gate`, and `skipped_fraction`, the fraction of the texts that skip the
+            encoder; None if the classifier has no gate.
+        threshold: the suggested threshold; None in a multi-label task, whose labels have thresholds
+            already.
+        guarantees: the guarantees of the classifier, measured on these texts; None if it has none,
+            or if they were fitted to these texts.
+        worst_mistakes: the most confident mistakes, the most confident first.
         doubtful_labels: the indices of the texts whose labels seem to be wrong.
-        truncated_fraction: the fraction of texts longer than the encoder, else the linear part,
-            reads.
-        unknown_fraction: the fraction of tokens that never occur in training.
+        truncated_fraction: the fraction of texts that are longer than the encoder reads, or, if
+            there is no encoder, than the linear model reads.
+        unknown_fraction: the fraction of tokens that do not occur in the training texts.
     """
 
     predictions: SplitPredictions = field(repr=False, compare=False)
     metrics: Metrics
     parts: Mapping[str, Scores]
-    comparison: Comparison | None
+    part_comparison: PartComparison | None
     mixture_shares: Mapping[str, float] | None
     cascade: Mapping[str, float] | None
     threshold: SuggestedThreshold | None
@@ -58,12 +62,12 @@ class SplitEvaluation:
 
     @property
     def split_name(self) -> str:
-        """`test`, `validation` or a file."""
+        """The name of the split: `test`, `validation` or a file."""
         return self.predictions.name
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The classes, then the labels that never occur in the training data."""
+        """The classes, then the labels of the split that do not occur in the training data."""
         return self.predictions.label_names
 
     @property
@@ -73,7 +77,7 @@ class SplitEvaluation:
 
     @property
     def scores(self) -> Scores:
-        """The scores of both parts together."""
+        """The scores of the whole classifier."""
         return self.parts[COMBINED]
 
 
@@ -83,21 +87,23 @@ def evaluate_split(
     *,
     name: str,
     batch_tokens: int | None = None,
-    own: ValidationPredictions | None = None,
+    validation_predictions: ValidationPredictions | None = None,
 ) -> SplitEvaluation:
-    """Score a classifier on a split.
+    """Evaluate a classifier on a split.
 
     Args:
-        classifier: predicts the texts.
-        split: its labels are indices into the class names, then into its unseen names.
-        name: `test`, `validation` or a file.
-        batch_tokens: the most tokens in a batch.
-        own: the earlier predictions of the classifier's run for its own validation texts.
+        classifier: the classifier to evaluate.
+        split: the texts and their labels, which are indices into the classes of the classifier,
+            followed by the `unseen_names` of the split.
+        name: the name of the split: `test`, `validation` or a file.
+        batch_tokens: the most tokens in one batch of the encoder, padding included.
+        validation_predictions: the held-out predictions of the classifier's run, which count for
+            their texts in place of the predictions of the final classifier; None if there are none.
     """
     tokenized = classifier.tokenize(split.texts)
     part_logits = classifier.part_logits(tokenized, batch_tokens=batch_tokens)
-    if own:
-        part_logits = own.in_place_of(part_logits, split)
+    if validation_predictions:
+        part_logits = validation_predictions.replace_logits(part_logits, split)
 
     predictions = SplitPredictions(
         name=name,
@@ -110,16 +116,15 @@ def evaluate_split(
         predictions.logits, predictions.labels, predictions.label_names, predictions.thresholds
     )
 
-    # Each part alone, and what the encoder adds.
     labels_by_part = _predicted_labels_of_parts(classifier, predictions, part_logits)
-    parts, comparison = score_parts(labels_by_part, predictions.labels)
+    parts, part_comparison = score_parts(labels_by_part, predictions.labels)
 
     doubtful = doubtful_rows(predictions.probabilities, split.labels)
     return SplitEvaluation(
         predictions=predictions,
         metrics=metrics,
         parts=parts,
-        comparison=comparison,
+        part_comparison=part_comparison,
         mixture_shares=classifier.mixture.shares,
         cascade=_cascade(classifier, part_logits),
         threshold=_threshold(predictions),
@@ -134,9 +139,13 @@ def evaluate_split(
 def _predicted_labels_of_parts(
     classifier: Classifier, predictions: SplitPredictions, part_logits: Mapping[str, Logits]
 ) -> dict[str, NDArray[Any]]:
-    """What the classifier predicts, `combined`, and what each of its parts predicts alone."""
+    """The labels that the classifier predicts, `combined`, and those that each part predicts alone.
+
+    Labels are (texts,), or multi-label (texts, labels).
+    """
     if predictions.thresholds:
-        # Thresholds are those of calibrated logits; without shares, parts are calibrated as one.
+        # Thresholds apply to calibrated logits, so calibrate the logits of each part alone. If the
+        # shares are unknown, each part keeps its weight in the mixture.
         shares = classifier.mixture.shares or dict.fromkeys(part_logits, 1.0)
         ordered_shares = [shares[part] for part in part_logits]
         weights = classifier.mixture.weights_of(part_logits)
@@ -150,7 +159,10 @@ def _predicted_labels_of_parts(
 
 
 def _cascade(classifier: Classifier, part_logits: Mapping[str, Logits]) -> dict[str, float] | None:
-    """The gate, and the fraction of the texts that skip the encoder; None without a gate."""
+    """The gate, and the fraction of the texts that skip the encoder.
+
+    None stands for a classifier without a gate.
+    """
     if classifier.gate is None:
         return None
     skips_encoder = classifier.skip_encoder(part_logits["linear"])
@@ -158,18 +170,19 @@ def _cascade(classifier: Classifier, part_logits: Mapping[str, Logits]) -> dict[
 
 
 def _threshold(predictions: SplitPredictions) -> SuggestedThreshold | None:
-    """A threshold for single-label predictions; None in a multi-label task."""
+    """Suggest a threshold for the predictions of a single-label task; None if multi-label."""
     if predictions.thresholds:
         return None
     confidence = predictions.probabilities.max(axis=1)
-    is_right = predictions.predicted_labels == predictions.labels
-    return suggest_threshold(confidence, is_right)
+    is_correct = predictions.predicted_labels == predictions.labels
+    return suggest_threshold(confidence, is_correct)
 
 
 def _guarantees(classifier: Classifier, predictions: SplitPredictions) -> MeasuredGuarantees | None:
-    """The classifier's guarantees, measured on these texts.
+    """Measure the guarantees of the classifier on the texts of the predictions.
 
-    They come from the validation texts, which cannot confirm them. A multi-label task has none.
+    Guarantees are fitted to the validation texts, so validation texts cannot confirm them. For
+    these, for a multi-label task, and if the classifier has no guarantees, the result is None.
     """
     if classifier.guarantees is None or predictions.name == "validation":
         return None

@@ -13,9 +13,9 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.comparisons import (
-    PairedComparison,
+    RunComparison,
     compare_predictions,
-    numbered_predictions,
+    predicted_classes,
 )
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.split_predictions import SplitPredictions
@@ -54,7 +54,7 @@ def compare_against(
     *,
     is_own_data: bool,
     reporter: Reporter,
-) -> PairedComparison:
+) -> RunComparison:
     """Compare predictions for some texts with the predictions of another classifier.
 
     If the texts are the data of a run, some of them may also be validation texts of the other run.
@@ -86,7 +86,7 @@ def compare_against(
         validation_predictions = _validation_predictions_of_other(
             run, other, split, is_own_data=is_own_data, reporter=reporter
         )
-    other_predictions = numbered_predictions(other, split, label_names, validation_predictions)
+    other_predictions = predicted_classes(other, split, label_names, validation_predictions)
     return compare_predictions(
         split.labels, predictions.predicted_labels, other_predictions, run=str(path)
     )
@@ -127,7 +127,7 @@ def _validation_predictions_of_other(
     # Do not warn of texts that are compared by held-out predictions.
     has_no_prediction = np.ones(len(split), dtype=bool)
     if validation_predictions and is_own_data:
-        rows, _ = validation_predictions.places_in(split)
+        rows, _ = validation_predictions.find_in(split)
         has_no_prediction[rows] = False
 
     other_texts = split.subset(np.flatnonzero(has_no_prediction))

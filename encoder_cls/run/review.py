@@ -20,7 +20,7 @@ from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
-from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, logits_before_refit
+from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, held_out_logits
 from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.linear.features import LinearOptions
@@ -170,6 +170,6 @@ def _predict_splits(
     # Predict the other splits with the classifier of the run.
     for name, split in (("validation", dataset.validation), ("test", dataset.test)):
         if split:
-            logits = logits_before_refit(classifier, split, validation_predictions)
+            logits = held_out_logits(classifier, split, validation_predictions)
             names = (*classifier.label_names, *split.unseen_names)
             yield SplitPredictions(name=name, split=split, logits=logits, label_names=names)

@@ -79,7 +79,11 @@ def report_of_run(
 
     reporter.working(f"scoring {len(split):,} texts")
     evaluation = evaluate_split(
-        run.classifier, split, name=name, batch_tokens=batch_tokens, own=run.validation_predictions
+        run.classifier,
+        split,
+        name=name,
+        batch_tokens=batch_tokens,
+        validation_predictions=run.validation_predictions,
     )
     findings = RunFindings(
         num_refitted=run.num_refitted,
@@ -140,6 +144,6 @@ def _compare_with_base_run(run: LoadedRun, *, device: str) -> ChangesSinceBase |
         base_classifier,
         base_dataset,
         run=run.config.from_run,
-        own=run.validation_predictions,
-        own_of_base=base_predictions,
+        validation_predictions=run.validation_predictions,
+        base_validation_predictions=base_predictions,
     )

@@ -19,7 +19,7 @@ from encoder_cls.classifier.gate import fit_gate
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measurements
 from encoder_cls.encoder.torch_encoder import TorchEncoder
-from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, Predictions
+from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.metrics.logits import Logits, softmax
@@ -244,7 +244,7 @@ def fit_guarantees(
     texts: TokenizedTexts,
     labels: NDArray[Any],
     *,
-    linear_predictions: Sequence[Predictions] = (),
+    linear_predictions: Sequence[LinearPredictions] = (),
 ) -> None:
     """Measure the guarantees of a classifier on held-out texts, and add them to it.
 

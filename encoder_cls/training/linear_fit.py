@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures, Mixture
 from encoder_cls.classifier.mixture_scores import ValidationResult, score_mixture
-from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, Predictions
+from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
 from encoder_cls.linear.effort import (
     C_VALUES_TRIED,
     ONE_C_VALUE,
@@ -317,8 +317,10 @@ def _held_out_predictions(
     validation_rows = known_rows[rows[~is_train] - num_train]
 
     return HeldOutPredictions(
-        validation=Predictions(validation_rows, logits[~is_train], familiarity_features[~is_train]),
-        train=Predictions(rows[is_train], logits[is_train], familiarity_features[is_train]),
+        validation=LinearPredictions(
+            validation_rows, logits[~is_train], familiarity_features[~is_train]
+        ),
+        train=LinearPredictions(rows[is_train], logits[is_train], familiarity_features[is_train]),
         texts_sha256=dataset.validation.texts_fingerprint,
     )
 

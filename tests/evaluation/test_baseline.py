@@ -106,7 +106,7 @@ def test_the_more_classes_the_less_the_baseline_reads(monkeypatch, num_classes, 
 
 def test_of_a_very_long_text_the_baseline_reads_the_start(monkeypatch):
     """The words of a text are in memory at once."""
-    monkeypatch.setattr(baseline, "LONGEST_TEXT", 9)
+    monkeypatch.setattr(baseline, "MAX_TEXT_LENGTH", 9)
     train = split_of(["good fine bad poor", "bad poor good fine"] * 4, [0, 1] * 4)
 
     scores = scores_of(train, split_of(["good fine", "bad poor"], [0, 1]))

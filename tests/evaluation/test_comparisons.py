@@ -11,7 +11,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.evaluation.comparisons import (
     ChangedPrediction,
     ChangesSinceBase,
-    Comparison,
+    PartComparison,
     compare_predictions,
     score_parts,
 )
@@ -41,7 +41,7 @@ def test_each_part_is_scored_by_its_own_predictions():
         assert scores[part]["macro_f1_interval"] == macro_f1_interval(labels, predictions[part])
 
     # Three texts are right only together, one only with the linear model alone.
-    assert comparison == Comparison(
+    assert comparison == PartComparison(
         combined_minus_linear=2 / 8, interval=paired_interval(3, 1, 8), is_sure=False
     )
 

@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measurements
-from encoder_cls.evaluation.held_out_predictions import Predictions
+from encoder_cls.evaluation.held_out_predictions import LinearPredictions
 from encoder_cls.evaluation.measured_guarantees import measure_guarantees
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.training import plan as training_plan
@@ -104,7 +104,7 @@ def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp
     tokenized = classifier.tokenize(texts)
     _, features = classifier.part_logits_and_familiarity(tokenized)
     logits = np.tile(np.array([9.0, 0, 0], dtype=np.float32), (241, 1))
-    predictions = [Predictions(np.arange(241), logits, features)]
+    predictions = [LinearPredictions(np.arange(241), logits, features)]
 
     fit_guarantees(classifier, tokenized, labels, linear_predictions=predictions)
     save_measurements(classifier, tmp_path / "model")

@@ -96,7 +96,7 @@ def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
 def test_the_card_of_a_linear_model_alone_has_no_word_of_an_encoder(dataset, report):
     evaluation = report.evaluation
     parts = {"combined": evaluation.parts["linear"]}
-    report = Report(evaluation=replace(evaluation, comparison=None, parts=parts))
+    report = Report(evaluation=replace(evaluation, part_comparison=None, parts=parts))
     config = load_config(None, ["model.encoder=false"])
     values = VALUES | {"has_encoder": False, "linear_max_tokens": 4096}
 

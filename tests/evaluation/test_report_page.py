@@ -57,7 +57,7 @@ def test_the_summary_comes_first(classifier):
 def test_the_page_says_what_the_encoder_adds(classifier):
     """In words and in a chart; a classifier with one part has no such card."""
     both_parts = report_of(classifier, **compared(0.015, is_sure=False))
-    one_part = report_of(classifier, comparison=None)
+    one_part = report_of(classifier, part_comparison=None)
 
     with_both = render_report("x", both_parts)
     with_one = render_report("x", one_part)

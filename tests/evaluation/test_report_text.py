@@ -149,7 +149,7 @@ def test_advice_where_the_baseline_is_more_accurate(classifier):
     )
     encoder_alone = report_of(
         classifier,
-        comparison=None,
+        part_comparison=None,
         parts={"combined": scores, "encoder": scores},
         baseline_scores=BASELINE_SCORES,
     )
@@ -176,7 +176,7 @@ def test_the_terminal_shows_each_part(classifier):
 
 
 def test_the_terminal_shows_no_parts_of_a_single_one(classifier):
-    assert "alone" not in full_text(report_of(classifier, comparison=None))
+    assert "alone" not in full_text(report_of(classifier, part_comparison=None))
 
 
 def test_the_chart_of_parts_begins_with_the_classifier(classifier):
@@ -188,7 +188,7 @@ def test_the_chart_of_parts_begins_with_the_classifier(classifier):
 
 
 def test_there_is_no_chart_of_a_single_part(classifier):
-    assert report_text.part_rows(report_of(classifier, comparison=None)) == []
+    assert report_text.part_rows(report_of(classifier, part_comparison=None)) == []
 
 
 @pytest.mark.parametrize(

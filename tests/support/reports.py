@@ -10,7 +10,7 @@ import numpy as np
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.comparisons import Comparison
+from encoder_cls.evaluation.comparisons import PartComparison
 from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation, evaluate_split
 
@@ -80,5 +80,10 @@ def report_of(
 def compared(difference: float, *, is_sure: bool, linear: float = 0.3) -> dict[str, Any]:
     """Changes of an evaluation: what the encoder adds, and the share of the linear model."""
     interval = (difference - 0.01, difference + 0.02)
-    comparison = Comparison(combined_minus_linear=difference, interval=interval, is_sure=is_sure)
-    return {"comparison": comparison, "mixture_shares": {"encoder": 1 - linear, "linear": linear}}
+    comparison = PartComparison(
+        combined_minus_linear=difference, interval=interval, is_sure=is_sure
+    )
+    return {
+        "part_comparison": comparison,
+        "mixture_shares": {"encoder": 1 - linear, "linear": linear},
+    }

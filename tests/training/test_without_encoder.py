@@ -66,7 +66,7 @@ def test_the_report_has_the_scores_of_one_part(tmp_path):
     assert [type(event) for event in events] == [Started, Noted, Validated, Finished]
     evaluation = events[-1].report.evaluation
     assert evaluation.parts.keys() == {"combined", "linear"}
-    assert evaluation.comparison is None
+    assert evaluation.part_comparison is None
     assert evaluation.parts["linear"] == evaluation.parts["combined"]
 
 
