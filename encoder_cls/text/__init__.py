@@ -1,1 +1,1 @@
-"""Text: tokenizers, token arrays and n-gram features."""
+"""Text: tokenizers, and the tokens of many texts in arrays."""

@@ -1,4 +1,4 @@
-"""The tokenizer and the tokens of a run, made from its texts or read from the cache."""
+"""The tokenizer and the tokens of a run, computed from its texts or read from the cache."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class TokenizedData(NamedTuple):
 
     Attributes:
         tokenizer: trained on the training texts.
-        texts: the training texts.
-        validation_texts: those to validate with.
-        long_words: how many words of the training texts were too long to learn from.
+        texts: the tokens of the training texts.
+        validation_texts: the tokens of the validation texts.
+        long_words: the number of words of the training texts that are too long for a sub-word
+            tokenizer to learn from.
     """
 
     tokenizer: Tokenizer
@@ -49,9 +50,20 @@ def tokenized_data(
 ) -> TokenizedData:
     """Train a tokenizer and tokenize all texts, or read both from the cache.
 
-    The tokenizer of a `base` run is extended. The key of the cache has the `fingerprints` of the
-    texts. Training calls `check` now and then, which may raise an error; others are those of
-    `train_subwords` and of the disk.
+    Args:
+        texts: the training texts.
+        validation_texts: the validation texts.
+        config: the settings of the tokenizer, the length of texts, and the folder of the cache.
+        fingerprints: hashes that identify all texts, for the key of the cache.
+        base: the tokenizer of the run that is continued, which is extended; None for a new one.
+        check: a function that is called from time to time during the work, and may raise an error
+            to end it.
+        reporter: gets a note that says whether the cache was written or read.
+
+    Raises:
+        ConfigError: max_vocab_size is less than the number of single characters, with which a
+            sub-word model starts.
+        EncoderClsError: the cache cannot be written.
     """
     max_seq_len = config.model.max_seq_len
 

@@ -1,6 +1,7 @@
 """Parse tokenizers, and tokenize texts into words or sub-words.
 
-Special tokens have the first ids; in texts, their names are ordinary characters.
+Special tokens have the first ids. If the name of a special token, such as "[PAD]", occurs in a
+text, it is tokenized like all other characters.
 """
 
 from __future__ import annotations
@@ -28,22 +29,24 @@ from encoder_cls.text.tokens import (
     index_tokens,
 )
 
-# Whole words, and three sub-word models.
+# The types of tokenizers: one for whole words, and three for sub-words.
 TYPES = ("word_level", "word_piece", "bpe", "unigram")
 
-# Scripts without spaces between words.
+# The characters of scripts without spaces between words, for a class of `tokenizers.Regex`.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-# About the same characters, for `re`.
+# About the same characters, for a class of `re`, which knows no names of scripts.
 UNSPACED_RANGES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 
-# Emoji and other pictures, the two letters of a flag, and what words of other scripts consist of:
-# letters, digits, and the joiners U+200C and U+200D.
+# Emoji and other pictures.
 _PICTURE = r"\p{Extended_Pictographic}"
+# The letters of which a flag has two.
 _FLAG = r"\x{1F1E6}-\x{1F1FF}"
+# The characters of words: letters, digits, and the joiners U+200C and U+200D.
 _WORD = r"\w\x{200C}\x{200D}"
 
-# The place between two grapheme clusters that are one: the second is a consonant that U+17D2 or
-# U+1039 stacks below the first, or the half of a Thai or Lao AM that NFKC parts.
+# The place between two grapheme clusters that belong together. The second one is a consonant that
+# U+17D2 or U+1039 stacks below the first one, or the second half of a Thai or Lao AM, which NFKC
+# separates.
 _STACKED = (
     rf"(?<=[\x{{17D2}}\x{{1039}}])(?=[{UNSPACED}])"
     r"|(?<=[\x{0E4D}\x{0ECD}])(?=[\x{0E32}\x{0EB2}])"
@@ -58,26 +61,28 @@ WORDS = (
     rf"|[{_WORD}&&[^{UNSPACED}{_PICTURE}]]+"
     rf"|[^{_WORD}\s{UNSPACED}{_PICTURE}{_FLAG}]+"
 )
-# The same for texts that are ASCII.
+# The same words, for texts that consist of ASCII characters only.
 ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) -> TokenizedTexts:
-    """Convert texts to token ids, for an encoder that reads `max_seq_len` tokens of each."""
+    """Tokenize texts for an encoder that reads the first `max_seq_len` tokens of each text."""
     indexed, words = index_tokens(token_reader(tokenizer), texts, max_seq_len=max_seq_len)
     return replace(indexed, word_ids=token_ids(words, tokenizer.token_to_id))
 
 
-# The most characters of a text that `count_tokens` reads.
+# The maximum number of characters of a text that `count_tokens` reads.
 MAX_COUNTED = 1_000_000
 
 
 def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
-    """Count the tokens of a text, `[CLS]` included, and return whether the count is exact.
+    """Count the tokens of a text, including `[CLS]`.
 
-    A very long text is not read to its end.
+    Returns:
+        The number of tokens, and whether it is exact: only the first `MAX_COUNTED` characters of a
+        text are read.
     """
     read = token_reader(tokenizer)
     chunk = read([text[:MAX_COUNTED]], MAX_COUNTED + 1)
@@ -85,7 +90,13 @@ def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
 
 
 def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArray[np.int32]:
-    """Look up the ids of words; `[UNK]` for those that have none."""
+    """Look up the ids of words, (words,).
+
+    Args:
+        words: the words.
+        id_of: returns the id of a word; None if the word is unknown, which then gets the id of
+            `[UNK]`.
+    """
     ids = []
     for word in words:
         token_id = id_of(word)
@@ -94,7 +105,11 @@ def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArr
 
 
 def token_reader(tokenizer: Tokenizer) -> TokenReader:
-    """Return a function that reads words, unknown ones as they are written, or sub-words."""
+    """Return a function that splits texts into tokens.
+
+    A word-level tokenizer splits texts into words, which are returned as they are written even if
+    they are unknown. All other tokenizers split texts into the sub-words of their vocabulary.
+    """
     if isinstance(tokenizer.model, models.WordLevel):
         return _word_reader(tokenizer)
     return _subword_reader(tokenizer)
@@ -110,11 +125,11 @@ def _word_reader(tokenizer: Tokenizer) -> TokenReader:
             text = text.lower()
         return ASCII_WORD.findall(text)
 
-    def read(texts: Sequence[str], most_tokens: int) -> TokenChunk:
+    def read(texts: Sequence[str], max_tokens: int) -> TokenChunk:
         token_lists = []
         for text in texts:
             tokens = [SPECIAL_TOKENS[CLS_ID], *split(text)]
-            token_lists.append(tokens[:most_tokens])
+            token_lists.append(tokens[:max_tokens])
         return _coded(token_lists)
 
     return read
@@ -124,11 +139,11 @@ def _subword_reader(tokenizer: Tokenizer) -> TokenReader:
     vocabulary = tokenizer.get_vocab()
     tokens_by_id = sorted(vocabulary, key=vocabulary.__getitem__)
 
-    def read(texts: Sequence[str], most_tokens: int) -> TokenChunk:
+    def read(texts: Sequence[str], max_tokens: int) -> TokenChunk:
         encodings = tokenizer.encode_batch_fast([replace_surrogates(text) for text in texts])
         token_lists = []
         for encoding in encodings:
-            ids = encoding.ids[:most_tokens]
+            ids = encoding.ids[:max_tokens]
             token_lists.append([tokens_by_id[token_id] for token_id in ids])
         return _coded(token_lists)
 
@@ -136,7 +151,7 @@ def _subword_reader(tokenizer: Tokenizer) -> TokenReader:
 
 
 def _coded(token_lists: Sequence[list[str]]) -> TokenChunk:
-    """List each token once, and replace the tokens of texts by their indices in the list."""
+    """List each distinct token once, and replace the tokens of texts by their indices."""
     index: dict[str, int] = {}
     indices = [index.setdefault(token, len(index)) for token in chain.from_iterable(token_lists)]
     lengths = [len(tokens) for tokens in token_lists]
@@ -146,7 +161,10 @@ def _coded(token_lists: Sequence[list[str]]) -> TokenChunk:
 
 
 def split_by_tokenizer(tokenizer: Tokenizer, text: str) -> list[str]:
-    """Split a text without surrogates by the tokenizer's own normalizer and pre-tokenizer."""
+    """Split a text into words by a tokenizer's own normalizer and pre-tokenizer.
+
+    The text must not have surrogates; see `replace_surrogates`.
+    """
     normalized = tokenizer.normalizer.normalize_str(text)
     words_and_offsets = tokenizer.pre_tokenizer.pre_tokenize_str(normalized)
     return [word for word, _ in words_and_offsets]
@@ -181,10 +199,10 @@ class Span(NamedTuple):
 
 
 def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
-    """The spans of the tokens that an encoder reads, without `[CLS]`.
+    """The spans of the tokens that an encoder reads, without `[CLS]`, in order.
 
-    They are in order and cover whole characters, with their accents. Normalization may make several
-    tokens of one character, such as a ligature: these have the same span.
+    A span covers whole characters, with their accents. Normalization may make several tokens of a
+    single character, such as a ligature; these tokens have the same span.
     """
     read = text[: CHARACTERS_PER_TOKEN * max_seq_len]
     encoding = tokenizer.encode(replace_surrogates(read))
@@ -204,23 +222,23 @@ def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Sp
 
 
 def _continues_character(character: str) -> bool:
-    """Whether a character is a part of the one before it.
+    """Whether a character is a part of the character before it.
 
-    That is an accent, or the rest of a decomposed Hangul syllable.
+    Such a character is an accent, or the rest of a decomposed Hangul syllable.
     """
     is_rest_of_syllable = "\u1160" <= character <= "\u11ff"
     return is_rest_of_syllable or unicodedata.combining(character) != 0
 
 
-# The steps of normalizing that `tokenizer_training` may put into a tokenizer.
+# The steps of a normalizer that `tokenizer_training` may make.
 NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
 
 
 def parse_tokenizer(content: str) -> Tokenizer:
-    """Parse the JSON of a tokenizer.
+    """Parse the JSON of a tokenizer, which may come from an untrusted source.
 
     Raises:
-        ValueError: `tokenizer_training` does not make such a tokenizer.
+        ValueError: the content is not JSON of a tokenizer that `tokenizer_training` could make.
     """
     try:
         tokenizer = Tokenizer.from_str(content)
@@ -228,7 +246,7 @@ def parse_tokenizer(content: str) -> Tokenizer:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        # A panic in Rust is no `Exception`.
+        # Catch `BaseException`, because a panic in Rust is no `Exception`.
         raise ValueError(f"not a tokenizer: {error}") from None
 
     first_tokens = [tokenizer.id_to_token(number) for number in range(len(SPECIAL_TOKENS))]
@@ -239,7 +257,8 @@ def parse_tokenizer(content: str) -> Tokenizer:
     if ids != list(range(tokenizer.get_vocab_size())):
         raise ValueError("its token ids are not 0, 1, 2, ...")
 
-    # A foreign regular expression could take for ever.
+    # Refuse unknown normalizers and pre-tokenizers: a regular expression of an untrusted file could
+    # run for ever.
     if not (_is_own_normalizer(parts["normalizer"]) and _is_own_splitter(parts["pre_tokenizer"])):
         raise ValueError("it prepares texts in a way that no tokenizer of encoder-cls does")
 
@@ -247,40 +266,39 @@ def parse_tokenizer(content: str) -> Tokenizer:
 
 
 def _is_own_normalizer(normalizer: dict[str, Any] | None) -> bool:
-    """Whether this part of a tokenizer, as JSON, is a sequence of known steps."""
+    """Whether a normalizer, given as parsed JSON, is a sequence of `NORMALIZERS`."""
     if normalizer is None or "normalizers" not in normalizer:
         return False
     return all(step["type"] in NORMALIZERS for step in normalizer["normalizers"])
 
 
 def _is_own_splitter(splitter: Any) -> bool:
-    """Whether this part of a tokenizer, as JSON, is one of our pre-tokenizers."""
-    known = [pre_tokenizer(kind) for kind in TYPES]
-
-    # In earlier models, each character of a script without spaces is a word.
-    by_code_points = pre_tokenizers.Split(Regex(f"[{UNSPACED}]"), "isolated")
-    known.append(pre_tokenizers.Sequence([by_code_points, pre_tokenizers.Whitespace()]))
-
-    return splitter in [json.loads(one.__getstate__()) for one in known]
+    """Whether a pre-tokenizer, given as parsed JSON, is one that `pre_tokenizer` makes."""
+    known_splitters = [json.loads(pre_tokenizer(kind).__getstate__()) for kind in TYPES]
+    return splitter in known_splitters
 
 
 def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
-    """Return the splitter into words for one of the `TYPES`."""
+    """Make the pre-tokenizer, which splits texts into words, for one of the `TYPES`."""
     if kind in {"bpe", "unigram"}:
-        # Runs of letters and digits, and of punctuation: these models learn the words of scripts
-        # without spaces.
+        # Split into runs of letters and digits, and runs of punctuation. In scripts without spaces,
+        # these models learn by themselves which characters form a word.
         return pre_tokenizers.Whitespace()
     return pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
 
 
 def with_cls_template(tokenizer: Tokenizer) -> Tokenizer:
-    """Let sequences of a tokenizer start with `[CLS]`, and only `tokenize` truncate them."""
+    """Set a tokenizer to put `[CLS]` first, and neither to pad nor to truncate sequences.
+
+    The tokenizer is changed in place, and returned.
+    """
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", CLS_ID)]
     )
     tokenizer.no_padding()
     tokenizer.no_truncation()
 
-    # Otherwise "[PAD]" in a text would get the padding id.
+    # Tokenize the names of special tokens like all other characters. Otherwise "[PAD]" in a text
+    # would get the id of padding.
     tokenizer.encode_special_tokens = True
     return tokenizer

@@ -30,8 +30,8 @@ from encoder_cls.text.tokenizer import (
 from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
-    LONGEST_LEARNED,
-    LONGEST_WORD,
+    MAX_LEARNED_LENGTH,
+    MAX_WORD_LENGTH,
     SPECIAL_TOKENS,
     UNK_ID,
     TokenChunk,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from encoder_cls.config.schema import TokenizerConfig
 
 
-# A word between spaces that is too long to learn from, or the beginning of one.
-_LONG_PIECE = re.compile(rf"(?<!\S)\S{{{LONGEST_LEARNED + 1}}}", re.ASCII)
+# The beginning of a word, as separated by spaces, that is too long to learn from.
+_LONG_PIECE = re.compile(rf"(?<!\S)\S{{{MAX_LEARNED_LENGTH + 1}}}", re.ASCII)
 
 
 def train_subwords(
@@ -52,7 +52,13 @@ def train_subwords(
 ) -> tuple[Tokenizer, int]:
     """Train a sub-word tokenizer on the beginnings of texts.
 
-    The same texts and config give the same bytes.
+    If texts and config are the same, the JSON of the tokenizer is the same, too.
+
+    Args:
+        texts: the training texts, which are read up to two times.
+        config: the settings of the tokenizer.
+        max_seq_len: the number of tokens of a text that the encoder reads. The beginning of a text
+            has `CHARACTERS_PER_TOKEN` characters for each of them.
 
     Returns:
         The tokenizer, and the number of words that are too long to learn from.
@@ -65,14 +71,15 @@ def train_subwords(
     splitter = _untrained(config)
     long_words = 0
 
-    def learned() -> Iterator[str]:
+    def beginnings() -> Iterator[str]:
+        """Yield the beginnings of texts, without words that are too long, and count those."""
         nonlocal long_words
         long_words = 0
         for text in texts:
             beginning = replace_surrogates(text[: CHARACTERS_PER_TOKEN * max_seq_len])
             if _LONG_PIECE.search(beginning):
                 words = split_by_tokenizer(splitter, beginning)
-                short_words = [word for word in words if len(word) <= LONGEST_LEARNED]
+                short_words = [word for word in words if len(word) <= MAX_LEARNED_LENGTH]
                 if len(short_words) < len(words):
                     long_words += len(words) - len(short_words)
                     beginning = " ".join(short_words)
@@ -80,11 +87,11 @@ def train_subwords(
 
     first_tokens = SPECIAL_TOKENS
     if config.type == "word_piece":
-        first_tokens = [*SPECIAL_TOKENS, *_continuations(splitter, learned())]
+        first_tokens = [*SPECIAL_TOKENS, *_continuations(splitter, beginnings())]
     trainer = _subword_trainer(config, first_tokens)
 
     try:
-        tokenizer.train_from_iterator(in_chunks(learned()), trainer=trainer)
+        tokenizer.train_from_iterator(in_chunks(beginnings()), trainer=trainer)
     except Exception as error:
         raise ConfigError(f"tokenizer.max_vocab_size: {config.max_vocab_size}: {error}") from None
 
@@ -101,7 +108,7 @@ def train_subwords(
 
 
 def _subword_trainer(config: TokenizerConfig, first_tokens: list[str]) -> trainers.Trainer:
-    # A unigram model has no minimum frequency.
+    # The trainer of a unigram model takes no minimum frequency.
     if config.type == "unigram":
         return trainers.UnigramTrainer(
             show_progress=False,
@@ -128,13 +135,23 @@ def train_and_tokenize(
 ) -> tuple[Tokenizer, TokenizedTexts, int]:
     """Train a tokenizer, and tokenize the same texts.
 
-    Word-level texts are split only once; the vocabulary is that of `trainers.WordLevelTrainer`, as
-    far as texts are kept. The tokens of a `base` tokenizer of the same settings keep their ids, and
-    new words come after them; a sub-word tokenizer, which can write any word, stays as it is.
-    Errors are those of `train_subwords`.
+    A word-level tokenizer gets the vocabulary of `trainers.WordLevelTrainer` for the kept tokens of
+    the texts, but the texts are split only once.
+
+    Args:
+        texts: the training texts.
+        config: the settings of the tokenizer.
+        max_seq_len: the number of tokens of a text that the encoder reads.
+        base: the tokenizer of a run that is continued, which has the same settings; None for a new
+            tokenizer. A word-level tokenizer keeps its ids, and new words get the ids after them. A
+            sub-word tokenizer is not changed, because it can write any word.
 
     Returns:
         The tokenizer, the tokens, and the number of words that are too long to learn from.
+
+    Raises:
+        ConfigError: max_vocab_size is less than the number of single characters, with which a
+            sub-word model starts.
     """
     if config.type == "word_level":
         tokenizer, tokens = _train_and_tokenize_words(
@@ -161,8 +178,6 @@ def _train_and_tokenize_words(
     tokenizer = _untrained(config)
     first_words = SPECIAL_TOKENS
     if base is not None:
-        # A base run of an earlier version may split texts in another way.
-        tokenizer.pre_tokenizer = base.pre_tokenizer
         base_vocabulary = base.get_vocab()
         first_words = sorted(base_vocabulary, key=base_vocabulary.__getitem__)
 
@@ -171,17 +186,20 @@ def _train_and_tokenize_words(
         ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len, in_processes=True
     )
 
-    # Add new words that are frequent, the most frequent first, and equal ones by the alphabet.
+    # Find the new words that are frequent enough, and sort them by decreasing frequency. Equally
+    # frequent words are in alphabetical order.
     counts = dict(zip(words, indexed.word_counts().tolist(), strict=True))
-    known = set(first_words)
+    known_words = set(first_words)
     new_words = [
-        word for word in words if counts[word] >= config.min_frequency and word not in known
+        word for word in words if counts[word] >= config.min_frequency and word not in known_words
     ]
     new_words.sort(key=lambda word: (-counts[word], word))
-    size = max(config.max_vocab_size, len(first_words))
-    kept = [*first_words, *new_words][:size]
 
-    vocabulary = {word: number for number, word in enumerate(kept)}
+    # Add as many of them as fit; the words of a base tokenizer are all kept.
+    size = max(config.max_vocab_size, len(first_words))
+    all_words = [*first_words, *new_words][:size]
+
+    vocabulary = {word: token_id for token_id, word in enumerate(all_words)}
     tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID])
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
 
@@ -190,7 +208,7 @@ def _train_and_tokenize_words(
 
 
 def _untrained(config: TokenizerConfig) -> Tokenizer:
-    """Make a tokenizer that splits texts as the config says, without a vocabulary."""
+    """Make a tokenizer without a vocabulary, which normalizes and splits texts by a config."""
     unknown = SPECIAL_TOKENS[UNK_ID]
     if config.type == "word_level":
         tokenizer = Tokenizer(models.WordLevel(unk_token=unknown))
@@ -218,10 +236,11 @@ def _untrained(config: TokenizerConfig) -> Tokenizer:
 
 
 def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
-    """List the characters inside words as `word_piece` writes them, sorted.
+    """List the characters that continue a word, in the form of word_piece, such as `##a`, sorted.
 
-    Its trainer would number them in the order of a hash table, which differs from run to run, and
-    merge equally frequent pairs in the order of these numbers.
+    They are given to the trainer of word_piece as first tokens. Otherwise it would number them in
+    the order of a hash table, which differs from run to run, and would merge equally frequent pairs
+    in the order of these numbers.
     """
     splitter = ArrowWords(tokenizer)
     characters: set[str] = set()
@@ -233,18 +252,19 @@ def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     return [f"##{character}" for character in sorted(characters)]
 
 
-# The decimal places of a unigram score that are kept.
+# The number of decimal places to which the scores of a unigram model are rounded.
 SCORE_PLACES = 6
 
 
 def _reproducible(trained: Tokenizer) -> Tokenizer:
-    """Rebuild a tokenizer so that nothing in it depends on the order of a hash table."""
+    """Rebuild a trained tokenizer, so that nothing in it depends on the order of a hash table."""
     model = json.loads(trained.to_str())["model"]
     if model["type"] == "Unigram":
         vocabulary = _rounded_scores(model["vocab"])
         tokenizer = Tokenizer(models.Unigram(vocab=vocabulary, unk_id=UNK_ID))
     else:
-        # In a new tokenizer, the continuations of word_piece are ordinary tokens.
+        # Training has marked the continuations of word_piece as special tokens. In a new tokenizer,
+        # they are ordinary tokens.
         tokenizer = Tokenizer(
             models.WordPiece(vocab=model["vocab"], unk_token=SPECIAL_TOKENS[UNK_ID])
         )
@@ -256,10 +276,13 @@ def _reproducible(trained: Tokenizer) -> Tokenizer:
 
 
 def _rounded_scores(vocabulary: list[tuple[str, Any]]) -> list[tuple[str, float]]:
-    """Round the scores of learned pieces, and sort these again.
+    """Round the scores of the learned sub-words, and sort the sub-words by them again.
 
-    The trainer sums scores in the order of a hash table, so the last digits differ from run to run,
-    and with them the order of equal scores.
+    The trainer adds up scores in the order of a hash table. Their last digits therefore differ from
+    run to run, and so does the order of sub-words whose scores are equal.
+
+    Args:
+        vocabulary: the sub-words and their scores; special tokens come first, and stay there.
     """
     special = [(piece, score) for piece, score in vocabulary[: len(SPECIAL_TOKENS)]]
     learned = []
@@ -274,35 +297,41 @@ def _rounded_scores(vocabulary: list[tuple[str, Any]]) -> list[tuple[str, float]
     return [*special, *learned]
 
 
-# In ASCII texts, normalizer and pre-tokenizer only separate this and convert to lower case.
+# A run of punctuation. In ASCII texts, the normalizer and the pre-tokenizer only separate such runs
+# from words, and convert letters to lower case.
 PUNCTUATION = r"([^\w\s]+)"
-# The words of texts that are not ASCII whose splitting is remembered, in some 30 MB.
+
+# The maximum number of pieces of text, other than ASCII, whose words are cached. They take some
+# 30 MB.
 MAX_PIECES = 1 << 16
 
 
 class ArrowWords:
     """Splits many texts into the words of a tokenizer with Arrow's kernels.
 
-    That is ten times as fast as `token_reader`: Python handles each distinct word once. For few
-    texts, importing Arrow would take longer.
+    This is ten times as fast as `tokenizer.token_reader`, because Python handles each distinct word
+    only once. It is used for training only: for few texts, importing Arrow would take longer.
+
+    Args:
+        tokenizer: a tokenizer whose normalizer and pre-tokenizer split texts.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._lowercase = lowercases(tokenizer)
         self._tokenizer = tokenizer
-        self._spaced_word = lru_cache(MAX_PIECES)(self._spaced_piece)
+        self._cached_spaced_piece = lru_cache(MAX_PIECES)(self._spaced_piece)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Other processes get a copy without the cache.
+        # A copy for another process is made without the cache.
         return ArrowWords, (self._tokenizer,)
 
-    def read(self, texts: Sequence[str], most_tokens: int) -> TokenChunk:
-        """Read the tokens of texts; this is a `TokenReader`."""
+    def read(self, texts: Sequence[str], max_tokens: int) -> TokenChunk:
+        """Split texts into tokens, at most `max_tokens` of each; this is a `TokenReader`."""
         words = self.split(texts)
         lengths: NDArray[Any] = np.from_dlpack(pc.list_value_length(words)).astype(np.int64)
-        if (lengths > most_tokens).any():
-            words = pc.list_slice(words, 0, most_tokens)
-            lengths = np.minimum(lengths, most_tokens)
+        if (lengths > max_tokens).any():
+            words = pc.list_slice(words, 0, max_tokens)
+            lengths = np.minimum(lengths, max_tokens)
 
         coded = words.flatten().dictionary_encode()
         indices = np.asarray(np.from_dlpack(coded.indices), dtype=np.int32)
@@ -310,14 +339,14 @@ class ArrowWords:
 
     def split(self, texts: Sequence[str]) -> pa.Array:
         """Split each text into a list of strings: `[CLS]` and then its words, normalized."""
-        # Split at spaces into pieces. The words of a piece do not depend on its neighbours, so each
-        # distinct piece is split once; spaces separate its words.
+        # Split the texts into pieces at spaces. The words of a piece do not depend on its
+        # neighbours, so each distinct piece is split only once. Put spaces between its words.
         readable = [replace_surrogates(text) for text in texts]
         pieces = pc.ascii_split_whitespace(_to_arrow(readable))
         coded = pieces.flatten().dictionary_encode()
         spaced_pieces = self._spaced(coded.dictionary).take(coded.indices)
 
-        # Join the pieces of each text, behind `[CLS]`.
+        # Join the pieces of each text again, with `[CLS]` before them.
         cls, space = _to_arrow([SPECIAL_TOKENS[CLS_ID], " "])
         pieces_of_texts = type(pieces).from_arrays(pieces.offsets, spaced_pieces)
         spaced_texts = pc.binary_join(pieces_of_texts, space)
@@ -326,11 +355,11 @@ class ArrowWords:
         return pc.ascii_split_whitespace(pc.ascii_rtrim_whitespace(with_cls))
 
     def _spaced(self, pieces: pa.Array) -> pa.Array:
-        """Join the words of each piece by spaces."""
+        """Split each piece into words, and join them by spaces."""
         is_ascii = pc.string_is_ascii(pieces)
         is_other = pc.invert(is_ascii)
 
-        # Arrow can split ASCII by itself.
+        # Split ASCII pieces by Arrow.
         ascii_words = pieces.filter(is_ascii)
         if self._lowercase:
             ascii_words = pc.ascii_lower(ascii_words)
@@ -338,21 +367,26 @@ class ArrowWords:
             ascii_words, pattern=PUNCTUATION, replacement=r" \1 "
         )
 
-        # The tokenizer splits the others; words of usual length are remembered.
+        # Split all other pieces by the tokenizer. The words of short pieces are cached.
         other_words = []
         for piece in pieces.filter(is_other).to_pylist():
-            split = self._spaced_word if len(piece) <= LONGEST_WORD else self._spaced_piece
-            other_words.append(split(piece))
+            if len(piece) <= MAX_WORD_LENGTH:
+                other_words.append(self._cached_spaced_piece(piece))
+            else:
+                other_words.append(self._spaced_piece(piece))
 
         pieces = pc.replace_with_mask(pieces, is_ascii, ascii_words)
         return pc.replace_with_mask(pieces, is_other, _to_arrow(other_words))
 
     def _spaced_piece(self, piece: str) -> str:
+        """Split a piece into words by the tokenizer, and join them by spaces."""
         return " ".join(split_by_tokenizer(self._tokenizer, piece))
 
 
 def _to_arrow(texts: Sequence[str]) -> pa.Array:
-    # `pa.array` would first load pandas, which takes longer than many a data set.
+    """Copy texts to an array of Arrow."""
+    # Make the array from buffers: `pa.array` would import pandas, which takes longer than it takes
+    # to read a small data set.
     contents = [text.encode() for text in texts]
     lengths = [len(content) for content in contents]
     offsets = np.cumsum([0, *lengths], dtype=np.int64)

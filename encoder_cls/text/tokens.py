@@ -1,7 +1,7 @@
-"""Token ids and hashed character n-grams of many texts in flat arrays.
+"""The token ids and hashed character n-grams of many texts, in flat arrays.
 
-The id and the character n-grams of a word, known or not, are kept once, however often it occurs.
-Every sequence starts with `[CLS]`, so none is empty.
+The id and the character n-grams of a word, known or unknown, are stored once, even if the word
+occurs many times. Every sequence starts with `[CLS]`, so no sequence is empty.
 """
 
 from __future__ import annotations
@@ -18,38 +18,45 @@ from numpy.typing import NDArray
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
 from encoder_cls.system.processes import map_in_processes
 
+# The ids of the special tokens: padding, an unknown word, the start of a text, a masked word.
 PAD_ID = 0
 UNK_ID = 1
 CLS_ID = 2
 MASK_ID = 3
-# The names of the special tokens, by id.
+
+# The names of the special tokens, in the order of their ids.
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
 
-# Characters read for each token of the limit, so that a text of 10 MB takes no longer than a page.
+# The number of characters that are read of a text, for each token that the encoder reads of it. So
+# a text of 10 MB takes no longer than a page.
 CHARACTERS_PER_TOKEN = 64
 
-# Tokens kept for each token of the encoder's limit: a linear model may read more.
+# The number of tokens that are stored of a text, for each token that the encoder reads of it: a
+# linear model may read more of a text than the encoder.
 KEPT_PER_TOKEN = 8
 
-# Characters of a word whose n-grams are read: the rest of a longer word, such as a link, has no
-# meaning.
-LONGEST_WORD = 40
+# The maximum number of characters of a word whose n-grams are hashed. The rest of a longer word,
+# such as a link, has no meaning.
+MAX_WORD_LENGTH = 40
 
-# Characters of a word that sub-word models learn from: a single attachment in base64 would fill the
-# vocabulary, and take minutes.
-LONGEST_LEARNED = 500
+# The maximum number of characters of a word from which sub-word models learn. A single attachment
+# in base64 would fill the vocabulary, and take minutes.
+MAX_LEARNED_LENGTH = 500
 
-# The hash of a pair of words is the number of the first times this prime, plus that of the second.
+# The hash of a pair of words or tokens is the number of the first one times this prime, plus the
+# number of the second one.
 PAIR_MULTIPLIER = 1_000_003
 
 
 @dataclass(frozen=True, kw_only=True)
 class CharNgrams:
-    """Hashed character n-grams of many words, which distinguish unknown words.
+    """The hashed character n-grams of many words, which distinguish unknown words.
 
     Attributes:
-        ngrams: word `i` has `ngrams[offsets[i]:offsets[i + 1]]`, possibly none, (n-grams,).
-        offsets: where the n-grams of each word begin, and the end of the last ones, (words + 1,).
+        ngrams: the hashes of the n-grams, word after word, (n-grams,). Word `i` has the n-grams
+            `ngrams[offsets[i]:offsets[i + 1]]`, of which there may be none.
+        offsets: the index in `ngrams` at which each word starts, and the index at which the last
+            word ends, (words + 1,).
     """
 
     ngrams: NDArray[np.uint32]
@@ -67,24 +74,28 @@ class CharNgrams:
         )
 
 
-# Texts whose unknown tokens are counted at a time, and tokens whose words are: in some 32 MB.
+# The number of texts whose unknown tokens are counted at a time.
 TEXTS_AT_ONCE = 1024
+
+# The number of tokens whose words are counted at a time, which takes some 32 MB.
 TOKENS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizedTexts:
-    """The tokens of many texts, one text after the other.
+    """The tokens of many texts, one text after the other, and a list of their distinct words.
 
     Attributes:
-        words: the index of each token in the list of words, (tokens,). Text `i` has
+        words: the index of each token in the list of words, (tokens,). Text `i` has the tokens
             `words[offsets[i]:offsets[i + 1]]`.
-        word_ids: the token id of each word, (words,); several unknown words are all `[UNK]`.
-        char_ngrams: the n-grams of each word; special tokens have none.
-        offsets: where the tokens of each text begin, and the end of the last ones, (texts + 1,).
-        max_seq_len: how many tokens of a text an encoder reads; `KEPT_PER_TOKEN` times as many are
-            kept.
-        truncated: whether each text is longer than an encoder reads, (texts,).
+        word_ids: the token id of each word of the list, (words,). All unknown words have the id of
+            `[UNK]`.
+        char_ngrams: the n-grams of each word of the list; special tokens have none.
+        offsets: the index in `words` at which each text starts, and the index at which the last
+            text ends, (texts + 1,).
+        max_seq_len: the number of tokens of a text that an encoder reads. `KEPT_PER_TOKEN` times as
+            many are stored.
+        truncated: whether a text is longer than an encoder reads, (texts,).
     """
 
     words: NDArray[np.int32]
@@ -120,16 +131,23 @@ class TokenizedTexts:
         )
 
     def input_ids(self, tokens: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
-        """Return the ids of tokens, by default of all."""
+        """Return the ids of some of the tokens, by default of all tokens.
+
+        Args:
+            tokens: the indices of the tokens in `words`, or a slice.
+        """
         return self.word_ids[self.words[tokens]]
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """The number of tokens of each text that an encoder reads, `[CLS]` included, (texts,)."""
+        """The number of tokens that an encoder reads of each text, including `[CLS]`, (texts,)."""
         return self.lengths_within(self.max_seq_len)
 
     def lengths_within(self, max_tokens: int) -> NDArray[np.int64]:
-        """Return the number of tokens of each text, `[CLS]` included, up to a limit, (texts,)."""
+        """Return the number of tokens of each text, but at most `max_tokens`, (texts,).
+
+        `[CLS]` counts as a token.
+        """
         return np.minimum(np.diff(self.offsets), max_tokens)
 
     def word_counts(self) -> NDArray[np.int64]:
@@ -142,7 +160,7 @@ class TokenizedTexts:
 
     @cached_property
     def unknown(self) -> NDArray[np.int32]:
-        """The number of `[UNK]` among the tokens of each text that an encoder reads, (texts,)."""
+        """The number of `[UNK]` among the tokens that an encoder reads of each text, (texts,)."""
         is_unknown_word = self.word_ids == UNK_ID
         counts = DiskBackedArray(np.int32)
 
@@ -151,7 +169,8 @@ class TokenizedTexts:
             tokens = flat_indices(texts.offsets[:-1], texts.lengths)
             is_unknown = is_unknown_word[texts.words[tokens]]
 
-            # Add up the pieces of the texts. None is empty, for which `reduceat` would be wrong.
+            # Sum over the tokens of each text. `reduceat` would be wrong for a text without tokens,
+            # but each text has at least `[CLS]`.
             starts = ends_from_zero(texts.lengths)[:-1]
             counts.append(np.add.reduceat(is_unknown, starts, dtype=np.int32))
 
@@ -159,30 +178,45 @@ class TokenizedTexts:
 
     @property
     def unknown_fraction(self) -> float:
-        """The fraction of `[UNK]` among the tokens that an encoder reads, `[CLS]` excluded."""
+        """The fraction of `[UNK]` among the tokens that an encoder reads, without `[CLS]`."""
         num_words = self.lengths.sum() - len(self)
         return float(self.unknown.sum() / max(1, num_words))
 
 
 def ends_from_zero(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the offsets of pieces of these lengths in a flat array: 0, then the end of each."""
+    """Return the offsets of pieces in a flat array, given their lengths: 0, then each end."""
     return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def flat_indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indices of several pieces of a flat array, one piece after the other."""
-    # Number the indices from 0, and shift those of each piece to where it starts.
+    """Return the indices of the elements of several pieces of a flat array, piece after piece.
+
+    Args:
+        starts: the index at which each piece starts, (pieces,).
+        lengths: the number of elements of each piece, (pieces,).
+    """
+    # Count from 0 in the result, and add to the numbers of each piece the distance from its start in
+    # the result to its start in the array.
     starts_in_result = np.cumsum(lengths) - lengths
     shifts = np.repeat(starts - starts_in_result, lengths)
     indices: NDArray[np.int64] = np.arange(lengths.sum()) + shifts
     return indices
 
 
-def drawn_rows(lengths: NDArray[np.int64], most: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """Draw texts of these lengths at random, at least one, with a total length up to `most`."""
+def drawn_rows(lengths: NDArray[np.int64], max_total: int, *, seed: int = 0) -> NDArray[np.int64]:
+    """Draw texts at random, as many as a limit of their total length allows, but at least one.
+
+    Args:
+        lengths: the length of each text, (texts,).
+        max_total: the maximum total length of the texts that are drawn.
+        seed: the seed of the random numbers.
+
+    Returns:
+        The indices of the texts that are drawn.
+    """
     order = np.random.default_rng(seed).permutation(len(lengths))
     totals = np.cumsum(lengths[order])
-    num_drawn = int(np.searchsorted(totals, most, side="right"))
+    num_drawn = int(np.searchsorted(totals, max_total, side="right"))
     return order[: max(1, num_drawn)]
 
 
@@ -190,8 +224,8 @@ class TokenChunk(NamedTuple):
     """The tokens of some texts, one text after the other.
 
     Attributes:
-        distinct: the tokens, each once.
-        indices: the index in `distinct` of each token, (tokens,).
+        distinct: the distinct tokens.
+        indices: the index of each token in `distinct`, (tokens,).
         lengths: the number of tokens of each text, (texts,).
     """
 
@@ -201,20 +235,31 @@ class TokenChunk(NamedTuple):
 
 
 TokenReader = Callable[[Sequence[str], int], TokenChunk]
-"""Reads the tokens of texts, at most a number of each text, `[CLS]` included."""
+"""A function that splits texts into tokens.
+
+Its second argument is the maximum number of tokens of each text, including `[CLS]`.
+"""
 
 
-# The first chunks are read before other processes start, which takes about as long.
+# The number of chunks that are read before other processes are started. Starting them takes about
+# as long as reading these chunks.
 CHUNKS_ALONE = 48
 
 
 def index_tokens(
     read: TokenReader, texts: Iterable[str], *, max_seq_len: int, in_processes: bool = False
 ) -> tuple[TokenizedTexts, list[str]]:
-    """Read the tokens of any number of texts, and list their words.
+    """Split any number of texts into tokens, and list their distinct words.
 
-    The id of a word is its index in the list. An encoder reads `max_seq_len` tokens of a text.
-    `in_processes` divides many texts among processes, each with a copy of `read`.
+    Args:
+        read: splits texts into tokens.
+        texts: the texts, of which one chunk at a time is in memory.
+        max_seq_len: the number of tokens of a text that an encoder reads.
+        in_processes: whether many texts are divided among several processes, each of which gets a
+            copy of `read`.
+
+    Returns:
+        The tokens, in which the id of a word is its index in the list, and the list of words.
     """
     words = DiskBackedRaggedArray(np.int32)
     ngrams = DiskBackedRaggedArray(np.uint32)
@@ -224,7 +269,7 @@ def index_tokens(
     for chunk, is_truncated in _chunks_read(
         read, texts, max_seq_len=max_seq_len, in_processes=in_processes
     ):
-        # Find the words of the chunk in the list; those that are new come at its end.
+        # Find the words of the chunk in the list, and append new words to the list.
         new_words = []
         for word in chunk.distinct:
             if word not in index:
@@ -232,7 +277,7 @@ def index_tokens(
                 new_words.append(word)
         indices = np.array([index[word] for word in chunk.distinct], dtype=np.int32)
 
-        # Special tokens are hashed as empty words, which have no n-grams.
+        # Hash the n-grams of new words. A special token is replaced by an empty word, which has none.
         spellings = ["" if word in SPECIAL_TOKENS else word for word in new_words]
         hashed = hash_char_ngrams(spellings)
         ngrams.append(hashed.ngrams, np.diff(hashed.offsets))
@@ -256,28 +301,30 @@ def index_tokens(
 def _chunks_read(
     read: TokenReader, texts: Iterable[str], *, max_seq_len: int, in_processes: bool
 ) -> Iterator[tuple[TokenChunk, NDArray[np.bool_]]]:
-    """Read texts in chunks: their tokens, and whether each is longer than an encoder reads."""
-    chunks = _chunks(texts, most_characters=CHARACTERS_PER_TOKEN * max_seq_len)
+    """Yield for each chunk of texts their tokens, and which texts are truncated, (texts,)."""
+    chunks = _chunks(texts, max_characters=CHARACTERS_PER_TOKEN * max_seq_len)
     read_chunk = partial(_read_chunk, read, max_seq_len)
     if in_processes:
         return map_in_processes(read_chunk, chunks, alone=CHUNKS_ALONE)
     return map(read_chunk, chunks)
 
 
-# The most texts and characters that are read at once; a single text may be longer.
+# The maximum number of texts in a chunk.
 CHUNK_TEXTS = 4096
+
+# A chunk ends with the text that brings it to this number of characters.
 CHUNK_CHARACTERS = 1 << 19
 
 
-def _chunks(texts: Iterable[str], *, most_characters: int) -> Iterator[list[str]]:
-    """Yield texts in large chunks, each text cut one character beyond the most.
+def _chunks(texts: Iterable[str], *, max_characters: int) -> Iterator[list[str]]:
+    """Divide texts into large chunks, and cut each text after `max_characters` + 1 characters.
 
-    The character beyond shows that the text is longer.
+    The last of these characters shows that the text is longer than `max_characters`.
     """
     chunk: list[str] = []
     num_characters = 0
     for text in texts:
-        beginning = text[: most_characters + 1]
+        beginning = text[: max_characters + 1]
         chunk.append(beginning)
         num_characters += len(beginning)
 
@@ -293,60 +340,63 @@ def _chunks(texts: Iterable[str], *, most_characters: int) -> Iterator[list[str]
 def _read_chunk(
     read: TokenReader, max_seq_len: int, texts: list[str]
 ) -> tuple[TokenChunk, NDArray[np.bool_]]:
-    """Return the tokens of texts, and whether each is longer than an encoder reads."""
-    most_characters = CHARACTERS_PER_TOKEN * max_seq_len
-    beginnings = [text[:most_characters] for text in texts]
+    """Return the tokens of texts, and which texts are longer than an encoder reads, (texts,)."""
+    max_characters = CHARACTERS_PER_TOKEN * max_seq_len
+    beginnings = [text[:max_characters] for text in texts]
     tokens = read(beginnings, KEPT_PER_TOKEN * max_seq_len)
 
-    is_cut = np.array([len(text) > most_characters for text in texts])
+    is_cut = np.array([len(text) > max_characters for text in texts])
     return tokens, is_cut | (tokens.lengths > max_seq_len)
 
 
-# Characters of the shortest and of the longest n-gram.
+# The number of characters of the shortest and of the longest n-grams.
 SHORTEST_NGRAM = 2
 LONGEST_NGRAM = 5
 
-# The CRC-32 of each byte, by which that of several bytes is computed, a byte at a time.
+# The CRC-32 of each byte. With this table, the CRC-32 of several bytes is computed byte by byte.
 CRC32_OF_BYTE = np.array([zlib.crc32(bytes([byte])) for byte in range(256)], dtype=np.uint32)
 
 
 def hash_char_ngrams(words: Sequence[str]) -> CharNgrams:
-    """Hash the n-grams of words, the shorter first; an empty word has none.
+    """Hash the character n-grams of words.
 
-    A word's n-grams are those of "<word>", as in fastText (Bojanowski et al., "Enriching Word
-    Vectors with Subword Information", 2017, https://arxiv.org/abs/1607.04606): "<at", "at>" and so
-    on. The hash is the CRC-32 of the bytes in UTF-8. All words are hashed at the same time.
+    A word is put between "<" and ">" before its n-grams are taken, such as "<at" and "at>", as in
+    fastText (Bojanowski et al., "Enriching Word Vectors with Subword Information", 2017,
+    https://arxiv.org/abs/1607.04606). The hash is the CRC-32 of an n-gram's bytes in UTF-8. The
+    n-grams of a word are sorted by their length. An empty word has no n-grams.
+
+    The n-grams of all words grow at the same time, by one character after the other.
     """
-    # Write all words one after the other, and find where each character begins. In UTF-8 all bytes
-    # of a character but its first have the bits 10xxxxxx.
-    marked = [f"<{word[:LONGEST_WORD]}>" if word else "" for word in words]
+    # Join all words, and find the first byte of each character. In UTF-8, all bytes of a character
+    # except the first one have the form 10xxxxxx.
+    marked = [f"<{word[:MAX_WORD_LENGTH]}>" if word else "" for word in words]
     content = np.frombuffer("".join(marked).encode("utf-8", "replace"), dtype=np.uint8)
     character_starts = np.flatnonzero(content & 0xC0 != 0x80)
     character_sizes = np.diff(character_starts, append=len(content))
 
-    # Count the n-grams of each size in each word, (words, sizes), and find their places in the
-    # result.
+    # Count the n-grams of each size in each word, (words, sizes), and find the places at which they
+    # end in the result.
     lengths = np.array([len(word) for word in marked], dtype=np.int64)
     sizes = np.arange(SHORTEST_NGRAM, LONGEST_NGRAM + 1)
     counts = np.maximum(0, lengths[:, None] + 1 - sizes)
     ends = np.cumsum(counts).reshape(counts.shape)
     ngrams = np.zeros(counts.sum(), dtype=np.uint32)
 
-    # Begin an n-gram at each character, still without one. `left` is how many characters the word
-    # has from there on.
+    # Begin an empty n-gram at each character. `left` is the number of characters from there to the
+    # end of the word.
     firsts = np.arange(len(character_starts))
     hashes = np.zeros(len(firsts), dtype=np.uint32)
     word_ends = np.cumsum(lengths)
     left = np.repeat(word_ends, lengths) - firsts
 
     for size in range(1, LONGEST_NGRAM + 1):
-        # Drop the n-grams that have reached the end of their word.
+        # Drop the n-grams that have reached the end of their word already.
         fits = left >= size
         firsts = firsts[fits]
         hashes = hashes[fits]
         left = left[fits]
 
-        # Extend the others by their next character.
+        # Extend all other n-grams by the next character.
         last_characters = firsts + size - 1
         _extend_crc32(
             hashes,
@@ -355,7 +405,7 @@ def hash_char_ngrams(words: Sequence[str]) -> CharNgrams:
             character_sizes[last_characters],
         )
 
-        # Keep those of this size.
+        # Put the n-grams of this size into the result.
         if size >= SHORTEST_NGRAM:
             column = size - SHORTEST_NGRAM
             starts = ends[:, column] - counts[:, column]
@@ -370,7 +420,14 @@ def _extend_crc32(
     starts: NDArray[np.int64],
     sizes: NDArray[np.int64],
 ) -> None:
-    """Extend each CRC-32, in place, by the bytes `content[start : start + size]`."""
+    """Extend each hash by some bytes of `content`. The hashes are changed in place.
+
+    Args:
+        hashes: the CRC-32 of the bytes before, (n-grams,).
+        content: bytes.
+        starts: the index in `content` of the first byte by which each hash is extended, (n-grams,).
+        sizes: the number of these bytes, (n-grams,).
+    """
     for number in range(sizes.max(initial=0)):
         (extended,) = np.nonzero(sizes > number)
         before = hashes[extended]

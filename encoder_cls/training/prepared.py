@@ -28,7 +28,7 @@ from encoder_cls.linear.class_weights import balanced_weights
 from encoder_cls.linear.corpus import sample_rows
 from encoder_cls.metrics.logits import task_of
 from encoder_cls.system.reporter import Reporter
-from encoder_cls.text.tokens import LONGEST_LEARNED, TokenizedTexts
+from encoder_cls.text.tokens import MAX_LEARNED_LENGTH, TokenizedTexts
 from encoder_cls.training.plan import Plan
 from encoder_cls.training.time_budget import TimeBudget
 
@@ -177,7 +177,7 @@ class Prepared:
 
         if self.long_words:
             yield (
-                f"words of more than {LONGEST_LEARNED} characters, which the "
+                f"words of more than {MAX_LEARNED_LENGTH} characters, which the "
                 f"{self.config.tokenizer.type} tokenizer does not learn from: "
                 f"{self.long_words:,}; are they attachments?"
             )

@@ -13,13 +13,10 @@ from tokenizers import Tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.text.tokenizer import (
-    UNSPACED,
     parse_tokenizer,
-    split_by_tokenizer,
     token_spans,
     tokenize,
 )
-from encoder_cls.text.tokenizer_training import train_and_tokenize
 from encoder_cls.text.tokens import CLS_ID, SPECIAL_TOKENS
 
 every_type = pytest.mark.parametrize("kind", ["word_level", "word_piece", "bpe", "unigram"])
@@ -178,29 +175,6 @@ def test_other_steps_of_splitting_and_normalizing_are_refused(changes):
     content = with_changes(train_on("a b c"), changes)
     with pytest.raises(ValueError, match="no tokenizer of encoder-cls does"):
         parse_tokenizer(content)
-
-
-@pytest.mark.parametrize("kind", ["word_level", "word_piece"])
-def test_a_tokenizer_that_splits_by_code_points_is_read(kind):
-    """It splits vowel signs off, and keeps runs of emoji.
-
-    So does the tokenizer of a run that continues one with it.
-    """
-    by_code_points = {
-        "type": "Split",
-        "pattern": {"Regex": f"[{UNSPACED}]"},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-    steps = {"type": "Sequence", "pretokenizers": [by_code_points, {"type": "Whitespace"}]}
-    content = with_changes(train_on("a b", type=kind), {"pre_tokenizer": steps})
-
-    read = parse_tokenizer(content)
-    assert split_by_tokenizer(read, "ที่ 🙂🙂") == ["ท", "\u0e35", "\u0e48", "🙂🙂"]
-
-    config = TokenizerConfig(type=kind)
-    continued, *_ = train_and_tokenize(["ที่"], config, max_seq_len=8, base=read)
-    assert split_by_tokenizer(continued, "ที่") == ["ท", "\u0e35", "\u0e48"]
 
 
 PADDING = {

@@ -22,8 +22,8 @@ from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
     KEPT_PER_TOKEN,
-    LONGEST_LEARNED,
     MASK_ID,
+    MAX_LEARNED_LENGTH,
     PAD_ID,
     SPECIAL_TOKENS,
     UNK_ID,
@@ -138,8 +138,8 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused(kind):
 def test_sub_word_models_learn_nothing_from_long_words_and_from_what_is_not_read(kind):
     """No byte depends on an attachment, nor on what is behind the last character that is read."""
     config = TokenizerConfig(type=kind, max_vocab_size=600)
-    too_long = "qz" * LONGEST_LEARNED
-    long_enough = "q" * LONGEST_LEARNED
+    too_long = "qz" * MAX_LEARNED_LENGTH
+    long_enough = "q" * MAX_LEARNED_LENGTH
     unread = "short words" + " " * CHARACTERS_PER_TOKEN * 64 + "unread"
     texts = [f"hello (see {too_long})/here,{long_enough}", too_long, unread]
     learned_texts = [f"hello (see )/here,{long_enough}", "", "short words"]

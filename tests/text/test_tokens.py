@@ -19,7 +19,7 @@ from encoder_cls.text.tokenizer_training import train_and_tokenize
 from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     KEPT_PER_TOKEN,
-    LONGEST_WORD,
+    MAX_WORD_LENGTH,
     SPECIAL_TOKENS,
     UNK_ID,
     CharNgrams,
@@ -30,13 +30,13 @@ from encoder_cls.text.tokens import (
 )
 
 
-def by_spaces(texts: Sequence[str], most_tokens: int) -> TokenChunk:
+def by_spaces(texts: Sequence[str], max_tokens: int) -> TokenChunk:
     """Read the words between spaces."""
     distinct = []
     indices = []
     lengths = []
     for text in texts:
-        tokens = ["[CLS]", *text.split()][:most_tokens]
+        tokens = ["[CLS]", *text.split()][:max_tokens]
         lengths.append(len(tokens))
         for token in tokens:
             if token not in distinct:
@@ -88,13 +88,13 @@ TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join), ma
 def test_each_text_keeps_its_tokens_up_to_the_limits(texts, max_seq_len):
     found, words = find(texts, max_seq_len=max_seq_len)
 
-    most_characters = CHARACTERS_PER_TOKEN * max_seq_len
+    max_characters = CHARACTERS_PER_TOKEN * max_seq_len
     kept = []
     truncated = []
     for text in texts:
-        tokens = ["[CLS]", *text[:most_characters].split()]
+        tokens = ["[CLS]", *text[:max_characters].split()]
         kept.append(tokens[: KEPT_PER_TOKEN * max_seq_len])
-        truncated.append(len(text) > most_characters or len(tokens) > max_seq_len)
+        truncated.append(len(text) > max_characters or len(tokens) > max_seq_len)
 
     assert tokens_of(found, words) == kept
     assert found.truncated.tolist() == truncated
@@ -189,7 +189,7 @@ def ngrams_within(word: str) -> list[str]:
     """The n-grams of two to five characters of "<word>", the shorter first."""
     if not word:
         return []
-    marked = f"<{word[:LONGEST_WORD]}>"
+    marked = f"<{word[:MAX_WORD_LENGTH]}>"
     ngrams = []
     for size in range(2, 6):
         for start in range(len(marked) - size + 1):
