@@ -1,6 +1,6 @@
-"""The command line: results go to standard output, all else to standard error.
+"""The command line. Results go to standard output, and all other lines to standard error.
 
-Nothing heavy is imported before a command needs it, so that `--help` appears at once.
+Large libraries are imported only when a command needs them, so that `--help` appears at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from encoder_cls.cli.tune import tune_command
 from encoder_cls.errors import EncoderClsError, StoppedError
 from encoder_cls.system.terminal import end_at_sigterm_as_process_1, note, open_streams, print_out
 
-# The exit code of a program that Ctrl-C has ended.
+# The exit code of a program that was stopped by Ctrl-C: 128 plus the number of SIGINT.
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -46,11 +46,12 @@ app.command("review")(review_command)
 app.command("suggest")(suggest_command)
 app.command("serve")(serve_command)
 
+# Whether `--debug` was given.
 _is_debugging = False
 
 
 def _print_version(is_wanted: bool) -> None:
-    """Print the version of the installed distribution, and its name where it is another one."""
+    """Print the version, and the name of the installed distribution if it is not `encoder-cls`."""
     if not is_wanted:
         return
 
@@ -70,14 +71,15 @@ def _root(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error, and log decisions.")
     ] = False,
-    version: Annotated[  # noqa: ARG001 - its callback has printed it
+    version: Annotated[  # noqa: ARG001 - the callback prints the version
         bool,
         typer.Option(
             "--version", help="Show the version and exit.", callback=_print_version, is_eager=True
         ),
     ] = False,
 ) -> None:
-    global _is_debugging  # noqa: PLW0603 - one switch of the process, read where it ends
+    """Handle the options that come before a command."""
+    global _is_debugging  # noqa: PLW0603 - `_run_command` reads it when a command has failed
     _is_debugging = debug
     if debug:
         import logging
@@ -87,14 +89,14 @@ def _root(
 
 
 def main() -> NoReturn:
-    """Run the command line; every failure ends with one or two lines and an exit code."""
+    """Run the command line and exit; a failure is reported in one or two lines."""
     end_at_sigterm_as_process_1()
     _configure_libraries()
     open_streams()
 
     exit_code = _run_command()
 
-    # Flush what a library has printed.
+    # Flush what libraries have printed, so that an error is noticed here.
     try:
         print_out("")
     except EncoderClsError as error:
@@ -104,24 +106,24 @@ def main() -> NoReturn:
 
 
 def _configure_libraries() -> None:
-    """Set what OpenMP and torch read when they are first used."""
-    # OpenMP's threads spin before they sleep. Spinning wastes the core if another program wants it;
-    # waking up takes longer than most waits if none does. Hence fewer turns than the default of
-    # 300,000: docs/experiments/speed.md.
+    """Set environment variables that OpenMP and torch read when they are first used."""
+    # Let the waiting threads of OpenMP spin for a shorter time than by default (300,000 turns)
+    # before they sleep. A thread that spins takes a core from other programs, and a thread that
+    # sleeps takes long to wake up. The number was measured: docs/experiments/speed.md.
     os.environ.setdefault("GOMP_SPINCOUNT", "6000")
 
-    # Linux clears memory page by page on first use, and large tensors come and go in every step.
-    # With pages of 2 MiB in place of 4 KiB, a step on long texts takes up to a fifth less time.
-    # Torch reads this with its first tensor.
+    # Let torch use pages of 2 MiB instead of 4 KiB. Linux clears each page of new memory, and every
+    # step allocates large tensors: with large pages, a step on long texts takes up to a fifth less
+    # time. Torch reads this variable when it makes the first tensor.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
-    # Short of memory, torch switches to another algorithm, with other last digits; the program ends
-    # instead.
+    # Stop when memory is short. Otherwise torch would warn and continue with another algorithm,
+    # whose results differ in the last digits.
     warnings.filterwarnings("error", message="mkldnn_.* failed, switching to")
 
 
 def _run_command() -> int:
-    """Run the command that is asked for; report a failure, and return the exit code."""
+    """Run the command of the command line, report a failure, and return the exit code."""
     command = typer.main.get_command(app)
     try:
         return command(prog_name=PROGRAM, standalone_mode=False) or 0
@@ -129,7 +131,8 @@ def _run_command() -> int:
         return INTERRUPTED
     except SystemExit:
         raise
-    except BaseException as error:  # a panic in Rust is no Exception
+    # A panic in Rust (in the tokenizer) is a `BaseException`, not an `Exception`.
+    except BaseException as error:
         if _is_debugging:
             traceback.print_exc()
         if is_interrupted(error):

@@ -1,4 +1,4 @@
-"""`encoder-cls compare`: runs beside each other."""
+"""The command `encoder-cls compare`: a table of runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def compare_command(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")],
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs by scores, size, training time, and the settings in which they differ."""
+    """Compare runs by their scores, sizes, training times and different settings."""
     from encoder_cls.run.compare import (
         comparison_table,
         comparison_warnings,

@@ -1,4 +1,4 @@
-"""What the command line says of an error, and the exit code with which it ends."""
+"""The message and the exit code for an error that ends a command."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.display import shortened, shown
 
-# The name of the program, however it is started; also the distribution with everything.
+# The name of the program in all messages, also if it is started as `python -m encoder_cls`.
 PROGRAM = "encoder-cls"
 
-# What torch and oneDNN say when memory is short.
+# The messages of torch and oneDNN for a lack of memory.
 _OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")
-# Characters of an unexpected error's message, which may list all that a library knows.
+# The maximum number of characters that are shown of the message of an unexpected error.
 _LONGEST_REASON = 400
-# Characters of the value of an environment variable.
+# The maximum number of characters that are shown of the value of an environment variable.
 _LONGEST_VALUE = 40
 
 
 def message_and_exit_code(error: BaseException) -> tuple[str, int]:
-    """The message of an error for the user, possibly empty, and the exit code."""
+    """Return the message of an error for the user, which may be empty, and the exit code."""
     if isinstance(error, EncoderClsError):
         return str(error), error.exit_code
 
-    # Typer's versions share no class of its errors.
+    # Recognize errors of Typer by this method, because its versions have no common error class.
     if hasattr(error, "format_message"):
         return _usage_message(error)
 
@@ -41,7 +41,7 @@ def message_and_exit_code(error: BaseException) -> tuple[str, int]:
 
 
 def is_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C caused an error, since some libraries raise another one."""
+    """Whether Ctrl-C caused an error, perhaps through another error that a library raised then."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -50,7 +50,7 @@ def is_interrupted(error: BaseException | None) -> bool:
 
 
 def _usage_message(error: Any) -> tuple[str, int]:
-    """The message and the exit code of an error of Typer: arguments that do not fit a command."""
+    """The message and the exit code for arguments that a command does not accept."""
     message: str = error.format_message()
     exit_code: int = error.exit_code
     if not message:
@@ -59,21 +59,22 @@ def _usage_message(error: Any) -> tuple[str, int]:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else PROGRAM
     if command.endswith("predict") and message.startswith("No such option"):
-        return f"{message}; before a text that starts with a dash, write --", exit_code
+        return f"{message}; write -- before a text that starts with a dash", exit_code
     return f"{message} (see {command} --help)", exit_code
 
 
 def _out_of_memory_message(error: BaseException) -> str:
+    """The message for a lack of memory, with the first line of the error."""
     reason = "no more is available"
     if str(error):
         reason = str(error).splitlines()[0]
 
-    hint = "a smaller train.batch_tokens, --batch-tokens or model needs less"
+    hint = "set a smaller train.batch_tokens or --batch-tokens, or choose a smaller model"
     return f"out of memory: {reason} ({hint})"
 
 
 def _unexpected_message(error: BaseException) -> str:
-    """The message of an error that no part of the program foresaw."""
+    """The message for an error that is not a user's mistake, such as a bug."""
     reason = shortened(" ".join(str(error).split()), limit=_LONGEST_REASON)
     hint = "encoder-cls --debug COMMAND shows where"
 
@@ -84,9 +85,10 @@ def _unexpected_message(error: BaseException) -> str:
 
 
 def _environment_variables_in(message: str) -> list[str]:
-    """The environment variables, with their values, that an error names or quotes.
+    """The environment variables whose name or value appears in an error message.
 
-    Libraries read their variables without saying in an error that the value came from one.
+    An invalid value may come from an environment variable that a library reads, and the error of
+    the library often does not say so.
     """
     variables = []
     for name, value in os.environ.items():

@@ -1,4 +1,4 @@
-"""`encoder-cls eval`: the report of a trained classifier."""
+"""The command `encoder-cls eval`: a report on a trained classifier."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.terminal import note, print_out
 
-# The keys of `data` that say how a file is read.
+# The keys of `data` that say how to read a file.
 READING_KEYS = (
     "text_column",
     "label_column",
@@ -36,7 +36,7 @@ def eval_command(
     against: Annotated[
         Path | None,
         typer.Option(
-            help="Another run or model folder, compared on the same texts by a paired test."
+            help="Another run or model folder, to compare with on the same texts (paired test)."
         ),
     ] = None,
     overrides: Annotated[
@@ -44,8 +44,8 @@ def eval_command(
         typer.Option(
             "--set",
             help=(
-                f"data.KEY=VALUE for --data: {', '.join(READING_KEYS)}. Default: as in training. "
-                "Or the new place of data of the run that has been moved: "
+                f"data.KEY=VALUE. How to read --data: {', '.join(READING_KEYS)}; "
+                "default: as in training. If the run's own data has been moved, its new path: "
                 f"{', '.join(SOURCE_KEYS)}. Repeatable."
             ),
         ),
@@ -57,23 +57,23 @@ def eval_command(
         Path | None,
         typer.Option(
             help=(
-                "Write page, JSON, predictions and pictures to this folder. "
-                "Default for own data: RUN/eval."
+                "Write an HTML page, JSON, predictions and figures to this folder. "
+                "Default for the run's own data: RUN/eval."
             )
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score a trained classifier, per class and against a linear baseline."""
+    """Score a trained classifier, for each class and beside a linear baseline."""
     check_training_installed()
     if data == "":
-        raise ConfigError("--data: names no file")
+        raise ConfigError("--data: names no file; name one, or leave out --data")
 
     reading, moved = _parsed_overrides(overrides)
     if reading and not data:
         key = next(iter(reading))
         raise ConfigError(
-            f"--set data.{key} is for --data; the run's own data is read as in training"
+            f"--set data.{key} works only with --data; the run's own data is read as in training"
         )
     _check_outputs(run, data=data, against=against, output=output, report=report)
 
@@ -102,7 +102,15 @@ def eval_command(
 
 
 def _parsed_overrides(overrides: list[str] | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """How `--data` is read, and the new places of data that has been moved, by key of `data`."""
+    """Parse the values of `--set`.
+
+    Returns:
+        How to read `--data`, by key of `data`, and the new paths of the run's own data, by key of
+        `data`.
+
+    Raises:
+        ConfigError: a key cannot be set here, or a value is invalid.
+    """
     from encoder_cls.config.yaml import parse_setting
 
     reading: dict[str, Any] = {}
@@ -118,7 +126,7 @@ def _parsed_overrides(overrides: list[str] | None) -> tuple[dict[str, Any], dict
 def _check_outputs(
     run: Path, *, data: str | None, against: Path | None, output: Path | None, report: Path | None
 ) -> None:
-    """Refuse outputs that would replace the data, or a file of a run that is read."""
+    """Raise a `ConfigError` if an output would replace data, or a file of one of the two runs."""
     from encoder_cls.bulk.output_checks import check_outputs
     from encoder_cls.evaluation.report_file_names import REPORT_FILES
 

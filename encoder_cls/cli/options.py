@@ -1,4 +1,4 @@
-"""Options that several commands share, and their checks."""
+"""Options of several commands, and checks of options."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from encoder_cls.system.encodings import delimiter_named, encoding_named
 from encoder_cls.system.json_values import json_text
 from encoder_cls.system.terminal import print_out
 
-# The folder that new runs are in by default.
+# The default folder of runs.
 RUNS = Path("runs")
-# The keys of `data` that name files: one of them gives the new place of data that has moved.
+# The keys of `data` that name files or folders.
 SOURCE_KEYS = ("train", "validation", "test", "unlabelled", "corrections")
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
@@ -23,7 +23,9 @@ ConfigArgument = Annotated[
     Path | None,
     typer.Argument(metavar="[CONFIG]", help="The config file. Default: the bundled example."),
 ]
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="The same, as an option.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="The config file, as an option.")
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -36,7 +38,8 @@ TextColumns = Annotated[
     list[str] | None,
     typer.Option(
         "--text-column",
-        help="A column of the text. Repeatable: joined in order. Default: as in training.",
+        help="A column with the text. Repeatable: the texts of several columns are joined in this "
+        "order. Default: as in training.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -45,10 +48,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def chosen_config_file(
     argument: Path | None, option: Path | None, *, resumed_run: Path | None = None
 ) -> Path | None:
-    """The config file named by argument or option, or else that of a run to resume.
+    """Choose the config file of a command.
+
+    Args:
+        argument: the config file that is given as an argument.
+        option: the config file that is given by `--config`.
+        resumed_run: the folder of a run to resume, whose config file is used if no other is given.
+
+    Returns:
+        The config file; None stands for the bundled example.
 
     Raises:
-        ConfigError: both name one, or the folder to resume is not a run.
+        ConfigError: two config files are given, or the folder to resume is not a run.
     """
     if argument and option:
         raise ConfigError(f"{argument} and --config {option}: two config files; name one")
@@ -62,24 +73,29 @@ def chosen_config_file(
     run = RunDir(resumed_run)
     if not run.is_run():
         raise ConfigError(
-            f"{run.path}: no run to resume; name another --run-dir, or a --config to start one"
+            f"{run.path}: no run to resume; name another --run-dir, or a --config to start a run"
         )
     return run.config_file
 
 
 def check_ending(output: Path | None, *endings: str) -> None:
-    """Refuse an `--output` with another ending than these, with a `ConfigError`."""
+    """Raise a `ConfigError` if `--output` has none of these endings."""
     if output and output.suffix.lower() not in endings:
-        raise ConfigError(
-            f"--output {output}: no format is known by this ending; known: {' and '.join(endings)}"
-        )
+        raise ConfigError(f"--output {output}: the name must end with {' or '.join(endings)}")
 
 
 def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, Any]:
-    """The values of `--set data.KEY=VALUE` by key, checked where they say how files are read.
+    """Parse and check options `--set data.KEY=VALUE`.
+
+    Args:
+        overrides: the options, such as "data.encoding=utf-16".
+        *allowed: the keys of `data` that may be set.
+
+    Returns:
+        The values by key.
 
     Raises:
-        ConfigError: a key is not one of those allowed, or its value is invalid.
+        ConfigError: a key is not allowed, or its value is invalid.
     """
     values: dict[str, Any] = {}
     for override in overrides or ():
@@ -97,6 +113,7 @@ def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, 
 
 
 def _listed_keys(keys: Sequence[str]) -> str:
+    """The keys for a message, such as "data.delimiter and data.encoding"."""
     *others, last = [f"data.{key}" for key in keys]
     return f"{', '.join(others)} and {last}"
 
@@ -107,7 +124,7 @@ def _unchecked(value: str) -> str:
 
 def _bad_rows_named(value: str) -> str:
     if value not in {"error", "skip"}:
-        raise ValueError(f"{value!r} is neither error nor skip")
+        raise ValueError(f"{value!r} is neither 'error' nor 'skip'")
     return value
 
 
@@ -117,6 +134,7 @@ def _source_named(value: str) -> str:
     return value
 
 
+# Functions that return a valid value of a key, and raise a `ValueError` for an invalid value.
 _CHECKS: dict[str, Callable[[str], str]] = {
     "delimiter": delimiter_named,
     "encoding": encoding_named,
@@ -126,5 +144,5 @@ _CHECKS: dict[str, Callable[[str], str]] = {
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Print a mapping as readable JSON."""
+    """Print a mapping as indented JSON."""
     print_out(json_text(value, indent=2) + "\n\n")

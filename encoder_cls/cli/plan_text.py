@@ -1,4 +1,4 @@
-"""The lines with which a training says what it has read and what it is going to do."""
+"""The lines that describe a training before it starts: its data, its model and its steps."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
     from encoder_cls.training.prepared import Prepared
 
-# Characters of a class name.
+# The maximum number of characters that are shown of a class name.
 LONGEST_NAME = 30
-# Objectives of pretraining whose usual name is not their name in the config.
+# The usual names of pretraining objectives that have another name in the config.
 OBJECTIVES = {"masked_lm": "masked-LM"}
 
 
 def plan_lines(prepared: Prepared) -> Iterator[str]:
-    """Describe the data, the tokens, the model and the steps of a run, each in a line or a few."""
+    """Describe the data, the tokens, the model and the steps of a run in lines for the user."""
     dataset = prepared.dataset
     yield from dataset.notes
 
@@ -38,7 +38,7 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
 
 
 def _split_sizes(dataset: Dataset) -> str:
-    """The number of texts of each split that has any."""
+    """The numbers of texts of all splits that are not empty."""
     sizes = {
         "training": len(dataset.train),
         "validation": len(dataset.validation),
@@ -66,7 +66,7 @@ def _class_size(num_texts: int, name: str) -> str:
 
 
 def _labels_per_text(dataset: Dataset) -> str:
-    """The number of labels of a text, and what in the data has made it multi-label."""
+    """The numbers of labels per text, and the reason why the task is multi-label."""
     reason = "data.label_separator"
     if dataset.first_multi_label_row:
         reason = f"{dataset.first_multi_label_row}: labels in a list"
@@ -81,7 +81,7 @@ def _labels_per_text(dataset: Dataset) -> str:
 
 
 def _group_sizes(dataset: Dataset, column: str | None) -> Iterator[str]:
-    """The number of groups in each split, and of texts without a group; nothing without groups."""
+    """A line with the number of groups in each split, if the data has groups."""
     import numpy as np
 
     from encoder_cls.data.text_groups import NO_GROUP
@@ -105,7 +105,7 @@ def _group_sizes(dataset: Dataset, column: str | None) -> Iterator[str]:
 
 
 def _token_statistics(prepared: Prepared) -> str:
-    """The size of the vocabulary, and how well it and the encoder's length fit the texts."""
+    """The size of the vocabulary, and the shares of unknown tokens, long texts and padding."""
     statistics = prepared.data_statistics
     line = (
         f"tokens: vocabulary {prepared.vocab_size:,}, "
@@ -132,7 +132,7 @@ def _model(prepared: Prepared) -> str:
 
 
 def _linear_model(prepared: Prepared) -> str:
-    """Whether there is a linear model beside the encoder."""
+    """The end of the line about the model: whether there is a linear model beside the encoder."""
     plan = prepared.plan
     if plan.linear:
         line = ", beside it a linear model"
@@ -146,7 +146,7 @@ def _linear_model(prepared: Prepared) -> str:
 
 
 def _steps(prepared: Prepared) -> str:
-    """The steps of the encoder, and its passes over the texts."""
+    """The number of steps of the encoder, and its epochs of pretraining and training."""
     plan = prepared.plan
     passes = []
     if plan.pretraining:

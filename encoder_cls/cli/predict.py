@@ -1,4 +1,4 @@
-"""`encoder-cls predict`: classify texts with a trained model."""
+"""The command `encoder-cls predict`: classify texts with a trained model."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def predict_command(
         str | None,
         typer.Option(
             "--input",
-            help="A file, a folder or a pattern of files; - is standard input with a text per "
-            "line, -.csv, -.jsonl and so on are its rows.",
+            help="A file, a folder or a pattern of files. For standard input: - if each line is a "
+            "text, or -.csv, -.jsonl and so on if it has this format.",
         ),
     ] = None,
     output: Annotated[
         str | None,
         typer.Option(
-            help="Write to this file, or into FOLDER/ one file per input file.", metavar="FILE"
+            help="Write to this file, or one file per input file to FOLDER/.", metavar="FILE"
         ),
     ] = None,
     text_columns: TextColumns = None,
@@ -39,22 +39,26 @@ def predict_command(
         list[str] | None,
         typer.Option(
             "--set",
-            help="data.delimiter=... or data.encoding=... of --input. Default: as in training.",
+            help="How to read --input: data.delimiter=... or data.encoding=... "
+            "Default: as in training.",
         ),
     ] = None,
     bad_rows: Annotated[
-        Literal["error", "skip"], typer.Option(help="What to do with unreadable rows.")
+        Literal["error", "skip"], typer.Option(help="What to do with rows that cannot be read.")
     ] = "error",
     output_format: Annotated[
         Literal["text", "jsonl", "tsv", "csv", "html", "parquet"] | None,
-        typer.Option("--format", help="Format of the predictions. Default: by --output, or text."),
+        typer.Option(
+            "--format",
+            help="Format of the predictions. Default: by the ending of --output, or text.",
+        ),
     ] = None,
     keep_columns: Annotated[
         bool | None,
         typer.Option(
             "--keep-columns/--no-keep-columns",
-            help="Write predictions beside all columns of the input. Default: only in CSV of CSV "
-            "or Excel files.",
+            help="Keep all columns of the input beside the predictions. Default: only if the input "
+            "is CSV or Excel and the output is CSV.",
         ),
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="The number of classes to show.")] = 1,
@@ -63,8 +67,8 @@ def predict_command(
         typer.Option(
             min=0,
             max=1,
-            help="Withhold less probable labels; multi-label: replaces the thresholds of all "
-            "labels.",
+            help="Withhold labels that are less probable. For a multi-label model, this replaces "
+            "the thresholds of all labels.",
         ),
     ] = None,
     min_precision: Annotated[
@@ -72,8 +76,8 @@ def predict_command(
         typer.Option(
             min=0,
             max=1,
-            help="Withhold labels so that this share of the rest is right, guaranteed by held-out "
-            "texts.",
+            help="Withhold uncertain labels so that at least this share of the other labels is "
+            "correct. Held-out texts guarantee it.",
         ),
     ] = None,
     coverage: Annotated[
@@ -81,18 +85,18 @@ def predict_command(
         typer.Option(
             min=0,
             max=1,
-            help="Give each text a set of classes; this share of sets has the right one, "
-            "guaranteed.",
+            help="Predict a set of classes for each text so that at least this share of the sets "
+            "has the correct class. Held-out texts guarantee it.",
         ),
     ] = None,
     batch_tokens: Annotated[
         int | None,
         typer.Option(
-            min=1, help="The most tokens in a batch. Default: what the device is fast with."
+            min=1, help="The maximum number of tokens in a batch. Default: by the device."
         ),
     ] = None,
     explained: Annotated[
-        bool, typer.Option("--explain", help="Show words that speak for or against a class.")
+        bool, typer.Option("--explain", help="Show which words count for or against the label.")
     ] = False,
     attention: Annotated[
         Path | None,
@@ -100,25 +104,26 @@ def predict_command(
     ] = None,
     device: Device = "auto",
     engine: Annotated[
-        Literal["auto", "numpy", "torch"], typer.Option(help="What computes the encoder.")
+        Literal["auto", "numpy", "torch"],
+        typer.Option(help="The library that computes the encoder."),
     ] = "auto",
     runner: Annotated[
         Literal["local", "ray"],
-        typer.Option(help="ray: Ray's workers classify the Parquet files of a path or URI."),
+        typer.Option(help="local, or ray: workers of Ray classify Parquet files at a path or URI."),
     ] = "local",
     workers: Annotated[int, typer.Option(min=1, help="The number of workers of --runner ray.")] = 2,
 ) -> None:
-    """Classify texts given here, in files, or on standard input, with one result per line.
+    """Classify texts in the command, in files or on standard input.
 
     Files with one text per line: .txt and .ft.
     Files with a column of texts: .csv, .tsv, .xlsx, .json, .jsonl and .parquet.
 
-    An --output folder gets one file per input file, JSON lines by default.
-    Run again, the same command continues it.
+    If --output is a folder, it gets one file per input file, by default of JSON lines.
+    To continue a stopped command, run it again.
     """
-    # NumPy computes a few texts, or its part in each of several processes. A pool of threads, which
-    # it creates on import, would wait in busy loops: on a busy machine a file took twenty times as
-    # long.
+    # Let NumPy use one thread. It would create a pool of threads on import, which wait in busy
+    # loops: on a busy machine, a file took twenty times as long. Large files are shared among
+    # processes instead.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     from encoder_cls.bulk.predict import predict

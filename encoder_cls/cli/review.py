@@ -1,4 +1,4 @@
-"""`encoder-cls review`: labels that are probably wrong."""
+"""The command `encoder-cls review`: a list of labels that are probably wrong."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from encoder_cls.evaluation.label_tables import LabelRow
     from encoder_cls.run.review import Review
 
-# Doubtful labels on standard output.
+# The number of labels that are printed.
 MAX_SHOWN = 10
-# Characters of a class name, and of a text, in a line.
+# The maximum number of characters of a class name in a line.
 LONGEST_NAME = 28
+# The maximum number of characters of a text in a line.
 LONGEST_TEXT = 70
 
 
@@ -30,7 +31,7 @@ def review_command(
         Path | None,
         typer.Option(
             help=(
-                "Write all to this CSV file; correct it, and train with "
+                "Write all of them to this CSV file; correct the file, and train with "
                 "--set data.corrections=FILE."
             )
         ),
@@ -40,7 +41,7 @@ def review_command(
         typer.Option(
             "--set",
             help=(
-                "data.KEY=PATH, the new place of data of the run that has been moved: "
+                "data.KEY=PATH: the new path of data of the run that has been moved. Keys: "
                 f"{', '.join(SOURCE_KEYS)}. Repeatable."
             ),
         ),
@@ -49,7 +50,7 @@ def review_command(
 ) -> None:
     """List the labels that are probably wrong, the most doubtful first.
 
-    Shows ten of them; --json and --output have all.
+    Prints the first ten; --json and --output give all of them.
     """
     check_training_installed()
 
@@ -86,6 +87,7 @@ def review_command(
 
 
 def _print_as_json(review: Review) -> None:
+    """Print all doubtful labels and their number as JSON."""
     print_json(
         {
             "estimated_errors": review.num_estimated_errors,
@@ -96,12 +98,12 @@ def _print_as_json(review: Review) -> None:
 
 
 def _line(row: LabelRow) -> str:
-    """A doubtful label in one line: its score, both labels, the text and its location."""
+    """Describe a doubtful label in one line: its score, both labels, the text and its location."""
     label = printable(shortened(row.label, limit=LONGEST_NAME))
     suggested = printable(shortened(row.suggested, limit=LONGEST_NAME))
     text = shown(row.text, limit=LONGEST_TEXT)
 
-    # A run records absolute paths.
+    # Paths in a run are absolute. Show files in the current folder by their relative paths.
     current_folder = f"{Path.cwd()}{os.sep}"
     location = printable(row.where.removeprefix(current_folder))
     return f"{row.score:.3f}  {label} -> {suggested}  {text}  {location}"

@@ -1,4 +1,4 @@
-"""What a training prints at its end: its scores, the encoder's gain, and the next commands."""
+"""The lines at the end of a training: the scores, the encoder's gain, and the next commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 def show_finished(finished: Finished, run: Path, *, total_steps: int) -> None:
-    """Print the summary of the report; note gain, time, size and the next commands."""
+    """Print the summary of the report, and note the gain, the time, the size and what to do next.
+
+    Args:
+        finished: the outcome of the training.
+        run: the folder of the run.
+        total_steps: the number of steps that the training planned.
+    """
     from encoder_cls.evaluation.report_text import summary_text
 
     if finished.report:
@@ -27,10 +33,15 @@ def show_finished(finished: Finished, run: Path, *, total_steps: int) -> None:
 
 
 def _gain_line(gain: EncoderGain, *, is_better: bool) -> str:
-    """The validation score of the linear model, and what the encoder adds to it."""
+    """The validation scores of the linear model without and with the encoder.
+
+    Args:
+        gain: the two scores.
+        is_better: whether the model includes the encoder, because it is better with it.
+    """
     line = f"validation {SCORES[gain.monitor].name}: linear model {gain.linear:.4f}"
     if gain.with_encoder is None:
-        return f"{line}; there was no time for an encoder"
+        return f"{line}; there was no time to train an encoder"
 
     line = f"{line}, with the encoder {gain.with_encoder:.4f}"
     if not is_better:
@@ -39,6 +50,7 @@ def _gain_line(gain: EncoderGain, *, is_better: bool) -> str:
 
 
 def _time_line(finished: Finished, total_steps: int) -> str:
+    """The time of the training, and its steps if it stopped early."""
     line = f"trained in {finished.seconds:.0f} s"
     if finished.last_step < total_steps:
         line += f", stopped at step {finished.last_step} of {total_steps} (train.patience)"
@@ -48,7 +60,7 @@ def _time_line(finished: Finished, total_steps: int) -> str:
 
 
 def _model_size(run: Path) -> str:
-    """The size of the model's files in megabytes."""
+    """The size of all files of the model in megabytes."""
     num_bytes = sum(file.stat().st_size for file in (run / "model").iterdir())
     megabytes = num_bytes / 1e6
     if megabytes < 10:
@@ -57,7 +69,7 @@ def _model_size(run: Path) -> str:
 
 
 def note_next_commands(run: Path) -> None:
-    """Note what to do with a run, as shell commands."""
+    """Note the shell commands that a user may want to run next."""
     name = shlex.quote(str(run))
     page = run / "eval" / "report.html"
     note(f'next: encoder-cls predict --model {name} --explain "some text"')

@@ -1,4 +1,4 @@
-"""`encoder-cls serve`: predict over HTTP."""
+"""The command `encoder-cls serve`: predict over HTTP."""
 
 from __future__ import annotations
 
@@ -18,16 +18,20 @@ def serve_command(
     host: Annotated[
         str,
         typer.Option(
-            help="The address to listen on; 0.0.0.0: all of this machine.", metavar="ADDRESS"
+            help="The address to listen on; 0.0.0.0 stands for all addresses of this machine.",
+            metavar="ADDRESS",
         ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes any free port.")
+    ] = 8000,
     allowed_hosts: Annotated[
         list[str] | None,
         typer.Option(
             "--allowed-host",
-            help="A host name that clients may use, such as a proxy's. Repeatable. Default: "
-            "localhost and loopback addresses if the server listens on one, else any.",
+            help="A host name that requests may use, such as the name of a proxy. Repeatable. "
+            "Default: only localhost and loopback addresses if the server listens on a loopback "
+            "address, otherwise any name.",
             metavar="NAME",
         ),
     ] = None,
@@ -35,9 +39,9 @@ def serve_command(
         int,
         typer.Option(
             min=1,
-            help="Seconds that a connection stays open without a request. More than those of a "
-            "proxy or load balancer in front, which else may send a request just when the "
-            "connection ends.",
+            help="The seconds for which a connection stays open without a request. Choose more "
+            "than the timeout of a proxy or load balancer in front, which could otherwise send a "
+            "request just when the connection is closed.",
             metavar="SECONDS",
         ),
     ] = KEEP_ALIVE_SECONDS,
@@ -47,8 +51,9 @@ def serve_command(
     for library in ("starlette", "uvicorn", "prometheus_client"):
         check_installed(library, needed_by="serve", install=f"'{distribution}[serve]'")
 
-    # One thread computes, one reads and writes. A pool of NumPy's, whose threads wait in a busy
-    # loop, would take the other's time: on 2 busy cores requests take eight times as long.
+    # Let NumPy use one thread. The threads of its pool wait in busy loops, which would take time
+    # from the thread that reads requests and writes responses: on 2 busy cores, requests would take
+    # eight times as long.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     from encoder_cls.serving.server import serve

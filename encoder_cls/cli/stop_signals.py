@@ -1,4 +1,4 @@
-"""Stop a training by a signal: the first one asks it to stop, a second one ends it at once."""
+"""Stop a training by signals: the first signal lets it save its work, a second ends it at once."""
 
 from __future__ import annotations
 
@@ -18,17 +18,24 @@ from encoder_cls.system.terminal import (
 if TYPE_CHECKING:
     from encoder_cls.encoder.distributed import ProcessGroup
 
-# File descriptor.
+# The file descriptor of standard error.
 STANDARD_ERROR = 2
 
 
 @contextmanager
 def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
-    """Stop the work of the block at the first SIGINT, SIGTERM or SIGHUP, and end at a second one.
+    """Let signals stop the work of the block.
 
-    A terminal that goes away may send SIGHUP more than once, so that this signal is never the
-    second one. Of several processes, the others pass signals on to the first one, and all ignore a
-    second signal, since torchrun repeats those of the terminal.
+    The first SIGINT, SIGTERM or SIGHUP makes `check_stop` raise a `StoppedError`. A second signal
+    ends the process at once. A SIGHUP never counts as a second signal, because a closing terminal
+    may send it more than once.
+
+    If torchrun has started several processes, the first process stops, and the others pass their
+    signals on to it. Second signals are ignored then, because torchrun repeats the signals of the
+    terminal.
+
+    Args:
+        group: the processes of torchrun; None if there is only this process.
     """
     from encoder_cls.encoder.distributed import ALONE
 
@@ -39,7 +46,11 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
 
 
 class _ReceivedSignals:
-    """The signals that this process has received."""
+    """The signals that this process has received.
+
+    Attributes:
+        hangups: SIGHUP, or empty if this process does not handle SIGHUP.
+    """
 
     def __init__(self, group: ProcessGroup) -> None:
         self.hangups = hangup_signals()
@@ -47,7 +58,10 @@ class _ReceivedSignals:
         self._numbers: list[int] = []
 
     def signal_to_stop_at(self) -> int | None:
-        """The signal to stop at, if any; the other processes end when the first one does."""
+        """The number of the first signal; None if the work of this process should continue.
+
+        Only the first process of a group stops by itself. The other processes end with it.
+        """
         if not self._group.is_first:
             return None
         if self._numbers:
@@ -55,7 +69,7 @@ class _ReceivedSignals:
         return self._group.asked_to_stop()
 
     def receive(self, number: int) -> None:
-        """Handle a signal."""
+        """Handle a signal with this number."""
         is_alone = self._group.size == 1
         is_hangup = number in self.hangups
         if is_hangup:
@@ -71,11 +85,14 @@ class _ReceivedSignals:
         elif len(self._numbers) == 1:
             message = "stopping after this step"
             if is_alone and not is_hangup:
-                message += "; once more to stop at once"
+                message += "; press Ctrl-C again to stop at once"
             _write_at_once(message)
 
 
 def _write_at_once(message: str) -> None:
-    """Write a line to standard error, but not through sys.stderr, which may be writing one now."""
+    """Write a line to standard error.
+
+    It does not use `sys.stderr`, because a signal may arrive while `sys.stderr` is writing.
+    """
     with suppress(OSError):
         os.write(STANDARD_ERROR, f"\n{message}\n".encode())

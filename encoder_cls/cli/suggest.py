@@ -1,4 +1,4 @@
-"""`encoder-cls suggest`: texts to label next."""
+"""The command `encoder-cls suggest`: texts to label next."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from encoder_cls.cli.suggestion_table import suggestion_table, suggestions_as_js
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.terminal import note, print_out
 
-# The first character of a file by which spreadsheets know UTF-8.
+# The first character of a CSV file, by which spreadsheets recognize UTF-8.
 BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -28,24 +28,30 @@ def suggest_command(
     pool: Annotated[
         str,
         typer.Option(
-            "--input", help="Unlabelled texts: a file, folder or pattern, as for predict."
+            "--input", help="The unlabelled texts: a file, a folder or a pattern of files."
         ),
     ],
     number: Annotated[int, typer.Option("--n", min=1, help="The number of texts to suggest.")] = 50,
-    output: Annotated[Path | None, typer.Option(help="Write to this file, .csv or .jsonl.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the texts to this .csv or .jsonl file.")
+    ] = None,
     text_columns: TextColumns = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
-            help="data.delimiter, encoding or bad_rows=... of --input. Default: as in training.",
+            help="How to read --input: data.delimiter=..., data.encoding=... or data.bad_rows=... "
+            "Default: as in training.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Suggest the texts to label next: those that the model is unsure of, unlike each other."""
+    """Suggest texts to label next: texts with uncertain predictions that differ from each other."""
     if pool in {"", "-"}:
-        raise ConfigError("--input: names no file; a suggestion tells the file and line of a text")
+        raise ConfigError(
+            "--input: names no file; save the texts as a file, because each suggestion has the "
+            "file and line of a text"
+        )
     check_ending(output, ".csv", ".jsonl")
     reading = data_overrides(overrides, "delimiter", "encoding", "bad_rows")
 
@@ -82,5 +88,5 @@ def suggest_command(
     write_output(output, content.encode("utf-8", "backslashreplace"))
     note(
         f"wrote {output}: {len(suggestions):,} texts to label; fill in the column label, and add "
-        "it to the training data"
+        "the file to the training data"
     )

@@ -1,6 +1,7 @@
-"""Suggested texts as a table to fill in, in CSV or JSON lines.
+"""Suggested texts as a table in CSV or JSON lines, in which a person fills in the labels.
 
-A row has the columns of the input, then an empty label, the prediction, and file and line.
+A row has the columns of the input, then an empty label, the predicted label with its probability,
+and the file and line of the text.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
 # The columns that follow those of the input.
 ADDED_COLUMNS = ("label", "suggested", "probability", "file", "line")
-# The last column, where a row of the input, as in a spreadsheet, has another number than its line.
+# The last column, for inputs such as spreadsheets in which the number of a row is not its line.
 ROW_COLUMN = "row"
 
 
 def suggestions_as_json_lines(suggestions: Sequence[Suggestion]) -> Iterator[str]:
-    """The suggestions as lines of JSON, with their text."""
+    """Write suggestions as lines of JSON, with the text as the first key."""
     for suggestion in suggestions:
         record = {"text": suggestion.row.text} | _record(suggestion)
         yield f"{record_text(record)}\n"
@@ -32,9 +33,12 @@ def suggestions_as_json_lines(suggestions: Sequence[Suggestion]) -> Iterator[str
 def suggestion_table(
     suggestions: Sequence[Suggestion], form: CsvForm, *, is_for_terminal: bool
 ) -> Iterator[str]:
-    """The lines of a table of the suggestions, in the form of the input; the first has the names.
+    """Write suggestions as lines of CSV, of which the first has the names of the columns.
 
-    For a terminal, control characters are escaped.
+    Args:
+        suggestions: the suggestions.
+        form: the form of the input (separator, byte order mark), which the table keeps.
+        is_for_terminal: whether to escape control characters.
     """
     records = [_record(suggestion) for suggestion in suggestions]
     columns = _columns(records)
@@ -54,11 +58,14 @@ def suggestion_table(
 
 
 def _record(suggestion: Suggestion) -> dict[str, Any]:
-    """A suggestion by column; it has a row where this is not the line."""
+    """The values of a suggestion by column.
+
+    There is a value for the column `row` only if the number of the row is not its line.
+    """
     where = suggestion.row.where
     prediction = suggestion.prediction
 
-    # The table may be one of an earlier suggestion, whose own columns are left out.
+    # The input may be the output of an earlier `suggest`. Its columns are replaced.
     record = dict(suggestion.row.record or {})
     for column in (*ADDED_COLUMNS, ROW_COLUMN):
         record.pop(column, None)
@@ -74,7 +81,7 @@ def _record(suggestion: Suggestion) -> dict[str, Any]:
 
 
 def _columns(records: Sequence[dict[str, Any]]) -> list[str]:
-    """All columns of the records: those of the input in their order, then those of a suggestion."""
+    """The names of all columns: the columns of the input in their order, then the added columns."""
     input_columns: list[str] = []
     known = {*ADDED_COLUMNS, ROW_COLUMN}
     for record in records:

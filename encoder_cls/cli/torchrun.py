@@ -1,4 +1,4 @@
-"""Join the processes that torchrun has started."""
+"""Join the processes that torchrun has started for a training on several devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
 @contextmanager
 def process_group() -> Iterator[ProcessGroup]:
-    """Join the processes that torchrun has started, if any; the first one alone writes notes."""
+    """Join the processes that torchrun has started, if any.
+
+    Only the first process writes notes and reports errors.
+
+    Yields:
+        The group of processes, which consists of this process alone without torchrun.
+
+    Raises:
+        ConfigError: a library that training needs is not installed.
+    """
     check_training_installed()
 
     from encoder_cls.encoder.distributed import LostProcessError, joined_process_group
@@ -31,10 +40,11 @@ def process_group() -> Iterator[ProcessGroup]:
         except LostProcessError:
             if group.is_first:
                 raise
-            # The first process reports the loss; if that one has ended, torchrun does.
+            # The first process reports the lost process. If the first process itself has ended,
+            # torchrun reports that.
             raise typer.Exit(1) from None
         except EncoderClsError:
             if group.is_first:
                 raise
-            # The first process has the same error, and ends with its exit code.
+            # The first process reports the same error, and ends with its exit code.
             raise typer.Exit(0) from None

@@ -1,4 +1,4 @@
-"""`encoder-cls train`: train a classifier into a run folder."""
+"""The command `encoder-cls train`: train a classifier, and save it in a run folder."""
 
 from __future__ import annotations
 
@@ -38,24 +38,27 @@ def train_command(
         Path | None,
         typer.Option(
             "--from",
-            help="Continue from a finished run, with its data and new data, also of new labels.",
+            help="Continue from a finished run, with its data and new data, which may have new "
+            "labels.",
         ),
     ] = None,
     run_dir: Annotated[
         Path | None, typer.Option(help="The run folder. Default: runs/<config name>.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the newest checkpoint.")
+        bool, typer.Option("--resume", help="Continue a stopped run from its newest checkpoint.")
     ] = False,
     device: Device = "auto",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check config and data, and show the plan only.")
+        bool, typer.Option("--dry-run", help="Only check config and data, and show the plan.")
     ] = False,
 ) -> None:
     """Train a classifier, then report on its test split."""
-    # Each of several processes runs all of this; the first one writes and prints.
+    # If torchrun has started several processes, each of them runs this function. Only the first
+    # process writes files and prints. `group.failing_together` ends all of them if one has
+    # an error.
     started = time.monotonic()
-    with process_group() as group, ExitStack() as held:
+    with process_group() as group, ExitStack() as stack:
         from encoder_cls.bulk.output_checks import check_run_folder
         from encoder_cls.config.loading import load_config
         from encoder_cls.encoder.distributed import device_of_rank, is_restarted
@@ -72,7 +75,7 @@ def train_command(
             check_run_folder(run, config.data)
             group.check_size(config.train.gradient_shards)
 
-        # A dry run needs the first process alone, and writes nothing.
+        # A dry run writes no file. Only the first process is needed.
         if dry_run:
             if group.is_first:
                 device_of_rank(device)
@@ -87,8 +90,10 @@ def train_command(
                 if run.is_finished():
                     finished_message = _record_moved_data(run, config)
                 else:
-                    # Before everything slow, so that a second training in this folder ends at once.
-                    held.enter_context(run.lock())
+                    # Lock the folder before the slow work, so that a second training in this
+                    # folder fails at once.
+                    stack.enter_context(run.lock())
+        # All processes get the message of the first process, and end if it is not empty.
         if group.broadcast_value(finished_message):
             note(finished_message)
             return
@@ -118,7 +123,14 @@ def train_command(
 
 
 def _prepare(config: Config, config_file: Path | None, run: RunDir, *, started: float) -> Prepared:
-    """Read the data and make the plan."""
+    """Read the data, and plan the training.
+
+    Args:
+        config: the config of the run.
+        config_file: the file of the config; None stands for the bundled example.
+        run: the run folder.
+        started: when the time budget began, as `time.monotonic` gives it.
+    """
     from encoder_cls.config.data_paths import check_sources
     from encoder_cls.training.prepare import prepare
 
@@ -131,8 +143,8 @@ def _prepare(config: Config, config_file: Path | None, run: RunDir, *, started: 
 
 
 def _show_dry_run(prepared: Prepared) -> None:
-    """Print the whole config; note the data, the plan and the warnings."""
-    # The long part comes first, so that a terminal ends with the plan.
+    """Print the whole config, and note the data, the plan and the warnings."""
+    # Print the config first, because it is long: the plan is then at the bottom of a terminal.
     print_out(prepared.config.to_yaml())
 
     for line in plan_lines(prepared):
@@ -143,7 +155,11 @@ def _show_dry_run(prepared: Prepared) -> None:
 
 
 def _record_moved_data(run: RunDir, config: Config) -> str:
-    """Record the new places of data of a finished run, if any; returns what has been done."""
+    """Record the new paths of data of a finished run if the data has been moved.
+
+    Returns:
+        A message that says what has been done.
+    """
     from encoder_cls.run.reloaded_data import record_moved_data
 
     if record_moved_data(run, config):

@@ -1,4 +1,4 @@
-"""`encoder-cls tune`: search hyperparameters within a time budget."""
+"""The command `encoder-cls tune`: search hyperparameters within a time budget."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from encoder_cls.evaluation.report import Report
     from encoder_cls.tuning.search import Search, TrialResult
 
-# The time reserved to train two trials again at the end, in multiples of their time.
+# The time to reserve for training the best trial and the unchanged config again at the end, as a
+# multiple of the time that they took.
 RESERVED_TIME = 1.2
 
 
@@ -50,7 +51,7 @@ def tune_command(
 ) -> None:
     """Search hyperparameters by validation score, and compare the best with the unchanged config.
 
-    Run again, the same command continues the search; several processes may share one.
+    To continue a search, run the same command again; several processes can share a search.
     """
     check_training_installed()
     check_installed("optuna", needed_by="tune", install="'encoder-cls[tune]'")
@@ -93,7 +94,11 @@ def tune_command(
 
 
 def _parsed_budget(budget: str) -> float:
-    """The seconds of `--budget`; a `ConfigError` if it is not a time."""
+    """Parse the value of `--budget`, and return the seconds.
+
+    Raises:
+        ConfigError: the value is not a time.
+    """
     try:
         return seconds_named(budget)
     except ValueError as error:
@@ -101,7 +106,7 @@ def _parsed_budget(budget: str) -> float:
 
 
 def _seconds_to_train_again(search: Search) -> float:
-    """The time that the best trial and the unchanged config took."""
+    """The seconds that the best trial and the trial of the unchanged config took together."""
     if search.best is None:
         return 0.0
     numbers = {0, search.best.number}
@@ -122,6 +127,7 @@ def _report_of_best(search: Search, best: TrialResult) -> Report:
 
 
 def _show_best(search: Search, best: TrialResult, report: Report, config: Config) -> None:
+    """Print the report on the best trial and the conclusion, and note the next command."""
     from encoder_cls.evaluation.report_text import summary_text
 
     print_out(f"{summary_text(report)}\n{_conclusion(search, best, report, config)}\n")
@@ -130,7 +136,7 @@ def _show_best(search: Search, best: TrialResult, report: Report, config: Config
 
 
 def _trial_line(result: TrialResult, config: Config) -> str:
-    """A trial in one line, with a star if it is the best so far."""
+    """Describe a trial in one line, with a star if it is the best so far."""
     line = f"trial {result.number:3d}"
     if result.score is not None:
         line += f"  {config.train.monitor} {result.score:.4f}"
@@ -148,7 +154,7 @@ def _trial_line(result: TrialResult, config: Config) -> str:
 
 
 def _settings(result: TrialResult) -> list[str]:
-    """The values of a trial as `key=value`, numbers with three digits."""
+    """The values of a trial as `key=value`, with three significant digits."""
     settings = []
     for key, value in result.values.items():
         if isinstance(value, float):
@@ -172,8 +178,9 @@ def _conclusion(search: Search, best: TrialResult, report: Report, config: Confi
         return f"{best_trial}\nbeside it the config as it is: {compare}"
 
     unchanged = f"the config as it is (above: {search.trained_again(0).path})"
-    # The interval, at 95%, of how much more accurate the unchanged config is.
-    _, highest = report.against.accuracy_difference_interval
-    if highest < 0:
+    # The 95% interval of the accuracy of the unchanged config minus that of the best trial. The
+    # best trial is significantly better if even the upper end is negative.
+    _, upper_end = report.against.accuracy_difference_interval
+    if upper_end < 0:
         return f"{best_trial}\nit is better than {unchanged}"
     return f"{best_trial}\nas far as these texts show, {unchanged} is as good"

@@ -241,7 +241,7 @@ def test_a_warning_comes_where_there_are_fewer_texts_than_wanted(cli, trained_ru
         (["--input", "gone.csv"], 3, "no such file"),
         (["--input", "-"], 2, "--input: names no file"),
         (["--input", "pool.csv", "--output", "pool.csv"], 2, "is a file that is read"),
-        (["--input", "pool.csv", "--output", "next.xlsx"], 2, "known: .csv and .jsonl"),
+        (["--input", "pool.csv", "--output", "next.xlsx"], 2, "must end with .csv or .jsonl"),
         (["--input", "pool.csv", "--text-column", "body"], 3, "no column 'body'"),
     ],
 )

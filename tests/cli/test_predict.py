@@ -33,7 +33,7 @@ def predicted_records(cli, run, *arguments: object) -> list[dict[str, object]]:
 
 def test_the_error_for_a_text_that_starts_with_a_dash_names_the_remedy(cli, trained_run):
     refused = cli("predict", "--model", trained_run.path, "-5 degrees")
-    assert_failed(refused, 2, "before a text that starts with a dash, write --")
+    assert_failed(refused, 2, "write -- before a text that starts with a dash")
 
     succeed(cli, "predict", "--model", trained_run.path, "--", "-5 degrees")
 
