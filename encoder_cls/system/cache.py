@@ -1,8 +1,9 @@
-"""A cache of arrays on disk (`data.cache`), which several processes may share.
+"""A cache of arrays on disk (`data.cache`), which several processes can share.
 
-An entry is a folder: `NAME.npy` for each array, and `record.json`. The second line of the record
-has, as JSON, the SHA-256 of each array's file and the other values; the first line is the SHA-256
-of the second. A folder appears as a whole, and a damaged one is made again.
+An entry is a folder with a file `NAME.npy` for each array and a file `record.json`. The first line
+of the record is the SHA-256 of the second line. The second line is JSON with the SHA-256 of each
+array's file, and with the other values of the entry. A folder is written atomically, and a damaged
+entry is made again.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from encoder_cls.system.files import (
 )
 from encoder_cls.system.reporter import SILENT, Reporter
 
-# Raised with any change of what is in an entry.
+# The version of the format. Increase it with every change of the content of entries.
 FORMAT = 5
-# The libraries whose versions an entry depends on.
+# The libraries on whose versions the content of an entry depends.
 LIBRARIES = ("encoder-cls", "pyarrow", "tokenizers")
 
 RECORD_FILE = "record.json"
@@ -41,12 +42,12 @@ LOCK_FILE = ".lock"
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """What the cache keeps.
+    """The content of an entry of the cache.
 
     Attributes:
-        values: JSON values.
-        arrays: arrays of numbers by name, of any shape. Those that are read are memory maps;
-            changes of them stay in memory.
+        values: JSON values by name.
+        arrays: arrays of numbers by name, of any shape. The arrays of an entry that was read are
+            memory maps; changes to them are not written to the disk.
     """
 
     values: Mapping[str, Any]
@@ -61,19 +62,19 @@ def cached(
     *,
     reporter: Reporter = SILENT,
 ) -> CacheEntry:
-    """Return the entry of a key: made the first time, read after that.
+    """Return the entry for a key, which is made the first time and read from then on.
 
-    Of several processes that need it at once, one makes it.
+    If several processes need the same new entry, one of them makes it and the others wait.
 
     Args:
-        folder: the cache.
-        kind: begins the name of the entry's folder.
-        key: has, as JSON values, all that the entry depends on besides the versions of libraries.
+        folder: the folder of the cache.
+        kind: the beginning of the name of the entry's folder.
+        key: all JSON values on which the entry depends, except for the versions of libraries.
         make: makes the entry.
         reporter: gets a note that says whether the entry was made or read.
 
     Raises:
-        EncoderClsError: the disk refuses.
+        EncoderClsError: the entry cannot be read or written.
     """
     path = folder / f"{kind}-{_hash_of_key(key)}"
     entry = _read(path)
@@ -86,7 +87,7 @@ def cached(
     with locked(folder / LOCK_FILE):
         remove_leftovers(folder)
 
-        # Another process may have made it in between.
+        # Another process may have made the entry while this process waited for the lock.
         entry = _read(path)
         if entry is None:
             _write(path, make())
@@ -99,12 +100,14 @@ def cached(
 
 
 def _hash_of_key(key: Mapping[str, Any]) -> str:
+    """The SHA-256 of a key and of all versions on which an entry depends, 32 characters of it."""
     versions = [version(library) for library in LIBRARIES]
     whole_key = {**key, "versions": [FORMAT, *versions, unicodedata.unidata_version]}
     return sha256(json.dumps(whole_key, sort_keys=True).encode())[:32]
 
 
 def _write(path: Path, entry: CacheEntry) -> None:
+    """Write the files of an entry."""
     files: dict[str, list[bytes | memoryview]] = {}
     digests = {}
     for name, array in entry.arrays.items():
@@ -121,7 +124,7 @@ def _write(path: Path, entry: CacheEntry) -> None:
 
 
 def _npy_file(array: NDArray[Any]) -> list[bytes | memoryview]:
-    """The content of an `.npy` file: a header, and the numbers, which are not copied."""
+    """The content of an `.npy` file: the header and the numbers, which are not copied."""
     in_order = np.ascontiguousarray(array)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(in_order))
@@ -129,7 +132,7 @@ def _npy_file(array: NDArray[Any]) -> list[bytes | memoryview]:
 
 
 def _read(path: Path) -> CacheEntry | None:
-    """Read an entry; None if it is missing or damaged."""
+    """Read an entry; return None if it is missing or damaged."""
     arrays = {}
     try:
         digest, _, content = (path / RECORD_FILE).read_bytes().partition(b"\n")
@@ -141,7 +144,8 @@ def _read(path: Path) -> CacheEntry | None:
             array_file = path / f"{name}.npy"
             if not _has_digest(array_file, digest_of_array):
                 return None
-            # A plain view: each slice of a `np.memmap` would be another one, which takes longer.
+            # Convert the `np.memmap` to a plain array, which is faster to slice: each slice of a
+            # `np.memmap` is a new `np.memmap`.
             arrays[name] = np.asarray(np.load(array_file, mmap_mode="c"))
     except (FileNotFoundError, NotADirectoryError):
         return None

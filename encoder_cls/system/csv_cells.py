@@ -1,7 +1,7 @@
-"""Rows and cells of CSV, safe for spreadsheets.
+"""Write rows and cells of CSV that are safe to open in a spreadsheet.
 
-A cell that a spreadsheet could take for a formula gets an apostrophe before it: OWASP, "CSV
-Injection", https://owasp.org/www-community/attacks/CSV_Injection.
+A cell that a spreadsheet could take for a formula gets an apostrophe before it (OWASP, "CSV
+Injection", https://owasp.org/www-community/attacks/CSV_Injection).
 """
 
 from __future__ import annotations
@@ -14,41 +14,47 @@ from typing import Any
 
 from encoder_cls.system.json_values import record_text
 
-# Characters with which a formula of a spreadsheet starts.
+# The first characters by which a spreadsheet recognizes a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-# A negative number is no formula.
+# A negative number, which is not a formula.
 _NEGATIVE = re.compile(r"-[0-9]+(?:\.[0-9]+)?")
 
 LINE_END = "\r\n"
 
 
 def csv_row(fields: Iterable[str], *, separator: str = ",", is_guarded: bool = True) -> str:
-    """A row of CSV without its line end; its fields are guarded, unless they are for programs."""
+    """Write a row of CSV without a line end.
+
+    Args:
+        fields: the fields of the row.
+        separator: the character between two fields.
+        is_guarded: whether to put an apostrophe before fields that look like formulas.
+    """
     if is_guarded:
         fields = [guarded(field) for field in fields]
 
     line = io.StringIO()
-    # Fields with a character of this line end are quoted.
+    # The writer quotes fields that contain a character of its line end, so pass "\r\n".
     csv.writer(line, delimiter=separator, lineterminator=LINE_END).writerow(fields)
     return line.getvalue().removesuffix(LINE_END)
 
 
 def guarded(cell: str) -> str:
-    """A cell, with an apostrophe before it if a spreadsheet could take it for a formula."""
+    """Put an apostrophe before a cell if a spreadsheet could take the cell for a formula."""
     if cell.startswith(_FORMULA) and not _NEGATIVE.fullmatch(cell):
         return f"'{cell}"
     return cell
 
 
 def unguarded(cell: str) -> str:
-    """A cell without the apostrophe of `guarded`."""
+    """Remove the apostrophe that `guarded` has put before a cell."""
     if cell.startswith("'") and cell[1:].startswith(_FORMULA):
         return cell[1:]
     return cell
 
 
 def cell(value: Any) -> str:
-    """A value as a cell: None as an empty one, lists and objects as JSON."""
+    """Write a value as a cell: None is empty; truth values, lists and objects are JSON."""
     if value is None:
         return ""
     if isinstance(value, str):

@@ -1,7 +1,7 @@
 """Arrays that may be larger than memory.
 
-Small arrays stay in memory. Larger ones go to a file in `TMPDIR` that has no name, so that it ends
-with the process, and are read through a memory map.
+Small arrays stay in memory. Larger arrays are written to a file in `TMPDIR` and read through a
+memory map. The file has no name, so the system removes it when the process ends.
 """
 
 from __future__ import annotations
@@ -17,26 +17,30 @@ from numpy.typing import NDArray
 
 from encoder_cls.errors import EncoderClsError
 
-# Bytes of an array.
+# The maximum size in bytes of an array that stays in memory.
 MAX_IN_MEMORY = 1 << 20
 
 Number = TypeVar("Number", bound=np.generic)
 
 
 class DiskBackedArray(Generic[Number]):
-    """Numbers of one type that are appended and, after the last, read as an array, (numbers,)."""
+    """A one-dimensional array that is built by appending numbers, and then read.
+
+    Args:
+        dtype: the type of the numbers.
+    """
 
     def __init__(self, dtype: type[Number]) -> None:
         self._dtype = dtype
         self._array: NDArray[Number] | None = None
 
-        # The file lives as long as this object.
+        # Close the file when this object is removed from memory.
         self._file = tempfile.SpooledTemporaryFile(MAX_IN_MEMORY)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
 
     @classmethod
     def from_array(cls, array: NDArray[Number]) -> Self:
-        """Wrap an array that is there already, (numbers,); none can be appended."""
+        """Wrap an existing array, (numbers,), to which nothing can be appended."""
         wrapped = cls(array.dtype.type)
         wrapped._array = array
         return wrapped
@@ -45,7 +49,8 @@ class DiskBackedArray(Generic[Number]):
         """Add numbers at the end.
 
         Raises:
-            EncoderClsError: the disk is full.
+            EncoderClsError: the temporary file cannot be written, for example because the disk is
+                full.
         """
         try:
             self._file.write(np.asarray(numbers, dtype=self._dtype).tobytes())
@@ -58,10 +63,14 @@ class DiskBackedArray(Generic[Number]):
             ) from error
 
     def array(self) -> NDArray[Number]:
-        """All numbers, (numbers,), to be read only; after this call none can be appended."""
+        """All numbers, (numbers,). Nothing can be appended afterwards.
+
+        The caller must not change the array.
+        """
         if self._array is None:
             if self._file.tell() > MAX_IN_MEMORY:
-                # A plain view: each slice of a `np.memmap` is a new `np.memmap`, which is slower.
+                # Convert the `np.memmap` to a plain array, which is faster to slice: each slice
+                # of a `np.memmap` is a new `np.memmap`.
                 self._array = np.asarray(np.memmap(self._file, self._dtype, mode="r"))
             else:
                 self._file.seek(0)
@@ -71,9 +80,10 @@ class DiskBackedArray(Generic[Number]):
         return self._array
 
     def forget(self) -> None:
-        """Release the memory that reading has filled; later reads load it again from the file.
+        """Release the memory of the numbers that were read from the file.
 
-        It does nothing for an array in memory, nor on Windows. Changes of the array would be lost.
+        The numbers are loaded from the file again when they are next read. It does nothing if the
+        array is in memory, or on Windows.
         """
         mapped: Any = self._array
         while isinstance(mapped, np.ndarray):
@@ -83,7 +93,11 @@ class DiskBackedArray(Generic[Number]):
 
 
 class DiskBackedRaggedArray(Generic[Number]):
-    """Rows of different lengths that are appended and, after the last, read as one flat array."""
+    """Rows of different lengths that are appended, and then read as one flat array with offsets.
+
+    Args:
+        dtype: the type of the numbers in the rows.
+    """
 
     def __init__(self, dtype: type[Number]) -> None:
         self._numbers = DiskBackedArray(dtype)
@@ -94,7 +108,12 @@ class DiskBackedRaggedArray(Generic[Number]):
 
     @classmethod
     def from_arrays(cls, numbers: NDArray[Number], offsets: NDArray[np.int64]) -> Self:
-        """Wrap arrays as `arrays` returns them; no row can be appended."""
+        """Wrap existing arrays, to which nothing can be appended.
+
+        Args:
+            numbers: the numbers of all rows, one row after the other.
+            offsets: the start of each row, and the end of the last row, (rows + 1,).
+        """
         wrapped = cls(numbers.dtype.type)
         wrapped._numbers = DiskBackedArray.from_array(numbers)
         wrapped._offsets = DiskBackedArray.from_array(offsets)
@@ -106,17 +125,25 @@ class DiskBackedRaggedArray(Generic[Number]):
         return self._num_rows
 
     def append(self, numbers: NDArray[Any], lengths: Sequence[int] | NDArray[Any]) -> None:
-        """Add rows at the end: their numbers, one row after the other, and how many each has."""
+        """Add rows at the end.
+
+        Args:
+            numbers: the numbers of the rows, one row after the other.
+            lengths: how many numbers each row has, (rows,).
+        """
         self._numbers.append(numbers)
         self._offsets.append(self._size + np.cumsum(lengths, dtype=np.int64))
         self._size += len(numbers)
         self._num_rows += len(lengths)
 
     def arrays(self) -> tuple[NDArray[Number], NDArray[np.int64]]:
-        """All numbers, and `rows + 1` offsets: row `i` has `numbers[offsets[i]:offsets[i + 1]]`."""
+        """The numbers of all rows, and their offsets, (rows + 1,).
+
+        Row `i` is `numbers[offsets[i]:offsets[i + 1]]`.
+        """
         return self._numbers.array(), self._offsets.array()
 
     def forget(self) -> None:
-        """Release the memory that reading has filled."""
+        """Release the memory of the numbers that were read from the file."""
         self._numbers.forget()
         self._offsets.forget()

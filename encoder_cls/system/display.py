@@ -1,4 +1,4 @@
-"""How text is shown to people: safe to print, short, counted, in columns; times in words."""
+"""Format text, numbers and times for people: safe to print, short and in columns."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-# Joiners of letters in Persian and Indic scripts, and of emoji: without them it is another word.
+# Invisible characters that join or separate letters in Persian and Indic scripts, and join emoji.
+# Without them a word would be another word.
 JOINERS = "\u200c\u200d"
 
 
 def printable(text: str, *, keep: str = "") -> str:
     """Escape control characters, formatting characters and half surrogates of a text.
 
-    Joiners and the characters in `keep` stay as they are.
+    Joiners and the characters in `keep` are not escaped.
     """
-    # The usual case is fast: a table asks for each field.
+    # Check the usual case first, because this function is called for each field of a table.
     if text.isprintable():
         return text
 
@@ -30,14 +31,15 @@ def printable(text: str, *, keep: str = "") -> str:
     return "".join(characters)
 
 
-# Characters that show what follows in another order.
+# Characters that change the direction in which the following text is shown.
 _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def replace_unprintable(text: str, *, keep: str = "") -> str:
-    """Make a text safe for HTML: U+FFFD is in place of each unsafe character.
+    """Replace each character of a text that is unsafe in HTML by U+FFFD.
 
-    These are half surrogates, marks of direction, and control characters that are not in `keep`.
+    Unsafe are half surrogates, characters that change the direction of text, and control characters
+    that are not in `keep`.
     """
     if "\n" in keep:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -52,17 +54,17 @@ def replace_unprintable(text: str, *, keep: str = "") -> str:
 
 
 def _is_harmless(character: str) -> bool:
-    """Whether a character is a space or a mark of formatting that does not change the order."""
+    """Whether a character is a space or a formatting character that keeps the direction of text."""
     return unicodedata.category(character) in {"Cf", "Zs"} and character not in _DIRECTIONS
 
 
-# An escape sequence as `repr` writes it; that of a joiner has its last digit as a group.
+# An escape sequence as `repr` writes it. For a joiner, the group is the last digit.
 _ESCAPE = re.compile(r"\\(?:u200([cd])|.)")
 _JOINERS_BY_DIGIT = {"c": "\u200c", "d": "\u200d"}
 
 
 def shown(text: str, *, limit: int = 80) -> str:
-    """A text in quotes for a message: short, on one line, control characters escaped."""
+    """A text in quotes for a message, on one line, shortened, with control characters escaped."""
 
     def unescape_joiner(match: re.Match[str]) -> str:
         return _JOINERS_BY_DIGIT.get(match[1], match[0])
@@ -71,14 +73,20 @@ def shown(text: str, *, limit: int = 80) -> str:
 
 
 def shortened(text: str, *, limit: int) -> str:
-    """A text cut to this many characters, the last one an ellipsis."""
+    """A text of at most `limit` characters; a longer text is cut and ends with an ellipsis."""
     if len(text) <= limit:
         return text
     return text[: limit - 1] + "…"
 
 
 def listed(names: Sequence[str], *, most: int = 8, limit: int = 80) -> str:
-    """The first names of a list, each in quotes and up to this many characters, for a message."""
+    """The first names of a list in quotes, for a message.
+
+    Args:
+        names: the names.
+        most: the maximum number of names to list.
+        limit: the maximum number of characters of a name.
+    """
     parts = [shown(name, limit=limit) for name in names[:most]]
     if len(names) > most:
         parts.append("…")
@@ -86,21 +94,30 @@ def listed(names: Sequence[str], *, most: int = 8, limit: int = 80) -> str:
 
 
 def kind(value: Any) -> str:
-    """Type and start of a value, for a message."""
+    """The type of a value and its first characters, for a message."""
     if value is None:
         return "nothing"
     return f"{type(value).__name__} {shown(str(value), limit=40)}"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number with a noun: `1 text`, `2,000 texts`; `many` is an irregular plural."""
+    """A number with a noun, such as `1 text` or `2,000 texts`.
+
+    Args:
+        number: the number.
+        one: the noun in the singular.
+        many: the noun in the plural; None appends an "s" to the singular.
+    """
     if number == 1:
         return f"1 {one}"
     return f"{number:,} {many or f'{one}s'}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows of cells as lines; the first column is to the left, all others to the right."""
+    """Format rows of cells as lines with aligned columns.
+
+    The first column is aligned to the left, and all other columns to the right.
+    """
     widths = []
     for column in zip(*rows, strict=True):
         widths.append(max(len(cell) for cell in column))
@@ -113,7 +130,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def duration(seconds: float) -> str:
-    """A time in words."""
+    """A time in seconds, minutes or hours, such as `5 min`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:
@@ -121,12 +138,16 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-# Seconds of a unit of time.
+# The number of seconds in a unit of time.
 _SECONDS_OF_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def seconds_named(text: str) -> float:
-    """The seconds of a time such as `90s`, `30m` or `1.5h`; `ValueError` if it is not a time."""
+    """Parse a time such as `90s`, `30m` or `1.5h`, and return the seconds.
+
+    Raises:
+        ValueError: the text is not a time.
+    """
     try:
         seconds = float(text[:-1]) * _SECONDS_OF_UNITS[text[-1:]]
     except (KeyError, ValueError):

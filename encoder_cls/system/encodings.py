@@ -1,4 +1,4 @@
-"""Text files: their lines, encodings and field separators by name, hints for a wrong encoding."""
+"""Read the lines of text files in any encoding, and suggest an encoding if it is wrong."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ WINDOWS = "windows-1252"
 # Field separators by name.
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 
-# Codecs that Python counts as text encodings, but that no text file is written in.
+# Codecs that Python counts as text encodings, although no text file is written in them.
 _NO_ENCODINGS = {"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"}
-# Encodings by their byte order mark; those of UTF-32 begin with those of UTF-16.
+# Encodings by their byte order marks. UTF-32 comes first, because its marks begin with the marks
+# of UTF-16.
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -29,32 +30,33 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 
-# Bytes that show whether a file has two or four bytes a character.
+# The number of bytes to read to decide whether a file has two or four bytes per character.
 HEAD_BYTES = 1024
-# Bytes that show whether a file is UTF-8.
+# The number of bytes to read to decide whether a file is UTF-8.
 READ_BYTES = 1 << 16
-# Bytes of a file with an invalid line that show whether most of its lines are UTF-8.
+# The number of bytes to read to decide whether most lines of a file are UTF-8.
 JUDGED_BYTES = 1 << 24
-# Bytes in which line ends are counted at once.
+# The number of bytes to read at once to count lines.
 COUNTED_BYTES = 1 << 20
-# Bytes of a line, a row or a text: three million words.
+# The maximum number of bytes of a line, a row or a text. They are about three million words.
 LONGEST_LINE = 1 << 24
-# Bytes of a JSON array in a gzip file, which is read as a whole.
+# The maximum number of bytes of a JSON array in a gzip file, which is read into memory at once.
 MAX_UNPACKED_JSON = 1 << 28
 
 SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
+# The first bytes of every gzip file.
 GZIP_MARK = b"\x1f\x8b"
-# An invalid byte, as kept by `text_lines`.
+# The half surrogates by which `text_lines` keeps invalid bytes.
 INVALID = re.compile("[\udc80-\udcff]")
 
 
 def is_gzipped(path: Path) -> bool:
-    """Whether a file is compressed by gzip, by its name."""
+    """Whether the name of a file says that it is compressed by gzip."""
     return path.suffix.lower() == ".gz"
 
 
 def ending_of(path: Path) -> str:
-    """The ending of a name that determines its format, in lower case: `.csv` of `a.CSV.gz`, too."""
+    """The ending of a file name without `.gz`, in lower case; for `a.CSV.gz` it is `.csv`."""
     if is_gzipped(path):
         path = Path(path.stem)
     return path.suffix.lower()
@@ -62,7 +64,7 @@ def ending_of(path: Path) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The bytes of a text file, unpacked if its name ends with .gz.
+    """Open a text file to read its bytes, and unpack it if its name ends with `.gz`.
 
     Raises:
         DataError: a gzip file is damaged.
@@ -83,7 +85,11 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def encoding_named(name: str) -> str:
-    """Check the name of an encoding of texts; `ValueError` if it is unknown."""
+    """Return the name of an encoding after a check that texts can be written in it.
+
+    Raises:
+        ValueError: there is no such encoding of texts.
+    """
     is_known = False
     with suppress(LookupError, ValueError):
         codec = codecs.lookup(name)
@@ -97,7 +103,11 @@ def encoding_named(name: str) -> str:
 
 
 def delimiter_named(name: str) -> str:
-    """The field separator, given itself or by name; `ValueError` if no file can have it."""
+    """The field separator that is given as a character or by name, such as "tab".
+
+    Raises:
+        ValueError: the value is not one character, or a character that cannot separate fields.
+    """
     delimiter = DELIMITERS.get(name, name)
     is_surrogate = "\ud800" <= delimiter <= "\udfff"
     is_character = len(delimiter) == 1 and not is_surrogate
@@ -114,22 +124,26 @@ def is_utf8(encoding: str) -> bool:
 
 
 def longer_than(limit: int) -> str:
-    """The end of a sentence about something of more bytes than a limit."""
+    """The end of a message about something that has more bytes than a limit."""
     return f"is longer than {limit / (1 << 20):,.0f} MiB, the limit"
 
 
 def byte_lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[bytes]:
-    """The lines of an open file; each has at most one byte more than `longest`, the limit.
+    """The lines of an open file, each cut to `longest` bytes and one more.
 
-    A limit of -1 means none. Without one, a gzip file of a few kilobytes can be a line that fills
-    all memory.
+    The additional byte lets the caller notice that a line is too long. The limit is necessary
+    because a gzip file of a few kilobytes can unpack to one line that fills all memory.
+
+    Args:
+        file: the open file.
+        longest: the maximum number of bytes of a line; -1 sets no limit.
     """
     read_line = partial(file.readline, _readline_limit(longest))
     return iter(read_line, b"")
 
 
 def _readline_limit(longest: int) -> int:
-    """What `readline` reads at most to show that a line is too long; -1 for no limit."""
+    """The limit for `readline` with which a line that is too long can be noticed; -1 if none."""
     return longest + 1 if longest >= 0 else -1
 
 
@@ -140,14 +154,18 @@ def text_lines(
     keep_invalid: bool = False,
     longest: int = LONGEST_LINE,
 ) -> Iterator[str]:
-    """The lines of a text file with their ends, without a byte order mark.
+    """The lines of a text file with their line ends, without a byte order mark.
 
-    The mark of UTF-8 overrides the encoding. With `keep_invalid`, invalid bytes are kept as half
-    surrogates. `longest` limits the bytes of a line; -1 means no limit.
+    Args:
+        path: the file.
+        encoding: the encoding. A file that begins with the byte order mark of UTF-8 is read as
+            UTF-8 instead.
+        keep_invalid: whether to keep invalid bytes as half surrogates; otherwise they are errors.
+        longest: the maximum number of bytes of a line; -1 sets no limit.
 
     Raises:
         DataError: a line is too long.
-        EncodingError: a line is not of this encoding; it suggests another one.
+        EncodingError: a line cannot be decoded. The error suggests another encoding if possible.
     """
     with opened(path) as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
@@ -184,7 +202,7 @@ def text_lines(
 
 
 def count_lines(path: Path) -> int:
-    """Count the lines of a file in its bytes; the last line need not have an end."""
+    """Count the lines of a file by its line feeds; the last line may have no line feed."""
     num_ends = 0
     last_byte = b"\n"
     with path.open("rb", buffering=0) as file:
@@ -198,13 +216,16 @@ def count_lines(path: Path) -> int:
 
 
 def _contains_ascii(encoding: str) -> bool:
-    """Whether the bytes of ASCII mean the same in an encoding; else line ends may differ, too."""
+    """Whether the bytes of ASCII characters, which include line ends, are the same in an encoding.
+
+    UTF-16 and UTF-32 are examples of encodings in which they differ.
+    """
     ascii_bytes = bytes(range(128))
     return ascii_bytes.decode(encoding, "replace") == ascii_bytes.decode("ascii")
 
 
 def _check_is_not_utf8(path: Path, head: bytes, encoding: str) -> None:
-    """Raise an `EncodingError` for ASCII text where each character should have several bytes."""
+    """Raise an `EncodingError` if a file should be UTF-16 or UTF-32 but seems to be ASCII."""
     is_wide = codecs.lookup(encoding).name[:6] in {"utf-16", "utf-32"}
     if is_wide and head and b"\0" not in head and head.isascii():
         hint = f"the file seems to be UTF-8: {_setting(UTF8)} reads it"
@@ -212,13 +233,14 @@ def _check_is_not_utf8(path: Path, head: bytes, encoding: str) -> None:
 
 
 def _check_length(path: Path, number: int, line: str | bytes, longest: int) -> None:
+    """Raise a `DataError` if a line is too long; `number` counts lines from 1."""
     if 0 <= longest < len(line):
         hint = "is the file damaged?"
         raise DataError(f"{path}:{number}", f"the line {longer_than(longest)}", hint)
 
 
 def _decoded_lines(path: Path, file: IO[bytes], encoding: str, longest: int) -> Iterator[str]:
-    """The lines of a file in an encoding whose line ends are not single bytes."""
+    """The lines of a file in an encoding such as UTF-16, whose line ends are not single bytes."""
     number = 0
     try:
         with io.TextIOWrapper(file, encoding, newline="\n") as lines:
@@ -232,7 +254,8 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str, longest: int) -> 
                 yield line
 
     except UnicodeDecodeError as error:
-        # The decoder reads in blocks: count the lines of this one before the invalid bytes.
+        # The decoder reads in blocks. Add the lines of this block before the invalid bytes to find
+        # the number of the invalid line.
         valid_part = error.object[: error.start].decode(encoding, "replace")
         number += 1 + valid_part.count("\n")
         hint = "data.encoding names the encoding of the file"
@@ -240,7 +263,17 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str, longest: int) -> 
 
 
 def undecodable(path: Path, line: bytes, start: int, encoding: str) -> tuple[str, str]:
-    """Why a line cannot be decoded from this byte on, and a hint how to read it."""
+    """Say why a line cannot be decoded, and how to read the file.
+
+    Args:
+        path: the file of the line.
+        line: the bytes of the line.
+        start: the index of the first invalid byte in the line.
+        encoding: the encoding in which the file is read.
+
+    Returns:
+        What is wrong, and a hint.
+    """
     wrong = f"not {_shown(encoding)} text (byte {start} of the line)"
     if not is_utf8(encoding):
         return wrong, "data.encoding names the encoding of the file"
@@ -265,7 +298,7 @@ def seems_utf8(path: Path) -> bool:
 
     Only its beginning is read.
     """
-    # A pipe can be read but once.
+    # Do not read from a pipe, which can be read only once.
     if not path.is_file():
         return False
 
@@ -281,6 +314,7 @@ def seems_utf8(path: Path) -> bool:
 
 
 def _is_valid(content: bytes, encoding: str = UTF8) -> bool:
+    """Whether bytes can be decoded."""
     try:
         content.decode(encoding)
     except UnicodeDecodeError:
@@ -289,22 +323,25 @@ def _is_valid(content: bytes, encoding: str = UTF8) -> bool:
 
 
 def _setting(encoding: str) -> str:
+    """The option that sets an encoding, for a hint."""
     return f"--set data.encoding={encoding}"
 
 
 def _shown(encoding: str) -> str:
+    """The name of an encoding for a message."""
     return "UTF-8" if is_utf8(encoding) else encoding
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """The encoding of two or four bytes a character that a file seems to have, by its head."""
+    """Guess from the first bytes of a file whether it is UTF-16 or UTF-32; None if it is neither."""
     for mark, encoding in _MARKS.items():
         if head.startswith(mark):
             return encoding
     if len(head) < 8:
         return None
 
-    # In UTF-16, a letter of ASCII has one byte that is 0: the first or the second.
+    # In UTF-16, one of the two bytes of an ASCII letter is 0: the first one (big-endian) or the
+    # second one (little-endian).
     even_zeros = head[::2].count(0)
     odd_zeros = head[1::2].count(0)
     are_few = 4 * max(even_zeros, odd_zeros) < len(head)
@@ -315,7 +352,11 @@ def _wide_encoding(head: bytes) -> str | None:
 
 
 def _as_windows(line: bytes) -> str | None:
-    """A line as Windows-1252, for a message; None if few letters are ASCII, which is unlikely."""
+    """A line decoded as Windows-1252, for a message.
+
+    None if the line is not valid Windows-1252, or if so many letters are not ASCII that it is
+    probably in another encoding.
+    """
     if not _is_valid(line, WINDOWS):
         return None
 
@@ -328,7 +369,7 @@ def _as_windows(line: bytes) -> str | None:
 
 
 def _is_mostly_utf8(path: Path) -> bool:
-    """Whether more lines with non-ASCII letters are valid UTF-8 than not."""
+    """Whether most of the lines that are not ASCII are valid UTF-8."""
     if not path.is_file():
         return False
 

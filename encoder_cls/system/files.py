@@ -1,7 +1,7 @@
-"""Durable files: atomic writes, whole reads, leftovers of killed processes, locks.
+"""Read and write files durably and atomically, remove what killed processes have left, and lock.
 
-A rename within a folder is atomic: after a power cut a reader finds the old content or the new one,
-never a part.
+A file is replaced by renaming a new file. A rename within a folder is atomic: even after a power
+cut, a reader finds either the old content or the new content, never a part of it.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from typing import Any, BinaryIO
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.json_values import json_text
 
-# The content of a file, whole or in parts.
+# The content of a file as one object or in several parts.
 Content = bytes | Iterable[bytes | memoryview]
 
-# How the names of temporary files and folders begin.
+# The beginning of the names of temporary files and folders.
 TEMPORARY_PREFIX = ".tmp-"
-# How the name of a folder ends that is being replaced.
+# The end of the name of a folder that is being replaced.
 REPLACED_SUFFIX = ".old"
-# Seconds after which a temporary file counts as abandoned.
-OLD = 3600.0
-# The folders that hold the streams of this process.
+# The seconds since the last write after which a temporary file counts as abandoned.
+SECONDS_UNTIL_ABANDONED = 3600.0
+# The folders in which the system lists the open streams of this process.
 STREAMS = (
     Path("/dev/fd"),
     Path("/proc/self/fd"),
     Path("/proc/thread-self/fd"),
 )
-# Links to one file, one after the other; the system itself follows no more.
+# The maximum number of links to follow from one path. Linux has the same limit.
 MAX_LINKS = 40
-# Bytes of a file that is read whole: texts of some million tokens.
+# The maximum size in bytes of a file that is read into memory at once.
 MAX_BYTES = 1 << 28
 
 
@@ -50,15 +50,23 @@ def sha256(content: bytes | memoryview) -> str:
 
 
 def to_json(value: Mapping[str, Any]) -> bytes:
-    """A mapping as readable JSON text; NaN and infinity are refused (`ValueError`)."""
+    """Write a mapping as indented JSON in UTF-8.
+
+    Raises:
+        ValueError: a number is NaN or infinite.
+    """
     return (json_text(value, indent=2) + "\n").encode()
 
 
 def read_file(path: Path, *, most_bytes: int | None = None) -> bytes:
-    """The content of a file of at most so many bytes, `MAX_BYTES` by default.
+    """Read the whole content of a file.
+
+    Args:
+        path: the file.
+        most_bytes: the maximum size of the file in bytes; None stands for `MAX_BYTES`.
 
     Raises:
-        EncoderClsError: it is larger, or cannot be opened as a `plain_file`.
+        EncoderClsError: the file is larger, is not a plain file, or cannot be read.
     """
     if most_bytes is None:
         most_bytes = MAX_BYTES
@@ -73,8 +81,9 @@ def read_json(path: Path) -> Any:
     """Read the value in a JSON file.
 
     Raises:
-        EncoderClsError: the file cannot be read, as by `read_file`.
-        ValueError: it is not JSON.
+        EncoderClsError: the file is larger than `MAX_BYTES`, is not a plain file, or cannot be
+            read.
+        ValueError: the file is not JSON.
     """
     content = read_file(path)
     try:
@@ -85,10 +94,11 @@ def read_json(path: Path) -> Any:
 
 @contextmanager
 def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """Open a file, and get its size in bytes.
+    """Open a file for reading, and yield it with its size in bytes.
 
     Raises:
-        EncoderClsError: it cannot be read; or it is a pipe, which may not end.
+        EncoderClsError: the file cannot be read, or is not a plain file. A pipe is refused because
+            it may never end.
     """
     with reporting_os_errors(path, "be read"):
         status = path.stat()
@@ -100,20 +110,25 @@ def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 
 
 def write_file(path: Path, content: Content) -> None:
-    """Replace a file's content as `replacing_file` does."""
+    """Replace the content of a file durably and atomically.
+
+    Raises:
+        EncoderClsError: the content cannot be written. The file keeps its old content.
+    """
     with replacing_file(path) as file:
         _write(file, content)
 
 
 @contextmanager
 def replacing_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file that replaces one durably and atomically when the block ends.
+    """Open a temporary file that replaces a file durably and atomically when the block ends.
 
-    It gets the mode of the old file. If the block raises an error, the file keeps its old content,
-    and nothing temporary stays. What killed processes have left of the same file is removed.
+    The new file gets the permissions of the old file. If the block raises an error, the file keeps
+    its old content and the temporary file is removed. Temporary files for the same path that killed
+    processes have left are removed as well.
 
     Raises:
-        EncoderClsError: the disk refuses; the file keeps its old content then, too.
+        EncoderClsError: the new file cannot be written. The file keeps its old content.
     """
     mark = _mark_of_writer(path)
     _remove_unfinished(path)
@@ -129,13 +144,17 @@ def replacing_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
-    """Create a folder with these files durably and all at once.
+    """Create a folder with files durably and atomically.
 
-    An old folder of that name is moved to `NAME.old`, and removed only when the new one is in
-    place, so that a crash at any moment leaves a complete folder under one of the two names.
+    An old folder with the same name is renamed to `NAME.old`, and removed only after the new folder
+    is in place. After a crash at any moment, a complete folder exists under one of the two names.
+
+    Args:
+        folder: the folder to create or replace.
+        files: the content of each file by its name.
 
     Raises:
-        EncoderClsError: the disk refuses; nothing temporary stays.
+        EncoderClsError: a file cannot be written. No temporary file stays.
     """
     old = folder.with_name(f"{folder.name}{REPLACED_SUFFIX}")
 
@@ -156,13 +175,17 @@ def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
 
 @contextmanager
 def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
-    """A new path beside another one, which the block renames to that one.
+    """Yield a new path in the folder of `path`; the block renames it to `path` when it is complete.
 
-    If the block raises an error, nothing stays at the new path.
+    If the block raises an error, the file or folder at the new path is removed.
 
-    Its name is random, so that no other program can plant a file there. It does not contain the
-    name of the other path, which may have the maximum length, and whose ending would make readers
-    of this folder read the temporary file, too.
+    The new name is random, so that no other program can put a file there before. The new name does
+    not contain the name of `path`, because that name may already have the maximum length, and its
+    ending would let programs that read this folder read the temporary file, too.
+
+    Args:
+        path: the final path.
+        mark: the part of the new name before the random characters.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{mark}{secrets.token_hex(8)}")
     with reporting_os_errors(path):
@@ -171,7 +194,7 @@ def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
             yield temporary
             flush_folder(path.parent)
         except FileExistsError:
-            # Another process has created it: leave that one.
+            # Another process has created this path, so do not remove it.
             raise
         except BaseException:
             with suppress(OSError):
@@ -180,7 +203,7 @@ def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder; it may be missing."""
+    """Remove a file or a folder if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -188,22 +211,22 @@ def _remove(path: Path) -> None:
 
 
 def _mark_of_file(path: Path) -> str:
-    """The part of temporary names that says which file they are for."""
+    """The part of a temporary name that identifies the final file."""
     name_hash = sha256(os.fsencode(path.name))[:12]
     return f"{name_hash}-"
 
 
 def _mark_of_writer(path: Path) -> str:
-    """The part of temporary names that says which file they are for, and which machine writes."""
+    """The part of a temporary name that identifies the final file and this machine."""
     machine_hash = sha256(platform.node().encode())[:12]
     return f"{_mark_of_file(path)}{machine_hash}-"
 
 
 def _remove_unfinished(path: Path) -> None:
-    """Remove temporary files for a path that killed processes have left.
+    """Remove the temporary files for a path that killed processes have left.
 
-    Those of this machine are removed if no process is still writing them: it would hold a lock.
-    Other machines' locks may not be visible here, so their files are removed only when old.
+    A temporary file of this machine is removed if no process holds its lock. The locks of other
+    machines may not be visible here, so their temporary files are removed only when they are old.
     """
     with suppress(OSError):
         for temporary in list(path.parent.glob(f"{TEMPORARY_PREFIX}{_mark_of_file(path)}*")):
@@ -212,30 +235,33 @@ def _remove_unfinished(path: Path) -> None:
 
 
 def _is_abandoned(temporary: Path, path: Path) -> bool:
-    """Whether no process will finish this temporary file for a path."""
+    """Whether no process is still writing a temporary file for `path`."""
     is_of_this_machine = temporary.name.startswith(f"{TEMPORARY_PREFIX}{_mark_of_writer(path)}")
     if is_of_this_machine and not _is_being_written(temporary):
         return True
 
     seconds_since_write = time.time() - temporary.stat().st_mtime
-    return seconds_since_write > OLD
+    return seconds_since_write > SECONDS_UNTIL_ABANDONED
 
 
 def _is_being_written(path: Path) -> bool:
-    """Whether a process holds the lock of a temporary file, as far as can be seen."""
+    """Whether a process holds the lock of a temporary file, or this is unknown."""
     try:
         with path.open("rb") as file:
             _lock(file)
     except OSError:
-        # Another process holds it, or this file system has no locks.
+        # Another process holds the lock, or this file system has no locks.
         return True
     return False
 
 
 def _lock(file: BinaryIO) -> None:
-    """Lock an open file; `OSError` if another process holds the lock.
+    """Lock an open file until it is closed.
 
-    It does nothing on Windows, which does not remove files that are open.
+    It does nothing on Windows, where an open file cannot be removed anyway.
+
+    Raises:
+        OSError: another process holds the lock, or the file system has no locks.
     """
     with suppress(ImportError):
         import fcntl
@@ -244,7 +270,7 @@ def _lock(file: BinaryIO) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of killed writers, and folders that they had replaced already."""
+    """Remove temporary files of killed processes, and old folders whose replacement is complete."""
     for temporary in list(folder.glob(f"{TEMPORARY_PREFIX}*")):
         _remove(temporary)
 
@@ -254,9 +280,9 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make creations, renames and removals in a folder durable.
+    """Write the entries of a folder to the disk, so that renames and new files survive a crash.
 
-    It does nothing on Windows, where folders cannot be opened.
+    It does nothing on Windows, where a folder cannot be opened.
     """
     if not hasattr(os, "O_DIRECTORY"):
         return
@@ -270,14 +296,16 @@ def flush_folder(folder: Path) -> None:
 
 @contextmanager
 def _flushed_file(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
-    """Create a file, not through a link, whose content is durable when the block ends.
+    """Create a file, and write its content to the disk when the block ends.
 
-    Without a mode, the file has the default one of this process (umask).
+    Args:
+        path: the file, which must not exist.
+        mode: the permissions of the file; None keeps the default of this process (umask).
     """
     with path.open("xb") as file:
-        # Some file systems have no modes, and some no locks.
+        # Ignore errors, because some file systems have no permissions, and some have no locks.
         with suppress(OSError):
-            # Set the mode before there is any content that others could read.
+            # Set the permissions before there is any content that others could read.
             if mode is not None:
                 path.chmod(mode)
             _lock(file)
@@ -289,6 +317,7 @@ def _flushed_file(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
 
 
 def _write(file: BinaryIO, content: Content) -> None:
+    """Write content to an open file."""
     if isinstance(content, bytes):
         file.write(content)
     else:
@@ -296,17 +325,22 @@ def _write(file: BinaryIO, content: Content) -> None:
 
 
 def write_output(path: Path, content: Content) -> None:
-    """Write an output of a user, as `output_file` opens it."""
+    """Write an output that a user has named: a file, a pipe, a device or an open stream.
+
+    Raises:
+        EncoderClsError: the output is a folder, or cannot be written.
+    """
     with output_file(path) as file:
         _write(file, content)
 
 
 @contextmanager
 def output_file(path: Path) -> Iterator[BinaryIO]:
-    """Open an output of a user: a file, a pipe, a device or a stream.
+    """Open an output that a user has named: a file, a pipe, a device or an open stream.
 
-    A file is replaced when the block ends, as by `replacing_file`; of a link to a file, that file.
-    An open stream of this process, such as `/dev/stdout`, is written to at its current position.
+    A file is replaced durably and atomically when the block ends. If the path is a link to a file,
+    that file is replaced and the link stays. A stream of this process, such as `/dev/stdout`, is
+    written to at its current position.
 
     Raises:
         EncoderClsError: the output is a folder, or cannot be written.
@@ -334,16 +368,16 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def path_of(path: Path) -> Path:
-    """The absolute path without links; a link that leads in a circle stays."""
-    # Path.resolve would raise a RuntimeError for a circle.
+    """The absolute path with all links resolved; a circular link stays unresolved."""
+    # Do not call `Path.resolve`, because it would raise a `RuntimeError` for a circular link.
     return Path(os.path.realpath(path))
 
 
 def stream_named(path: Path) -> int | None:
-    """The number of the open stream that a path names, such as 1 for `/dev/stdout`, if any.
+    """The number of the open stream that a path names, such as 1 for `/dev/stdout`; else None.
 
-    The last link is not followed: it leads to the file behind the stream, which would then be
-    replaced.
+    Links are followed only up to the entry of the stream, such as `/proc/self/fd/1`. That entry is
+    itself a link to the file behind the stream, which must be written to, not replaced.
     """
     streams = {path_of(folder) for folder in STREAMS}
     for _ in range(MAX_LINKS):
@@ -358,7 +392,13 @@ def stream_named(path: Path) -> int | None:
 
 @contextmanager
 def reporting_os_errors(path: Path, doing: str = "write") -> Iterator[None]:
-    """Turn an `OSError` inside the block into one error for the user that names the path."""
+    """Turn an `OSError` of the block into an `EncoderClsError` that names a path.
+
+    Args:
+        path: the path for the message.
+        doing: what the block does to the path, such as "write" or "be read"; the message is
+            "PATH: cannot DOING: REASON".
+    """
     try:
         yield
     except OSError as error:
@@ -366,12 +406,15 @@ def reporting_os_errors(path: Path, doing: str = "write") -> Iterator[None]:
 
 
 def fitting_paths(source: str) -> Iterator[str]:
-    """The paths that match a pattern; brackets in the names of existing folders are literal."""
-    # No name has this character, and the system refuses to look for it.
+    """The paths that match a pattern.
+
+    In the part of the pattern that names an existing folder, brackets, `*` and `?` are literal.
+    """
+    # No name contains this character, and `glob` would raise an error.
     if "\0" in source:
         return iter(())
 
-    # The innermost folder that exists is taken as it is written.
+    # Escape the innermost folder that exists, so that its name is taken literally.
     existing_folders = (parent for parent in Path(source).parents if parent.is_dir())
     folder = next(existing_folders, Path())
 
@@ -385,15 +428,21 @@ class LockedError(EncoderClsError):
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True, doing: str = "working") -> Iterator[None]:
-    """Hold a lock file, which stays; the system releases the lock however this process ends.
+    """Hold a lock while the block runs.
 
-    Where `wait` is False, the lock must be free.
+    The system releases the lock even if this process is killed. The lock file is not removed.
+
+    Args:
+        path: the lock file.
+        wait: whether to wait until the lock is free.
+        doing: what this process does, such as "training", for the message of another process.
 
     Raises:
-        LockedError: another process holds the lock; it names that one, and what it is `doing`.
-        EncoderClsError: the disk refuses.
+        LockedError: another process holds the lock, and `wait` is False. The message names the
+            other process.
+        EncoderClsError: the lock file cannot be written, or the file system has no locks.
     """
-    # Not imported to predict.
+    # Import this library here, because most predictions do not need it.
     from filelock import FileLock, Timeout
 
     timeout = -1 if wait else 0
@@ -413,9 +462,9 @@ def locked(path: Path, *, wait: bool = True, doing: str = "working") -> Iterator
 
 
 def _holder_of(lock_file: Path) -> str:
-    """The process that holds a lock, by the content of its file."""
+    """The process that holds a lock, as the lock file names it."""
     holder = ""
-    # Windows locks the file for readers, too.
+    # On Windows, a locked file cannot be read.
     with suppress(OSError, ValueError):
         holder = lock_file.read_text(encoding="utf-8").strip()
     return holder or "another process"

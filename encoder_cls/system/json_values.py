@@ -1,4 +1,4 @@
-"""Values as JSON that is safe to print, also values for which JSON has no type."""
+"""Write values as JSON that is safe to print, including values for which JSON has no type."""
 
 from __future__ import annotations
 
@@ -11,32 +11,39 @@ from encoder_cls.errors import DataError
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """A value as JSON with every unprintable character escaped.
+    """Write a value as JSON with every unprintable character escaped.
+
+    Args:
+        value: the value.
+        indent: the number of spaces by which nested values are indented; None writes one line.
 
     Raises:
-        ValueError: it has NaN or infinity.
+        TypeError: JSON has no type for a value.
+        ValueError: a number is NaN or infinite.
     """
     text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     if text.isprintable():
         return text
 
-    # JSON leaves characters as they are that can steer a terminal: C1 controls, and marks that
-    # reverse the direction.
+    # `json.dumps` does not escape all characters that can control a terminal: C1 control
+    # characters, and characters that change the direction of text.
     characters = []
     for character in text:
         if character.isprintable() or character == "\n":
             characters.append(character)
         else:
-            # The escape sequence, without the quotes around it.
+            # Append the escape sequence without the quotes around it.
             characters.append(json.dumps(character)[1:-1])
     return "".join(characters)
 
 
 def record_text(record: Any) -> str:
-    """A value as a line of JSON, also where JSON has no type for it, as for times.
+    """Write a value as one line of JSON.
+
+    Values for which JSON has no type, such as times, are written as text.
 
     Raises:
-        DataError: it is nested too deeply.
+        DataError: the value is nested too deeply.
     """
     try:
         try:
@@ -50,9 +57,9 @@ def record_text(record: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON knows it.
+    """Replace values that JSON cannot write.
 
-    A number that is not finite becomes null, and a value for which JSON has no type becomes text.
+    A number that is not finite becomes None, and a value for which JSON has no type becomes text.
     """
     if value is None or isinstance(value, str | bool | int):
         return value
@@ -69,8 +76,8 @@ def is_missing(value: Any) -> bool:
     """Whether a value is None, or a missing value of NumPy or pandas."""
     if value is None:
         return True
-    # Those of pandas cannot be compared.
+    # The missing values of pandas are recognized by their types, because they cannot be compared.
     if type(value).__name__ in ("NAType", "NaTType"):
         return True
-    # NaN differs from itself.
+    # Only NaN is not equal to itself.
     return isinstance(value, SupportsFloat) and value != value  # noqa: PLR0124

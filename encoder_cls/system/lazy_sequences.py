@@ -1,4 +1,4 @@
-"""Columns: sequences whose items are made on access, such as texts that are larger than memory."""
+"""Sequences whose items are made on access, such as texts that do not fit into memory."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from encoder_cls.system.disk_arrays import DiskBackedRaggedArray
 
 Item = TypeVar("Item")
 
-# Items that are made at once.
+# The number of items that an iteration makes at once.
 CHUNK = 1024
 
 
 class Column(Sequence[Item], ABC):
-    """Items that are made on access: those of all rows, or of selected ones."""
+    """A column of a table, whose items are made on access.
 
-    # The selected rows; None: all.
+    A column has the items of all rows, or of selected rows in any order.
+    """
+
+    # The selected rows; None selects all rows.
     _rows: NDArray[np.int64] | None = None
 
     def select(self, rows: NDArray[np.int64]) -> Self:
-        """The items of these rows, in this order; nothing is copied."""
+        """A column with the items of some rows, in the order of `rows`; no item is copied."""
         if self._rows is not None:
             rows = self._rows[rows]
 
@@ -36,11 +39,11 @@ class Column(Sequence[Item], ABC):
 
     @abstractmethod
     def _count(self) -> int:
-        """The number of all rows, selected or not."""
+        """The number of rows without a selection."""
 
     @abstractmethod
     def _items(self, rows: NDArray[np.int64]) -> list[Item]:
-        """The items of these of all rows."""
+        """Make the items of some rows, which are numbered without a selection."""
 
     def __len__(self) -> int:
         if self._rows is None:
@@ -48,7 +51,7 @@ class Column(Sequence[Item], ABC):
         return len(self._rows)
 
     def __getitem__(self, index: Any) -> Any:
-        # A range checks an index, and knows what a slice means.
+        # Index a range, which checks the index and resolves slices and negative indices.
         indices = range(len(self))[index]
         rows = np.atleast_1d(np.asarray(indices, dtype=np.int64))
         if self._rows is not None:
@@ -65,7 +68,13 @@ class Column(Sequence[Item], ABC):
 
 
 class DiskBackedTexts(Column[str]):
-    """Texts, kept as UTF-8; half surrogate pairs cannot be appended (`UnicodeEncodeError`)."""
+    """Texts, which are kept as UTF-8 in memory or in a temporary file.
+
+    Texts with half surrogate pairs cannot be appended (`UnicodeEncodeError`).
+
+    Args:
+        texts: the first texts.
+    """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._contents = DiskBackedRaggedArray(np.uint8)
@@ -74,7 +83,12 @@ class DiskBackedTexts(Column[str]):
 
     @classmethod
     def from_arrays(cls, content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Self:
-        """Wrap arrays as `arrays` returns them; no text can be appended."""
+        """Wrap existing arrays, to which no text can be appended.
+
+        Args:
+            content: the UTF-8 bytes of all texts, one after the other.
+            offsets: the start of each text, and the end of the last text, (texts + 1,).
+        """
         texts = cls()
         texts._contents = DiskBackedRaggedArray.from_arrays(content, offsets)
         return texts
@@ -87,7 +101,11 @@ class DiskBackedTexts(Column[str]):
         self._contents.append(all_bytes, lengths)
 
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The bytes of all texts, one after the other, and `texts + 1` offsets."""
+        """The UTF-8 bytes of all selected texts, and their offsets, (texts + 1,).
+
+        Text `i` is `content[offsets[i]:offsets[i + 1]]`.
+        """
+        # Copy selected texts, because the arrays have all texts.
         if self._rows is not None:
             return DiskBackedTexts(self).arrays()
         return self._contents.arrays()
@@ -109,7 +127,7 @@ class DiskBackedTexts(Column[str]):
 
 
 class ConcatenatedTexts(Iterable[str]):
-    """The texts of several sequences, one after the other; can be iterated any number of times."""
+    """The texts of several sequences, one after the other, which can be iterated repeatedly."""
 
     def __init__(self, *parts: Sequence[str]) -> None:
         self._parts = parts
@@ -119,7 +137,7 @@ class ConcatenatedTexts(Iterable[str]):
 
 
 def in_chunks(items: Iterable[Item], size: int | None = None) -> Iterator[list[Item]]:
-    """Lists of `size` items, by default `CHUNK`; the last one may be shorter."""
+    """Split items into lists of `size` items, by default `CHUNK`; the last list may be shorter."""
     remaining = iter(items)
     while True:
         chunk = list(islice(remaining, size or CHUNK))

@@ -1,7 +1,7 @@
-"""The libraries that are installed.
+"""Check which libraries are installed.
 
-`encoder-cls-runtime` installs what predicting needs, without PyTorch; `encoder-cls` installs
-everything.
+The distribution `encoder-cls` installs everything. The distribution `encoder-cls-runtime` installs
+only what predictions need, without PyTorch.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from importlib.util import find_spec
 
 from encoder_cls.errors import ConfigError
 
-# The two distributions.
+# The names of the two distributions.
 WHOLE = "encoder-cls"
 RUNTIME = "encoder-cls-runtime"
 
-# What `train` and `eval` import, PyTorch first.
+# The libraries that `train` and `eval` import.
 TRAINING = (
     "torch",
     "pydantic",
@@ -31,7 +31,7 @@ TRAINING = (
 
 
 def installed_version() -> tuple[str, str] | None:
-    """The installed distribution and its version; None if there is none."""
+    """The name and the version of the installed distribution; None if neither is installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     for distribution in (WHOLE, RUNTIME):
@@ -41,28 +41,32 @@ def installed_version() -> tuple[str, str] | None:
 
 
 def is_installed(library: str) -> bool:
-    """Whether a library can be imported, as far as is known without doing so."""
+    """Whether a library is installed; the library is not imported to find out."""
     try:
         return find_spec(library) is not None
     except (ImportError, ValueError):
-        # An import hook refuses it, or it has no `__spec__`.
+        # An import hook refuses the library, or the library has no `__spec__`.
         return False
 
 
 def check_installed(library: str, *, needed_by: str, install: str | None = None) -> None:
-    """Raise a `ConfigError` if a library is missing that only `encoder-cls` requires.
+    """Check that a library is installed.
 
-    `install` is what pip takes, where that is not the library's name.
+    Args:
+        library: the name of the library, by which it is imported.
+        needed_by: the command or option that needs the library, for the message.
+        install: the argument of `pip install`; None if it is the name of the library.
+
+    Raises:
+        ConfigError: the library is not installed.
     """
     if not is_installed(library):
         raise ConfigError(f"{needed_by}: needs {library}: pip install {install or library}")
 
 
 def needs_torch() -> str:
-    """The message that PyTorch is missing.
-
-    `encoder-cls` replaces the runtime, since both install the same files.
-    """
+    """The message for a missing PyTorch, with the commands that install it."""
+    # Uninstall the runtime first, because both distributions install the same files.
     installed = installed_version()
     if installed and installed[0] == RUNTIME:
         return f"needs PyTorch: pip uninstall {RUNTIME}, then pip install {WHOLE}"
@@ -70,7 +74,11 @@ def needs_torch() -> str:
 
 
 def check_training_installed() -> None:
-    """Raise a `ConfigError` if a library is missing that training and evaluation import."""
+    """Check that all libraries are installed that training and evaluation import.
+
+    Raises:
+        ConfigError: a library is not installed.
+    """
     missing = [library for library in TRAINING if not is_installed(library)]
     if not missing:
         return

@@ -1,4 +1,4 @@
-"""This machine: its devices, their numerical precision, its memory, its environment."""
+"""Properties of this machine: devices, numerical precision, memory and environment variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device named `auto`, `cpu`, `cuda` or `cuda:N`.
+    """The device with a name.
+
+    Args:
+        name: `cpu`, `cuda`, `cuda:N`, or `auto` for a GPU if there is one, and the CPU otherwise.
 
     Raises:
         ConfigError: this machine has no such device.
@@ -40,19 +43,23 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-# Functions that say whether a processor multiplies matrices in bfloat16. They are private in torch,
-# so a missing one only means that it is not known.
+# The names of functions in `torch.cpu` that say whether the processor multiplies matrices in
+# bfloat16. They are private, so another version of torch may lack them; it then counts as
+# not supported.
 CPU_PROBES = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-# Compute capability of Ampere, the first GPUs that multiply matrices in bfloat16.
+# The compute capability of Ampere, the first generation of NVIDIA GPUs that multiply matrices in
+# bfloat16.
 FIRST_FAST_CAPABILITY = (8, 0)
 
 
 def resolve_precision(name: str, device: torch.device) -> torch.dtype:
-    """The type of matrix products in training.
+    """The number type in which training multiplies matrices.
 
-    `auto` is bfloat16 where the device has instructions for its products (CUDA since Ampere, CPUs
-    with AMX or AVX-512 bfloat16) and float32 elsewhere: without them bfloat16 saves memory traffic
-    but often loses time.
+    Args:
+        name: `float32`, `bfloat16` or `auto`. `auto` stands for bfloat16 if the device has
+            instructions for it (CUDA since Ampere, CPUs with AMX or AVX-512 bfloat16), and for
+            float32 otherwise, because bfloat16 is often slower without these instructions.
+        device: the device of the training.
     """
     import torch
 
@@ -68,14 +75,14 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def autocast(precision: torch.dtype, device: torch.device) -> torch.autocast:
-    """A block in which matrix products are computed in this precision."""
+    """A context manager in which matrix products on a device are computed in a precision."""
     import torch
 
     return torch.autocast(device.type, precision, enabled=precision != torch.float32)
 
 
 def environment(device: torch.device, precision: torch.dtype) -> dict[str, str | int]:
-    """The versions and settings that change the last bits of a result between machines."""
+    """The versions and properties of a machine on which the last bits of results depend."""
     from importlib.metadata import version
 
     import torch
@@ -97,7 +104,10 @@ def environment(device: torch.device, precision: torch.dtype) -> dict[str, str |
 
 
 def _use_one_thread_of_torch() -> None:
-    """A forked child lacks OpenMP's other threads, and would wait for them."""
+    """Let torch use one thread in a forked process.
+
+    The other threads of OpenMP do not exist in the new process, which would wait for them forever.
+    """
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
@@ -108,10 +118,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def release_memory() -> None:
-    """Give freed memory back to the system, where the C library would keep it: glibc does.
+    """Return freed memory to the system; it does nothing unless the C library is glibc.
 
-    It keeps blocks of up to 32 MB for the next of their size. Batches always have other sizes, so
-    these blocks come to many times the memory in use.
+    glibc keeps freed blocks of up to 32 MB for later blocks of the same size. Batches differ in
+    size, so that the kept blocks would grow to many times the memory in use.
     """
     if sys.platform != "linux":
         return
@@ -121,10 +131,10 @@ def release_memory() -> None:
 
 
 def number_in_environment(name: str, *, least: int) -> int | None:
-    """The whole number in an environment variable; None if it is unset or empty.
+    """The whole number in an environment variable; None if the variable is unset or empty.
 
     Raises:
-        ConfigError: it is no whole number, or one below the least.
+        ConfigError: the value is not a whole number, or is less than `least`.
     """
     written = os.environ.get(name, "")
     if not written:

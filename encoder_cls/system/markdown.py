@@ -1,4 +1,4 @@
-"""Any text in Markdown, without markup of its own."""
+"""Write any text in Markdown so that none of its characters is taken for markup."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 
 from encoder_cls.system.display import printable
 
-# Characters that can be markup, or HTML.
+# The characters that can be part of Markdown or HTML markup.
 _MARKUP = "<>&|*_`[]()#\\!~"
 
 
 def markdown_text(text: str) -> str:
-    """Any text on one line, with its markup escaped."""
+    """Write a text on one line with all markup escaped."""
     characters = []
     for character in text:
         if character in _MARKUP:
@@ -24,7 +24,7 @@ def markdown_text(text: str) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """Any text as code, between more backticks than it has in a row."""
+    """Write a text as code, between more backticks than the text has in a row."""
     runs_of_backticks = re.findall("`+", text)
     longest = max((len(run) for run in runs_of_backticks), default=0)
     fence = "`" * (1 + longest)

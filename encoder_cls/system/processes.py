@@ -1,4 +1,4 @@
-"""Share the work on many items among processes."""
+"""Apply a function to many items in several processes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
     from multiprocessing.connection import Connection
 
-# Each process takes some 100 MB.
+# The maximum number of processes. Each process needs about 100 MB of memory.
 MAX_PROCESSES = 8
-# The items for each process that are taken ahead of the oldest unfinished one.
+# The number of items per process that are taken ahead of the oldest unfinished item.
 AHEAD = 2
 
-# Environment variables with the number of threads of the libraries that compute.
+# The environment variables that set the number of threads of numerical libraries.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-# The limit of a container: microseconds of CPU time, and the period in microseconds.
+# The file with the CPU limit of a container: the CPU time in microseconds that it may use per
+# period, and the period in microseconds.
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 Item = TypeVar("Item")
@@ -36,10 +37,16 @@ Result = TypeVar("Result")
 def map_in_processes(
     function: Callable[[Item], Result], items: Iterable[Item], *, alone: int
 ) -> Iterator[Result]:
-    """Apply a function to items, in order, in as many processes as are usable.
+    """Apply a function to items in as many processes as are useful, and yield the results in order.
 
-    The first `alone` items are worked on in this process: starting others takes about a second.
-    Items are taken only a few ahead of the results.
+    Only a few more items are taken than results have been yielded, so that memory does not grow
+    with the number of items.
+
+    Args:
+        function: the function, which can be pickled.
+        items: the items.
+        alone: the number of first items that are handled in this process. Starting other processes
+            takes about a second, which is not worthwhile for a few items.
     """
     items = iter(items)
     number = usable_processes()
@@ -53,16 +60,17 @@ def map_in_processes(
 
 
 def usable_processes() -> int:
-    """The number of processes that can work at once; 1 where this system cannot start them."""
+    """The number of processes that can work at once; 1 on Windows, where `Workers` cannot start."""
     if os.name != "posix":
         return 1
     return min(MAX_PROCESSES, _usable_processors())
 
 
 def _usable_processors() -> int:
-    """The processors that the system, or LOKY_MAX_CPU_COUNT, grants this process.
+    """The number of processors that this process may use.
 
-    The processes of torchrun share them.
+    It is limited by the system, by a container, and by the variable LOKY_MAX_CPU_COUNT. The
+    processes of torchrun share the processors.
     """
     if hasattr(os, "sched_getaffinity"):
         limits = [len(os.sched_getaffinity(0))]
@@ -73,9 +81,10 @@ def _usable_processors() -> int:
     if user_limit is not None:
         limits.append(user_limit)
 
-    with suppress(OSError, ValueError):  # there is no such file, or it has no number
+    # There may be no such file, or the word "max" in place of a number.
+    with suppress(OSError, ValueError):
         time, period = CPU_LIMIT.read_text(encoding="ascii").split()
-        # A part of a processor counts as one.
+        # Round up: a fraction of a processor counts as one processor.
         limits.append(-(-int(time) // int(period)))
 
     ranks = number_in_environment("LOCAL_WORLD_SIZE", least=1) or 1
@@ -83,15 +92,19 @@ def _usable_processors() -> int:
 
 
 class Workers(Generic[Item, Result]):
-    """Processes that apply a function to items; each process gets the function once.
+    """Processes that apply a function to items.
 
-    They start with the first item and share the processors. They end with the block, or with this
-    process however it ends, and leave Ctrl-C to it.
+    The processes start with the first item. They end with the block, and also if this process is
+    killed. Ctrl-C reaches only this process.
 
-    `concurrent.futures.ProcessPoolExecutor` does less: its processes run the main module again,
-    which fails if a user has written that without a guard; they outlive a parent that was killed;
-    and at Ctrl-C they work on, and print errors. So here a thread waits for each process, which
-    ends when its pipe does.
+    `concurrent.futures.ProcessPoolExecutor` is not used for three reasons. Its processes run the
+    main module again, which fails if a user has written the module without a guard. They continue
+    after their parent was killed. They receive Ctrl-C, and print errors. Here, a thread waits for
+    each process, and a process ends when its pipe is closed.
+
+    Args:
+        function: the function, which is sent to each process once.
+        number: the number of processes, which share the processors.
     """
 
     def __init__(self, function: Callable[[Item], Result], number: int) -> None:
@@ -105,7 +118,7 @@ class Workers(Generic[Item, Result]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Threads that wait for a process notice its end.
+        # Kill the processes first: then no thread waits for a result any more.
         for worker in self._workers:
             worker.kill()
         if self._threads:
@@ -114,11 +127,11 @@ class Workers(Generic[Item, Result]):
             worker.wait()
 
     def map(self, items: Iterable[Item]) -> Iterator[Result]:
-        """Apply the function to items, in order.
+        """Apply the function to items, and yield the results in the order of the items.
 
         Raises:
             EncoderClsError: a process was killed.
-            Exception: what the function raises.
+            Exception: the function has raised this exception for an item.
         """
         waiting: deque[Future[Result]] = deque()
         for item in items:
@@ -144,13 +157,15 @@ class Workers(Generic[Item, Result]):
         for _ in range(self._number):
             self._workers.append(_Worker(environment))
 
-        # Only when all are starting: each takes a while to receive the function.
+        # Send the function only after all processes have been started, because each process takes
+        # a while until it receives the function.
         for worker in self._workers:
             worker.send_function(self._function)
             self._free.put(worker)
         return ThreadPoolExecutor(self._number)
 
     def _apply(self, item: Item) -> Result:
+        """Apply the function to an item in a process that is free."""
         worker = self._free.get()
         try:
             result: Result = worker.apply(item)
@@ -163,7 +178,7 @@ class _Worker:
     """A process that applies a function to one item after the other."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        # These take a while, which a few texts need not wait for.
+        # Import these modules here, because most commands start no process.
         import subprocess
         from multiprocessing import Pipe
 
@@ -171,27 +186,31 @@ class _Worker:
         with connection_there:
             descriptor = connection_there.fileno()
             self._process = subprocess.Popen(
-                # -P: without it, modules would be looked for in the current folder first.
+                # The option -P keeps Python from importing modules of the current folder.
                 [sys.executable, "-P", "-c", f"from {__name__} import work; work({descriptor})"],
                 pass_fds=[descriptor],
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                # What it prints is no result.
+                # Send what the process prints to standard error, because it is not a result.
                 stdout=2,
-                # A session of its own keeps Ctrl-C away from it.
+                # A new session keeps Ctrl-C away from the process.
                 start_new_session=True,
             )
 
     def send_function(self, function: Callable[[Any], Any]) -> None:
-        """Send the function; that a process has ended is noticed with its first item."""
+        """Send the function to the process.
+
+        An error is ignored here: if the process has ended, `apply` raises an error.
+        """
         with suppress(OSError):
             self._connection.send(function)
 
     def apply(self, item: Any) -> Any:
-        """Return what the function returns for an item, or raise what it raises.
+        """Apply the function to an item, and return the result.
 
         Raises:
             EncoderClsError: the process was killed.
+            Exception: the function has raised this exception.
         """
         try:
             self._connection.send(item)
@@ -212,10 +231,13 @@ class _Worker:
 
 
 def work(descriptor: int) -> None:
-    """Apply the function that comes first through a pipe to each item that follows.
+    """Receive a function from a pipe, and apply it to each item that comes after it.
 
-    The process of a worker does this until the other end of the pipe is closed, as it is when the
-    parent ends.
+    This is the main function of a worker process. It returns when the other end of the pipe is
+    closed, which also happens if the parent is killed.
+
+    Args:
+        descriptor: the file descriptor of the pipe.
     """
     from multiprocessing.connection import Connection
 
@@ -226,12 +248,13 @@ def work(descriptor: int) -> None:
 
 
 def _reply(parent: Connection[Any, Any], function: Callable[[Any], Any]) -> None:
-    """Receive an item, and send the result or the error."""
+    """Receive an item, and send back the result or the error."""
     item = parent.recv()
     result = None
     error = None
     try:
         result = function(item)
-    except Exception as raised:  # raised again in the parent
+    # The parent raises the error again.
+    except Exception as raised:
         error = raised
     parent.send((result, error))

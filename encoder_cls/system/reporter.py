@@ -1,7 +1,8 @@
-"""How work that takes long reports what happens.
+"""The interface through which long work such as a training reports its progress.
 
-A `Reporter` is passed down to it. The one here is silent; the command line has one for terminals
-and log files, the hyperparameter search one that ends bad trials, and tests one that keeps a list.
+Functions that take long have an argument `reporter`. The class `Reporter` does nothing. Subclasses
+show the progress on a terminal (command line), end bad trials (hyperparameter search) or keep a
+list of events (tests).
 """
 
 from __future__ import annotations
@@ -12,41 +13,66 @@ from collections.abc import Callable, Mapping
 
 
 class Reporter:
-    """Hears what happens, and says nothing."""
+    """A reporter that ignores all events. Subclasses override the methods of some events."""
 
     def note(self, message: str) -> None:
-        """Hear of something that is good to know."""
+        """Report something that is good to know."""
 
     def warning(self, message: str) -> None:
-        """Hear of something that may be wrong; the work goes on."""
+        """Report something that may be wrong, although the work continues."""
 
     def working(self, what: str) -> None:
-        """Hear which work starts now, in place of the work before; an empty name ends it."""
+        """Report that some work starts now and the work before has ended.
+
+        Args:
+            what: the work that starts; an empty string if no work starts.
+        """
 
     def training_started(self, *, step: int, total_steps: int) -> None:
-        """Hear that a run starts, or goes on after `step` of `total_steps`."""
+        """Report that a run starts, or continues after `step` of `total_steps`."""
 
     def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:
-        """Hear that a training of the encoder starts or goes on: `pretraining` or `model`.
+        """Report that a training of the encoder starts or continues.
 
-        `total_steps` are those of the whole run, as far as they are known.
+        Args:
+            name: `pretraining`, or `model` for the training on labels.
+            step: the number of steps of the run that are done.
+            total_steps: the number of steps of the whole run, as far as it is known.
         """
 
     def steps_decided(self, name: str, *, steps: int, total_steps: int) -> None:
-        """Hear how many steps a time budget allows a training of the encoder, possibly none."""
+        """Report how many steps a time budget allows for a training of the encoder.
+
+        Args:
+            name: `pretraining`, or `model` for the training on labels.
+            steps: the number of steps of this training, which may be 0.
+            total_steps: the number of steps of the whole run, as far as it is known.
+        """
 
     def step_done(
         self, *, step: int, epoch: float, loss: float, values: Mapping[str, float] | None
     ) -> None:
-        """Hear of an optimizer step; `values` is the row that was logged, if any."""
+        """Report an optimizer step.
+
+        Args:
+            step: the number of steps of the run that are done.
+            epoch: the number of passes over the texts that are done, with a fraction.
+            loss: the training loss of the step.
+            values: the row of the metrics log; None if this step was not logged.
+        """
 
     def validated(
         self, name: str, *, step: int, epoch: float, scores: Mapping[str, float], is_best: bool
     ) -> None:
-        """Hear of a validation.
+        """Report a validation.
 
-        `is_best` says that it is the best of its training; of a training on labels, that it is also
-        better than the linear model alone.
+        Args:
+            name: `pretraining`, or `model` for the training on labels.
+            step: the number of steps of the run that are done.
+            epoch: the number of passes over the texts that are done, with a fraction.
+            scores: the validation scores by name.
+            is_best: whether this is the best validation so far; in a training on labels, the model
+                must also be better than the linear model alone.
         """
 
 
@@ -54,18 +80,23 @@ SILENT = Reporter()
 
 
 class WarningReporter(Reporter):
-    """Passes warnings on, by default as Python's warnings of the code that called this package."""
+    """A reporter that reports only warnings.
+
+    Args:
+        warn: called with each warning. By default, a warning becomes a Python warning at the line
+            of code that called this package.
+    """
 
     def __init__(self, warn: Callable[[str], None] | None = None) -> None:
         self._warn = warn or warn_caller
 
     def warning(self, message: str) -> None:
-        """Pass the warning on."""
+        """Report a warning."""
         self._warn(message)
 
 
 def warn_caller(message: str) -> None:
-    """Give a `UserWarning`, in the line of code that called this package."""
+    """Issue a Python `UserWarning` for the line of code that called this package."""
     level = 1
     frame = sys._getframe()
     while frame.f_back is not None and _is_own(frame.f_globals["__name__"]):
@@ -75,5 +106,5 @@ def warn_caller(message: str) -> None:
 
 
 def _is_own(module: str) -> bool:
-    """Whether a module is of this package, or called between two of its functions."""
+    """Whether a module belongs to this package, or is `contextlib`, through which it calls itself."""
     return module == "contextlib" or module.partition(".")[0] == "encoder_cls"

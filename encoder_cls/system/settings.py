@@ -1,8 +1,8 @@
-"""Independence of the settings of NumPy and PyTorch that the caller has made for a whole program.
+"""Compute independently of the settings of NumPy and PyTorch that the caller has changed.
 
-A Gaussian process library asks for `torch.set_default_dtype(torch.float64)`, a notebook computes
-without gradients, a debugging session lets NumPy raise errors: training and prediction are the same
-everywhere.
+For example, a library for Gaussian processes calls `torch.set_default_dtype(torch.float64)`, a
+notebook disables gradients, or a debugging session lets NumPy raise errors. Training and prediction
+give the same results in all of these programs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-# The defaults of NumPy.
+# The default error handling of NumPy.
 NUMPY_ERRORS: dict[str, Any] = {
     "divide": "warn",
     "over": "warn",
@@ -26,14 +26,14 @@ NUMPY_ERRORS: dict[str, Any] = {
 
 @contextmanager
 def own_settings() -> Iterator[None]:
-    """Compute with the libraries' default settings, and restore those of the caller at the end.
+    """Compute the block with default settings, and restore the caller's settings at the end.
 
-    It is also a decorator.
+    This context manager can also be used as a decorator.
     """
     with ExitStack() as settings:
         settings.enter_context(np.errstate(**NUMPY_ERRORS))
 
-        # A program that has not imported torch has not changed it either.
+        # Do not import torch here: if it has not been imported, nobody has changed its settings.
         torch: Any = sys.modules.get("torch")
         if torch is not None:
             settings.enter_context(_own_settings_of_process(torch))
@@ -42,12 +42,16 @@ def own_settings() -> Iterator[None]:
 
 
 def _enter_own_settings_of_thread(settings: ExitStack, torch: Any) -> None:
-    """Compute on the CPU unless a device is named, with gradients, in the tensors' precision."""
+    """Set the defaults of torch that each thread has for itself.
+
+    Tensors are made on the CPU unless a device is named, gradients are computed, and autocast is
+    disabled.
+    """
     settings.enter_context(torch.inference_mode(False))
     settings.enter_context(torch.enable_grad())
 
-    # Each of these makes every call of torch slower, so it is entered only where it changes
-    # something.
+    # Enter these contexts only if they change something, because each of them makes every call of
+    # torch slower.
     if torch.get_default_device().type != "cpu":
         settings.enter_context(torch.device("cpu"))
     for device_type in ("cpu", "cuda"):
@@ -55,37 +59,39 @@ def _enter_own_settings_of_thread(settings: ExitStack, torch: Any) -> None:
             settings.enter_context(torch.autocast(device_type, enabled=False))
 
 
+# Guards the two variables below.
 _lock = Lock()
-# Blocks of `own_settings` in all threads.
-_num_inside = 0
-# The settings to restore.
-_of_caller: dict[str, Any] = {}
+# The number of blocks of `own_settings` that are running in all threads.
+_num_blocks = 0
+# The caller's settings, which the last block restores.
+_callers_settings: dict[str, Any] = {}
 
 
 @contextmanager
 def _own_settings_of_process(torch: Any) -> Iterator[None]:
-    """Change what torch keeps for the whole process.
+    """Set the defaults of torch that all threads share.
 
-    The first block of all threads changes it, the last one restores it.
+    If several threads are in such blocks, the first block changes the settings, and the last block
+    to end restores them.
     """
-    global _num_inside, _of_caller  # noqa: PLW0603 - as the settings are
+    global _num_blocks, _callers_settings  # noqa: PLW0603 - torch has these settings once, too
     with _lock:
-        if _num_inside == 0:
-            _of_caller = _settings_of_process(torch)
-            wanted = {name: _exact(precision) for name, precision in _of_caller.items()}
+        if _num_blocks == 0:
+            _callers_settings = _settings_of_process(torch)
+            wanted = {name: _exact(precision) for name, precision in _callers_settings.items()}
             _set_for_process(torch, wanted | {"dtype": torch.float32})
-        _num_inside += 1
+        _num_blocks += 1
     try:
         yield
     finally:
         with _lock:
-            _num_inside -= 1
-            if _num_inside == 0:
-                _set_for_process(torch, _of_caller)
+            _num_blocks -= 1
+            if _num_blocks == 0:
+                _set_for_process(torch, _callers_settings)
 
 
 def _settings_of_process(torch: Any) -> dict[str, Any]:
-    """The default type of tensors, and the precision of float32 products on each kind of device."""
+    """The default type of tensors, and the precision of float32 products on CPUs and GPUs."""
     return {
         "dtype": torch.get_default_dtype(),
         "cpu": torch.backends.mkldnn.matmul.fp32_precision,
@@ -94,12 +100,15 @@ def _settings_of_process(torch: Any) -> dict[str, Any]:
 
 
 def _exact(precision: Any) -> Any:
-    """A precision of products without rounding of their factors; none is named by default."""
+    """Replace a precision that rounds the factors of products by the exact precision "ieee".
+
+    "none" is the default, which does not round, either.
+    """
     return precision if precision in ("none", "ieee") else "ieee"
 
 
 def _set_for_process(torch: Any, wanted: dict[str, Any]) -> None:
-    """Set what differs."""
+    """Set the settings in `wanted` that differ from the current ones."""
     current = _settings_of_process(torch)
     if wanted["dtype"] != current["dtype"]:
         torch.set_default_dtype(wanted["dtype"])

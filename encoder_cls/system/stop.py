@@ -1,7 +1,7 @@
-"""Requests to stop, noticed wherever work takes long.
+"""Stop long work on request, for example after a signal.
 
-`checking` adds a function that may end the work. Loops call `check_stop` between two pieces of
-work; a call that cannot be cut into pieces runs in a thread of `run_interruptibly`.
+`checking` adds a function that may ask to stop. Long loops call `check_stop` between two pieces of
+work. A long call that cannot be divided runs in a thread through `run_interruptibly`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,34 @@ from typing import TypeVar
 
 from encoder_cls.errors import StoppedError
 
+# The time between two checks while a thread runs.
 SECONDS_BETWEEN_LOOKS = 0.05
-# The time that an abandoned thread has to end.
+# The maximum time to wait for the end of an abandoned thread.
 SECONDS_TO_END = 2.0
 
 T = TypeVar("T")
 
+# The functions that `check_stop` calls.
 _checks: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("checks", default=())
 
 
 def checking(check: Callable[[], None]) -> AbstractContextManager[None]:
-    """Let `check_stop` also call this function, which ends the work by raising an error."""
+    """Let `check_stop` call one more function while the block runs.
+
+    Args:
+        check: raises an error if the work should end.
+    """
     return _calling((*_checks.get(), check))
 
 
 def deferring_stops() -> AbstractContextManager[None]:
-    """Let `check_stop` do nothing until the block ends."""
+    """Let `check_stop` do nothing while the block runs."""
     return _calling(())
 
 
 @contextmanager
 def _calling(checks: tuple[Callable[[], None], ...]) -> Iterator[None]:
+    """Let `check_stop` call only these functions while the block runs."""
     token = _checks.set(checks)
     try:
         yield
@@ -44,7 +51,11 @@ def _calling(checks: tuple[Callable[[], None], ...]) -> Iterator[None]:
 
 
 def stopping_at(asked: Callable[[], int | None]) -> AbstractContextManager[None]:
-    """Let `check_stop` raise a `StoppedError` once a function returns the number of a signal."""
+    """Let `check_stop` raise a `StoppedError` after a signal.
+
+    Args:
+        asked: returns the number of the signal; None if there was no signal.
+    """
 
     def check() -> None:
         signal_number = asked()
@@ -55,18 +66,18 @@ def stopping_at(asked: Callable[[], int | None]) -> AbstractContextManager[None]
 
 
 def check_stop() -> None:
-    """Raise an error if the work is to end."""
+    """Raise an error if the work should end."""
     for check in _checks.get():
         check()
 
 
 def run_interruptibly(work: Callable[[], T]) -> T:
-    """Run a blocking call in a thread while polling for a stop.
+    """Run a blocking call in a thread, and stop waiting for it if `check_stop` raises an error.
 
-    After a stop the thread is abandoned, and `check_stop` ends the call there.
+    The thread is then abandoned. If the call itself calls `check_stop`, it ends there.
 
     Raises:
-        BaseException: what the call or `check_stop` raises.
+        BaseException: the error that the call or `check_stop` has raised.
     """
     check_stop()
     future: Future[T] = Future()
@@ -80,8 +91,8 @@ def run_interruptibly(work: Callable[[], T]) -> T:
         with _calling((end_if_abandoned,)):
             try:
                 future.set_result(work())
+            # `future.result` raises the error again.
             except BaseException as error:
-                # It is raised again where the result is waited for.
                 future.set_exception(error)
 
     thread = Thread(target=run, daemon=True)

@@ -1,4 +1,7 @@
-"""Standard streams and signals: results on standard output, everything else on standard error."""
+"""Standard streams and signals.
+
+Results go to standard output, and all other lines to standard error.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,22 @@ from typing import Any, TextIO
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.display import printable
 
+# Whether this process writes only errors.
 _is_quiet = False
 
 
 def open_streams() -> None:
-    """Open closed standard streams, and make standard output UTF-8 in any environment.
+    """Open closed standard streams, and let standard output be UTF-8 in any environment.
 
-    Otherwise the next file that is opened would get the number of a closed stream, and would
-    receive what is printed. `sys.stdin` stays None for a closed standard input.
+    If a standard stream stayed closed, the next file that is opened would get its number, and all
+    printed lines would be written to that file. `sys.stdin` remains None if standard input is
+    closed.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            # The new descriptor gets the lowest number that is free: this one.
+            # The new descriptor gets the lowest free number, which is `number`.
             os.open(os.devnull, os.O_RDWR)
 
     if sys.stdout is None:
@@ -40,12 +45,15 @@ def open_streams() -> None:
 
 
 def _writable_null() -> TextIO:
-    """A stream, open as long as the process, that discards what is written to it."""
+    """A stream that discards everything, and stays open as long as the process runs."""
     return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
 
 
 def print_out(text: str) -> bool:
-    """Write to standard output at once; False if its reader has gone, as with `| head`.
+    """Write to standard output, and flush it.
+
+    Returns:
+        Whether standard output has a reader. It has none after `| head` has read enough.
 
     Raises:
         EncoderClsError: standard output cannot be written.
@@ -54,7 +62,7 @@ def print_out(text: str) -> bool:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        # What is still buffered would be written, and fail again, at exit.
+        # Discard the buffer. Otherwise Python would try to write it at exit, and fail again.
         _discard(sys.stdout)
         if isinstance(error, BrokenPipeError):
             return False
@@ -63,20 +71,23 @@ def print_out(text: str) -> bool:
 
 
 def be_quiet() -> None:
-    """Write nothing but errors from now on: another process of the same work writes the rest."""
-    global _is_quiet  # noqa: PLW0603 - of the whole process, as the streams are
+    """Write only errors from now on, because another process writes all other lines."""
+    global _is_quiet  # noqa: PLW0603 - the whole process has the same streams
     _is_quiet = True
 
 
 def is_quiet() -> bool:
-    """Whether this process writes nothing but errors."""
+    """Whether this process writes only errors."""
     return _is_quiet
 
 
 def note(message: str, *, is_error: bool = False, above: Any = None) -> None:
-    """Write a line to standard error; the work goes on where that fails.
+    """Write a line to standard error; a failure to write is ignored.
 
-    `above` is the progress bar of tqdm above which the line appears, if there is one.
+    Args:
+        message: the line.
+        is_error: whether to write the line even if this process is quiet.
+        above: the progress bar of tqdm above which the line appears; None if there is no bar.
     """
     if _is_quiet and not is_error:
         return
@@ -88,21 +99,19 @@ def note(message: str, *, is_error: bool = False, above: Any = None) -> None:
         sys.stderr.write(printable(f"{message}\n", keep="\n"))
         sys.stderr.flush()
     except OSError:
-        # What is still buffered would be written, and fail again, at exit.
+        # Discard the buffer. Otherwise Python would try to write it at exit, and fail again.
         with suppress(OSError):
             _discard(sys.stderr)
 
 
 def warn_if_output_closed() -> None:
-    """Note that results go nowhere, if standard output was closed from the start."""
+    """Warn that results are lost if standard output was closed when the program started."""
     if is_output_closed():
-        note(
-            "warning: standard output is closed, results go nowhere; --output names a file for them"
-        )
+        note("warning: standard output is closed, so results are lost; name a file with --output")
 
 
 def is_output_closed() -> bool:
-    """Whether standard output was closed from the start."""
+    """Whether standard output was closed when the program started."""
     return getattr(sys.stdout, "name", None) == os.devnull
 
 
@@ -113,10 +122,10 @@ def _discard(stream: TextIO) -> None:
 
 
 def end_at_sigterm_as_process_1() -> None:
-    """Let SIGTERM end this process, also where it is process 1, as the program of a container is.
+    """Let SIGTERM end this process if it is process 1, as the program of a container is.
 
-    For process 1, Linux ignores signals that have no handler: `docker stop` would wait for ten
-    seconds and then kill it.
+    Linux ignores signals to process 1 that have no handler. Without a handler, `docker stop` would
+    wait for ten seconds and then kill the process.
     """
 
     def exit_at_once(number: int, _: object) -> None:
@@ -127,9 +136,10 @@ def end_at_sigterm_as_process_1() -> None:
 
 
 def hangup_signals() -> tuple[signal.Signals, ...]:
-    """SIGHUP, which says that the terminal has gone, if it is to be noticed.
+    """SIGHUP, the signal of a terminal that is closed, if this process should handle it.
 
-    It does not exist on Windows, and is ignored by a program that `nohup` has started.
+    The result is empty on Windows, which has no SIGHUP, and in a program that was started by
+    `nohup`, which ignores SIGHUP.
     """
     if not hasattr(signal, "SIGHUP"):
         return ()
@@ -139,12 +149,12 @@ def hangup_signals() -> tuple[signal.Signals, ...]:
 
 
 def has_lost_terminal() -> bool:
-    """Whether standard input was a terminal that has gone, with its window or connection."""
+    """Whether standard input is a terminal whose window or connection has been closed."""
     return _is_lost_terminal(0)
 
 
 def discard_output_to_lost_terminal() -> None:
-    """Discard what is written to a terminal that has gone, which would be an error."""
+    """Discard all further output to a terminal that has been closed, which would be an error."""
     for number in (1, 2):
         if _is_lost_terminal(number):
             with open(os.devnull, "wb") as null:  # noqa: PTH123
@@ -152,18 +162,23 @@ def discard_output_to_lost_terminal() -> None:
 
 
 def _is_lost_terminal(number: int) -> bool:
-    """Whether a file descriptor is of a terminal that has gone."""
+    """Whether a file descriptor belongs to a terminal that has been closed."""
     try:
         os.get_terminal_size(number)
     except OSError as error:
-        # The error of files and pipes is another one.
+        # Files and pipes cause another error.
         return error.errno == errno.EIO
     return False
 
 
 @contextmanager
 def handling_signals(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
-    """Call a function with the number of each of these signals while the block runs."""
+    """Handle signals by a function while the block runs, and restore the handlers at the end.
+
+    Args:
+        numbers: the numbers of the signals.
+        handle: called with the number of each signal that arrives.
+    """
 
     def handler(number: int, _: object) -> None:
         handle(number)

@@ -391,7 +391,7 @@ def test_a_closed_standard_input_is_no_input(cli, trained_run, monkeypatch):
 @pytest.mark.parametrize(
     ("stream", "code", "expected"),
     [
-        (os.devnull, 0, "warning: standard output is closed, results go nowhere; --output"),
+        (os.devnull, 0, "warning: standard output is closed, so results are lost; name a file"),
         ("/dev/full", 1, "error: standard output: cannot write: No space left on device\n"),
     ],
 )
