@@ -1,4 +1,4 @@
-"""Fit the linear model of a run as planned, or with less work where time is limited."""
+"""Fit the linear model of a run as planned, or with less work if time is limited."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ OnPreliminary = Callable[[FittedLinear], None]
 def fit_linear_classifier(
     prepared: Prepared, *, on_preliminary: OnPreliminary | None = None, effort: Effort | None = None
 ) -> FittedLinear:
-    """Fit the linear model as planned, or with less work where time is limited.
+    """Fit the linear model as planned, or with less work if time is limited.
 
     Equal data and an equal effort give an equal classifier.
 

@@ -1,4 +1,4 @@
-"""The reporters of a search, which pass messages on and prune trials that are not worth the time."""
+"""The reporters of a search, which pass messages on and prune trials that are worse than others."""
 
 from __future__ import annotations
 

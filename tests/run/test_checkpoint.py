@@ -1,4 +1,4 @@
-"""Checkpoints: what is saved comes back, and what is damaged is noticed."""
+"""Checkpoints: they are restored exactly, and damaged ones are noticed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MODEL_CONFIG = ModelConfig(
 
 
 class TinyTraining:
-    """A tiny model, and its optimizers with moments, after two steps by default."""
+    """A tiny model and its optimizers with moments, after two steps by default."""
 
     def __init__(self, *, tokens=(1, 2)) -> None:
         torch.manual_seed(0)
@@ -63,7 +63,7 @@ class TinyTraining:
             self.take_step(token)
 
     def take_step(self, token: int) -> None:
-        """Take one step on a batch in which each token is this one."""
+        """Take one step on a batch in which all tokens have this id."""
         input_ids = torch.full((2, 3), token)
         attention_mask = torch.ones_like(input_ids, dtype=torch.bool)
         char_ngrams = CharNgramBatch(
@@ -80,7 +80,7 @@ class TinyTraining:
             optimizer.step()
 
     def save(self, folder: Path, *, step: int = 3) -> None:
-        """Save a checkpoint of a step; the two newest ones are kept."""
+        """Save a checkpoint of a step, and keep the two newest checkpoints."""
         checkpoint = Checkpoint(
             state=replace(STATE, training=replace(STATE.training, step=step)),
             fingerprint=FINGERPRINT,
@@ -91,7 +91,7 @@ class TinyTraining:
 
 
 def newest_step(folder: Path) -> int:
-    """The step of the newest checkpoint."""
+    """Return the step of the newest checkpoint."""
     checkpoint, _ = load_newest(folder)
     return checkpoint.state.step
 
@@ -119,7 +119,7 @@ def test_everything_comes_back_and_training_goes_on_alike(tmp_path):
 
 
 def damaged_copies(content: bytes) -> Iterator[bytes]:
-    """Ten copies that end too early, then sixty with a flipped bit."""
+    """Yield ten copies that end too early, then sixty copies with a flipped bit."""
     chance = random.Random(0)
     for _ in range(10):
         yield content[: chance.randrange(len(content))]
@@ -154,7 +154,7 @@ def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path, name):
 
 
 def test_a_kill_while_a_checkpoint_is_replaced_loses_nothing(tmp_path):
-    """The replaced folder is read under its temporary name; a half written one is not."""
+    """The replaced folder is read under its temporary name; an incomplete folder is not."""
     TinyTraining().save(tmp_path, step=3)
 
     (tmp_path / "step-3").rename(tmp_path / "step-3.old")
@@ -164,7 +164,7 @@ def test_a_kill_while_a_checkpoint_is_replaced_loses_nothing(tmp_path):
 
 
 def test_the_newest_few_are_kept(tmp_path):
-    """Steps are compared as numbers."""
+    """Steps are compared as numbers, not as text."""
     training = TinyTraining()
 
     for step in (8, 9, 10, 11):
@@ -174,7 +174,7 @@ def test_the_newest_few_are_kept(tmp_path):
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path):
-    """Training has diverged, and the checkpoint before stays the newest."""
+    """A training that has diverged does not replace its last good checkpoint."""
     training = TinyTraining()
     training.save(tmp_path, step=3)
 

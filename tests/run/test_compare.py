@@ -28,7 +28,7 @@ def change_report(run: RunDir, **values: object) -> None:
 
 @pytest.fixture
 def other(run_copy) -> RunDir:
-    """A second run, with other settings, an interval in its report, and a name of its own."""
+    """A second run, with another name, other settings, and an interval in its report."""
     run = RunDir(Path(shutil.copytree(run_copy.path, "runs/other")))
     config = run.config_file.read_text("utf-8")
     config = config.replace("name: tiny", "name: other")
@@ -39,7 +39,7 @@ def other(run_copy) -> RunDir:
 
 
 def test_runs_are_compared_in_a_table(cli, run_copy, other):
-    """Each has a line, then each setting that differs; the same texts need no warning."""
+    """The table has a row for each run and each setting that differs; there is no warning."""
     outcome = cli("compare", "runs/tiny", "runs/other")
 
     assert outcome.code == 0
@@ -97,7 +97,7 @@ def change_prediction(run: RunDir, key: str) -> None:
 
 
 def assert_warns_of_texts(outcome, num_examples: int) -> None:
-    """Assert that a comparison warns that the second run was scored on so many other texts."""
+    """Assert that a comparison warns that the second run was scored on other texts."""
     assert outcome.code == 0
     assert outcome.err == (
         "warning: the runs were scored on different texts, so their scores do not compare "
@@ -122,7 +122,7 @@ def test_a_warning_says_that_the_numbers_of_texts_differ(cli, run_copy, other):
 
 
 def test_a_warning_says_that_labels_differ(cli, run_copy, other):
-    """Labels may have been corrected between two runs."""
+    """There is a warning if labels have been corrected between two runs."""
     change_prediction(other, "label")
 
     outcome = cli("compare", "runs/tiny", "runs/other")
@@ -158,8 +158,8 @@ def test_a_file_that_is_no_report_is_refused(cli, run_copy, content):
 
 
 def test_pauses_are_no_training_time(run_copy):
-    """A run that was stopped for a night and went on took as long as both parts."""
-    # Rows are two seconds apart, with a night after the fifth; the last line is torn.
+    """The pause of a run that was stopped for a night does not count as training time."""
+    # Rows are two seconds apart, with a night after the fifth row. The last line is incomplete.
     rows = read_metrics(run_copy.metrics_file)
     lines = []
     for number, row in enumerate(rows):
@@ -176,7 +176,7 @@ def test_pauses_are_no_training_time(run_copy):
 
 
 def test_a_run_that_ended_without_its_encoder_has_no_parameters(run_copy):
-    """An encoder was trained, and the linear model alone is the model."""
+    """A run may have trained an encoder, and still have the linear model alone as its model."""
     assert summarize(run_copy.path)["parameters"] > 1000
 
     classifier = load_classifier(run_copy.path)

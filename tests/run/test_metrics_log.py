@@ -1,4 +1,4 @@
-"""The log of metrics: `metrics.jsonl` and TensorBoard have the same numbers, once a step."""
+"""The log of metrics: `metrics.jsonl` and TensorBoard have the same values, once per step."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from encoder_cls.run.run_folder import RunDir, read_metrics
 
 
 def open_log(folder, resume_after: Mapping[str, int] | None = None, warn=pytest.fail) -> MetricsLog:
-    """Open the log of a run of two classes; without `resume_after`, no earlier row is kept."""
+    """Open the log of a run of two classes. Without `resume_after`, no earlier row is kept."""
     return MetricsLog(
         RunDir(folder), load_config(), ("a", "b"), resume_after=resume_after or {}, warn=warn
     )
 
 
 def steps_of(metrics_file) -> list[int]:
-    """The steps of all rows."""
+    """Return the steps of all rows."""
     return [row["step"] for row in read_metrics(metrics_file)]
 
 
 def read_events(folder) -> EventAccumulator:
-    """What TensorBoard reads of a run."""
+    """Return what TensorBoard reads of a run."""
     return EventAccumulator(str(folder)).Reload()
 
 
 def points_of(folder, tag: str) -> list[tuple[int, object]]:
-    """The points of a curve: step and value."""
+    """Return the points of a curve, as step and value."""
     scalars = read_events(folder).Scalars(tag)
     return [(scalar.step, pytest.approx(scalar.value)) for scalar in scalars]
 
@@ -58,7 +58,7 @@ def test_rows_and_tensorboard_agree(tmp_path):
 
 
 def test_a_resumed_run_has_neither_gaps_nor_overlaps(tmp_path):
-    """What was logged after the checkpoint is forgotten, in the file and in TensorBoard."""
+    """Rows that were logged after the checkpoint are removed, in the file and in TensorBoard."""
     with open_log(tmp_path) as log:
         for step in range(1, 7):
             log.log(step, "train", {"loss": float(step)})
@@ -95,7 +95,7 @@ def test_rows_of_pretraining_are_kept_up_to_the_step_of_the_training(tmp_path):
 
 
 def test_pretraining_has_a_curve_of_its_loss_alone(tmp_path):
-    """Scores of pretraining are in `metrics.jsonl`; an epoch is an axis, and has no curve."""
+    """Scores of pretraining are only in `metrics.jsonl`, and the epoch has no curve."""
     values = {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1}
     with open_log(tmp_path) as log:
         log.log(1, "pretraining/validation", values)
@@ -115,7 +115,7 @@ def test_pretraining_has_a_curve_of_its_loss_alone(tmp_path):
 
 @pytest.mark.parametrize("name", ["confusion matrix", "reliability"])
 def test_a_result_is_drawn_at_its_step(tmp_path, name):
-    """The result of the best weights on the validation split is in the group of that split."""
+    """The images of the best weights on the validation split are in the group of that split."""
     values = {
         "confusion_matrix": [[3, 1], [0, 2]],
         "calibration": {"confidence": [0.9], "accuracy": [0.8], "texts": [6]},
@@ -131,7 +131,7 @@ def test_a_result_is_drawn_at_its_step(tmp_path, name):
 
 @pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x1c", "\r"])
 def test_rows_are_read_whatever_a_class_is_called(tmp_path, character):
-    """Python, though not JSON lines, would end a line at these characters."""
+    """Python's `splitlines` would end a line at these characters, but JSON lines does not."""
     key = f"f1/a{character}b"
     with open_log(tmp_path) as log:
         log.log(1, "validation", {key: 0.5})
@@ -147,7 +147,7 @@ ROW = '{"step": 1, "split": "train", "time": 1.5, "loss": 1.0}'
 
 
 def test_a_row_cut_short_by_a_crash_is_left_out(tmp_path):
-    """The half row of a killed process does not hinder the next."""
+    """The incomplete row of a killed process is skipped."""
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{ROW}\n{{"step": 2, "spl')
 
@@ -169,7 +169,7 @@ def test_a_row_cut_short_by_a_crash_is_left_out(tmp_path):
     ],
 )
 def test_lines_that_are_no_rows_are_left_out(tmp_path, line):
-    """Such lines are left by a damaged disk, or by another program."""
+    """A damaged disk or another program may leave lines that are not rows."""
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b"\n".join([line, ROW.encode(), line]))
 
@@ -177,7 +177,7 @@ def test_lines_that_are_no_rows_are_left_out(tmp_path, line):
 
 
 def refuse(*_arguments: object, **_options: object) -> None:
-    """Fail as a full disk does."""
+    """Raise the error of a full disk."""
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -189,7 +189,7 @@ def refuse(*_arguments: object, **_options: object) -> None:
     ],
 )
 def test_training_goes_on_without_tensorboard(tmp_path, monkeypatch, method):
-    """A disk that refuses the curves costs the curves, with one warning; the file has all rows."""
+    """If the curves cannot be written, there is one warning, and the file still has all rows."""
     monkeypatch.setattr(SummaryWriter, method, refuse)
     warnings = []
 
@@ -204,7 +204,7 @@ def test_training_goes_on_without_tensorboard(tmp_path, monkeypatch, method):
 
 
 def test_a_row_that_cannot_be_written_is_an_error(tmp_path):
-    """`metrics.jsonl` is the truth, so training does not go on without it."""
+    """Training does not continue if `metrics.jsonl` cannot be written."""
     path = tmp_path / "metrics.jsonl"
     with open_log(tmp_path) as log:
         path.unlink()

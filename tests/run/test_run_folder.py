@@ -1,4 +1,4 @@
-"""The run folder: its lock, its leftovers, the places of its data, and the newest run."""
+"""The run folder: its lock, its leftover files, the paths of its data, and the newest run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_weights(folder: Path, *, time: float) -> None:
 
 
 def test_the_newest_run_with_a_model_is_found(tmp_path):
-    """Its model was written last; runs without a model and stray files do not count."""
+    """The newest run has the newest model; runs without a model and other files do not count."""
     write_weights(tmp_path / "older", time=1_000)
     write_weights(tmp_path / "newer", time=2_000)
     (tmp_path / "without" / "model").mkdir(parents=True)
@@ -32,7 +32,7 @@ def test_the_newest_run_with_a_model_is_found(tmp_path):
 
 
 def test_a_locked_folder_is_refused_to_others(tmp_path):
-    """The holder is named, may lock it again, and releases it at the end of the outer block."""
+    """The error names the locking process, which may nest its locks."""
     run = RunDir(tmp_path / "run")
     other = RunDir(tmp_path / "run")
 
@@ -68,7 +68,7 @@ def test_an_empty_folder_that_a_person_made_stays_empty(tmp_path):
 
 
 def test_half_written_files_of_a_killed_process_are_removed(tmp_path):
-    """A resumed run removes them in each of its folders."""
+    """A resumed run removes leftover files in each of its folders."""
     run = RunDir(tmp_path / "run")
     with run.open_for_training(load_config(), resume=False):
         pass
@@ -83,7 +83,7 @@ def test_half_written_files_of_a_killed_process_are_removed(tmp_path):
 
 
 def test_a_run_killed_before_its_config_was_written_can_begin(tmp_path):
-    """The files that it left are its own."""
+    """The files that a killed process has left do not keep a run from starting."""
     run = RunDir(tmp_path / "run")
     run.path.mkdir()
     (run.path / ".tmp-99-config.yaml").write_text("half")
@@ -94,7 +94,7 @@ def test_a_run_killed_before_its_config_was_written_can_begin(tmp_path):
 
 
 def test_the_places_of_the_data_are_known_without_a_yaml_parser(tmp_path, monkeypatch):
-    """They are absolute; a damaged or missing file has none."""
+    """The recorded paths are absolute; if the file is damaged or missing, there are none."""
     run = RunDir(tmp_path / "run")
     overrides = ["data.train=a #1.csv", "data.validation=null", "data.test='[b]: c.csv'"]
     with run.open_for_training(load_config(None, overrides), resume=False):

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run."""
+"""What TensorBoard shows of a run: curves, images, texts and the table of runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from encoder_cls.run.tensorboard import (
     mistakes_table,
 )
 
-# The tags of the table of all runs.
+# The tags of TensorBoard's table of all runs.
 HPARAMS_TAGS = {"_hparams_/session_start_info", "_hparams_/session_end_info"}
 
 
@@ -28,7 +28,7 @@ def events(trained_run) -> EventAccumulator:
 
 
 def test_a_finished_run_has_its_images_and_texts(events):
-    """Nothing is there for each head or each bias."""
+    """There are no curves of single heads or biases."""
     tags = events.Tags()
 
     assert set(tags["images"]) == {
@@ -45,7 +45,7 @@ def test_a_finished_run_has_its_images_and_texts(events):
 
 
 def test_the_cards_begin_with_accuracy_and_loss(events):
-    """A slash is before any letter in TensorBoard's order."""
+    """TensorBoard sorts a slash before all letters."""
     tags = [*events.Tags()["scalars"], *events.Tags()["images"]]
     cards = sorted(tags, key=lambda tag: re.sub("[/_]", "\0", tag))
 
@@ -59,7 +59,7 @@ def test_the_cards_begin_with_accuracy_and_loss(events):
 
 
 def test_a_curve_has_several_points_at_increasing_steps(events):
-    """A number that is known once would be a card with a single dot."""
+    """A value that is logged only once would be a card with a single point."""
     tags = events.Tags()["scalars"]
     assert len(tags) > 8
 
@@ -71,14 +71,14 @@ def test_a_curve_has_several_points_at_increasing_steps(events):
 
 @pytest.fixture
 def scores(trained_run) -> dict[str, float]:
-    """The logged scores of the finished run on its test split."""
+    """Return the logged scores of the finished run on its test split."""
     rows = read_metrics(trained_run.metrics_file)
     (row,) = [row for row in rows if row["split"] == "test"]
     return row
 
 
 def test_the_table_of_runs_has_the_scores_of_the_test_split(events, scores):
-    """No run declares the columns of the table for all runs."""
+    """No run declares the columns of the table, since they would apply to all runs."""
     contents = events.PluginTagToContent("hparams")
     assert set(contents) == HPARAMS_TAGS
 
@@ -102,7 +102,7 @@ def test_the_result_is_the_summary_of_the_report(events, scores):
 
 
 def test_a_run_is_called_as_its_folder_is(trained_run):
-    """TensorBoard names it after the folder of the one event file, and finds no other below."""
+    """TensorBoard names the run after the folder of its only event file."""
     folder = trained_run.path
     (file,) = folder.parent.rglob("*tfevents*")
 
@@ -111,7 +111,7 @@ def test_a_run_is_called_as_its_folder_is(trained_run):
 
 
 def test_chosen_settings_are_those_that_differ_from_their_defaults():
-    """A few settings are always among them."""
+    """A few settings are shown even if they have their default values."""
     overrides = ["model.dropout=0.3", "model.d_model=64", "train.class_weights=balanced"]
 
     chosen = chosen_settings(load_config(None, overrides))
@@ -122,7 +122,7 @@ def test_chosen_settings_are_those_that_differ_from_their_defaults():
 
 
 def test_markup_in_a_text_is_escaped(classifier):
-    """A text is neither Markdown nor HTML, and makes no column of the table."""
+    """Markdown and HTML in a text are escaped, and a text adds no column to the table."""
     text = "| *a* <b>\n# [x](y) ~~z~~ \\ !"
     report = report_on(classifier, split_of([text]))
 

@@ -1,4 +1,4 @@
-"""What is seen of a training at a terminal, and in a log file."""
+"""The progress of a training on a terminal and in a log file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from encoder_cls.run.terminal_reporter import TerminalReporter
 
 
 def test_a_log_file_has_lines_about_long_work(monkeypatch, capsys):
-    """The first comes after a second, others now and then; short work has none."""
+    """Long work has a line after a second, and more at intervals; short work has none."""
     monkeypatch.setattr(terminal_reporter, "SECONDS_BETWEEN_LINES", 0.3)
     lines = []
 
@@ -32,7 +32,7 @@ def test_a_log_file_has_lines_about_long_work(monkeypatch, capsys):
 
 
 def test_a_terminal_shows_work_at_once_and_cleans_up(monkeypatch):
-    """Work is on the last line; notes stay above it."""
+    """The current work is on the last line, and notes stay above it."""
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)

@@ -1,4 +1,4 @@
-"""What holds in all tests here that train: see `bare_trainings`."""
+"""Fixtures of all tests of this folder."""
 
 from __future__ import annotations
 

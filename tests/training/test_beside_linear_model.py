@@ -1,4 +1,4 @@
-"""Training beside a linear model: what is fitted, validated and kept of it."""
+"""Training an encoder beside a linear model: what is fitted, validated and saved."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ from encoder_cls.training.train import train
 
 
 def validations_of(events: list[Event]) -> list[Validated]:
-    """The validations of a run."""
+    """Return the validations of a run."""
     return [event for event in events if isinstance(event, Validated)]
 
 
 def validation_rows(run: RunDir) -> list[dict[str, object]]:
-    """The metrics of a run's validations."""
+    """Return the metrics of a run's validations."""
     return [row for row in metric_rows(run.path) if row["split"] == "validation"]
 
 
-# Which part is the model
+# Which of the two is the model
 
 
 @pytest.mark.usefixtures("encoder_joins")
 def test_the_linear_model_is_the_model_from_the_start(tmp_path):
-    """A run that is stopped before the encoder's first validation has it, calibrated."""
+    """A run that is stopped before the encoder's first validation has a calibrated model."""
     config = make_config(tmp_path, **WITH_LINEAR, pretrain={"epochs": 1})
     run = RunDir(tmp_path / "run")
     setup = prepare(config)
@@ -90,12 +90,12 @@ def test_when_the_encoder_joins_only_the_file_of_weights_changes(tmp_path):
 
 
 def is_after_first_validation(event: Event) -> bool:
-    """Whether an event is the first step after the first validation of the encoder."""
+    """Return whether an event is the first step after the first validation of the encoder."""
     return isinstance(event, Stepped) and event.step == 7
 
 
 def set_accuracies(monkeypatch, accuracies: list[float]) -> None:
-    """Give the metrics of each validation an accuracy, in their order."""
+    """Give these accuracies to the validations, one after another."""
     remaining = iter(accuracies)
     compute_metrics = mixture_scores.compute_metrics
 
@@ -107,7 +107,7 @@ def set_accuracies(monkeypatch, accuracies: list[float]) -> None:
 
 @pytest.mark.usefixtures("encoder_joins")
 def test_a_resumed_run_keeps_the_better_model(tmp_path, monkeypatch):
-    """The linear model, which is fitted again, does not take its place."""
+    """The linear model, which a resumed run fits again, does not replace a better model."""
     set_accuracies(monkeypatch, [0.4, 0.5, 0.9, 0.5, 0.8, 0.7])
     config = make_config(tmp_path, linear=True, monitor="accuracy")
     run = RunDir(tmp_path / "run")
@@ -124,8 +124,8 @@ def test_a_resumed_run_keeps_the_better_model(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("encoder_joins")
 def test_an_encoder_that_does_not_help_is_left_out(tmp_path, monkeypatch):
-    """The linear model alone is the model, also where the encoder's best step was before a stop."""
-    # Fitted again, the linear model is as good as it was.
+    """The linear model stays the model, even if the encoder's best step was before a stop."""
+    # The linear model is as good when a resumed run fits it again.
     set_accuracies(monkeypatch, [0.4, 0.9, 0.5, 0.9, 0.8, 0.7])
     config = make_config(tmp_path, linear=True, monitor="accuracy")
     run = RunDir(tmp_path / "run")
@@ -153,7 +153,7 @@ def test_an_encoder_that_does_not_help_is_left_out(tmp_path, monkeypatch):
 
 
 def test_without_time_for_an_encoder_the_linear_model_is_the_model(tmp_path):
-    """A run with next to no time has a report, too."""
+    """Even a run with almost no time has a report."""
     config = make_config(tmp_path, linear=True, pretrain={"epochs": 1}, time_budget="0.001s")
     run = RunDir(tmp_path / "run")
 
@@ -190,7 +190,7 @@ def test_too_much_text_for_a_linear_model_leaves_the_encoder_as_the_model(tmp_pa
 def test_a_model_exists_while_the_linear_model_is_fitted(
     tmp_path, monkeypatch, fit_name, most_labelled
 ):
-    """A quick, calibrated one comes first; in a resumed run, the model that was there stays."""
+    """A quick, calibrated model is saved first. A resumed run keeps the model that it has."""
     monkeypatch.setattr(training_plan, "MAX_LABELLED", most_labelled)
     setup = prepare(make_config(tmp_path, linear=True))
     run = RunDir(tmp_path / "run")
@@ -223,20 +223,20 @@ def test_a_model_exists_while_the_linear_model_is_fitted(
     assert hash_in_resumption == hash_before_resumption
 
 
-# What is learned and measured
+# What the models learn, and how they are scored
 
 
 @pytest.mark.parametrize(("weight", "low", "high"), [(0.1, 0.0, 0.1), (10.0, 0.9, 1.0)])
 def test_the_encoder_prefers_a_heavier_class_where_words_decide_nothing(
     tmp_path, weight, low, high
 ):
-    # Each word is as often in each class.
+    # Each word occurs equally often in each class.
     texts = [f"w{number // 3 % 20}" for number in range(180)]
     lines = ["text,label"]
     lines += [f"{text},{COLOURS[number % 3]}" for number, text in enumerate(texts)]
     (tmp_path / "train.csv").write_text("\n".join(lines) + "\n")
 
-    # There is one validation, at the end: which weights are best is chance here.
+    # Validate only at the end, because it is chance here which weights are best.
     config = make_config(tmp_path, class_weights={"red": weight}, validate_every=1000)
     run_all(config, tmp_path / "run")
 
@@ -246,7 +246,7 @@ def test_the_encoder_prefers_a_heavier_class_where_words_decide_nothing(
 
 
 def test_the_best_validation_has_the_scores_of_the_report(tmp_path):
-    """Each text counts once in both, also where classes have weights in training."""
+    """Validations and the report weight all texts alike, even if training has class weights."""
     config = make_config(tmp_path, **WITH_LINEAR, class_weights={"red": 10.0})
     run = RunDir(tmp_path / "run")
     run_all(config, run.path)
@@ -259,7 +259,7 @@ def test_the_best_validation_has_the_scores_of_the_report(tmp_path):
 
 
 def words() -> list[str]:
-    """A hundred words of three letters."""
+    """Make a hundred words of three letters."""
     made = []
     for first in "bdfgklmnpr":
         for vowel in "aeiou":
@@ -269,9 +269,9 @@ def words() -> list[str]:
 
 @pytest.fixture(scope="module")
 def few_and_many(tmp_path_factory) -> Prepared:
-    """A run on 60 texts with a label and 200 without.
+    """A run on 60 labelled and 200 unlabelled texts.
 
-    Each text has two of the 30 words of its class, and any third word.
+    Each text has two of the 30 words of its class, and a third word of any class.
     """
     folder = tmp_path_factory.mktemp("few")
     random = np.random.default_rng(1)
@@ -314,29 +314,29 @@ def run_of_few(few_and_many, tmp_path_factory) -> RunDir:
 
 
 def loss_of(logits: Logits, setup: Prepared) -> float:
-    """The cross-entropy of the labels of the validation texts."""
+    """Return the cross-entropy of the labels of the validation texts."""
     return cross_entropy(softmax(logits), one_hot(setup.dataset.known_validation.labels, 3))
 
 
 def test_few_labels_held_out_are_learned_from(few_and_many, fitted_to_few, run_of_few):
-    """The saved model has learned from them; the teacher of the encoder has seen none of them."""
+    """The saved model has learned from validation texts; the encoder's teacher has not."""
     texts = few_and_many.validation_texts
     saved_logits = load_classifier(run_of_few.model).linear.logits(texts)
     fitted_logits = fitted_to_few.classifier.linear.logits(texts)
     teacher_logits = fitted_to_few.few_labels.teacher.logits(texts)
 
-    # Small types round the saved weights.
+    # The saved weights are rounded to a small type.
     assert np.array_equal(saved_logits.argmax(axis=1), fitted_logits.argmax(axis=1))
     assert loss_of(saved_logits, few_and_many) < loss_of(teacher_logits, few_and_many)
 
-    # The teacher also learns from more unlabelled texts than the model that is validated.
+    # The teacher learns from more unlabelled texts than the model that predicts out of fold.
     held_out_logits = fitted_to_few.validation_logits
     correlations = np.corrcoef(held_out_logits.ravel(), teacher_logits.ravel())
     assert correlations[0, 1] > 0.9
 
 
 def test_few_labels_are_scored_by_cross_validation(few_and_many, fitted_to_few, run_of_few):
-    """Table, validations, report and `eval` have the predictions from before they were learned."""
+    """The validations, the report and `eval` all use the held-out predictions."""
     labels = few_and_many.dataset.known_validation.labels
 
     table = HeldOutPredictions.read(run_of_few.held_out_predictions)
@@ -345,7 +345,7 @@ def test_few_labels_are_scored_by_cross_validation(few_and_many, fitted_to_few, 
     assert np.array_equal(table.validation.logits, fitted_to_few.validation_logits)
     accuracy = (table.validation.logits.argmax(axis=1) == labels).mean()
 
-    # The first validation is that of the linear model alone.
+    # The first validation scores the linear model alone.
     alone, with_encoder, *_ = validation_rows(run_of_few)
     assert alone["accuracy"] == accuracy
     assert with_encoder["linear_accuracy"] == accuracy
@@ -365,14 +365,14 @@ def test_few_labels_are_scored_by_cross_validation(few_and_many, fitted_to_few, 
 
 
 def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
-    """The run keeps the predictions for them from before, by which it is scored."""
+    """The run saves held-out predictions for validation texts before the final fit."""
     monkeypatch.setattr(training_plan, "MAX_LABELLED", 0)
     setup = prepare(make_config(tmp_path, linear=True))
     run = RunDir(tmp_path / "run")
     train(setup, run, device=CPU)
     texts = setup.validation_texts
 
-    # A fit to the training texts alone predicts what the run keeps.
+    # The held-out predictions are those of a fit to the training texts alone.
     train_split = setup.dataset.train
     options = LinearOptions(setup.plan.linear.max_tokens, True, np.ones(3, np.float32))
     counted = CountedTexts.of(setup.train_texts, train_split.labels, options)
@@ -380,7 +380,7 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     kept_logits = HeldOutPredictions.read(run.held_out_predictions).validation.logits
     assert np.allclose(kept_logits, before.logits(texts), atol=1e-4)
 
-    # The saved model has learned from the validation texts, too.
+    # The saved model has also learned from the validation texts.
     saved = load_classifier(run.model).linear
     assert loss_of(saved.logits(texts), setup) < loss_of(kept_logits, setup)
     assert len(saved.feature_ids) > len(before.feature_ids)
@@ -389,7 +389,7 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
 
 
 def fit_of_continued_run(folder, base_config: Config) -> tuple[Prepared, FittedLinear]:
-    """Train a base run; prepare a run that continues it, and fit its linear model."""
+    """Train a base run, prepare a run that continues it, and fit its linear model."""
     run_all(base_config, folder / "former")
 
     (folder / "new").mkdir()
@@ -405,7 +405,7 @@ def assert_not_refitted(setup: Prepared, fitted: FittedLinear) -> None:
 
 
 def test_texts_that_a_base_run_held_out_are_not_learned_from(tmp_path, monkeypatch):
-    """The plan's tests have the other reasons."""
+    """The tests of the plan have the other cases without a refit."""
     monkeypatch.setattr(training_plan, "MAX_LABELLED", 0)
     base_config = make_config(tmp_path, **WITH_LINEAR, epochs=1)
 
@@ -426,7 +426,7 @@ def test_validation_texts_of_a_file_are_not_learned_from_though_labels_are_few(t
 def test_the_encoder_learns_a_teachers_predictions_for_unlabelled_texts(
     few_and_many, fitted_to_few
 ):
-    """Labelled texts keep their labels as targets."""
+    """The targets of labelled texts are their labels, those of other texts are probabilities."""
     setup = few_and_many
     num_labelled = len(setup.dataset.train)
     rows = setup.encoder_rows
@@ -443,7 +443,7 @@ def test_the_encoder_learns_a_teachers_predictions_for_unlabelled_texts(
 
 
 def test_without_pseudo_labels_the_encoder_learns_from_labelled_texts_alone(few_and_many):
-    """With fewer texts, there are more epochs, and no teacher is fitted."""
+    """The encoder then has fewer texts and more epochs, and no teacher is fitted."""
     config = few_and_many.config
 
     def prepared(*, pseudo_labels: bool) -> Prepared:
@@ -462,8 +462,8 @@ def test_without_pseudo_labels_the_encoder_learns_from_labelled_texts_alone(few_
 
 
 def test_texts_that_were_learned_from_are_no_measure_of_what_is_familiar(tmp_path, few_and_many):
-    """New texts of the same kind are familiar, though the model knows less of their words."""
-    # Half of the labels, so that there are held-out texts enough.
+    """New texts of the same kind are familiar, even though some of their words are new."""
+    # Hold out half of the labelled texts, to have enough of them to measure familiarity.
     config = few_and_many.config
     data = config.data.model_copy(update={"validation_fraction": 0.5, "unlabelled": None})
     model = config.model.model_copy(update={"encoder": False})

@@ -1,4 +1,4 @@
-"""Resuming a run elsewhere: other data is refused, another environment is a warning."""
+"""Resuming a run under other conditions: changed data is refused, a changed machine warned of."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stopped_config(tmp_path) -> Config:
 
 
 def test_changed_validation_texts_are_not_resumed(tmp_path, stopped_config):
-    """Scores on other texts do not compare."""
+    """Scores on different validation texts cannot be compared."""
     validation_file = tmp_path / "validation.csv"
     content = validation_file.read_text()
 
@@ -48,7 +48,7 @@ def test_changed_validation_texts_are_not_resumed(tmp_path, stopped_config):
 
 
 def test_changed_class_names_are_not_resumed(tmp_path, stopped_config):
-    """A class under another name is another class, even at the same place in the alphabet."""
+    """A renamed class is another class, even if the order of the classes stays the same."""
     files = [tmp_path / "train.csv", tmp_path / "validation.csv"]
     content = files[0].read_text()
     _, _, label = content.splitlines()[1].rpartition(",")
@@ -64,7 +64,7 @@ def test_changed_class_names_are_not_resumed(tmp_path, stopped_config):
 
 
 def test_another_thread_count_is_a_warning(tmp_path, monkeypatch):
-    """What changes the last digits is compared, and named."""
+    """The warning names what may change the last digits of the result."""
     config = make_config(tmp_path)
     stop_run(config, tmp_path / "run")
 
@@ -76,14 +76,14 @@ def test_another_thread_count_is_a_warning(tmp_path, monkeypatch):
 
 
 def set_free_space(monkeypatch, num_bytes: int) -> None:
-    """Give every disk so much free space."""
+    """Let every disk report this many bytes of free space."""
     usage = run_progress.shutil.disk_usage(".")
     free = usage._replace(free=num_bytes)
     monkeypatch.setattr(run_progress.shutil, "disk_usage", lambda _: free)
 
 
 def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
-    """The error says how much is free and how much is needed."""
+    """The error says how much space is free and how much is needed."""
     config = make_config(tmp_path)
     set_free_space(monkeypatch, 1000)
 

@@ -1,4 +1,4 @@
-"""A run that goes on from another: joined data, a grown vocabulary and head, exact resumption."""
+"""A run that continues another run: joined data, new words and classes, exact resumption."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from encoder_cls.training.encoder_stage import start_from
 from encoder_cls.training.plan import CONTINUED_EPOCHS, TRAINING_EPOCHS
 from encoder_cls.training.prepare import prepare
 
-# The numbers of training texts by class, of the base run and of the one that goes on from it.
+# The numbers of training texts by class, of the base run and of the run that continues it.
 OLD_SIZES = {"red": 20, "green": 20}
 NEW_SIZES = {"green": 14, "blue": 20}
 
@@ -82,12 +82,12 @@ def read_rows(name: str) -> list[dict[str, str]]:
 
 
 def texts_of(name: str) -> set[str]:
-    """The texts of a file."""
+    """Return the texts of a file."""
     return {row["text"] for row in read_rows(name)}
 
 
 def write_random(name: str, sizes: dict[str, int], *, seed: int, words: str = "w") -> None:
-    """Write a file of so many texts of each class, which they name among other words."""
+    """Write a file of random words, in which each text also has the name of its class."""
     random = np.random.default_rng(seed)
     rows = []
     for label, size in sizes.items():
@@ -105,7 +105,7 @@ def write_config(name: str, values: dict[str, object]) -> None:
 
 @pytest.fixture(scope="module")
 def finished_runs(tmp_path_factory) -> Path:
-    """A folder with a finished run, `old`, one that goes on from it, `new`, and their files."""
+    """A folder with a finished run `old`, a run `new` that continues it, and their data files."""
     folder = tmp_path_factory.mktemp("old")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -127,13 +127,13 @@ def finished_runs(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def bare_trainings(blank_plots, monkeypatch):
-    """Here runs end as they do for a user, with small weights."""
+    """Finish runs as for a user, with small weights."""
     monkeypatch.setattr(run_progress, "SECONDS_BETWEEN_CHECKPOINTS", 0)
 
 
 @pytest.fixture(autouse=True)
 def _own_copy(finished_runs, tmp_path, monkeypatch):
-    """Each test has a copy of the runs and their files in its current folder."""
+    """Give each test a copy of the runs and their data files in its current folder."""
     folder = tmp_path / "work"
     shutil.copytree(finished_runs, folder)
     for config_file in folder.glob("*/config.yaml"):
@@ -143,12 +143,12 @@ def _own_copy(finished_runs, tmp_path, monkeypatch):
 
 
 def new_config(*overrides: str, base: str = "old") -> Config:
-    """The config of the run that goes on from `old`, or from another base run."""
+    """Return the config of a run that continues `old` or another base run."""
     return load_config(Path("new.yaml"), overrides, from_run=Path(base))
 
 
 def old_data() -> Dataset:
-    """The data of the run `old`."""
+    """Return the data of the run `old`."""
     return load_all_data(load_config(Path("old/config.yaml")))
 
 
@@ -157,7 +157,7 @@ def old_data() -> Dataset:
 
 @pytest.fixture
 def joined() -> Dataset:
-    """The data of both runs, where the new files have texts of each split of the base run, too."""
+    """The data of both runs, with new files that also have texts of each split of the base run."""
     old = old_data()
     known_texts = [old.train.texts[0], old.validation.texts[0].upper(), old.test.texts[0]]
     append_rows("new.csv", [(text, "red") for text in known_texts])
@@ -175,7 +175,7 @@ def test_what_the_base_run_learned_from_comes_first_and_is_not_doubled(joined):
 
 
 def test_each_text_of_the_base_run_stays_in_its_split(joined):
-    """New texts that are held out or tested there teach nothing; what it learned is not tested."""
+    """A text stays in its split of the base run, even if a new file has it as well."""
     old = old_data()
     learned = set(joined.train.texts)
 
@@ -191,7 +191,7 @@ def test_each_text_of_the_base_run_stays_in_its_split(joined):
 
 
 def test_joined_texts_keep_their_labels_and_places(joined):
-    """Each text names its class, and is in the file where it was read."""
+    """Each text has the name of its class, and its place is the file that has it."""
     for split in (joined.train, joined.validation, joined.test):
         for text, label, where in zip(split.texts, split.labels, split.where, strict=True):
             file, _, _ = where.partition(":")
@@ -200,12 +200,12 @@ def test_joined_texts_keep_their_labels_and_places(joined):
 
 
 def words_beginning_with(letter: str) -> list[str]:
-    """Twenty words of three letters."""
+    """Make twenty words of three letters."""
     return ["".join(letters) for letters in product(letter, "bcdf", "aeiou")]
 
 
 def write_alternating(name: str, texts: Iterable[str]) -> None:
-    """Write texts whose labels are green and red in turn."""
+    """Write texts whose labels alternate between green and red."""
     rows = []
     for number, text in enumerate(texts):
         label = "red" if number % 2 else "green"
@@ -214,7 +214,7 @@ def write_alternating(name: str, texts: Iterable[str]) -> None:
 
 
 def test_texts_like_those_of_another_split_are_left_out():
-    """Punctuation and digits do not count; what is like a learned text is learned."""
+    """Punctuation and digits do not make texts different."""
     train_texts = words_beginning_with("k")
     test_texts = words_beginning_with("m")
     new_texts = words_beginning_with("p")
@@ -246,7 +246,7 @@ GROUP_SETTINGS = ["data.group_column=customer", "model.encoder=false"]
 
 @pytest.fixture
 def grouped_run() -> Path:
-    """A run on texts of twelve customers, of whom `b.csv` and `c.csv` have more texts."""
+    """A run on texts of twelve customers, and the files `b.csv` and `c.csv` with more texts."""
     for name, first in {"a.csv": 0, "b.csv": 60, "c.csv": 120}.items():
         lines = ["text,label,customer\n"]
         for row in range(first, first + 60):
@@ -259,7 +259,7 @@ def grouped_run() -> Path:
 
 
 def test_groups_stay_in_their_splits(grouped_run):
-    """New rows of groups that are in another split of the base run are left out, with a note."""
+    """New rows of a group that is in another split of the base run are dropped, with a note."""
     overrides = ["data.train=b.csv", "data.test=c.csv", *GROUP_SETTINGS]
 
     dataset = load_all_data(load_config(None, overrides, from_run=grouped_run))
@@ -284,7 +284,7 @@ def test_new_data_without_the_column_of_groups_has_a_note(grouped_run):
 
 
 def test_runs_go_on_one_after_the_other():
-    """The third has the data of the first."""
+    """The third run also has the data of the first run."""
     write_random("third.csv", {"blue": 8, "black": 8}, seed=9)
     write_config("third.yaml", {"data": {"train": "third.csv", "validation_fraction": 0.2}})
 
@@ -296,7 +296,7 @@ def test_runs_go_on_one_after_the_other():
 
 
 def test_labelled_texts_are_left_out_of_the_unlabelled_ones_of_the_base_run():
-    """The new run guesses no class of a text that it learns or is scored on."""
+    """Unlabelled texts that are like newly labelled texts are dropped, with a note."""
     texts = [f"pool text {letter}" for letter in "abcdefgh"]
     Path("pool.csv").write_text("\n".join(["text", *texts]) + "\n")
     base = load_config(Path("old.yaml"), ["data.unlabelled=pool.csv"])
@@ -313,26 +313,26 @@ def test_labelled_texts_are_left_out_of_the_unlabelled_ones_of_the_base_run():
     assert any(note in found for found in dataset.notes)
 
 
-# The texts that are held out of new data
+# The validation texts that are held out of new data
 
 
 MORE_CONFIG = {"data": {"train": "more.csv"}, "train": {"epochs": 1}}
 
 
 def more_config(*overrides: str, base: str = "old") -> Config:
-    """The config of a run of one epoch that adds `more.csv` to the data of a base run."""
+    """Return the config of a run of one epoch that adds `more.csv` to the data of a base run."""
     write_config("more.yaml", MORE_CONFIG)
     return load_config(Path("more.yaml"), overrides, from_run=Path(base))
 
 
 def held_out_as_black() -> list[tuple[str, str]]:
-    """The texts that the run `old` held out for validation, with a new class."""
+    """Return the texts that the run `old` held out for validation, with a new label."""
     return [(text, "black") for text in old_data().validation.texts]
 
 
 @pytest.mark.parametrize("class_weights", ["none", "balanced"])
 def test_a_new_class_whose_texts_the_base_run_held_out_is_refused(class_weights):
-    """None of them can be learned from."""
+    """None of the texts of such a class can be learned from."""
     others = [(f"v{number} red something", "red") for number in range(9)]
     write_rows("more.csv", [*held_out_as_black(), *others])
 
@@ -351,7 +351,7 @@ def test_a_new_class_with_one_text_to_learn_from_is_a_class():
 
 @pytest.mark.parametrize("split_seed", range(8))
 def test_a_new_class_is_never_held_out_as_a_whole(split_seed):
-    """Rows of the base run are left out first, then all but one of a class may be held out."""
+    """Rows of the base run are dropped first; at least one new row stays in training."""
     text = "the only new text of the class"
     write_rows("more.csv", [*held_out_as_black(), (text, "black")])
     overrides = [f"data.split_seed={split_seed}", "data.validation_fraction=0.5"]
@@ -362,7 +362,7 @@ def test_a_new_class_is_never_held_out_as_a_whole(split_seed):
 
 
 def test_a_row_of_each_class_is_enough_to_go_on():
-    """The base run has validation texts."""
+    """No new text must be held out, because the base run has validation texts."""
     write_rows("more.csv", [("a single text of it", "red"), ("another text of it", "green")])
 
     dataset = load_all_data(more_config())
@@ -373,7 +373,7 @@ def test_a_row_of_each_class_is_enough_to_go_on():
 
 
 def test_a_text_like_one_that_the_base_run_learned_is_not_held_out():
-    """It would be scored as new."""
+    """The text would be scored as new, although the base run has learned it."""
     old = old_data()
     alike = [text.upper() for text in old.train.texts[:12]]
     others = [f"v words {letter}" for letter in "abcd"]
@@ -389,7 +389,7 @@ def test_a_text_like_one_that_the_base_run_learned_is_not_held_out():
 
 
 def test_old_words_and_classes_keep_their_weights():
-    """Old words keep their numbers, too; new words and classes have random weights."""
+    """Old words also keep their ids; new words and new classes get random weights."""
     setup = prepare(new_config())
     base = load_classifier(Path("old"), engine="numpy")
     old_words = base.tokenizer.get_vocab()
@@ -433,7 +433,7 @@ def test_what_is_auto_is_shorter_than_from_nothing():
 
 
 def test_where_the_base_run_has_no_encoder_a_new_one_starts():
-    """It has the epochs of a run from nothing; the words of the base run keep their numbers."""
+    """The new encoder has the epochs of a new run; the words of the base run keep their ids."""
     run_all(load_config(Path("old.yaml"), ["model.encoder=false"]), Path("linear"))
     write_config("new.yaml", {"data": {"train": "new.csv"}})
 
@@ -467,17 +467,17 @@ def test_a_stopped_run_goes_on_exactly(times):
 
 
 def contents_of(folder: Path) -> dict[str, bytes]:
-    """The files of a folder and of those in it."""
+    """Return the files of a folder and of its subfolders."""
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def report_of_new() -> dict[str, object]:
-    """The report of the run `new`."""
+    """Return the report of the run `new`."""
     return json.loads(Path("new/eval/report.json").read_text())
 
 
 def test_train_goes_on_and_leaves_the_base_run_as_it_is(cli):
-    """The command says on which texts both are compared; the run is finished."""
+    """The command says on which texts the two runs are compared, and the new run is finished."""
     before = contents_of(Path("old"))
     shutil.rmtree("new")
 
@@ -491,7 +491,7 @@ def test_train_goes_on_and_leaves_the_base_run_as_it_is(cli):
 
 
 def test_the_report_compares_predictions_with_those_of_the_base_run():
-    """It counts texts, and lists those whose predictions differ."""
+    """The report counts the compared texts, and lists the texts whose predictions differ."""
     rows = read_rows("old_test.csv")
     texts = [row["text"] for row in rows]
     labels_before = [prediction.label for prediction in predict("old", texts)]
@@ -519,7 +519,7 @@ def test_the_report_compares_predictions_with_those_of_the_base_run():
 
 
 def predict(run: str, texts: list[str]) -> list[object]:
-    """The predictions of a run's classifier."""
+    """Return the predictions of a run's classifier."""
     return load_classifier(Path(run)).predict(texts)
 
 
@@ -530,16 +530,16 @@ def test_eval_compares_with_the_base_run_again(cli):
 
     assert evaluated.code == 0, evaluated.err
     former_again = report_of_new()["former"]
-    # The base run is the same; its path is absolute only in the config of the run.
+    # The base run is the same, but its path is absolute only in the config of the run.
     assert former_again | {"run": ""} == former | {"run": ""}
 
 
 def test_recall_that_fell_is_named():
-    """The sentence about it comes last."""
+    """The sentence about the recall is the last one."""
     base = load_classifier(Path("old"))
     base_dataset = prepare(new_config()).dataset.base
 
-    # With its classes exchanged, all correct predictions are wrong.
+    # Exchange two classes of the classifier, so that all correct predictions are wrong.
     worse = load_classifier(Path("old"))
     worse.label_names = tuple(reversed(worse.label_names))
     found = compare_with_base(worse, base, base_dataset, run="old")
@@ -558,7 +558,7 @@ def test_a_classifier_differs_in_nothing_from_itself():
     assert not compare_with_base(base, base, base_dataset, run="old").changed
 
 
-# What is refused
+# Refused configs and base runs
 
 
 def change_old_data() -> None:
@@ -626,7 +626,7 @@ def test_a_config_that_does_not_fit_the_base_run_is_refused(overrides, error, me
 
 
 def test_without_the_base_run_a_finished_one_is_whole(cli):
-    """It is finished, and is scored on other data."""
+    """A finished run without its base run is complete, and can be scored on other data."""
     shutil.rmtree("old")
 
     assert "this run is finished" in cli("train", "--run-dir", "new", "--resume").err
@@ -647,7 +647,7 @@ def test_without_the_base_run_its_data_is_missing(cli, arguments):
 
 
 def test_the_new_data_has_to_be_named(cli):
-    """The bundled example, which is the data otherwise, does not count."""
+    """The bundled example, which is the default, does not count as data of a continued run."""
     assert_failed(cli("train", "--from", "old"), 2, "--set data.train=PATH")
 
     outcome = cli("train", "--from", "old", "--set", "data.train=new.csv", "--dry-run")
@@ -657,7 +657,7 @@ def test_the_new_data_has_to_be_named(cli):
 
 
 def known_rows() -> str:
-    """The rows of the base run."""
+    """Return the rows of the base run as CSV."""
     return Path("old.csv").read_text()
 
 

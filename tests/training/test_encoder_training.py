@@ -26,14 +26,14 @@ from encoder_cls.training.prepared import Prepared
 
 
 def noisy_logits(setup: Prepared, *, seed: int) -> Logits:
-    """Logits of the validation texts, which often predict their labels."""
+    """Make logits of the validation texts that often predict their labels."""
     labels = setup.dataset.validation.labels
     noise = np.random.default_rng(seed).standard_normal((len(labels), 3))
     return (noise + one_hot(labels, 3)).astype(np.float32)
 
 
 def on_labels(setup: Prepared, linear_logits: Logits | None = None) -> EncoderTraining:
-    """The training on labels, beside a linear model with these logits of the validation texts."""
+    """Make the training on labels, beside a linear model with these validation logits."""
     return training_on_labels(setup, device=CPU, group=ALONE, linear_logits=linear_logits)
 
 
@@ -66,24 +66,24 @@ def test_the_loss_is_weighted_cross_entropy_of_smoothed_labels_with_r_drop(tmp_p
     )
     training = on_labels(setup)
     model = training.model.eval()
-    # With the first weights, both passes would be nearly the same.
+    # Change the first weights, with which both passes would be nearly the same.
     torch.nn.init.normal_(model.head.linear.weight)
 
     torch.manual_seed(0)
     batch = training.batches_at(0, 0, 1)[0]
 
-    # Smoothing leaves 0.7 of a label, and spreads 0.3 over three classes.
+    # Smoothing leaves 0.7 to the label, and spreads 0.3 evenly over the three classes.
     labels = setup.dataset.train.labels[rows_of_step(setup, training, 0)[0]]
     targets = torch.eye(3)[labels] * 0.7 + 0.1
     weighted_targets = torch.tensor([3.0, 1.0, 0.5]) * targets
     assert batch.normalizer.item() == pytest.approx(2 * float(weighted_targets.sum()))
 
-    # The log-probabilities of both passes.
+    # Compute the log-probabilities of both passes.
     log_probabilities = model(*batch.inputs).log_softmax(dim=1).detach().double()
     first, second = log_probabilities.chunk(2)
     cross_entropy = -(weighted_targets * (first + second)).sum()
 
-    # R-Drop: half of the symmetric divergence counts in each text.
+    # R-Drop adds half of the symmetric divergence to the loss of each text.
     divergences = (first.exp() * (first - second)).sum(dim=1)
     divergences += (second.exp() * (second - first)).sum(dim=1)
     assert divergences.min() > 0.001
@@ -95,7 +95,7 @@ def test_the_loss_is_weighted_cross_entropy_of_smoothed_labels_with_r_drop(tmp_p
 
 
 def test_word_dropout_replaces_words_only():
-    """About the wanted part of the words becomes [UNK]; [CLS] and padding stay."""
+    """About the chosen fraction of the words becomes [UNK]; [CLS] and padding stay."""
     input_ids = torch.full((100, 50), 7)
     input_ids[:, 0] = CLS_ID
     input_ids[:, 40:] = PAD_ID
@@ -135,7 +135,7 @@ def test_a_validation_without_a_linear_model_scores_the_encoder(tmp_path, monkey
 
 @pytest.mark.parametrize("monitor", ["macro_f1", "loss"])
 def test_a_validation_scores_the_weighted_sum_of_both_parts(tmp_path, monkeypatch, monitor):
-    """The weights are those that explain the validation labels best."""
+    """The mixture has the weights that explain the validation labels best."""
     setup = prepare_thirty_texts(tmp_path, monitor=monitor, class_weights={"a": 30.0})
     labels = setup.dataset.validation.labels
     encoder_logits = noisy_logits(setup, seed=1)
@@ -145,7 +145,7 @@ def test_a_validation_scores_the_weighted_sum_of_both_parts(tmp_path, monkeypatc
     training = on_labels(setup, linear_logits)
     result = training.validate(training.model)
 
-    # The weights of the mixture, and the scores of the weighted sum.
+    # The result has the weights of the mixture, and the scores of the weighted sum.
     parts = [encoder_logits, linear_logits]
     weights, shares = fit_mixture_weights(parts, labels)
     assert tuple(result.mixture.weights.values()) == weights
@@ -156,7 +156,7 @@ def test_a_validation_scores_the_weighted_sum_of_both_parts(tmp_path, monkeypatc
     assert result.metrics == metrics
     assert_monitored(result.score, metrics, monitor)
 
-    # The scores have the accuracy of each part, too, which differ here.
+    # The result also has the accuracy of the encoder and of the linear model, which differ here.
     expected = metrics.scalars()
     expected["encoder_accuracy"] = (encoder_logits.argmax(axis=1) == labels).mean()
     expected["linear_accuracy"] = (linear_logits.argmax(axis=1) == labels).mean()
@@ -167,7 +167,7 @@ def test_a_validation_scores_the_weighted_sum_of_both_parts(tmp_path, monkeypatc
 
 
 def assert_monitored(score: ValidationScore, metrics: Metrics, monitor: str) -> None:
-    """Assert that a score has the monitored metric, and the loss to break ties."""
+    """Assert that a validation score has the monitored metric, and the loss to break ties."""
     assert score == ValidationScore(
         is_sure=score.is_sure,
         monitored=metrics.scalars()[monitor],
@@ -186,7 +186,7 @@ def training(request, tmp_path) -> EncoderTraining:
 
 
 def test_a_validation_repeats_and_leaves_the_model_as_it_was(training):
-    """Pretraining masks the same tokens each time."""
+    """Pretraining masks the same tokens in each validation."""
     model = training.model.train()
 
     first = training.validate(model)
@@ -198,7 +198,7 @@ def test_a_validation_repeats_and_leaves_the_model_as_it_was(training):
 
 
 def test_a_validation_looks_for_a_stop_at_each_batch(training):
-    """Thirty texts are eight batches."""
+    """The thirty texts fill eight batches."""
     looks = []
 
     with checking(lambda: looks.append("look")):
@@ -215,18 +215,18 @@ def test_a_validation_with_numbers_that_are_not_finite_has_no_result(training):
 
 
 class SecondProcess(ProcessGroup):
-    """The second of two processes, without the first."""
+    """The second of two processes, without a connection to the first."""
 
     def __init__(self) -> None:
         super().__init__(rank=1, size=2)
 
     def sum(self, tensor: torch.Tensor) -> None:
-        """Add nothing."""
+        """Leave the tensor as it is."""
 
 
 @pytest.mark.parametrize("new_training", [pretraining_of, training_on_labels])
 def test_the_first_process_alone_has_the_result_of_a_validation(tmp_path, new_training):
-    """No other one logs it, or saves the model."""
+    """Only the first process logs the result and saves the model."""
     setup = prepare_thirty_texts(tmp_path, {"epochs": 1})
     training = new_training(setup, device=CPU, group=SecondProcess())
 
@@ -239,18 +239,18 @@ def test_the_first_process_alone_has_the_result_of_a_validation(tmp_path, new_tr
 def test_an_encoder_has_to_lower_the_loss_by_more_than_its_standard_error(
     tmp_path, helped, harmed, is_sure
 ):
-    """A lower loss alone may be chance."""
+    """A slightly lower loss may be chance."""
     config = make_config(tmp_path, texts=600, data={"validation_fraction": 0.4})
     dataset = prepare(config).dataset
     labels = dataset.known_validation.labels
 
-    # The linear model is right in three of five texts.
+    # The linear model predicts three of five texts correctly.
     shifts = np.array([0, 0, 0, 1, 2])
     predictions = (labels + shifts[np.arange(len(labels)) % 5]) % 3
     probabilities = 0.2 + 0.4 * np.eye(3)[predictions]
     linear_logits = np.log(probabilities).astype(np.float32)
 
-    # The encoder is for the label of some texts, and against that of others.
+    # The encoder raises the probability of the label of some texts, and lowers it for others.
     drawn = np.random.default_rng(0).permutation(len(labels))
     helped_rows = drawn[:helped]
     harmed_rows = drawn[helped : helped + harmed]

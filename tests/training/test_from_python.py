@@ -1,4 +1,4 @@
-"""Training from Python: the examples of its page, and objectives of one's own."""
+"""Training from Python: the examples of its page, and custom objectives."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 
 
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
-    """They run one after the other, beside a file of labelled texts, and check themselves."""
+    """The examples run one after another, beside a file of labelled texts, and check themselves."""
     write_data(tmp_path, texts=60)
     page = PAGE.read_text(encoding="utf-8")
     examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(examples) == 3
 
-    # The techniques for few labels take longest.
+    # Turn off the techniques for few labels, which take longest.
     monkeypatch.setattr(plan, "MAX_LABELLED", 0)
     torch.manual_seed(0)
     namespace: dict[str, object] = {}
@@ -35,7 +35,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
 
 
 def test_an_objective_is_what_the_encoder_learns(tmp_path):
-    """The usual one gives the weights of a run without one; pretraining keeps its own."""
+    """The usual loss as an objective gives the usual weights; pretraining keeps its own loss."""
     config = make_config(tmp_path, epochs=1, pretrain={"epochs": 1})
     kinds_of_batches = set()
 
@@ -58,7 +58,7 @@ def test_an_objective_is_what_the_encoder_learns(tmp_path):
 
 
 def test_a_config_may_be_a_file(tmp_path):
-    """A run is not overwritten."""
+    """Training into an existing run is refused."""
     config_file = tmp_path / "config.yaml"
     config_file.write_text(make_config(tmp_path, epochs=1).to_yaml())
 

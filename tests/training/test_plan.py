@@ -1,4 +1,4 @@
-"""The plan of a run, decided from the config and the size of the data."""
+"""The plan of a run, made from the config and the size of the data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from encoder_cls.training.plan import (
 )
 from encoder_cls.training.time_budget import TimeBudget
 
-# Numbers of tokens, from next to nothing to more than any run reads.
+# Numbers of tokens, from almost none to more than any run reads.
 SIZES = [
     1,
     100,
@@ -48,12 +48,12 @@ SIZES = [
     10**10,
 ]
 
-# Steps of an epoch: so many that no epoch has to be repeated.
+# A number of steps per epoch that is so large that no epoch has to be repeated.
 MANY_STEPS = 1000
 
 
 def config_of(sections: dict[str, Any]) -> Config:
-    """A config with some values in its sections."""
+    """Make a config with these values in its sections."""
     return Config.model_validate({"name": "x", "data": {"train": "x"}} | sections)
 
 
@@ -66,7 +66,7 @@ def plan(
     sections: dict[str, Any] | None = None,
     **counts: Any,
 ) -> Plan:
-    """Make the plan of a run on so many tokens.
+    """Make the plan of a run on this many tokens.
 
     By default, the labelled texts have all of them; with `labelled_corpus`, they have fewer. Each
     text has `tokens_of_text` tokens. `counts` are values of `Counts`.
@@ -98,7 +98,7 @@ def plan(
     return make_plan(config, all_counts, encoder_corpus=encoder_corpus)
 
 
-# The parts of a run
+# The models of a run
 
 FEW = {"labelled": 100, "unlabelled": 50, "validation": 10}
 
@@ -166,7 +166,7 @@ def test_without_an_encoder_the_linear_model_has_the_same_plan(counts, train):
 def test_the_encoder_starts_from_word_vectors_where_most_texts_have_no_label(
     counts, epochs, has_pretraining, has_word_vectors
 ):
-    """Pretraining has to be asked for, and takes their place."""
+    """Pretraining takes the place of word vectors, and is off by default."""
     sections = {"pretrain": {"epochs": epochs}, "model": {"encoder": True}}
 
     decided = plan(1000, labelled=9, sections=sections, **counts)
@@ -218,7 +218,7 @@ def test_a_validation_file_is_not_learned_from(counts):
     steps_per_epoch=st.integers(1, 2000),
 )
 def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, steps_per_epoch):
-    """Epochs are within limits, and repeated as often as the fewest steps need, never oftener."""
+    """The number of epochs has limits; epochs are repeated only to reach the minimum of steps."""
     decided = plan(num_tokens, classes=num_classes, steps_per_epoch=steps_per_epoch)
 
     total_epochs = decided.training.epochs
@@ -245,7 +245,7 @@ def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, ste
     ],
 )
 def test_epochs_fall_with_the_tokens(num_tokens, epochs):
-    """Between the limits, four times the text is seen half as often."""
+    """Between the limits, four times as much text has half as many epochs."""
     assert plan(num_tokens).training.epochs == epochs
 
 
@@ -255,7 +255,7 @@ def test_long_epochs_are_validated_one_by_one(num_tokens):
 
 
 def test_short_epochs_are_repeated_between_validations():
-    """Labels of a hundred texts, with epochs of a few steps, are still learned for hundreds."""
+    """A hundred labelled texts have a few steps per epoch, but hundreds of steps in all."""
     length = plan(1000, steps_per_epoch=2).training
 
     assert length == TrainingLength(epochs=8 * 19, steps_per_epoch=2, validate_every=19 * 2)
@@ -284,7 +284,7 @@ def test_pretraining_goes_by_all_texts_and_all_else_by_the_labelled_ones():
 def test_epochs_that_are_set_count(
     num_tokens, steps_per_epoch, pretraining_epochs, training_epochs
 ):
-    """They win over the data, also outside of the limits of `auto`, and each for itself."""
+    """Epochs of the config replace those of `auto`, also outside of the limits of `auto`."""
 
     def plan_with(**sections: dict[str, int]) -> Plan:
         return plan(num_tokens, steps_per_epoch=steps_per_epoch, sections=sections)
@@ -309,7 +309,7 @@ def test_epochs_that_are_set_count(
 
 # The linear model
 
-# The tokens that a linear model reads of a text at the most.
+# The maximum number of tokens that a linear model reads of a text.
 WHOLE = 512 * KEPT_PER_TOKEN
 
 
@@ -339,7 +339,7 @@ def test_what_does_not_fit_in_memory_is_learned_from_a_stream():
 
 @pytest.mark.parametrize("multiple", [4, 2])
 def test_of_long_texts_so_much_is_read_as_fits_in_memory(multiple):
-    """It is a multiple of what the encoder reads, half as much beyond a limit."""
+    """The maximum is a multiple of what the encoder reads, and is halved beyond a limit."""
     num_tokens = MAX_LINEAR_TEXT // multiple
 
     within = plan(num_tokens, tokens_of_text=10**4)
@@ -350,7 +350,7 @@ def test_of_long_texts_so_much_is_read_as_fits_in_memory(multiple):
 
 
 def test_of_long_texts_no_less_is_read_than_by_the_encoder():
-    """A stream reads more of them."""
+    """Beyond the limit of memory, a stream reads all of each text again."""
     within = plan(MAX_LINEAR_TEXT, tokens_of_text=10**4)
     beyond = plan(MAX_LINEAR_TEXT + 1, tokens_of_text=10**4)
 
@@ -393,12 +393,12 @@ def test_beyond_many_minutes_of_work_there_is_no_linear_model():
     assert beyond.linear is None
 
 
-# What is not wanted
+# Models and techniques that are turned off
 
 
 @pytest.mark.parametrize("num_tokens", SIZES)
 def test_what_is_not_wanted_changes_nothing_else(num_tokens):
-    """The encoder is trained the same without a linear model, the linear model without vectors."""
+    """A plan without a linear model, or without word vectors, is otherwise the same."""
     whole = plan(num_tokens)
 
     without_linear = plan(num_tokens, sections={"model": {"linear": False}})
@@ -433,7 +433,7 @@ def test_a_linear_model_that_is_not_wanted_is_not_refitted():
 def test_each_training_has_its_part_of_the_time(
     monkeypatch, whole, of_pretraining, spent, for_pretraining, for_training
 ):
-    """A tenth is reserved; pretraining gets less than half of what is left when it starts."""
+    """A tenth of the time is reserved; pretraining gets less than half of the remaining time."""
     config = config_of(
         {"train": {"time_budget": whole}, "pretrain": {"time_budget": of_pretraining}}
     )
@@ -448,7 +448,7 @@ def test_each_training_has_its_part_of_the_time(
 
 
 def approximate(seconds: float | None) -> object:
-    """About so many seconds, or no limit."""
+    """Expect about this many seconds, or no limit."""
     if seconds is None:
         return None
     return pytest.approx(seconds)

@@ -1,4 +1,4 @@
-"""Preparation: what is known of a run before its first step."""
+"""Preparation: the data, tokens and warnings of a run before its first step."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def prepared(folder, *, max_seq_len: int = 64) -> Prepared:
 
 
 def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
-    """A word of the validation texts alone stays unknown, and its rate is measured."""
+    """A word that only validation texts have is unknown, and counts in the unknown fraction."""
     setup = prepared(tmp_path)
 
     assert setup.tokenizer.token_to_id("word") is not None
@@ -66,7 +66,7 @@ def with_subwords(folder, **train_values: object) -> Config:
 
 
 def test_long_words_that_a_tokenizer_does_not_learn_from_are_in_a_warning(tmp_path):
-    """The warning also comes where the tokens are from a cache."""
+    """There is a warning even if the tokens are read from a cache."""
     config = with_subwords(tmp_path, data={"cache": str(tmp_path / "cache")})
     long_word = "x" * 501
     with (tmp_path / "train.csv").open("a") as file:
@@ -79,7 +79,7 @@ def test_long_words_that_a_tokenizer_does_not_learn_from_are_in_a_warning(tmp_pa
 
 @pytest.fixture
 def tokenizer_begun(monkeypatch):
-    """The beginning of a training of a tokenizer, which ends with the test."""
+    """An event that is set when a tokenizer's training begins, which ends with the test."""
     begun = Event()
     ended = Event()
 
@@ -95,7 +95,7 @@ def tokenizer_begun(monkeypatch):
 
 
 def test_a_signal_stops_the_training_of_a_tokenizer(tmp_path, tokenizer_begun):
-    """The library for tokenizers does not look for signals, perhaps for minutes."""
+    """The tokenizer library itself may not check for signals for minutes."""
 
     def stop_signal() -> int | None:
         if tokenizer_begun.is_set():
@@ -114,14 +114,14 @@ def test_the_time_budget_ends_the_training_of_a_tokenizer(tmp_path, tokenizer_be
 
 
 def test_statistics_count_truncated_texts_and_padding(tmp_path):
-    """A slow loop counts the same."""
+    """A slow loop over all texts gives the same statistics."""
     setup = prepared(tmp_path, max_seq_len=4)
 
-    # [CLS] is a token, too.
+    # Each text also has the token [CLS].
     lengths = [len(text.split()) + 1 for text in setup.dataset.train.texts]
     truncated_lengths = [min(length, 4) for length in lengths]
 
-    # Each batch is as wide as its longest text.
+    # Each batch is padded to the length of its longest text.
     num_padded = 0
     for number in range(5):
         rows = setup.encoder_sampler.indices(number)
@@ -181,7 +181,7 @@ def test_balanced_class_weights_are_inverse_frequencies_with_the_mean_1_over_tex
 
 
 def test_another_seed_trains_on_the_same_texts_and_another_split_seed_on_others(tmp_path):
-    """Runs of several seeds differ by their training alone."""
+    """The split does not depend on the seed, so runs of several seeds have the same data."""
 
     def validation_texts(**values: object) -> list[str]:
         return list(prepare(make_config(tmp_path, **values)).dataset.validation.texts)

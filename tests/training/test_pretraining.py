@@ -17,7 +17,7 @@ from encoder_cls.training.encoder_stage import PRETRAINING
 
 
 def test_masked_tokens_are_guessed_among_those_of_the_batch(tmp_path):
-    """About the wanted part of the words, never [CLS], is `[MASK]` without character n-grams."""
+    """About the chosen fraction of the words becomes `[MASK]` without n-grams; [CLS] stays."""
     setup = prepare_thirty_texts(tmp_path, {"epochs": 2, "mask_probability": 0.3})
     training = make_training(setup, PRETRAINING)
     num_masked = 0
@@ -36,7 +36,7 @@ def test_masked_tokens_are_guessed_among_those_of_the_batch(tmp_path):
 
 
 def assert_masked(batch: MaskedTokens, whole: Batch) -> None:
-    """Assert that a batch has some tokens of a whole one masked, and knows which these were."""
+    """Assert that a batch has some tokens of a whole batch masked, and lists these tokens."""
     has_target = batch.has_target
     input_ids = batch.inputs.input_ids
     assert torch.equal(input_ids == MASK_ID, has_target)
@@ -55,7 +55,7 @@ def assert_masked(batch: MaskedTokens, whole: Batch) -> None:
 
 
 def test_the_loss_of_masked_tokens_is_a_softmax_over_the_vectors_of_the_batchs_tokens(tmp_path):
-    """Its gradients stay sparse, so that a step costs what the batch touches."""
+    """The gradients of the embeddings stay sparse, so that a step is fast."""
     setup = prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 0.5})
     training = make_training(setup, PRETRAINING)
     model = training.model.eval()
@@ -74,14 +74,14 @@ def test_the_loss_of_masked_tokens_is_a_softmax_over_the_vectors_of_the_batchs_t
 def summed_cross_entropy(
     vectors: torch.Tensor, token_vectors: torch.Tensor, batch: GuessedTokens
 ) -> torch.Tensor:
-    """The cross-entropy of guessing tokens among the candidates by vectors, (guessed, width)."""
+    """Return the cross-entropy of guessing tokens among candidates by vectors, (guessed, width)."""
     logits = vectors @ token_vectors[batch.candidates].T
     is_guessed_token = batch.candidates == batch.target_ids[:, None]
     return -logits.log_softmax(dim=1)[is_guessed_token].sum()
 
 
 def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(tmp_path):
-    """The loss is 0, not 0 / 0, where by chance no token is masked."""
+    """The loss is 0, not 0 / 0, if by chance no token is masked."""
     setup = prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
     training = make_training(setup, PRETRAINING)
     batch = training.batches_at(0, 0, 1)[0]
@@ -110,13 +110,13 @@ def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, 
 
 
 def test_deleted_tokens_leave_no_trace(tmp_path):
-    """The words that are left, and [CLS], are in order, with their character n-grams."""
+    """The remaining words and [CLS] keep their order and their character n-grams."""
     whole = make_batch(prepare_thirty_texts(tmp_path).train_texts, np.arange(30))
 
     torch.manual_seed(0)
     left = delete_tokens(whole, fraction=0.3)
 
-    # Each word is in one text.
+    # Each word occurs in one text only.
     is_kept = torch.isin(whole.input_ids, left.input_ids)
     assert (~is_kept[:, 1:]).float().mean() == pytest.approx(0.3, abs=0.08)
 
@@ -134,7 +134,7 @@ DENOISING = {"epochs": 2, "objective": "denoising", "mask_probability": 0.4}
 
 
 def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_read(tmp_path):
-    """Its loss is a softmax over the words of the batch; all weights but the head's learn."""
+    """The loss is a softmax over the words of the batch; all weights except the head's learn."""
     setup = prepare_thirty_texts(tmp_path, DENOISING)
     training = make_training(setup, PRETRAINING)
     model = training.model.eval()
@@ -158,7 +158,7 @@ def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_r
     assert torch.equal(batch.target_ids, words[is_word])
     assert batch.normalizer == is_word.sum()
 
-    # The vector at each token guesses the token after it; all these texts are equally long.
+    # The vector of each token guesses the next token. All texts have the same length here.
     embedding = model.encoder.embedding
     vectors = model.decoder(
         embedding(whole.input_ids, whole.char_ngrams),

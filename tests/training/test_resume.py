@@ -1,4 +1,4 @@
-"""A run that was stopped, or that vanished, goes on from its last checkpoint and ends the same."""
+"""A stopped or killed run resumes from its newest checkpoint, and ends with the same result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from encoder_cls.training.prepare import prepare
 
 @pytest.fixture
 def bare_trainings(blank_plots, monkeypatch):
-    """Here runs end as they do for a user, with small weights."""
+    """Finish runs as for a user, with small weights."""
     monkeypatch.setattr(run_progress, "SECONDS_BETWEEN_CHECKPOINTS", 0)
 
 
@@ -56,7 +56,7 @@ def straight(tmp_path_factory):
 
 
 def newest_state(folder: Path) -> RunState:
-    """The state in the newest checkpoint of a run."""
+    """Return the state in the newest checkpoint of a run."""
     checkpoint, _ = load_newest(folder / "checkpoints")
     return checkpoint.state
 
@@ -108,7 +108,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
 def test_a_stopped_last_validation_is_done_again_with_the_linear_model(
     tmp_path, straight, monkeypatch
 ):
-    """All steps are done, but the mixture is not known; for the report alone nothing is fitted."""
+    """The mixture needs the linear model again; a run that lacks only its report does not."""
     values = FEW_LABELS | {"validate_every": 1000}
     config = make_config(tmp_path, **values)
     folder = tmp_path / "stopped"
@@ -126,7 +126,7 @@ def test_a_stopped_last_validation_is_done_again_with_the_linear_model(
 
     monkeypatch.setattr(linear_fit, "fit_linear_from_few_labels", counted_fit)
 
-    # In the last validation, before it is done again, and in the report.
+    # Stop in the last validation, before it is repeated, and in the report.
     stop_run(after=19)
     assert num_fits == 1
     stop_run(after=1)
@@ -140,7 +140,7 @@ def test_a_stopped_last_validation_is_done_again_with_the_linear_model(
 
 
 class StuckWork:
-    """A function that does not return until the test lets it, and a signal that comes meanwhile."""
+    """A function that blocks until the test ends, and a signal that arrives meanwhile."""
 
     def __init__(self) -> None:
         self.may_return = threading.Event()
@@ -153,7 +153,7 @@ class StuckWork:
         self.has_returned = True
 
     def stop_signal(self) -> signal.Signals | None:
-        """SIGTERM once the function was called."""
+        """Return SIGTERM once the function has been called."""
         if self._has_begun:
             return signal.SIGTERM
         return None
@@ -170,7 +170,7 @@ class StuckWork:
 def test_a_signal_does_not_wait_for_long_work(
     tmp_path, straight, monkeypatch, module, name, earlier_stop, step
 ):
-    """The work is left behind, and the run resumes exactly."""
+    """The blocked work is abandoned, and the run resumes exactly."""
     config = make_config(tmp_path, **FEW_LABELS)
     folder = tmp_path / "stopped"
     if earlier_stop:
@@ -201,7 +201,7 @@ def test_a_signal_does_not_wait_for_long_work(
     ],
 )
 def test_a_signal_between_both_trainings_loses_nothing(tmp_path, straight, monkeypatch, values):
-    """The second one begins with the best weights of the first, not with its last ones."""
+    """Training on labels begins with the best weights of pretraining, not with its last weights."""
     config = make_config(tmp_path, **values)
     folder = tmp_path / "stopped"
 
@@ -234,7 +234,7 @@ def interrupted(tmp_path, cli, monkeypatch):
 
 
 def test_ctrl_c_ends_with_130_and_leaves_the_best_model_so_far(cli, interrupted):
-    """The message says how to go on, and the model predicts."""
+    """The message says how to continue, and the model predicts."""
     assert interrupted.code == 130
     assert "stopped at step 9; a checkpoint is written" in interrupted.err
     assert "--resume" in interrupted.err
@@ -251,7 +251,7 @@ def test_an_interrupted_run_goes_on_where_its_data_has_moved(tmp_path, cli):
     assert RunDir(tmp_path / "run").is_finished()
 
 
-# Runs that vanished
+# Runs that were killed
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_an_interrupted_run_goes_on_where_its_data_has_moved(tmp_path, cli):
 def test_a_run_that_vanished_resumes_from_its_last_checkpoint(
     tmp_path, straight, values, training, kind, step
 ):
-    """It ends without warning at an event, perhaps between checkpoints, and resumes exactly."""
+    """A run that is killed at an event, perhaps between checkpoints, resumes exactly."""
     values = values | {"checkpoint_every": 2}
     config = make_config(tmp_path, **values)
     run = RunDir(tmp_path / "broken")
@@ -293,7 +293,7 @@ def test_a_run_that_vanished_resumes_from_its_last_checkpoint(
 def test_validations_soon_after_a_checkpoint_are_done_again(
     tmp_path, straight, monkeypatch, step, checkpoints
 ):
-    """The run ends the same, though its model was of a later step than any checkpoint."""
+    """The result is the same, even though the saved model was newer than any checkpoint."""
     monkeypatch.setattr(run_progress, "SECONDS_BETWEEN_CHECKPOINTS", 600)
     config = make_config(tmp_path, **PRETRAINED)
     run = RunDir(tmp_path / "broken")
@@ -310,7 +310,7 @@ def test_validations_soon_after_a_checkpoint_are_done_again(
 
 
 def fail_at_a_step(event: Event) -> None:
-    """Fail the test where a run trains."""
+    """Fail the test at a training step."""
     if isinstance(event, Stepped):
         pytest.fail("a step")
 

@@ -1,4 +1,4 @@
-"""The smallest types of weights that change no prediction."""
+"""The smallest number types of weights that change no prediction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INT8 = {"encoder": "int8", "linear": "int8"}
 
 
 def dtypes_of(folder: Path) -> dict[str, str]:
-    """The types of a model folder's weights by part, read from the header of safetensors."""
+    """Read the number types of a model folder's weights from the header of the file, by part."""
     content = (folder / "model.safetensors").read_bytes()
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
@@ -36,7 +36,7 @@ def dtypes_of(folder: Path) -> dict[str, str]:
 
 
 def contents_of(folder: Path) -> dict[str, bytes]:
-    """The files of a folder."""
+    """Return the contents of the files of a folder by name."""
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -51,7 +51,7 @@ def folder(trained_run, tmp_path) -> Path:
 
 
 def compact_folder(folder: Path) -> None:
-    """Save the classifier of a folder in the smallest types for the texts here."""
+    """Save the classifier of a folder in the smallest types that keep its predictions."""
     texts = load_classifier(folder).tokenize(TEXTS)
     compact(folder, texts, LABELS, device="cpu")
 
@@ -61,12 +61,12 @@ def test_a_finished_run_is_small(trained_run):
 
 
 def probabilities_of(classifier: Classifier) -> np.ndarray:
-    """The probabilities of the texts here."""
+    """Return the probabilities of the texts of these tests."""
     return softmax(classifier.logits(classifier.tokenize(TEXTS)))
 
 
 def test_predictions_stay_what_they_were(folder):
-    """Only the file of weights changes, and it is smaller."""
+    """Only the file of weights changes, and becomes smaller."""
     before = contents_of(folder)
     expected = probabilities_of(load_classifier(folder))
 
@@ -91,7 +91,7 @@ def test_small_weights_are_not_rounded_again(folder):
 
 
 def spoil_types(monkeypatch, dtypes: set[str]) -> None:
-    """Make weights of these types predict the opposite."""
+    """Let weights of these types predict the opposite."""
     probabilities_in = final_model._probabilities
 
     def spoiled_probabilities(classifier, dtype, texts, **options):
@@ -121,8 +121,8 @@ def test_where_all_small_types_change_a_prediction_everything_stays(folder, monk
     assert contents_of(folder) == before
 
 
-def test_it_can_be_interrupted(folder):
-    """The folder stays as it was."""
+def test_an_interrupted_choice_of_types_leaves_the_folder_as_it_is(folder):
+    """A signal stops the comparison of the types before anything is written."""
 
     def stop() -> None:
         raise StoppedError("asked", signal_number=signal.SIGTERM)
@@ -150,7 +150,7 @@ def test_it_can_be_interrupted(folder):
     ],
 )
 def test_probabilities_are_close_or_not(num_texts, change, changed_predictions, expected):
-    """None moves by more than 0.005; of 1,000 texts and more, one in 1,000 may turn wrong."""
+    """No probability changes by more than 0.005; one prediction in 1,000 may become wrong."""
     exact = np.tile([0.7, 0.3], (num_texts, 1))
     exact[:changed_predictions] = [0.501, 0.499]
     rounded = exact + np.array([-change, change])

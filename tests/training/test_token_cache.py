@@ -1,4 +1,4 @@
-"""`data.cache`: a run with a cache ends as one without, and the next run starts at once."""
+"""`data.cache`: a cache does not change the result of a run, and the next run starts at once."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from encoder_cls.training.prepare import prepare
 
 
 def cached_config(folder: Path, **values: object) -> Config:
-    """The config of a run with a cache in the folder `cache`."""
+    """Return the config of a run with a cache in the folder `cache`."""
     return make_config(folder, **values, data={"cache": str(folder / "cache")})
 
 
 def forbid_tokenizing(monkeypatch) -> None:
-    """Make it an error to train a tokenizer or to tokenize data."""
+    """Fail the test if a tokenizer is trained or data is tokenized."""
     monkeypatch.setattr(tokenized_data, "train_and_tokenize", None)
 
 
 def test_weights_are_those_of_a_run_without_a_cache(tmp_path, monkeypatch):
-    """The first run writes the cache, the second one reads it."""
+    """The first run writes the cache, and the second run reads it."""
     run_all(make_config(tmp_path, **WITH_LINEAR), tmp_path / "without")
     config = cached_config(tmp_path, **WITH_LINEAR)
 
@@ -52,7 +52,7 @@ def test_a_run_with_a_cache_goes_on_without_it(tmp_path):
 
 
 def notes_of_cache(config: Config, capsys) -> list[str]:
-    """Prepare a run, and return what it notes of its cache, without the paths."""
+    """Prepare a run, and return its notes about the cache, without the paths."""
     capsys.readouterr()
     with TerminalReporter() as reporter:
         prepare(config, reporter=reporter)
@@ -88,7 +88,7 @@ def test_other_settings_have_an_entry_of_their_own(tmp_path, capsys, section, ch
     assert found.texts.words.tolist() == expected.texts.words.tolist()
     assert found.texts.truncated.tolist() == expected.texts.truncated.tolist()
 
-    # The other settings now have an entry, too.
+    # The other settings now also have an entry.
     notes_again = notes_of_cache(other, capsys)
     assert notes_again == ["data.cache: rows read from", "data.cache: tokens read from"]
     kinds = [path.name.partition("-")[0] for path in (tmp_path / "cache").glob("*-*")]

@@ -1,4 +1,4 @@
-"""A training: it learns and reports, and what only watches it changes nothing."""
+"""Training a run: what it learns, what it writes, and what does not change its result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from encoder_cls.training import encoder_stage as training_encoder
 from encoder_cls.training.prepare import prepare
 from encoder_cls.weights import dense
 
-# The files of every run in training.
+# The names of the files that every run in training has.
 FILES_OF_TRAINING = {
     ".lock",
     "config.yaml",
@@ -55,18 +55,18 @@ FILES_OF_TRAINING = {
 
 
 def names_in(folder: Path) -> set[str]:
-    """The names of the files in a folder."""
+    """Return the names of the files in a folder."""
     return {path.name for path in folder.iterdir()}
 
 
 def predicted_label(folder: Path, text: str) -> str:
-    """The label that the classifier of a run predicts for a text."""
+    """Return the label that the classifier of a run predicts for a text."""
     (prediction,) = load_classifier(folder).predict([text])
     return prediction.label
 
 
 def test_it_learns_and_reports(tmp_path):
-    """It learns a task that a word decides; the events and the report agree."""
+    """A run learns to classify by single words, and its events agree with its report."""
     config = make_config(tmp_path, texts=300, epochs=6, monitor="accuracy")
     started, *events, finished = run_all(config, tmp_path / "run")
 
@@ -97,7 +97,7 @@ def test_the_folder_of_a_run_has_its_files_and_no_pickle(tmp_path):
 
 
 def weights_of_parts(classifier: Classifier) -> dict[str, object]:
-    """The weights of both parts of a classifier, by part and name."""
+    """Return the weights of the encoder and the linear model of a classifier, by part and name."""
     weights = {}
     for part in classifier.parts:
         named_weights = dense(getattr(classifier, part).named_weights())
@@ -107,14 +107,14 @@ def weights_of_parts(classifier: Classifier) -> dict[str, object]:
 
 
 def test_without_a_report_the_model_is_the_same(tmp_path):
-    """Weights and metrics are equal to the bit; only the guarantees are missing."""
+    """Weights and metrics are equal to the last bit; only the guarantees are missing."""
     config = make_config(tmp_path, **WITH_LINEAR)
     run_all(config, tmp_path / "reported")
     *_, finished = run_all(config, tmp_path / "bare", with_report=False)
     reported = load_classifier(tmp_path / "reported", engine="numpy")
     bare = load_classifier(tmp_path / "bare", engine="numpy")
 
-    # The last hash is that of the model folder, which has the guarantees, too.
+    # Leave out the last hash, which is that of the model folder, with the guarantees.
     *checkpoint_hashes, _ = weights_hash(tmp_path / "bare").split()
     *expected_hashes, _ = weights_hash(tmp_path / "reported").split()
     assert checkpoint_hashes == expected_hashes
@@ -143,7 +143,7 @@ def test_without_a_report_there_is_only_what_the_model_and_a_resumption_need(tmp
 
 
 def test_pretraining_comes_before_the_labels(tmp_path):
-    """It has validations of its own, and nothing but the model is kept."""
+    """Pretraining has its own validations, and its weights are removed in the end."""
     config = make_config(tmp_path, texts=120, **WITH_LINEAR, pretrain={"epochs": 4}, epochs=8)
     run = RunDir(tmp_path / "run")
     *events, finished = recorded(prepare(config), run, device=CPU)
@@ -189,7 +189,7 @@ def test_the_metrics_of_pretraining_have_splits_of_their_own(tmp_path):
 
 
 def test_where_the_data_is_kept_changes_nothing(tmp_path, monkeypatch):
-    """Texts and tokens in files give the same weights, metrics and report as those in memory."""
+    """Texts and tokens on disk give the same weights, metrics and report as in memory."""
     config = make_config(tmp_path, **PRETRAINED)
     in_memory = tmp_path / "memory"
     in_files = tmp_path / "files"
@@ -206,7 +206,7 @@ def test_where_the_data_is_kept_changes_nothing(tmp_path, monkeypatch):
 
 
 def test_the_seed_decides_and_watching_changes_nothing(tmp_path):
-    """Other intervals for logs and checkpoints give the same weights, another seed others."""
+    """Other intervals of logs and checkpoints give the same weights; another seed does not."""
 
     def trained(name: str, **values: object) -> str:
         run_all(make_config(tmp_path, **values), tmp_path / name)
@@ -218,7 +218,7 @@ def test_the_seed_decides_and_watching_changes_nothing(tmp_path):
 
 
 def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatch):
-    """These may not be its last weights; in pretraining there is no linear model yet."""
+    """The best weights may not be the last ones. They are saved without a linear model."""
     losses = iter([0.5, 0.4, 0.6])
     monkeypatch.setattr(training_encoder, "summed_loss", lambda *_, **__: (next(losses), 1.0))
     run = RunDir(tmp_path / "run")
@@ -241,14 +241,14 @@ def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatc
 
 
 def has_weights(classifier: Classifier, weights: dict[str, torch.Tensor]) -> bool:
-    """Whether the encoder of a classifier has exactly these weights."""
+    """Return whether the encoder of a classifier has exactly these weights."""
     state = classifier.encoder.torch().model.state_dict()
     return all(torch.equal(weights[name], weight) for name, weight in state.items())
 
 
 @pytest.fixture
 def unlabelled(tmp_path) -> Path:
-    """Texts without labels, with a word that those with labels lack."""
+    """A file of unlabelled texts, with a word that no labelled text has."""
     path = tmp_path / "more.txt"
     lines = [f"w{number} violet {COLOURS[number % 3]}\n" for number in range(24)]
     path.write_text("".join(lines))
@@ -257,16 +257,16 @@ def unlabelled(tmp_path) -> Path:
 
 @pytest.fixture
 def unlabelled_config(tmp_path, unlabelled) -> Config:
-    """The config of a run whose encoder learns from texts without labels in both trainings."""
+    """The config of a run whose encoder learns from unlabelled texts in both trainings."""
     data = {"unlabelled": str(unlabelled)}
     return make_config(tmp_path, **FEW_LABELS, pretrain={"epochs": 1}, data=data)
 
 
 def test_unlabelled_texts_are_learned_from(unlabelled, unlabelled_config):
-    """Their words are known; pretraining learns from them, then the model from pseudo-labels."""
+    """Unlabelled texts add to the vocabulary, to pretraining, and to the training on labels."""
     setup = prepare(unlabelled_config)
 
-    # With 48 labelled texts and 8 in a batch, these take three of the steps.
+    # With 8 texts in a batch, the 24 unlabelled texts take three of the nine steps of an epoch.
     assert setup.tokenizer.token_to_id("violet")
     assert setup.plan.pretraining.steps_per_epoch == 9
     assert setup.plan.training.steps_per_epoch == 9
@@ -294,7 +294,7 @@ def test_a_run_with_other_unlabelled_texts_is_not_resumed(tmp_path, unlabelled, 
 
 
 def test_divergence_stops_before_the_update(tmp_path, monkeypatch):
-    """The error names the step and some of its texts; the last checkpoint stays good."""
+    """The error names the step and some of its texts, and the newest checkpoint stays usable."""
     config = make_config(tmp_path)
     cross_entropy = encoder_training.functional.cross_entropy
     num_calls = 0
@@ -317,7 +317,7 @@ def test_divergence_stops_before_the_update(tmp_path, monkeypatch):
 
 
 def test_a_run_is_never_overwritten(tmp_path):
-    """A finished run stays as it is when it is resumed."""
+    """A run is refused without --resume, and a finished run stays as it is when it is resumed."""
     config = make_config(tmp_path, epochs=1)
     other_config = make_config(tmp_path, epochs=2)
     folder = tmp_path / "run"
@@ -344,7 +344,7 @@ def test_other_files_are_never_overwritten(tmp_path):
 
 
 def test_mixed_precision_trains(tmp_path):
-    """The weights stay in float32."""
+    """The weights are float32, although the computation is in bfloat16."""
     config = make_config(tmp_path, texts=300, precision="bfloat16", epochs=6)
     run_all(config, tmp_path / "run")
 
@@ -358,7 +358,7 @@ def test_mixed_precision_trains(tmp_path):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_trains(tmp_path):
-    """The same loop learns the same task; a resumed run warns that last digits may differ."""
+    """The same loop learns the task on a GPU; a resumed run warns that last digits may differ."""
     config = make_config(tmp_path, texts=300, epochs=6)
     run = RunDir(tmp_path / "run")
     device = torch.device("cuda")

@@ -1,4 +1,4 @@
-"""A run within a time limit: what it leaves out, also after it was resumed."""
+"""A run with a time limit: what it leaves out, also after it is resumed."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from encoder_cls.training.prepare import prepare
 
 @pytest.fixture(autouse=True)
 def small_sample(monkeypatch):
-    """Runs have more texts than the sample by which the time of a fit is estimated."""
+    """Let runs have more texts than the sample by which the time of a fit is estimated."""
     monkeypatch.setattr(linear_time, "SAMPLE", 12)
 
 
 @pytest.fixture
 def large_sample(monkeypatch):
-    """Runs have fewer texts than the sample."""
+    """Let runs have fewer texts than the sample by which the time of a fit is estimated."""
     monkeypatch.setattr(linear_time, "SAMPLE", 5000)
 
 
@@ -56,18 +56,18 @@ def fail(*_: object, **__: object) -> None:
 
 
 def warnings_of(events: list[Event]) -> list[str]:
-    """The warnings of a run."""
+    """Return the warnings of a run."""
     return [event.message for event in events if isinstance(event, Warned)]
 
 
 def newest_state(folder) -> RunState:
-    """The state in the newest checkpoint of a run."""
+    """Return the state in the newest checkpoint of a run."""
     checkpoint, _ = load_newest(folder / "checkpoints")
     return checkpoint.state
 
 
 def linear_biases(folder) -> list[float]:
-    """The biases of the linear model of a run, which differ wherever its texts or its fit do."""
+    """Return the biases of a run's linear model, which differ if its texts or its fit differ."""
     return load_classifier(folder).linear.biases.tolist()
 
 
@@ -85,14 +85,14 @@ def linear_biases(folder) -> list[float]:
 def test_the_time_of_a_sample_decides_from_how_many_texts_the_linear_model_learns(
     tmp_path, budget, expected
 ):
-    """It learns as planned where there is time for that, else from the sample at the least."""
+    """It learns as planned if there is time, and otherwise from at least a sample of the texts."""
     prepared = prepare(make_config(tmp_path, **WITH_LINEAR, time_budget=budget))
 
     assert affordable_texts(prepared) == expected
 
 
 def test_a_stream_of_few_texts_has_each_class(tmp_path):
-    """Texts, tokens and labels are of the same rows; nothing is refitted."""
+    """Texts, tokens and labels have the same rows, and there is no refit."""
     prepared = prepare(make_config(tmp_path, **WITH_LINEAR))
 
     few = streamed(prepared, 1)
@@ -106,7 +106,7 @@ def test_a_stream_of_few_texts_has_each_class(tmp_path):
 
 
 def test_a_resumed_run_keeps_the_number_of_texts(tmp_path, monkeypatch):
-    """Its model is that of an undisturbed run, however much time there is then."""
+    """A resumed run has the model of an uninterrupted run, no matter how much time it has."""
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
     monkeypatch.setattr(linear_stage, "affordable_texts", lambda _: 20)
     run_all(config, tmp_path / "undisturbed")
@@ -128,7 +128,7 @@ def test_a_resumed_run_keeps_the_number_of_texts(tmp_path, monkeypatch):
 
 @pytest.fixture
 def minute_steps(monkeypatch):
-    """The clock of the encoder's training says a minute for each step; the report takes no time."""
+    """Let each step of the encoder take a minute, and the report no time."""
     minutes = count()
     monkeypatch.setattr(training_encoder, "PASSES_PER_STEP", math.inf)
     monkeypatch.setattr(time, "perf_counter", lambda: next(minutes) * 60.0)
@@ -136,7 +136,7 @@ def minute_steps(monkeypatch):
 
 @pytest.mark.usefixtures("minute_steps")
 def test_a_training_of_a_few_steps_is_skipped(tmp_path):
-    """There is neither another step after those that show this, nor a validation."""
+    """The training ends after the steps that show the lack of time, without a validation."""
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10m")
 
     events = run_all(config, tmp_path / "run")
@@ -169,7 +169,7 @@ def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
     assert baseline_scores(dataset, split, seconds=1000.0) == whole
     assert baseline_scores(dataset, split, seconds=0.0) is None
 
-    # Each look at the clock is a second later, so that the sample takes a second.
+    # Let the clock advance a second with each call, so that the sample takes a second.
     seconds = count()
     monkeypatch.setattr(baseline, "TIMED_CHARACTERS", 500)
     monkeypatch.setattr(baseline.time, "monotonic", lambda: float(next(seconds)))
@@ -192,7 +192,7 @@ def test_a_limit_that_can_be_kept_is_not_refused(tmp_path, monkeypatch):
 
 
 def test_a_limit_that_nothing_can_keep_is_refused_before_the_data_is_read(tmp_path, monkeypatch):
-    """The error says how long the run takes at the least."""
+    """The error says the minimum time of the run."""
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="5m")
     monkeypatch.setattr(time_budget, "LARGE_SOURCE", 1)
     monkeypatch.setattr(time_budget, "MIN_READING_TIMES", 1e9)
@@ -243,7 +243,7 @@ def test_a_least_effort_that_takes_too_long_is_refused_unless_it_takes_a_moment(
 
 
 def few_labels_config(folder) -> Config:
-    """The config of a run with few labels beside many texts without."""
+    """Return the config of a run with few labelled and many unlabelled texts."""
     lines = []
     for number in range(60):
         lines.append(f"w{number} red w{number + 1}\n")
@@ -255,7 +255,7 @@ def few_labels_config(folder) -> Config:
 
 @pytest.mark.parametrize("effort", FEW_LABELS_EFFORTS, ids=lambda effort: effort.key)
 def test_less_effort_for_few_labels_predicts_all_of_them_out_of_fold(tmp_path, effort):
-    """However few folds there are, each labelled text is predicted before it is learned from."""
+    """Each labelled text has an out-of-fold prediction, even if there are only two folds."""
     setup = prepare(few_labels_config(tmp_path))
     num_labelled = len(setup.dataset.train) + len(setup.dataset.known_validation)
 
@@ -277,7 +277,7 @@ class LargeCorpus:
 
 
 def test_less_effort_is_less_work():
-    """The estimate that decides between the efforts falls from the first to the last."""
+    """The estimated work falls from the first effort to the last."""
     work = []
     for effort in FEW_LABELS_EFFORTS:
         num_fits = few_labels.count_fits(
@@ -292,7 +292,7 @@ def test_less_effort_is_less_work():
 @pytest.mark.usefixtures("large_sample")
 @pytest.mark.parametrize("effort", [ONE_C_VALUE, WORDS_ALONE], ids=lambda effort: effort.key)
 def test_a_resumed_run_keeps_the_effort(tmp_path, monkeypatch, effort):
-    """However much time there is then; a warning names the effort once, in the first process."""
+    """The effort does not depend on the time of the resumed run, and is warned of only once."""
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
     monkeypatch.setattr(effort_module, "affordable_effort", lambda *_, **__: effort)
     events = run_all(config, tmp_path / "undisturbed")
@@ -309,6 +309,6 @@ def test_a_resumed_run_keeps_the_effort(tmp_path, monkeypatch, effort):
 
     assert linear_biases(folder) == linear_biases(tmp_path / "undisturbed")
 
-    # A fit to words alone is not repeated with the validation texts.
+    # The final fit to words alone does not include the validation texts.
     is_refitted = RunDir(folder).held_out_predictions.exists()
     assert is_refitted == (effort is ONE_C_VALUE)

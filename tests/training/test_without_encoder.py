@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("blank_plots")
 
 
 def without_encoder(folder: Path, **values: object) -> Config:
-    """The config of a run without an encoder, which has nothing to pretrain."""
+    """Return the config of a run without an encoder, in which `pretrain.epochs` has no effect."""
     return make_config(
         folder, linear=True, pretrain={"epochs": 3}, model={"encoder": False}, **values
     )
@@ -40,7 +40,7 @@ def finished_run(tmp_path) -> RunDir:
 
 
 def test_the_model_is_the_linear_model_of_a_run_with_both(tmp_path):
-    """Features and weights are the same; its scale is fitted on the validation texts."""
+    """Features and weights are the same; the scale of the logits is fitted on validation texts."""
     with_both = make_config(tmp_path, linear=True, epochs=1, refit_on_validation=False)
     config = without_encoder(tmp_path, refit_on_validation=False)
     run_all(with_both, tmp_path / "both")
@@ -48,7 +48,7 @@ def test_the_model_is_the_linear_model_of_a_run_with_both(tmp_path):
     both = load_classifier(tmp_path / "both")
     alone = load_classifier(tmp_path / "alone")
 
-    # Small types round the weights.
+    # The saved weights are rounded to a small type.
     dataset = prepare(config).dataset
     texts = alone.tokenize(dataset.validation.texts)
     logits = alone.linear.logits(texts)
@@ -92,7 +92,7 @@ def test_the_metrics_have_a_validation_and_the_final_result(finished_run):
 
 
 def test_the_linear_model_reads_eight_times_as_much_of_a_text_as_an_encoder(finished_run):
-    """Only a text that it does not read to the end is truncated."""
+    """A text counts as truncated only if the linear model does not read it to its end."""
     classifier = load_classifier(finished_run.path)
     assert classifier.max_seq_len == 16
     assert classifier.linear.max_tokens == 128
@@ -104,7 +104,7 @@ def test_the_linear_model_reads_eight_times_as_much_of_a_text_as_an_encoder(fini
 
 @pytest.mark.parametrize("num_checks", [0, 1])
 def test_a_run_that_was_stopped_starts_again_and_ends_the_same(tmp_path, num_checks):
-    """It does so wherever it was stopped."""
+    """The result does not depend on where the run was stopped."""
     config = without_encoder(tmp_path)
     run_all(config, tmp_path / "straight")
 
@@ -128,7 +128,7 @@ def test_a_run_on_other_data_is_not_resumed(tmp_path):
 
 
 def test_a_stopped_fit_writes_nothing_and_ends(tmp_path, monkeypatch):
-    """The run may be that of another process by then."""
+    """Another process may have resumed the run by then."""
     monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
     monkeypatch.setattr(interruptible, "SECONDS_TO_END", 0.01)
     fit_linear = linear_fit.fit_linear

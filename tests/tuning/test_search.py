@@ -1,4 +1,4 @@
-"""A search: its trials, what is left of them after a crash, and what it reports."""
+"""A search: its trials, how it continues after a crash, and its messages."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def config(tmp_path) -> Config:
 
 
 def search_config(folder, **train_values: object) -> Config:
-    """The config of a search in two settings, whose trials take two epochs by default."""
+    """Return the config of a search of two settings, whose trials take two epochs by default."""
     config = make_config(folder, **TWO_EPOCHS | train_values)
     return config.model_copy(update={"name": "run", "tune": SPACE})
 
 
 def open_search(folder, config: Config) -> Search:
-    """Begin the search of a test, or go on with it."""
+    """Start or resume the search of a test."""
     return Search(config, folder / "search", device=CPU)
 
 
 def run_trials(search: Search, count: int) -> list[TrialResult]:
-    """Run so many trials, and return their results."""
+    """Run this many trials, and return their results."""
     results = []
     for result in search.trials(lambda: len(results) < count):
         results.append(result)
@@ -62,13 +62,13 @@ def test_the_first_trial_is_the_config_as_it_is_and_all_are_runs(tmp_path, confi
     search = open_search(tmp_path, config)
     first, second = run_trials(search, 2)
 
-    # The first one has the values of the config, the second one others.
+    # The first trial has the values of the config, and the second trial has others.
     assert first.number == 0
     assert first.values == {"train.learning_rate": 0.001, "train.batch_size": 32}
     assert search.config_of(0, first.values) == config.model_copy(update={"tune": {}})
     assert second.values != first.values
 
-    # Both are runs without a report.
+    # Both trials are runs without a report.
     for result in (first, second):
         run = search._run_of(result.number)
         validations = [
@@ -87,7 +87,7 @@ def test_the_first_trial_is_the_config_as_it_is_and_all_are_runs(tmp_path, confi
 
 
 def test_a_search_goes_on_with_the_trial_whose_process_ended(tmp_path, config):
-    """It comes to the same score as a search that was not disturbed."""
+    """A resumed trial has the same score as a trial that was not interrupted."""
     undisturbed = run_trials(Search(config, tmp_path / "undisturbed", device=CPU), 2)
 
     num_looks = 0
@@ -113,7 +113,7 @@ def test_a_search_goes_on_with_the_trial_whose_process_ended(tmp_path, config):
 
 
 def test_a_torn_last_line_of_the_journal_is_cut_off(tmp_path, config):
-    """What is appended after it can be read, and the trial whose end was torn is resumed."""
+    """Lines that follow an incomplete line can be read, and its trial is resumed."""
     (first,) = run_trials(open_search(tmp_path, config), 1)
     journal = tmp_path / "search" / JOURNAL_FILE
     journal.write_bytes(journal.read_bytes()[:-20])
@@ -140,7 +140,7 @@ def test_a_trial_that_another_process_trains_is_left_to_it(tmp_path, config):
 
 
 def test_a_trial_that_runs_out_of_time_is_pruned(tmp_path, config, monkeypatch):
-    """The first one is trained to its end."""
+    """The first trial is trained to its end."""
     monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda _: False)
     search = open_search(tmp_path, config)
     has_time = iter([True])
@@ -152,7 +152,7 @@ def test_a_trial_that_runs_out_of_time_is_pruned(tmp_path, config, monkeypatch):
 
 
 def test_a_trial_without_a_chance_is_pruned(tmp_path, config, monkeypatch):
-    """The first one is trained to its end."""
+    """The first trial is trained to its end."""
     monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda _: True)
     search = open_search(tmp_path, config)
 
@@ -173,7 +173,7 @@ def test_a_trial_that_diverges_fails_and_the_search_goes_on(tmp_path, config):
 
 
 def test_notes_and_warnings_of_trials_reach_the_person_once(tmp_path, config):
-    """All trials warn of repeated texts, and note what the cache writes and reads."""
+    """All trials give the same warnings and notes, but each is shown only once."""
     train_file = tmp_path / "train.csv"
     train_file.write_text(train_file.read_text() + "one red end,red\n" * 5)
     data = config.data.model_copy(update={"cache": str(tmp_path / "cache")})

@@ -1,4 +1,4 @@
-"""The values that a search tries."""
+"""The search space: the values that a search tries for each setting."""
 
 from __future__ import annotations
 
