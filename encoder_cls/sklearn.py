@@ -351,7 +351,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
 
         def warn(message: str) -> None:
-            if not (repeats_texts and "repeat an earlier one" in message):
+            if not (repeats_texts and "an earlier text with the same label" in message):
                 warn_caller(message)
 
         if self.verbose:

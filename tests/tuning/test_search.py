@@ -185,7 +185,9 @@ def test_notes_and_warnings_of_trials_reach_the_person_once(tmp_path, config):
     assert search.train_again(first)
 
     warnings = [event.message for event in reporter.events if isinstance(event, Warned)]
-    repetitions = [warning for warning in warnings if "repeat an earlier one" in warning]
+    repetitions = [
+        warning for warning in warnings if "an earlier text with the same label" in warning
+    ]
     assert len(repetitions) == 1
     assert len(warnings) == len(set(warnings))
 
