@@ -113,11 +113,11 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     """
     corpus = FeatureCorpus(texts, labels, names, options, dimensions=config.lsa_dimensions)
     training = SelfTraining(corpus, config)
-    needs_teacher = with_teacher and len(validation_rows) > 0
+    fits_teacher = with_teacher and len(validation_rows) > 0
 
     def num_fits(effort: Effort) -> float:
         return count_fits(
-            effort, corpus, config, num_held_out=len(validation_rows), with_teacher=needs_teacher
+            effort, corpus, config, num_held_out=len(validation_rows), with_teacher=fits_teacher
         )
 
     effort = effort_choice.choose(
@@ -127,9 +127,9 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     # Predict each labelled text by models that have not learned from it, and keep the best kind.
     folds = split_into_folds(split_groups, first=validation_rows, count=effort.num_folds)
     predictions = _predict_out_of_fold(training, corpus, effort, folds)
-    kept = predictions.best_kind()
-    calibration = predictions.calibrations[kept]
-    accuracy = predictions.accuracy(kept)
+    kind = predictions.best_kind()
+    calibration = predictions.calibrations[kind]
+    accuracy = predictions.accuracy(kind)
 
     # Estimate the accuracy with twice as many labels from the accuracy with half of them, where the
     # model of each half predicts the other half. In a cross-validation of k folds, a model learns
@@ -137,18 +137,20 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     accuracy_with_twice = None
     if effort.extrapolates and len(labels) >= MIN_EXTRAPOLATED and len(folds) > 2:
         halves = [np.concatenate(folds[::2]), np.concatenate(folds[1::2])]
-        with_fewer = _predict_out_of_fold(training, corpus, effort, halves).accuracy(kept)
-        accuracy_with_twice = extrapolate_accuracy(accuracy, with_fewer, times=2 - 2 / len(folds))
+        accuracy_with_fewer = _predict_out_of_fold(training, corpus, effort, halves).accuracy(kind)
+        accuracy_with_twice = extrapolate_accuracy(
+            accuracy, accuracy_with_fewer, times=2 - 2 / len(folds)
+        )
 
     def fit(rows: NDArray[np.int64]) -> LinearModel:
         """Fit the kind of model that was kept to the labelled texts in these rows."""
-        if kept == LABELS_ONLY:
+        if kind == LABELS_ONLY:
             counted = CountedTexts.of(texts.take(rows), labels[rows], options)
             linear, _ = fit_linear(counted, calibration=calibration)
             return linear
 
         rounds = training.learn(rows, _unlabelled_rows(corpus, effort), effort.rounds)
-        machines = _machines_by_kind(rounds)[kept].calibrated(calibration)
+        machines = _machines_by_kind(rounds)[kind].calibrated(calibration)
         return corpus.vocabulary.linear_model(machines.weights, machines.biases)
 
     all_rows = np.arange(len(labels))
@@ -158,12 +160,12 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     teacher = None
     if with_teacher:
         teacher = linear
-    if needs_teacher:
+    if fits_teacher:
         teacher = fit(np.setdiff1d(all_rows, validation_rows))
 
     num_texts = effective_size(predictions.text_weights)
     return linear, FewLabelsFit(
-        kind=kept,
+        kind=kind,
         accuracy_before=predictions.accuracy(LABELS_ONLY),
         accuracy=accuracy,
         interval=wilson_interval(accuracy * num_texts, num_texts),
@@ -332,7 +334,9 @@ def choose_kind(right_by_kind: Mapping[str, Floats]) -> str:
 MIN_ERROR = 1e-3
 
 
-def extrapolate_accuracy(accuracy: float, with_fewer: float, *, times: float = 2.0) -> float:
+def extrapolate_accuracy(
+    accuracy: float, accuracy_with_fewer: float, *, times: float = 2.0
+) -> float:
     """Extrapolate an accuracy to twice as many labels; the result is never lower.
 
     Errors are assumed to fall as a power of the number of labels (Hestness et al., "Deep Learning
@@ -340,11 +344,11 @@ def extrapolate_accuracy(accuracy: float, with_fewer: float, *, times: float = 2
 
     Args:
         accuracy: the accuracy with all labels.
-        with_fewer: the accuracy with fewer labels.
+        accuracy_with_fewer: the accuracy with fewer labels.
         times: the ratio of the two numbers of labels, above 1.
     """
     error = 1 - accuracy
-    ratio = max(error, MIN_ERROR) / max(1 - with_fewer, MIN_ERROR)
+    ratio = max(error, MIN_ERROR) / max(1 - accuracy_with_fewer, MIN_ERROR)
 
     # The factor by which the error falls when the number of labels doubles.
     factor = math.pow(min(1.0, ratio), math.log(2, times))

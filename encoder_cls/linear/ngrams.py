@@ -25,8 +25,8 @@ from encoder_cls.text.tokens import (
     PAIR_MULTIPLIER,
     SPECIAL_TOKENS,
     TokenizedTexts,
-    ends_from_zero,
     flat_indices,
+    offsets_of_lengths,
 )
 
 # The distances between the two words of a pair: adjacent, or with one word between them.
@@ -83,7 +83,7 @@ class Counts(SparseRows):
 
 
 class Occurrences(NamedTuple):
-    """The occurrences of features of one kind, such as words, in some texts.
+    """The occurrences of features of one range of feature ids, such as words, in some texts.
 
     Attributes:
         hashes: the hashes of features. They may be listed once for many occurrences.
@@ -142,37 +142,38 @@ def count_features(
         # The position of each token in its text. [CLS] is at position 0.
         positions = np.arange(len(token_ids)) - np.repeat(offsets[:-1], lengths)
 
-        # List the occurrences in the order of feature ids. Pairs of each distance have a range of
-        # ids of their own, so they are separate here.
-        occurrences = [_words(token_ids, positions), *_pairs(token_ids, positions)]
+        # List the occurrences of each range of feature ids, in the order of ids. Pairs have a range
+        # for each distance.
+        ranges = [_words(token_ids, positions), *_pairs(token_ids, positions)]
         if use_char_ngrams:
-            occurrences.append(_templates(token_ids, positions, frequent_token_ids))
-            occurrences.append(_char_ngrams(texts, tokens))
+            ranges.append(_templates(token_ids, positions, frequent_token_ids))
+            ranges.append(_char_ngrams(texts, tokens))
 
-        yield _counts(occurrences, lengths)
+        yield _counts(ranges, lengths)
 
 
-def _counts(kinds: list[Occurrences], lengths: NDArray[np.int64]) -> Counts:
+def _counts(ranges: list[Occurrences], lengths: NDArray[np.int64]) -> Counts:
     """Count the occurrences of features in texts, by sorting them.
 
     An occurrence becomes a single number, its key: row * number of columns + column. Once the keys
     are sorted, equal keys are side by side, and the keys of a text are one piece of the array.
 
     Args:
-        kinds: the occurrences of each range of feature ids, in the order of the ranges.
+        ranges: the occurrences of each range of feature ids, in the order of the ranges.
         lengths: the number of tokens of each text, (texts,).
     """
     num_texts = len(lengths)
 
-    # List the features that occur, kind by kind. The column of a feature is its index in this list.
+    # List the features that occur, range by range. The index of a feature in this list is its
+    # column.
     distinct = []
-    columns_in_kinds = []
-    for kind in kinds:
-        distinct_hashes, columns = _distinct(kind.hashes & (HASHES - 1))
+    columns_in_ranges = []
+    for occurrences in ranges:
+        distinct_hashes, columns = _distinct(occurrences.hashes & (HASHES - 1))
         distinct.append(distinct_hashes)
-        columns_in_kinds.append(columns)
+        columns_in_ranges.append(columns)
 
-    first_columns = ends_from_zero(np.array([len(hashes) for hashes in distinct]))
+    first_columns = offsets_of_lengths(np.array([len(hashes) for hashes in distinct]))
     num_columns = int(first_columns[-1])
 
     # Use 32 bits for the keys if that is enough: sorting them takes half the time.
@@ -183,7 +184,9 @@ def _counts(kinds: list[Occurrences], lengths: NDArray[np.int64]) -> Counts:
     # Make the key of each occurrence.
     row_keys = (np.arange(num_texts) * num_columns).astype(key_type)
     token_row_keys = np.repeat(row_keys, lengths)
-    keys = _occurrence_keys(kinds, columns_in_kinds, first_columns.astype(key_type), token_row_keys)
+    keys = _occurrence_keys(
+        ranges, columns_in_ranges, first_columns.astype(key_type), token_row_keys
+    )
 
     # Sort the keys. The length of each run of equal keys is the count of a feature in a text. The
     # first key, if there is one, begins a run: keys are never negative.
@@ -193,9 +196,9 @@ def _counts(kinds: list[Occurrences], lengths: NDArray[np.int64]) -> Counts:
     counts = np.diff(run_starts, append=len(keys)).astype(np.float32)
     keys = keys[run_starts]
 
-    # A feature's id is the first id of its kind plus its hash.
-    ids_of_kinds = [hashes + HASHES * number for number, hashes in enumerate(distinct)]
-    feature_ids = np.concatenate(ids_of_kinds).astype(np.int32)
+    # A feature's id is the first id of its range plus its hash.
+    ids_of_ranges = [hashes + HASHES * number for number, hashes in enumerate(distinct)]
+    feature_ids = np.concatenate(ids_of_ranges).astype(np.int32)
 
     # Find where the kinds of features begin in each text. A text begins where its words do.
     kind_columns = np.searchsorted(feature_ids, KIND_STARTS).astype(key_type)
@@ -216,25 +219,25 @@ def _counts(kinds: list[Occurrences], lengths: NDArray[np.int64]) -> Counts:
 
 
 def _occurrence_keys(
-    kinds: list[Occurrences],
-    columns_in_kinds: list[NDArray[np.integer[Any]]],
+    ranges: list[Occurrences],
+    columns_in_ranges: list[NDArray[np.integer[Any]]],
     first_columns: NDArray[Any],
     token_row_keys: NDArray[Any],
 ) -> NDArray[Any]:
-    """Return the keys of the occurrences of all kinds, kind by kind.
+    """Return the keys of the occurrences of all ranges of feature ids, range by range.
 
     An occurrence belongs to the text of its last token.
 
     Args:
-        kinds: the occurrences of each range of feature ids.
-        columns_in_kinds: for each range, the index of each of its hashes among its distinct hashes.
+        ranges: the occurrences of each range of feature ids.
+        columns_in_ranges: the index of each hash of a range among the distinct hashes of the range.
         first_columns: the column of the first feature of each range.
         token_row_keys: row * number of columns of the text of each token, (tokens,).
     """
     keys = []
-    for number, kind in enumerate(kinds):
-        hash_columns = first_columns[number] + columns_in_kinds[number].astype(first_columns.dtype)
-        keys.append(token_row_keys[kind.ends] + hash_columns[kind.indices])
+    for number, occurrences in enumerate(ranges):
+        hash_columns = first_columns[number] + columns_in_ranges[number].astype(first_columns.dtype)
+        keys.append(token_row_keys[occurrences.ends] + hash_columns[occurrences.indices])
     return np.concatenate(keys)
 
 
@@ -275,7 +278,7 @@ def keep_known(counts: SparseRows, columns: NDArray[np.int32]) -> SparseRows:
     return SparseRows(
         columns=columns[is_known],
         values=counts.values[is_known],
-        offsets=ends_from_zero(is_known)[counts.offsets],
+        offsets=offsets_of_lengths(is_known)[counts.offsets],
     )
 
 
@@ -380,7 +383,7 @@ def _in_chunks(
 
     for first, end in pairwise(bounds):
         chunk_lengths = lengths[first:end]
-        yield flat_indices(starts[first:end], chunk_lengths), ends_from_zero(chunk_lengths)
+        yield flat_indices(starts[first:end], chunk_lengths), offsets_of_lengths(chunk_lengths)
 
 
 def _words(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Occurrences:

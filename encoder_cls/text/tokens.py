@@ -70,7 +70,7 @@ class CharNgrams:
         starts = self.offsets[words]
         lengths = self.offsets[words + 1] - starts
         return CharNgrams(
-            ngrams=self.ngrams[flat_indices(starts, lengths)], offsets=ends_from_zero(lengths)
+            ngrams=self.ngrams[flat_indices(starts, lengths)], offsets=offsets_of_lengths(lengths)
         )
 
 
@@ -126,7 +126,7 @@ class TokenizedTexts:
         return replace(
             self,
             words=self.words[tokens],
-            offsets=ends_from_zero(lengths),
+            offsets=offsets_of_lengths(lengths),
             truncated=self.truncated[texts],
         )
 
@@ -171,7 +171,7 @@ class TokenizedTexts:
 
             # Sum over the tokens of each text. `reduceat` would be wrong for a text without tokens,
             # but each text has at least `[CLS]`.
-            starts = ends_from_zero(texts.lengths)[:-1]
+            starts = offsets_of_lengths(texts.lengths)[:-1]
             counts.append(np.add.reduceat(is_unknown, starts, dtype=np.int32))
 
         return counts.array()
@@ -183,7 +183,7 @@ class TokenizedTexts:
         return float(self.unknown.sum() / max(1, num_words))
 
 
-def ends_from_zero(lengths: NDArray[Any]) -> NDArray[np.int64]:
+def offsets_of_lengths(lengths: NDArray[Any]) -> NDArray[np.int64]:
     """Return the offsets of pieces in a flat array, given their lengths: 0, then each end."""
     return np.concatenate([[0], np.cumsum(lengths)])
 

@@ -1,4 +1,4 @@
-"""Metrics: each number against another way to compute it."""
+"""Metrics are compared with other ways to compute the same numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THRESHOLDS = (0.5, 0.3, 0.6, 0.9)
 
 
 def random_case() -> tuple[np.ndarray, np.ndarray]:
-    """Logits and labels of 200 texts, often right; the last class never occurs as either."""
+    """Logits and labels of 200 texts. The last class is neither a label nor a prediction."""
     random = np.random.default_rng(0)
     logits = random.normal(size=(200, 5)).astype(np.float32)
     logits[:, 4] = -20
@@ -34,7 +34,7 @@ def random_case() -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_metrics_agree_with_scikit_learn():
-    """A class that does not occur leaves macro-F1 as it is."""
+    """A class that does not occur does not count in macro-F1."""
     logits, labels = random_case()
     predictions = logits.argmax(axis=1)
 
@@ -91,14 +91,14 @@ def test_a_class_without_examples_has_no_scores():
     ],
 )
 def test_the_calibration_error_of_known_cases(confidence, correct, expected):
-    """Certainty belongs to the last bin; opposite gaps in different bins do not cancel."""
+    """A confidence of 1 belongs to the last bin. Opposite gaps in different bins do not cancel."""
     bins = CalibrationBins.of(np.array(confidence), np.array(correct))
 
     assert bins.expected_error == pytest.approx(expected)
 
 
 def test_the_most_confused_classes_come_first():
-    """Only mistakes are listed; of equally frequent ones, the first class comes first."""
+    """Only mistakes are listed. Of equally frequent ones, the lower class number comes first."""
     matrix = np.array([[9, 2, 0], [7, 1, 0], [2, 3, 4]])
     every_label, every_prediction = np.indices(matrix.shape).reshape(2, -1)
     labels = every_label.repeat(matrix.ravel())
@@ -111,7 +111,7 @@ def test_the_most_confused_classes_come_first():
     assert found == [("y", "x", 7), ("z", "y", 3), ("x", "y", 2), ("z", "x", 2)]
 
 
-def test_no_more_confused_classes_are_listed_than_are_named():
+def test_at_most_the_maximum_number_of_confused_classes_is_listed():
     labels = np.arange(MAX_CONFUSED + 6)
     logits = np.eye(len(labels), dtype=np.float32)[labels[::-1]]
     names = [str(label) for label in labels]
@@ -122,7 +122,7 @@ def test_no_more_confused_classes_are_listed_than_are_named():
 
 
 def test_labels_that_training_never_showed_are_mistakes_without_a_probability():
-    """They count in accuracy and have a recall of 0; loss and calibration leave them out."""
+    """Such labels count in accuracy and have a recall of 0; loss and calibration ignore them."""
     logits, labels = random_case()
     all_logits = np.vstack([logits, logits[:20]])
     all_labels = np.append(labels, [5] * 15 + [6] * 5)
@@ -154,7 +154,7 @@ def multi_label_case() -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_multi_label_metrics_agree_with_scikit_learn(multi_label_case):
-    """Macro values are over the labels that some text has."""
+    """Macro scores are means over the labels that some text has."""
     logits, labels = multi_label_case
 
     metrics = compute_metrics(logits, labels, LABEL_NAMES, THRESHOLDS)
@@ -180,7 +180,7 @@ def test_multi_label_metrics_agree_with_scikit_learn(multi_label_case):
 
 
 def test_average_precisions_agree_with_scikit_learn(multi_label_case):
-    """That of a label without a logit is 0."""
+    """The average precision of a label without a logit is 0."""
     logits, labels = multi_label_case
     expected = []
     for label in range(3):
@@ -210,8 +210,8 @@ def test_labels_without_examples_or_logits_have_no_scores(multi_label_case):
     assert scores["unseen"].f1 == 0
 
 
-def test_texts_without_labels_are_right_where_none_are_given():
-    """Where there is nothing at all, no score is undefined."""
+def test_texts_without_labels_are_correct_if_none_are_predicted():
+    """All scores are defined even if no text has a label or gets one."""
     logits = np.full((3, 2), -5, np.float32)
 
     metrics = compute_metrics(logits, np.zeros((3, 2)), ("a", "b"), (0.5, 0.5))
@@ -225,7 +225,7 @@ def test_texts_without_labels_are_right_where_none_are_given():
 
 
 def test_no_threshold_has_a_better_f1_than_the_best(multi_label_case):
-    """It is compared with every threshold that there could be."""
+    """The best threshold is compared with all distinct scores as thresholds."""
     logits, labels = multi_label_case
     scores = logits[:, 1].astype(float)
     targets = labels[:, 1]
@@ -237,7 +237,7 @@ def test_no_threshold_has_a_better_f1_than_the_best(multi_label_case):
     assert found == pytest.approx(best)
 
 
-def test_the_threshold_is_0_without_positives_to_choose_by(multi_label_case):
+def test_the_best_threshold_is_0_without_positive_targets(multi_label_case):
     logits, _ = multi_label_case
 
     assert best_f1_threshold(logits[:, 1].astype(float), np.zeros(300)) == 0

@@ -21,7 +21,7 @@ from encoder_cls.metrics.intervals import (
     [(0, 1), (0, 10), (10, 10), (7, 9), (352, 374), (1, 100_000)],
 )
 def test_the_interval_of_an_accuracy_is_the_one_of_scipy(num_right, num_texts):
-    """It is by Wilson's method; the accuracy itself is always inside."""
+    """Both use Wilson's method. The accuracy itself is always inside the interval."""
     low, high = wilson_interval(num_right, num_texts)
 
     expected = binomtest(num_right, num_texts).proportion_ci(method="wilson")
@@ -37,7 +37,8 @@ def test_the_interval_of_a_difference_by_hand():
     half_width = 1.959964 * np.sqrt(13 - 36 / 100) / 100
     assert (low, high) == pytest.approx((center - half_width, center + half_width))
 
-    # The other way round it is mirrored, and it is narrow without a difference in many texts.
+    # The reverse difference has the mirrored interval. Equal predictions for many texts have a
+    # narrow one.
     assert paired_interval(3, 9, 98) == pytest.approx((-high, -low))
     assert paired_interval(0, 0, 10**6) == pytest.approx((0, 0), abs=1e-5)
 
@@ -47,17 +48,17 @@ def example(num_texts: int, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(1)
     labels = random.integers(0, num_classes, num_texts)
     is_right = random.random(num_texts) < 0.8
-    guesses = random.integers(0, num_classes + 1, num_texts)
-    return labels, np.where(is_right, labels, guesses)
+    other_classes = random.integers(0, num_classes + 1, num_texts)
+    return labels, np.where(is_right, labels, other_classes)
 
 
 def test_the_interval_of_macro_f1_agrees_with_a_plain_bootstrap():
-    """It agrees within what 1,000 samples leave to chance, and is the same each time."""
+    """It agrees up to the chance of few samples, and is the same each time."""
     labels, predictions = example(300, 11)
 
     found = macro_f1_interval(labels, predictions)
 
-    # Draw rows again, and score them by scikit-learn.
+    # Draw rows with replacement, and score them by scikit-learn.
     scores = []
     for rows in np.random.default_rng(2).integers(0, 300, (200, 300)):
         score = f1_score(labels[rows], predictions[rows], average="macro", zero_division=0)
@@ -80,7 +81,7 @@ def test_the_interval_of_micro_f1_agrees_with_a_plain_bootstrap():
     labels = (random.random((300, 5)) < [0.4, 0.2, 0.05, 0, 0.02]).astype(np.int8)
     predictions = labels + random.normal(size=(300, 5)) > 0.8
 
-    # Draw rows again.
+    # Draw rows with replacement.
     scores = []
     for _ in range(300):
         rows = random.integers(300, size=300)
@@ -102,6 +103,6 @@ def test_the_interval_of_a_difference_is_narrower_than_that_of_each_score():
     first_low, first_high = macro_f1_interval(labels, first)
     assert high - low < (first_high - first_low) / 2
 
-    # No difference is 0, and the other way round it is mirrored.
+    # Equal predictions have a difference of 0, and the reverse difference is mirrored.
     assert macro_f1_interval(labels, first, first) == (0, 0)
     assert macro_f1_interval(labels, first, second) == pytest.approx((-high, -low), abs=0.003)
