@@ -1,4 +1,4 @@
-"""Balanced class weights are suggested where they help by more than chance, and not otherwise."""
+"""Balanced class weights are suggested only if they help by more than chance."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from encoder_cls.text.tokenizer import tokenize
 
 
 def note_on_classes(sizes: Sequence[int], *, overlap: float) -> str:
-    """The note on classes of these sizes, each with twelve words of its own.
+    """Return the note for classes of these sizes, each of which has twelve words of its own.
 
-    A word is of a random class with the probability `overlap`.
+    With the probability `overlap`, a word of a text is one of a random class.
     """
     random = np.random.default_rng(0)
     num_classes = len(sizes)
@@ -43,8 +43,8 @@ def note_on_classes(sizes: Sequence[int], *, overlap: float) -> str:
     return class_weights_note(split, tokens, words_only)
 
 
-def test_balanced_weights_are_suggested_where_rare_classes_are_missed():
-    """The note says what they bring to macro-F1, and what they cost in accuracy."""
+def test_balanced_weights_are_suggested_if_rare_classes_are_missed():
+    """The note gives macro-F1 and accuracy without and with balanced weights."""
     note = note_on_classes((800, 60, 60), overlap=0.55)
 
     assert note.startswith(
@@ -63,12 +63,12 @@ def test_balanced_weights_are_suggested_where_rare_classes_are_missed():
         pytest.param((30, 3, 3), 0.5, id="too few texts"),
     ],
 )
-def test_nothing_is_said_where_balanced_weights_would_not_help(sizes, overlap):
+def test_there_is_no_note_if_balanced_weights_would_not_help(sizes, overlap):
     assert note_on_classes(sizes, overlap=overlap) == ""
 
 
-def test_much_text_is_sampled(monkeypatch):
-    """The sample of three classes is too small here to be sure of anything."""
+def test_a_sample_of_many_texts_is_cross_validated(monkeypatch):
+    """Here the sample is too small to show that balanced weights help."""
     monkeypatch.setattr(class_weights, "MAX_WORK", 90)
 
     assert note_on_classes((800, 60, 60), overlap=0.55) == ""

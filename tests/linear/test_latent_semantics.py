@@ -1,4 +1,4 @@
-"""Latent semantics: the directions of features."""
+"""The directions of latent semantics are those of a singular value decomposition."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_as_many_directions_as_the_rank_of_the_texts_lose_nothing():
 
 
 def test_pairs_templates_and_features_of_a_single_text_are_left_out():
-    """Words and character n-grams of two texts stay."""
+    """Words and character n-grams that at least two texts have are used."""
     word_of_one_text = 1
     word = 2
     pair = HASHES + 1
@@ -50,7 +50,7 @@ def test_pairs_templates_and_features_of_a_single_text_are_left_out():
     second_ngram = CHAR_NGRAM_IDS + 2
     ids = [word_of_one_text, word, pair, template, first_ngram, second_ngram]
 
-    # Every other feature has another number in each text.
+    # Every second feature has a different value in each text.
     features = np.ones((5, 6), dtype=np.float32)
     features[:, 1::2] += np.arange(5)[:, None]
     features[1:, ids.index(word_of_one_text)] = 0
@@ -73,7 +73,7 @@ def test_there_are_fewer_directions_than_texts(num_texts, num_directions):
 
 
 def test_directions_of_many_texts_are_those_of_a_sample(monkeypatch):
-    """The sample is the same each time, and drawn from all of them."""
+    """The sample is the same each time, and is drawn from all texts."""
     features = features_of_rank(10)
     monkeypatch.setattr(latent_semantics, "MAX_TEXTS", 10)
 

@@ -1,4 +1,4 @@
-"""The features of texts: how often each occurs, however many texts are counted at once."""
+"""The counts of features are correct for any number of texts that are counted at once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def to_matrix(rows: SparseRows) -> sp.csr_matrix:
 
 
 def are_equal(whole: SparseRows, parts: Sequence[SparseRows]) -> bool:
-    """Whether the rows of the parts, one part after the other, are those of the whole."""
+    """Return whether the rows of all parts, in order, are the rows of the whole."""
     joined = sp.vstack([to_matrix(part) for part in parts])
     return (to_matrix(whole) != joined).nnz == 0
 
@@ -92,7 +92,7 @@ def test_an_empty_text_has_no_features():
 
 
 def test_features_are_the_same_in_a_large_chunk(monkeypatch):
-    """In a large chunk hashes are looked up in tables, and keys have 64 bits; in small ones not."""
+    """Only a large chunk looks hashes up in tables, and has keys of 64 bits."""
     # Words of ten random letters.
     letters = np.random.default_rng(0).integers(97, 123, (20_000, 10), dtype=np.uint8)
     words = letters.view("S10").astype(str)[:, 0]

@@ -9,7 +9,7 @@ from encoder_cls.linear.post_stratification import effective_size, weights_like_
 
 
 def chosen_texts() -> tuple[np.ndarray, np.ndarray]:
-    """Confidences of a pool, and of labelled texts: half of them drawn at random, half unsure."""
+    """Confidences of a pool, and of labelled texts, of which half are random and half are unsure."""
     random = np.random.default_rng(0)
     pool = random.random(4000)
     drawn = random.random(200)
@@ -43,7 +43,7 @@ def test_texts_drawn_at_random_weigh_about_the_same():
     assert weights == pytest.approx(np.ones(200), abs=0.3)
 
 
-def test_where_nearly_all_texts_are_labelled_they_are_as_all_are():
+def test_if_nearly_all_texts_are_labelled_their_weights_are_about_equal():
     pool, chosen = chosen_texts()
 
     weights = weights_like_pool(chosen, pool[:40], pool_size=40)

@@ -1,4 +1,4 @@
-"""The table of scores agrees with what is computed, and with what the config takes."""
+"""The table of scores agrees with the metrics that are computed, and with the config."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def test_keys_and_names_are_unique():
 
 @pytest.mark.parametrize("is_multi_label", [False, True])
 def test_a_task_has_one_main_score_which_has_an_interval(is_multi_label):
-    """`main_score` fails where there are several or none."""
-    assert (
-        Tasks.of(is_multi_label=is_multi_label)
-        in main_score(is_multi_label=is_multi_label).interval_in
-    )
+    """`main_score` fails if a task has several main scores, or none."""
+    task = Tasks.of(is_multi_label=is_multi_label)
+
+    score = main_score(is_multi_label=is_multi_label)
+
+    assert task in score.interval_in
 
 
 def test_each_interval_of_the_table_can_be_computed():
