@@ -1,8 +1,8 @@
-"""Labels that seem to be wrong, by confident learning.
+"""Find labels that seem to be wrong, by confident learning.
 
-Northcutt, Jiang and Chuang, "Confident Learning: Estimating Uncertainty in Dataset Labels" (2021),
-https://arxiv.org/abs/1911.00068. Probabilities must come from a classifier that has not seen the
-labels.
+The method is that of Northcutt, Jiang and Chuang, "Confident Learning: Estimating Uncertainty in
+Dataset Labels" (2021), https://arxiv.org/abs/1911.00068. The probabilities must come from a
+classifier that has not learned from the labels.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ from numpy.typing import NDArray
 
 
 def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> tuple[int, ...]:
-    """The indices of the texts with the least probable labels, as many as are wrong by estimate.
+    """Find the texts whose labels seem to be wrong.
 
-    Probabilities are (texts, classes), labels (texts,). Multi-label, labels are (texts, labels),
-    and each one is a binary task. Labels beyond the classes have no probability, and are not
-    doubted.
+    These are the texts with the least probable labels, as many as `estimated_errors` estimates. In
+    a multi-label task, each label is treated as a binary task.
+
+    Args:
+        probabilities: the predicted probabilities, (texts, classes).
+        labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels). Labels from `classes`
+            on have no probability, and are never doubtful.
+
+    Returns:
+        The indices of the texts, in ascending order.
     """
     if labels.ndim == 1:
         is_doubtful = _are_doubtful(probabilities, labels)
@@ -42,7 +49,7 @@ def _are_doubtful(
     is_another = probabilities.argmax(axis=1) != labels
     candidates = np.flatnonzero(is_known & is_another)
 
-    # Of these, the least probable ones, as many as are wrong by estimate.
+    # Take the least probable of these labels, as many as are estimated to be wrong.
     confidence = label_probabilities(probabilities, labels)
     least_probable_first = candidates[np.argsort(confidence[candidates], kind="stable")]
     num_errors = estimated_errors(probabilities, labels)
@@ -55,22 +62,27 @@ def _are_doubtful(
 def label_probabilities(
     probabilities: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """The probability of each text's label, (texts,), 0 for labels beyond the classes.
+    """Look up the probability of each text's label, (texts,).
 
-    The paper calls it self-confidence. Its normalized margin ranks worse where a text has two
-    probable classes (docs/experiments/accuracy.md).
+    The paper calls this self-confidence. The normalized margin, an alternative in the paper, ranks
+    texts with two probable classes worse (docs/experiments/accuracy.md).
+
+    Args:
+        probabilities: the predicted probabilities, (texts, classes).
+        labels: class numbers, (texts,). Labels from `classes` on get the probability 0.
     """
     last_class = probabilities.shape[1] - 1
     rows = np.arange(len(labels))
     known_labels = np.minimum(labels, last_class)
-    found: NDArray[np.float64] = probabilities[rows, known_labels]
-    return np.where(labels <= last_class, found, 0.0)
+    of_known_labels: NDArray[np.float64] = probabilities[rows, known_labels]
+    return np.where(labels <= last_class, of_known_labels, 0.0)
 
 
 def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> int:
-    """The estimated number of wrong labels: those off the diagonal of the paper's confident joint.
+    """Estimate the number of wrong labels: those off the diagonal of the paper's confident joint.
 
-    Probabilities are (texts, classes), labels (texts,).
+    The confident joint counts texts by their label and by the class that they confidently belong
+    to. Probabilities are (texts, classes), labels (texts,).
     """
     num_classes = probabilities.shape[1]
     is_known = labels < num_classes
@@ -83,16 +95,17 @@ def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int6
     confidence_sums = np.bincount(labels, weights=confidence, minlength=num_classes)
     thresholds = confidence_sums / np.maximum(1, label_counts)
 
-    # A text is confidently of the most probable class among those that reach their threshold.
+    # A text confidently belongs to the most probable of the classes that reach their threshold.
     is_confident = (probabilities >= thresholds) & (label_counts > 0)
     confident_classes = np.where(is_confident, probabilities, -1.0).argmax(axis=1)
     has_confident_class = is_confident.any(axis=1)
 
-    # The diagonal of the confident joint, and what is off it, by label.
-    is_right = confident_classes == labels
-    num_right = np.bincount(labels[has_confident_class & is_right], minlength=num_classes)
-    num_wrong = np.bincount(labels[has_confident_class & ~is_right], minlength=num_classes)
+    # For each label, count the texts on the diagonal of the confident joint, and those off it.
+    is_diagonal = confident_classes == labels
+    num_right = np.bincount(labels[has_confident_class & is_diagonal], minlength=num_classes)
+    num_wrong = np.bincount(labels[has_confident_class & ~is_diagonal], minlength=num_classes)
 
-    # The paper's calibration: each class has as many texts as labels, in these proportions.
+    # Calibrate the counts as the paper does. Not every text has a confident class, so apply the
+    # fraction of wrong labels to all texts with this label.
     wrong_fractions = num_wrong / np.maximum(1, num_right + num_wrong)
     return round(float((wrong_fractions * label_counts).sum()))

@@ -30,18 +30,18 @@ from encoder_cls.system.display import aligned, counted, listed, printable, shor
 Sections = dict[str, tuple[str, ...]]
 """The lines of each section, by its title."""
 
-# The names of the classifier and its parts in a report.
+# The names of the whole classifier and of its parts in a report.
 PARTS = {COMBINED: "both together", "linear": "linear alone", "encoder": "encoder alone"}
-# How to train the linear model alone.
+# The option by which a linear model is trained alone.
 LINEAR_ALONE = "--set model.encoder=false"
-# Of scores on validation texts.
+# The note on scores of validation texts.
 VALIDATION_NOTE = (
     "the model was tuned on these texts, so expect slightly lower scores on new ones (data.test)"
 )
 
 
 def summary_text(report: Report) -> str:
-    """The summary for a terminal, without titles."""
+    """The summary of a report for a terminal, without the titles of its sections."""
     lines = [_first_line(report.evaluation)]
     for section_lines in summary_sections(report).values():
         lines += [f"  {line}" for line in section_lines]
@@ -49,7 +49,10 @@ def summary_text(report: Report) -> str:
 
 
 def full_text(report: Report, *, with_tables: bool = True) -> str:
-    """The report for a terminal."""
+    """The report for a terminal, with the titles of its sections.
+
+    `with_tables` adds the sections that the page of a report has as tables and charts.
+    """
     sections = summary_sections(report)
     if with_tables:
         sections |= detail_sections(report.evaluation)
@@ -66,7 +69,7 @@ def _first_line(evaluation: SplitEvaluation) -> str:
 
 
 def summary_sections(report: Report) -> Sections:
-    """The sections that summarize a training."""
+    """The sections that summarize a report: scores, parts, calibration, threshold and notes."""
     evaluation = report.evaluation
     score = capitalized(evaluation.metrics.main_score.name)
     return _sections_with_lines(
@@ -81,7 +84,7 @@ def summary_sections(report: Report) -> Sections:
 
 
 def detail_sections(evaluation: SplitEvaluation) -> Sections:
-    """The further sections of a terminal; the page has tables and charts instead."""
+    """The further sections for a terminal, in place of the tables and charts of the page."""
     doubtful = f"labels that are probably wrong: {len(evaluation.doubtful_labels):,}"
     return _sections_with_lines(
         {
@@ -94,16 +97,17 @@ def detail_sections(evaluation: SplitEvaluation) -> Sections:
 
 
 def _sections_with_lines(sections: Mapping[str, Iterable[str]]) -> Sections:
-    found = {}
+    """The sections that have at least one line."""
+    filled_sections = {}
     for title, lines in sections.items():
         section_lines = tuple(lines)
         if section_lines:
-            found[title] = section_lines
-    return found
+            filled_sections[title] = section_lines
+    return filled_sections
 
 
 def size_note(metrics: Metrics) -> str:
-    """The number of examples, and of labels where a text may have several."""
+    """The number of examples; multi-label, also the mean number of labels of a text."""
     texts = counted(metrics.num_examples, "example")
     if isinstance(metrics, MultiLabelMetrics):
         return f"{texts}, {metrics.labels_per_text:.2f} labels a text"
@@ -146,7 +150,7 @@ def _score_lines(report: Report) -> Iterator[str]:
 
 
 def _scores_with_intervals(scores: Mapping[str, Any]) -> str:
-    """Scores as in JSON, with their intervals in brackets."""
+    """Format scores, which have the keys of the JSON report, with their intervals in brackets."""
     parts = []
     for score in ALL_SCORES:
         if score.key not in scores:
@@ -161,7 +165,7 @@ def _scores_with_intervals(scores: Mapping[str, Any]) -> str:
 
 
 def _scores_without_intervals(metrics: Metrics) -> str:
-    """The further scores of a report; empty in a task that has none."""
+    """Format the further scores of a report; empty if the task has no further scores."""
     parts = []
     for score in scores_of_task(is_multi_label=metrics.is_multi_label):
         if Place.REPORT in score.shown_in:
@@ -171,7 +175,7 @@ def _scores_without_intervals(metrics: Metrics) -> str:
 
 
 def baseline_note(baseline_scores: Mapping[str, float]) -> str:
-    """How many texts and features the TF-IDF baseline was trained on, where not on all."""
+    """How many texts and features the baseline was trained on; empty if on all of them."""
     parts = []
     for what in ("texts", "features"):
         number = baseline_scores[what]
@@ -184,7 +188,7 @@ def baseline_note(baseline_scores: Mapping[str, float]) -> str:
     return f", trained on {' and '.join(parts)}"
 
 
-# Pairs of confused classes in a summary.
+# The most pairs of confused classes in a summary.
 MAX_CONFUSED_PAIRS = 2
 
 
@@ -219,7 +223,10 @@ def _part_lines(report: Report) -> Iterator[str]:
 
 
 def comparison_sentence(evaluation: SplitEvaluation) -> str:
-    """What the encoder adds, and which part decides; empty without both parts."""
+    """A sentence on what the encoder adds, and on which part has most of the weight.
+
+    It is empty if the classifier has only one part.
+    """
     comparison = evaluation.part_comparison
     if comparison is None:
         return ""
@@ -228,7 +235,7 @@ def comparison_sentence(evaluation: SplitEvaluation) -> str:
     if points <= -0.05:
         difference = f"{-points:.1f} points below"
     else:
-        # A difference that is shown as zero has no minus.
+        # A difference that is shown as 0.0 must not have a minus sign.
         difference = f"{max(points, 0):+.1f} points over"
 
     sure = "not sure"
@@ -243,14 +250,14 @@ def comparison_sentence(evaluation: SplitEvaluation) -> str:
     return sentence
 
 
-# The share of the sum of the logits from which a part decides nearly alone.
+# The share in the mixture from which a part is said to decide nearly alone.
 NEARLY_ALL = 0.97
-# The share from which a part has most of the weight.
+# The share from which a part is said to have most of the weight.
 MOSTLY = 0.6
 
 
 def _weights(mixture_shares: Mapping[str, float]) -> str:
-    """Which part decides, by the shares of `linear` and `encoder`."""
+    """A phrase on which part has most of the weight, by the shares of `linear` and `encoder`."""
     names = {"linear": "the linear model", "encoder": "the encoder"}
     largest_first = sorted(mixture_shares, key=lambda part: mixture_shares[part], reverse=True)
     part = largest_first[0]
@@ -270,7 +277,7 @@ def _weights(mixture_shares: Mapping[str, float]) -> str:
 
 
 def cascade_sentence(evaluation: SplitEvaluation) -> str:
-    """The fraction of texts that skip the encoder; empty without a cascade."""
+    """A sentence on the fraction of texts that skip the encoder; empty if there is no gate."""
     if not evaluation.cascade:
         return ""
     skipped = evaluation.cascade["skipped_fraction"]
@@ -282,7 +289,10 @@ def cascade_sentence(evaluation: SplitEvaluation) -> str:
 
 
 def advice(report: Report) -> str:
-    """A next step, by the scores; empty where the classifier is the best one."""
+    """A sentence that advises what to try next.
+
+    It is empty if the whole classifier is better than its linear model and than the baseline.
+    """
     evaluation = report.evaluation
     comparison = evaluation.part_comparison
     if comparison:
@@ -300,9 +310,10 @@ def advice(report: Report) -> str:
 
 
 def part_rows(report: Report) -> list[tuple[str, float, Interval | None]]:
-    """The score and its interval of the classifier, its parts and the TF-IDF baseline.
+    """The scores of the classifier, of each of its parts, and of the TF-IDF baseline.
 
-    There are none without both parts.
+    Returns:
+        A row of name, score and 95% interval for each; no rows if the classifier has only one part.
     """
     evaluation = report.evaluation
     if evaluation.part_comparison is None:
@@ -323,22 +334,23 @@ def part_rows(report: Report) -> list[tuple[str, float, Interval | None]]:
 
 # The section of calibration
 
-# With fewer texts, a calibration error of 15 bins is large by chance.
-FEW_TEXTS = 100
-# The highest calibration error of a classifier that is well calibrated.
+# The number of texts that are needed to judge calibration. With fewer texts in 15 bins, the
+# calibration error is large by chance.
+MIN_TEXTS = 100
+# The highest calibration error of a classifier that is called well calibrated.
 WELL_CALIBRATED = 0.03
-# The highest calibration error of one that is fairly calibrated.
+# The highest calibration error of a classifier that is called fairly calibrated.
 FAIRLY_CALIBRATED = 0.08
 
 
 def calibration(metrics: Metrics) -> tuple[str, str]:
-    """Calibration in words: the gist, then how to read a probability."""
+    """Two phrases on calibration: how good it is, and how to read a probability."""
     ece = metrics.ece
     bins = metrics.calibration
     num_texts = sum(bins.texts)
     error = f"(calibration error {ece:.3f})"
 
-    if num_texts < FEW_TEXTS:
+    if num_texts < MIN_TEXTS:
         return (
             "too few texts to judge",
             f"calibration cannot be judged on {num_texts:,} texts {error}",
@@ -349,7 +361,7 @@ def calibration(metrics: Metrics) -> tuple[str, str]:
             f"where a probability says 80%, about 80% are right {error}",
         )
 
-    # How much higher confidence is than accuracy, over all bins.
+    # The mean confidence minus the accuracy, over all texts.
     excess = np.dot(bins.texts, np.subtract(bins.confidence, bins.accuracy)) / num_texts
     direction = "too low"
     if excess > 0:
@@ -379,7 +391,7 @@ def _threshold_lines(evaluation: SplitEvaluation) -> Iterator[str]:
 
 
 def _threshold_line(threshold: SuggestedThreshold, *, num_texts: int) -> str:
-    """The suggested threshold, or why there is none."""
+    """A sentence on the suggested threshold, or on why there is none."""
     probability = threshold.probability
     if probability == 0:
         return (
@@ -435,7 +447,7 @@ def _unseen_note(unseen_labels: Mapping[str, int]) -> str:
 
 
 def length_note(evaluation: SplitEvaluation) -> str:
-    """The fractions of texts longer than the classifier reads, and of unknown tokens."""
+    """A phrase with the fraction of texts that are too long, and the fraction of unknown tokens."""
     part = "linear model"
     if "encoder" in evaluation.parts:
         part = "encoder"
@@ -443,8 +455,8 @@ def length_note(evaluation: SplitEvaluation) -> str:
     return f"{longer}, unknown tokens {evaluation.unknown_fraction:.1%}"
 
 
-# Characters of a class name in a column.
-LONGEST_NAME = 28
+# The most characters of a class name in a column of a table.
+MAX_NAME_LENGTH = 28
 
 
 def _class_table(metrics: Metrics) -> Iterator[str]:
@@ -455,7 +467,7 @@ def _class_table(metrics: Metrics) -> Iterator[str]:
 
     rows = [["class", *columns.values(), "examples"]]
     for name, scores in metrics.per_class.items():
-        row = [name_text(name, limit=LONGEST_NAME)]
+        row = [name_text(name, limit=MAX_NAME_LENGTH)]
         for key in columns:
             row.append(score_text(getattr(scores, key)))
         row.append(str(scores.support))
@@ -463,8 +475,8 @@ def _class_table(metrics: Metrics) -> Iterator[str]:
     yield from aligned(rows)
 
 
-# The most classes of a confusion matrix that fits a terminal.
-LARGEST_TABLE = 12
+# The most classes of a confusion matrix that fits in a terminal.
+MAX_MATRIX_SIZE = 12
 
 
 def _confusion_lines(evaluation: SplitEvaluation) -> Iterator[str]:
@@ -473,17 +485,17 @@ def _confusion_lines(evaluation: SplitEvaluation) -> Iterator[str]:
 
     num_classes = len(evaluation.label_names)
     matrix = evaluation.metrics.confusion_matrix
-    if not matrix or num_classes > LARGEST_TABLE:
+    if not matrix or num_classes > MAX_MATRIX_SIZE:
         instead = "the matrix"
         if not matrix:
             instead = "the pairs confused most often"
         yield (
-            f"no matrix here: {num_classes} classes are more than the {LARGEST_TABLE} that fit; "
+            f"no matrix here: {num_classes} classes are more than the {MAX_MATRIX_SIZE} that fit; "
             f"report.html has {instead}"
         )
         return
 
-    # Columns have numbers, which come before the names of the rows.
+    # The columns are numbered, and the names of the rows start with the same numbers.
     header = [""]
     for number in range(1, num_classes + 1):
         header.append(f"{number:3}")
@@ -491,14 +503,14 @@ def _confusion_lines(evaluation: SplitEvaluation) -> Iterator[str]:
     rows = [header]
     names = evaluation.label_names
     for number, (name, counts) in enumerate(zip(names, matrix, strict=True), start=1):
-        row = [f"{number:2} {name_text(name, limit=LONGEST_NAME)}"]
+        row = [f"{number:2} {name_text(name, limit=MAX_NAME_LENGTH)}"]
         for count in counts:
             row.append(str(count or "."))
         rows.append(row)
     yield from aligned(rows)
 
 
-# Mistakes in a terminal.
+# The most mistakes that are listed in a terminal.
 MAX_MISTAKES = 5
 
 
@@ -514,17 +526,17 @@ def _mistake_lines(mistakes: Sequence[Mistake]) -> Iterator[str]:
 
 
 def capitalized(words: str) -> str:
-    """The words with the first letter in upper case."""
+    """Write the first letter of some words in upper case, and leave the others as they are."""
     return f"{words[:1].upper()}{words[1:]}"
 
 
 def score_text(score: float | None) -> str:
-    """A score with three digits, a dash for None."""
+    """Format a score with three digits; None is a dash."""
     if score is None:
         return "-"
     return f"{score:.3f}"
 
 
 def name_text(name: str, *, limit: int = 80) -> str:
-    """A class name, short and on one line."""
+    """Shorten a class name to `limit` characters, and write it on one line."""
     return printable(shortened(name, limit=limit))

@@ -17,7 +17,7 @@ from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.metrics.classification import padded, predicted_labels
 from encoder_cls.metrics.logits import Logits, task_of
 
-# Between several labels in a cell of a table.
+# The separator of several labels in a cell of a table, unless the data have another one.
 LABEL_SEPARATOR = "|"
 
 
@@ -26,11 +26,13 @@ class SplitPredictions:
     """The predictions of a classifier for the texts of a split.
 
     Attributes:
-        name: the name of the split, or a file.
-        split: the texts and labels.
-        logits: the logits of the texts, (texts, classes).
-        label_names: the classes, then the labels that never occur in the training data.
-        thresholds: multi-label, the probability from which texts get each label, (classes,).
+        name: the name of the split: `train`, `validation`, `test` or a file.
+        split: the texts and their labels.
+        logits: the calibrated logits of the texts, (texts, classes).
+        label_names: the classes, then the labels of the split that do not occur in the training
+            data.
+        thresholds: multi-label, the probability from which a text gets each label, (classes,);
+            empty in a single-label task.
     """
 
     name: str
@@ -41,55 +43,69 @@ class SplitPredictions:
 
     @cached_property
     def labels(self) -> NDArray[Any]:
-        """Class numbers, (texts,); multi-label, whether a text has a label, (texts, labels)."""
+        """The number of each text's class, (texts,), as an index into `label_names`.
+
+        In a multi-label task, whether each text has each label, (texts, labels).
+        """
         if self.split.is_multi_label:
             return padded(self.split.labels, len(self.label_names)) > 0
         return self.split.labels
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
-        """Probabilities of the classes, (texts, classes)."""
+        """The predicted probabilities of the classes, (texts, classes)."""
         return task_of(self.split.labels).probabilities(self.logits)
 
     @cached_property
     def predicted_labels(self) -> NDArray[Any]:
-        """What the classifier predicts, in the shape of `labels`."""
+        """The labels that the classifier predicts, (texts,), or multi-label (texts, labels)."""
         return self.labels_from(self.logits)
 
     def labels_from(self, logits: Logits) -> NDArray[Any]:
-        """What other logits would predict, in the shape of `labels`."""
+        """Predict labels from other logits, (texts, classes), with the same thresholds.
+
+        Returns:
+            The predicted labels, (texts,), or multi-label (texts, labels).
+        """
         return predicted_labels(logits, self.thresholds, num_labels=len(self.label_names))
 
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
-        """The indices of the texts with a wrong prediction, (mistakes,)."""
+        """The indices of the texts with a wrong prediction, (mistakes,).
+
+        In a multi-label task, a prediction is wrong if any label is wrong or missing.
+        """
         is_wrong = self.predicted_labels != self.labels
         if self.split.is_multi_label:
             is_wrong = is_wrong.any(axis=1)
         return np.flatnonzero(is_wrong)
 
     def names(self, labels: Any) -> tuple[str, ...]:
-        """The labels of one text, or those predicted for it, by name."""
+        """The names of the labels of one text.
+
+        `labels` is a row of `labels` or `predicted_labels`: the number of a class; multi-label,
+        whether the text has each label, (labels,).
+        """
         if not self.split.is_multi_label:
             return (self.label_names[labels],)
         return tuple(self.label_names[number] for number in np.flatnonzero(labels))
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The texts in order, with their labels and predictions, as JSON values.
+        """Yield the texts in order, with their labels and predictions, as JSON values.
 
-        Multi-label, the predicted labels are sorted by probability.
+        In a multi-label task, the predicted labels are sorted, the most probable one first.
         """
         for row, (text, where) in enumerate(zip(self.split.texts, self.split.where, strict=True)):
             probabilities = self.probabilities[row]
             record: dict[str, Any] = {"where": where, "text": text}
 
             if self.split.is_multi_label:
-                given = np.flatnonzero(self.predicted_labels[row])
-                most_probable_first = np.argsort(-probabilities[given], kind="stable")
-                given = given[most_probable_first]
+                predicted = np.flatnonzero(self.predicted_labels[row])
+                most_probable_first = np.argsort(-probabilities[predicted], kind="stable")
+                predicted = predicted[most_probable_first]
                 record["labels"] = self.names(self.labels[row])
-                record["predictions"] = [self.label_names[number] for number in given]
-                record["probabilities"] = probabilities[given].tolist()
+                record["predictions"] = [self.label_names[number] for number in predicted]
+                record["probabilities"] = probabilities[predicted].tolist()
             else:
                 prediction = self.predicted_labels[row]
                 record["label"] = self.label_names[self.labels[row]]
@@ -100,12 +116,17 @@ class SplitPredictions:
     def label_rows(
         self, rows: Sequence[int] | NDArray[np.int64], separator: str | None = None
     ) -> list[LabelRow]:
-        """The texts with these indices, in their order, as rows of a table to correct labels in."""
+        """Make rows of a table in which a person corrects labels.
+
+        Args:
+            rows: the indices of the texts; the rows are in their order.
+            separator: the separator of several labels in a cell; None for `LABEL_SEPARATOR`.
+        """
         if not separator:
             separator = LABEL_SEPARATOR
 
         doubts = self._doubts()
-        found = []
+        label_rows = []
         for row in np.asarray(rows, dtype=np.int64).tolist():
             text = self.split.texts[row]
             label = separator.join(self.names(self.labels[row]))
@@ -113,7 +134,7 @@ class SplitPredictions:
             if not self.split.is_multi_label:
                 key = correction_key(text)
 
-            found.append(
+            label_rows.append(
                 LabelRow(
                     split=self.name,
                     where=self.split.where[row],
@@ -125,19 +146,20 @@ class SplitPredictions:
                     key=key,
                 )
             )
-        return found
+        return label_rows
 
     def _doubts(self) -> NDArray[np.float64]:
-        """1 minus the probability of each text's label, (texts,).
+        """How doubtful the labels of each text are, from 0 to 1, (texts,).
 
-        Multi-label, the largest difference between a label, 0 or 1, and its probability, among the
-        labels that are predicted wrongly.
+        This is 1 minus the probability of the text's label. In a multi-label task, it is the
+        largest difference between a label, 0 or 1, and its probability, among the labels that are
+        predicted wrongly; 0 if all are predicted correctly.
         """
         if not self.split.is_multi_label:
             return 1 - label_probabilities(self.probabilities, self.labels)
 
         probabilities = padded(self.probabilities, len(self.label_names))
         differences = np.abs(self.labels - probabilities)
-        is_right = self.predicted_labels == self.labels
-        doubts: NDArray[np.float64] = np.where(is_right, 0.0, differences).max(axis=1)
+        is_correct = self.predicted_labels == self.labels
+        doubts: NDArray[np.float64] = np.where(is_correct, 0.0, differences).max(axis=1)
         return doubts

@@ -1,4 +1,4 @@
-"""Suggest a threshold: the lowest probability from which enough predictions are correct."""
+"""Suggest a threshold: the lowest probability from which predictions are accurate enough."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.guarantees import counts_from
 
-# The precision of the predictions above the suggested threshold.
+# The fraction of the kept predictions that must be correct.
 WANTED_ACCURACY = 0.95
-# The least number of predictions above the suggested threshold.
+# The smallest number of predictions that a suggested threshold may keep.
 MIN_PREDICTIONS = 20
-# Their least fraction of all texts.
+# The smallest fraction of all predictions that a suggested threshold may keep.
 MIN_PREDICTED = 0.05
 
 
 class SuggestedThreshold(NamedTuple):
-    """A threshold for the predictions of a single-label task.
+    """The threshold that is suggested for the predictions of a single-label task.
 
     Attributes:
-        probability: the threshold; None where none is suggested.
-        predicted_fraction: the fraction of texts whose prediction it keeps; 1 without a threshold.
+        probability: the threshold; None if no threshold is suggested.
+        predicted_fraction: the fraction of predictions that the threshold keeps; 1 if no threshold
+            is suggested.
     """
 
     probability: float | None
@@ -30,24 +31,29 @@ class SuggestedThreshold(NamedTuple):
 
 
 def suggest_threshold(
-    confidence: NDArray[np.float64], correct: NDArray[np.bool_]
+    confidence: NDArray[np.float64], is_correct: NDArray[np.bool_]
 ) -> SuggestedThreshold:
-    """Find the lowest probability from which `WANTED_ACCURACY` of the predictions are correct.
+    """Find the lowest threshold from which `WANTED_ACCURACY` of the predictions are correct.
 
-    None is suggested where it would keep fewer than `MIN_PREDICTIONS`, or the predictions for
-    fewer than `MIN_PREDICTED` of all texts. Both arguments are (texts,).
+    A threshold is suggested only if it keeps at least `MIN_PREDICTIONS` predictions, and at least
+    the fraction `MIN_PREDICTED` of them.
+
+    Args:
+        confidence: the probability of each text's predicted class, (texts,).
+        is_correct: whether each prediction is correct, (texts,).
     """
-    # Thousandths, as shown: a threshold that is rounded afterwards might keep other predictions.
-    steps = np.arange(1000) / 1000
-    num_predicted = counts_from(steps, confidence)
-    num_right = counts_from(steps, confidence[correct])
+    # Try thresholds with three digits, as reports show them. A threshold that is rounded only when
+    # it is shown might keep other predictions.
+    thresholds = np.arange(1000) / 1000
+    num_kept = counts_from(thresholds, confidence)
+    num_correct = counts_from(thresholds, confidence[is_correct])
 
-    is_accurate = num_right / np.maximum(1, num_predicted) >= WANTED_ACCURACY
-    least_predicted = max(MIN_PREDICTIONS, MIN_PREDICTED * len(correct))
-    fitting = np.flatnonzero(is_accurate & (num_predicted >= least_predicted))
-    if len(fitting) == 0:
+    is_accurate = num_correct / np.maximum(1, num_kept) >= WANTED_ACCURACY
+    min_kept = max(MIN_PREDICTIONS, MIN_PREDICTED * len(is_correct))
+    indices = np.flatnonzero(is_accurate & (num_kept >= min_kept))
+    if len(indices) == 0:
         return SuggestedThreshold(None, 1.0)
 
-    threshold = float(steps[fitting[0]])
-    is_predicted = confidence >= threshold
-    return SuggestedThreshold(threshold, float(is_predicted.mean()))
+    threshold = float(thresholds[indices[0]])
+    is_kept = confidence >= threshold
+    return SuggestedThreshold(threshold, float(is_kept.mean()))
