@@ -193,7 +193,7 @@ class ProcessGroup:
         self.broadcast_value(None)
 
     def end(self) -> None:
-        """In the first process, let the others exit that wait for a message of this process.
+        """In the first process, let all processes exit that wait for a message of this one.
 
         In other processes, and after the end of communication, do nothing.
         """
@@ -248,8 +248,8 @@ class ProcessGroup:
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:
         """Raise a `ConfigError` if values, by name, are not equal in all processes."""
-        first, *others = self._gather_values(facts)
-        for rank, other in enumerate(others, start=1):
+        first, *other_values = self._gather_values(facts)
+        for rank, other in enumerate(other_values, start=1):
             different = [name for name in first if other.get(name) != first[name]]
             if different:
                 names = ", ".join(different)

@@ -157,7 +157,7 @@ class AutomaticEncoder:
         """
         from encoder_cls.encoder.torch_encoder import TorchEncoder
 
-        # No lock is needed: if two threads make an encoder each, both encoders compute equal logits.
+        # No lock is needed: if two threads make an encoder each, both compute equal logits.
         if self._torch is None:
             log("debug", "engine: PyTorch")
             self._torch = TorchEncoder.from_weights(
@@ -178,7 +178,7 @@ class AutomaticEncoder:
         return self._numpy
 
 
-# With more multiplications than these, PyTorch is quicker, although its import takes one to two
+# The number of multiplications from which PyTorch is quicker, although its import takes one to two
 # seconds (docs/experiments/speed.md).
 BREAK_EVEN = 6e10
 

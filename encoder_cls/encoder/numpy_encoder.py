@@ -45,15 +45,16 @@ class NumpyEncoder:
     def __init__(self, architecture: EncoderArchitecture, weights: Mapping[str, Weight]) -> None:
         self.architecture = architecture
 
+        # Tables stay in the type in which they are stored; all other weights become float32.
         tables = {}
-        others = {}
+        other_weights = {}
         for name, weight in weights.items():
             if is_table(name):
                 tables[name] = as_table(weight)
             else:
-                others[name] = weight
+                other_weights[name] = weight
         self._tables = tables
-        self._weights: dict[str, Array] = dense(others)
+        self._weights: dict[str, Array] = dense(other_weights)
 
         self._positions_TD = _positions(architecture, self._weights)
 
@@ -271,9 +272,9 @@ def _gelu(x: Array) -> Array:
     # exp(-z^2). Arrays are changed in place, because to allocate new ones would take most of the
     # time.
     t = 1 / (1 + np.float32(ERROR_FUNCTION_SCALE) * z)
-    first, *others = ERROR_FUNCTION_COEFFICIENTS
+    first, *other_coefficients = ERROR_FUNCTION_COEFFICIENTS
     complement = np.full_like(t, first)
-    for coefficient in others:
+    for coefficient in other_coefficients:
         complement *= t
         complement += np.float32(coefficient)
     complement *= t

@@ -1,4 +1,4 @@
-"""How many steps a training has: those of its epochs, or fewer where a time budget is shorter.
+"""The number of steps of a training: all steps of its epochs, or fewer if time does not suffice.
 
 The first steps of a training are timed. Their speed tells how many steps the time budget allows.
 """

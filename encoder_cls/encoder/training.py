@@ -283,8 +283,8 @@ class EncoderTraining:
             sum_gradients(self.model, self.group)
         grad_norm, is_finite = clip_gradients(self.model, self.config.max_grad_norm)
 
-        # Sum the metrics over all processes. They skip a step together if one of them has a gradient
-        # that is not finite: otherwise their weights would differ from then on.
+        # Sum the metrics over all processes. If one process has a gradient that is not finite, all
+        # processes skip the step: otherwise their weights would differ from then on.
         masks = [batch.inputs.attention_mask for batch in my_batches]
         loss, tokens, padded_tokens, num_failed = self.group.summed(
             my_loss,
@@ -334,8 +334,8 @@ class EncoderTraining:
         if self.group.size > 1:
             (normalizer,) = self.group.summed(float(normalizer))
 
-        # Run the forward and the backward pass for each batch. If there are several shards, seed the
-        # random numbers again for each of them: drawing the batches has advanced the generator.
+        # Run the forward and the backward pass for each batch. If there are several shards, seed
+        # the random numbers again for each shard: drawing the batches has advanced the generator.
         mean_loss = 0.0
         for shard, batches in batches_of_shards.items():
             if num_shards > 1:

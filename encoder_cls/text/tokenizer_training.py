@@ -72,7 +72,7 @@ def train_subwords(
     long_words = 0
 
     def beginnings() -> Iterator[str]:
-        """Yield the beginnings of texts, without words that are too long, and count those."""
+        """Yield the beginnings of texts; leave out words that are too long, and count them."""
         nonlocal long_words
         long_words = 0
         for text in texts:

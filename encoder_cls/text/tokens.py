@@ -195,8 +195,8 @@ def flat_indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArr
         starts: the index at which each piece starts, (pieces,).
         lengths: the number of elements of each piece, (pieces,).
     """
-    # Count from 0 in the result, and add to the numbers of each piece the distance from its start in
-    # the result to its start in the array.
+    # Number the elements of the result from 0. To the numbers of each piece, add the distance from
+    # its start in the result to its start in the array.
     starts_in_result = np.cumsum(lengths) - lengths
     shifts = np.repeat(starts - starts_in_result, lengths)
     indices: NDArray[np.int64] = np.arange(lengths.sum()) + shifts
@@ -277,7 +277,8 @@ def index_tokens(
                 new_words.append(word)
         indices = np.array([index[word] for word in chunk.distinct], dtype=np.int32)
 
-        # Hash the n-grams of new words. A special token is replaced by an empty word, which has none.
+        # Hash the n-grams of new words. A special token is replaced by an empty word, which has no
+        # n-grams.
         spellings = ["" if word in SPECIAL_TOKENS else word for word in new_words]
         hashed = hash_char_ngrams(spellings)
         ngrams.append(hashed.ngrams, np.diff(hashed.offsets))

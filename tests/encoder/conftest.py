@@ -1,4 +1,4 @@
-"""What holds in all tests here that train: see `bare_trainings`."""
+"""The fixture that all tests of this folder use."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _bare_trainings(bare_trainings):
-    """In every test of this folder."""
+    """Apply `bare_trainings` to every test of this folder."""

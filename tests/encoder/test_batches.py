@@ -1,4 +1,4 @@
-"""The batches of training: every text once an epoch, within the limits, by the step alone."""
+"""The batches of training: each epoch has every text once, and batches keep their limits."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_each_epoch_holds_every_text_once_within_both_limits(
 
 
 def test_a_batch_depends_on_its_number_alone():
-    """All samplers of the same settings have the same batches, in any order of asking."""
+    """Two samplers with the same settings have the same batches, asked for in any order."""
     sampler = make_sampler()
 
     for number in (0, 70, 3, 70, 0):
@@ -90,7 +90,7 @@ def test_padding_is_a_few_percent():
 
 
 def test_texts_of_a_batch_change_from_epoch_to_epoch():
-    """Equal lengths are shuffled: no batch of one epoch is a batch of the next."""
+    """Texts of equal lengths are shuffled, so no batch of an epoch is a batch of the next one."""
     sampler = make_sampler(np.full(1000, 10), batch_size=20)
 
     first = {frozenset(batch) for batch in batches_of_epoch(sampler, 0)}
@@ -101,7 +101,7 @@ def test_texts_of_a_batch_change_from_epoch_to_epoch():
 
 
 def test_a_step_has_its_batches_and_the_last_of_an_epoch_the_rest():
-    """Batches come in their order, none is left out or in two steps, no step is in two epochs."""
+    """Each batch is in exactly one step, in order, and no step is in two epochs."""
     sampler = make_sampler(accumulation_steps=4)
     full_steps, rest = divmod(sampler.batches_per_epoch, 4)
     assert rest > 0

@@ -1,4 +1,4 @@
-"""Trainings of several processes: equal but for rounding, and one end for all of them."""
+"""Trainings of several processes: they agree up to rounding, and end together."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def slow_jobs(tmp_path_factory) -> Jobs:
 
 
 def assert_close(jobs: Jobs, *names: str) -> None:
-    """Assert that runs have the same losses but for rounding.
+    """Assert that runs have the same losses up to rounding.
 
     Weights say less: Adam turns the rounding of a gradient that is zero, as of the keys' bias, into
     whole steps.
@@ -186,7 +186,7 @@ def test_weights_are_close_however_many_processes_there_are(jobs):
 
 
 def test_a_process_that_is_killed_ends_all(jobs):
-    """There is one message, and a checkpoint of the last step that all have taken."""
+    """The error is printed once, and there is a checkpoint of the last step of all processes."""
     killed = jobs.ended["killed 2"]
     first_output, *other_outputs = killed.outputs
 
@@ -223,7 +223,7 @@ def test_numbers_that_are_not_finite_end_all(slow_jobs):
 
 @pytest.mark.slow
 def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(slow_jobs):
-    """After a kill, torchrun restarts all; after a signal, to the second process, a person does."""
+    """torchrun restarts a killed job; a job that was stopped by a signal is resumed by its user."""
     restarted = slow_jobs.ended["killed 3"]
     restarted.check_succeeded()
     assert "continuing after step" in restarted.outputs[0]
@@ -243,7 +243,7 @@ def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(slow_
     ],
 )
 def test_shards_change_no_objective(tmp_path, name, objective):
-    """Without dropout and masking by chance, steps in five shards go where whole ones do."""
+    """Without dropout and masking, steps in five shards give the same weights as whole steps."""
 
     def steps(num_shards: int) -> list[StepMetrics]:
         config = make_config(

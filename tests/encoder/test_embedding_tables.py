@@ -1,4 +1,4 @@
-"""Embedding tables, of which training touches some rows."""
+"""Embedding tables, of which a batch uses some rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_tables_of_a_model_are_those_of_its_input():
 
 
 def test_rows_are_zero_until_they_are_trained():
-    """Rows that differ from the first weights stay; all other weights are shared."""
+    """Rows that differ from their initial values are kept; other weights are shared."""
     model = new_model()
     train_two_rows(model)
 
@@ -51,7 +51,7 @@ def test_rows_are_zero_until_they_are_trained():
             assert found is parameters[name]
 
 
-def test_a_model_stays_when_it_is_copied_without_untrained_rows():
+def test_a_copy_without_untrained_rows_does_not_change_the_model():
     model = new_model()
     train_two_rows(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -29,7 +29,7 @@ SETTINGS = {
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "none"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_weights_are_those_of_the_model(norm, positions, char_ngram_buckets, bigram_buckets):
-    """That is so for all settings that add weights or leave them out."""
+    """The shapes are equal for all settings that add weights or leave weights out."""
     settings = SETTINGS | {
         "norm": norm,
         "positions": positions,
@@ -75,7 +75,7 @@ def test_sizes_that_do_not_fit_each_other_are_refused():
 
 
 def test_an_encoder_that_is_too_large_is_refused():
-    """It is refused before anything is made of its settings."""
+    """The settings are refused before any array is made of their sizes."""
     check_refused("num_layers 1,000,000,000 is more than 256", num_layers=10**9)
     check_refused("more than 2 GiB", max_seq_len=10**9)
     check_refused("more than 2 GiB", d_model=64, num_heads=64, max_seq_len=65_536)
@@ -83,7 +83,7 @@ def test_an_encoder_that_is_too_large_is_refused():
 
 @pytest.mark.parametrize(("num_heads", "max_seq_len"), [(8, 8192), (4, 11_585), (2, 16_384)])
 def test_an_encoder_that_can_be_trained_can_be_loaded(num_heads, max_seq_len):
-    """The config and the model folder have one limit of the attention to one text."""
+    """Config and model folder have the same limit of the attention scores of a text."""
     config = ModelConfig(num_heads=num_heads, max_seq_len=max_seq_len)
     assert EncoderArchitecture.of(config).max_seq_len == max_seq_len
 

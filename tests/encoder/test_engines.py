@@ -1,4 +1,4 @@
-"""The encoder in NumPy and in PyTorch: equal logits, and the quicker library for the work."""
+"""The encoder in NumPy and in PyTorch: equal logits, and the choice of the quicker engine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tokenizer_of(kind: str) -> Tokenizer:
 def both_encoders(
     config: ModelConfig, kind: str = "word_level"
 ) -> tuple[TorchEncoder, NumpyEncoder]:
-    """An encoder with random weights, large enough that none of its parts is without effect."""
+    """An encoder whose random weights are so large that each part has an effect."""
     torch.manual_seed(0)
     vocab_size = tokenizer_of(kind).get_vocab_size()
     model = EncoderClassifier(config, vocab_size=vocab_size, num_classes=3)
@@ -74,7 +74,7 @@ def both_encoders(
     batch_tokens=st.sampled_from([None, 1, 40]),
 )
 def test_logits_vectors_and_maps_are_those_of_torch(kind, texts, batch_tokens, **model):
-    """They are equal for all settings, sub-words, scripts, empty texts and sizes of batches."""
+    """NumPy and PyTorch agree for all settings, sub-words, scripts, empty texts and batch sizes."""
     config = ModelConfig(d_model=16, d_ff=24, max_seq_len=16, **model)
     by_torch, by_numpy = both_encoders(config, kind)
     tokenized = tokenize(tokenizer_of(kind), texts, max_seq_len=16)
@@ -122,7 +122,7 @@ def test_activations_are_right_far_from_zero(activation):
 
 
 def test_a_stop_is_noticed_after_each_batch():
-    """So long work can be ended, and its progress shown."""
+    """Long work can therefore be stopped, and its progress can be shown."""
     _, encoder = both_encoders(SMALLEST)
     tokenized = tokenize(tokenizer_of("word_level"), TEXTS, max_seq_len=8)
     checks = []
@@ -169,7 +169,7 @@ def engines_used(monkeypatch) -> list[str]:
 def test_few_texts_are_predicted_by_numpy_and_many_by_torch(
     classifier, encoder, engines_used, monkeypatch, caplog
 ):
-    """What came before does not count, so that the same call has the same predictions."""
+    """Earlier calls do not matter, so that equal calls have equal predictions."""
     few = classifier.tokenize(["rain and snow today", "", "soup with zzz"])
     many = classifier.tokenize(["rain and snow today", "", "soup with zzz"] * 3)
     work = multiplications(encoder.architecture, few.lengths)
@@ -187,7 +187,7 @@ def test_few_texts_are_predicted_by_numpy_and_many_by_torch(
 def test_one_engine_predicts_a_stream_however_it_is_cut(
     classifier, encoder, engines_used, monkeypatch, num_tokens, engine
 ):
-    """It is chosen at the start, by the size of the whole, and copies for workers keep it."""
+    """The engine is chosen at the start by the size of the stream; copies for workers keep it."""
     few = classifier.tokenize(["rain and snow today"])
     many = classifier.tokenize(["rain and snow today"] * 9)
     work = multiplications(encoder.architecture, few.lengths)
@@ -206,7 +206,7 @@ def test_one_engine_predicts_a_stream_however_it_is_cut(
 def test_pytorch_predicts_in_float32_where_bfloat16_is_fast_or_switched_on(
     classifier, encoder, monkeypatch
 ):
-    """A caller's block of `torch.autocast` does not change that."""
+    """A caller's block of `torch.autocast` does not change the precision."""
     tokenized = classifier.tokenize(["rain and snow today", "", "soup with zzz"])
     expected = encoder.logits(tokenized)
 
@@ -239,7 +239,7 @@ print(os.waitpid(child, 0)[1], torch.get_num_threads())
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_predicts(trained_run):
-    """It does so although PyTorch has predicted on several threads before."""
+    """The child predicts although PyTorch has predicted on several threads before the fork."""
     ended = subprocess.run(
         [sys.executable, "-c", FORKING, trained_run.path], capture_output=True, check=True
     )

@@ -51,8 +51,8 @@ def test_only_matrices_of_linear_maps_decay():
 
 
 @on_each_device
-def test_adam_by_rows_is_sparse_adam(device):
-    """A batch has rows twice, and some rows never: the update is that of torch's optimizer."""
+def test_rowwise_adam_equals_sparse_adam_of_torch(device):
+    """Batches use some rows twice and others never; the update equals that of torch's optimizer."""
     torch.manual_seed(0)
     ours = torch.nn.Embedding(20, 6, sparse=True, device=device)
     theirs = torch.nn.Embedding(20, 6, sparse=True, device=device)
@@ -78,7 +78,7 @@ def test_adam_by_rows_is_sparse_adam(device):
     assert our_state["step"] == their_state["step"]
 
 
-def test_a_table_without_a_gradient_stays():
+def test_a_table_without_a_gradient_is_not_changed():
     table = torch.nn.Embedding(20, 6, sparse=True)
     optimizer = RowwiseAdam([{"params": [table.weight]}], lr=0.1)
     table(torch.tensor([3])).sum().backward()
@@ -92,8 +92,8 @@ def test_a_table_without_a_gradient_stays():
 
 
 @on_each_device
-def test_adamw_is_torch_s(device):
-    """Groups differ in decay, steps in their rates and in the parameters without a gradient."""
+def test_adamw_equals_that_of_torch(device):
+    """Groups differ in weight decay; steps differ in learning rate and in missing gradients."""
     torch.manual_seed(0)
 
     def make_parameters() -> list[torch.nn.Parameter]:

@@ -26,7 +26,7 @@ def test_batches_hold_every_text_once_within_the_limit(batch_tokens):
 
 @pytest.mark.parametrize("batch_tokens", [1, 50, 10_000])
 def test_the_longest_texts_come_first(batch_tokens):
-    """They are padded to no more tokens than the model reads."""
+    """Texts are padded to no more tokens than the model reads."""
     batches = batches_by_length(LENGTHS, batch_tokens=batch_tokens)
 
     padded_lengths = [length for _, length in batches]

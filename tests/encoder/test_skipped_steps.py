@@ -25,7 +25,7 @@ from encoder_cls.training.train import train
 
 
 def failing_at(config: Config, steps: Collection[int]) -> Objective:
-    """The usual objective, whose gradient is not a number in some steps, counted from 1.
+    """The usual objective, but with a gradient that is NaN in some steps, counted from 1.
 
     The loss is as it should be. A step is known by the seed of its random numbers, so that a
     resumed run fails in the same steps.
@@ -81,7 +81,7 @@ def test_a_skipped_step_updates_neither_weights_nor_moments(tmp_path):
     assert_equal(numbers_of(skipping), before)
 
 
-def test_the_step_after_a_skipped_one_is_as_if_there_were_none_before(tmp_path):
+def test_a_skipped_step_does_not_change_the_step_after_it(tmp_path):
     config = make_config(tmp_path)
     prepared = replace(prepare(config), objective=failing_at(config, {2}))
     skipping = with_moments(prepared)
@@ -95,7 +95,7 @@ def test_the_step_after_a_skipped_one_is_as_if_there_were_none_before(tmp_path):
 
 
 def test_a_gradient_of_a_table_that_is_not_finite_is_noticed(tmp_path):
-    """The norm does not show it: it is that of the dense gradients alone."""
+    """The gradient norm does not show this, because it is the norm of the dense gradients alone."""
     config = make_config(tmp_path)
 
     def objective(model, batch) -> Tensor:
@@ -130,7 +130,7 @@ def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
 
 
 def test_skipped_steps_are_counted_in_the_log(tmp_path):
-    """The gradient norm is a mean over other steps; a row without skipped ones names none."""
+    """The gradient norm is a mean over the other steps; other rows have no count."""
     run_failing(tmp_path / "run", make_config(tmp_path, log_every=3), at={2, 4, 5})
 
     rows = [row for row in metric_rows(tmp_path / "run") if row["split"] == "train"]
@@ -166,7 +166,7 @@ def test_two_skipped_steps_in_a_row_end_no_run(tmp_path):
     assert RunDir(tmp_path / "run").is_finished()
 
 
-def test_a_resumed_run_goes_on_counting_skipped_steps(tmp_path):
+def test_a_resumed_run_continues_to_count_skipped_steps(tmp_path):
     config = make_config(tmp_path)
     with pytest.raises(StoppedError, match="stopped at step 3"):
         run_failing(tmp_path / "run", config, at={2, 3, 4}, stop_after_polls=3)
@@ -175,7 +175,7 @@ def test_a_resumed_run_goes_on_counting_skipped_steps(tmp_path):
         run_failing(tmp_path / "run", config, at={2, 3, 4}, resume=True)
 
 
-def test_a_run_that_is_stopped_between_skipped_steps_ends_like_one_that_is_not(tmp_path):
+def test_a_run_that_is_stopped_between_skipped_steps_ends_like_an_undisturbed_run(tmp_path):
     config = make_config(tmp_path)
     run_failing(tmp_path / "straight", config, at={2, 3})
 

@@ -16,7 +16,7 @@ from encoder_cls.encoder.step_limit import StepLimiter, TrainingLength
         pytest.param(60, 0.5, 0, 50, 70, id="with a report after it"),
         pytest.param(60, 0.01, 0, 0, 600, id="more time than there are steps for"),
         pytest.param(60, 70.0, 0, 0, 0, id="less time than a step takes"),
-        pytest.param(1.7e308, 0.1, 0, 0, 600, id="as much time as a number can say"),
+        pytest.param(1.7e308, 0.1, 0, 0, 600, id="as much time as a float can represent"),
     ],
 )
 def test_a_time_budget_allows_this_number_of_steps(

@@ -1,4 +1,4 @@
-"""The loop of a training: what is due when, over scripted scores, without folder or checkpoint."""
+"""The loop of a training, with scripted scores and without folder or checkpoint."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from encoder_cls.training.prepare import prepare
 
 
 class Validation(NamedTuple):
-    """A scripted result."""
+    """The scripted result of a validation."""
 
     score: ValidationScore
 
 
 @dataclass
 class Loop:
-    """The loop of a tiny training, six steps an epoch, with the state after the last event."""
+    """The loop of a tiny training with six steps per epoch, and the state after the last event."""
 
     training: EncoderTraining
     state: TrainingState
@@ -53,7 +53,7 @@ def make_loop(
     seconds: float | None = None,
     **train_values: object,
 ) -> Loop:
-    """A loop whose validations find these losses, one after the other, and then no finite ones."""
+    """A loop whose validations have these losses, and then losses that are not finite."""
     found = iter(losses)
 
     def validate(_: EncoderClassifier) -> Validation | None:
@@ -72,7 +72,7 @@ def make_loop(
 
 
 def test_steps_and_validations_come_in_order(tmp_path):
-    """A validation comes after each epoch, the end comes last; states are those after the event."""
+    """A validation follows each epoch; an event has the state after it."""
     loop = make_loop(tmp_path)
 
     seen = []
@@ -93,7 +93,7 @@ def test_steps_and_validations_come_in_order(tmp_path):
 
 
 def test_validations_are_due_at_intervals_and_at_the_end(tmp_path):
-    """They are counted from the start of the training, which follows another one here."""
+    """Steps are counted from the start of the training, which follows another training here."""
     training = make_loop(tmp_path, validate_every=4).training
 
     due = []
@@ -115,14 +115,14 @@ def test_validations_are_due_at_intervals_and_at_the_end(tmp_path):
 def test_patience_ends_the_training_after_validations_without_a_better_score(
     tmp_path, losses, is_best
 ):
-    """The second such validation in a row ends it."""
+    """With a patience of 2, the second such validation in a row ends the training."""
     loop = make_loop(tmp_path, losses, epochs=9, patience=2, warmup_fraction=0.0)
 
     assert [event.is_best for event in loop.validations()] == is_best
     assert loop.state.outcome == "patience"
 
 
-def test_without_patience_the_training_goes_on_to_the_last_epoch(tmp_path):
+def test_without_patience_the_training_ends_with_the_last_epoch(tmp_path):
     losses = [0.5, 0.6, 0.7, 0.8, 0.9, 0.6, 0.7, 0.8, 0.4]
     loop = make_loop(tmp_path, losses, epochs=9, patience=None, warmup_fraction=0.0)
 
@@ -134,7 +134,7 @@ def test_without_patience_the_training_goes_on_to_the_last_epoch(tmp_path):
 
 @pytest.mark.parametrize(("warmup_fraction", "validations"), [(0.0, 2), (0.5, 5)])
 def test_patience_waits_for_the_learning_rate_to_rise(tmp_path, warmup_fraction, validations):
-    """Worse validations do not count while it rises."""
+    """Validations without a better score do not count while the rate rises."""
     losses = [0.5, *[0.6] * 8]
     loop = make_loop(tmp_path, losses, epochs=8, patience=1, warmup_fraction=warmup_fraction)
 
@@ -163,7 +163,7 @@ def test_rows_are_means_over_the_steps_since_the_last_row(tmp_path):
 
 
 def test_the_first_row_of_a_resumed_training_counts_the_steps_before(tmp_path):
-    """Their sums are in the state."""
+    """The state has the sums of the steps before."""
     sums = {
         "steps": 3.0,
         "skipped_steps": 0.0,
@@ -181,7 +181,7 @@ def test_the_first_row_of_a_resumed_training_counts_the_steps_before(tmp_path):
 
 
 def test_optimizers_follow_the_learning_rate(tmp_path):
-    """Tables are learned at the same rate as all else, and that rate is logged."""
+    """Embedding tables have the same rate as all other parameters, and the rate is logged."""
     loop = make_loop(tmp_path, warmup_fraction=0.5, log_every=1)
     events = loop.events()
 
@@ -196,9 +196,9 @@ def test_optimizers_follow_the_learning_rate(tmp_path):
 
 
 class Clock:
-    """A clock that advances by the same time whenever it is looked at.
+    """A clock that advances by the same time whenever it is read.
 
-    A step looks at it twice, so these are the seconds of a step.
+    A step reads it twice, so `seconds` is the time of a step.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> None:
@@ -211,8 +211,8 @@ class Clock:
         return self.time
 
 
-def test_a_limit_of_time_is_decided_once_by_the_first_steps(tmp_path, monkeypatch):
-    """The state keeps it: a resumed loop has the same limit, however fast it is then."""
+def test_the_step_limit_is_decided_once_by_the_first_steps(tmp_path, monkeypatch):
+    """The limit is in the state: a resumed loop keeps it, even if its steps are faster."""
     clock = Clock(monkeypatch, seconds=0.5)
     monkeypatch.setattr(step_limit, "MAX_TIMING_SHARE", 1)
     loop = make_loop(tmp_path, epochs=10, seconds=15)
@@ -235,7 +235,7 @@ def test_a_limit_of_time_is_decided_once_by_the_first_steps(tmp_path, monkeypatc
 def test_fewer_steps_are_timed_where_each_takes_long(
     tmp_path, monkeypatch, seconds, decided_at, steps
 ):
-    """At most a tenth of the time is spent on it. A step that takes all of it is the only one."""
+    """Timing takes at most a tenth of the time. A step that takes all the time is the only one."""
     Clock(monkeypatch, seconds=0.5)
     loop = make_loop(tmp_path, epochs=10, seconds=seconds)
     events = loop.events()
@@ -248,7 +248,7 @@ def test_fewer_steps_are_timed_where_each_takes_long(
 
 
 class AfterFirst(ProcessGroup):
-    """The second of two processes, which gets scripted messages of the first one."""
+    """The second of two processes, which receives scripted messages from the first one."""
 
     def __init__(self, *messages: bytes) -> None:
         super().__init__(rank=1, size=2)
@@ -266,7 +266,7 @@ class AfterFirst(ProcessGroup):
     ],
 )
 def test_a_process_exits_where_the_first_one_has_ended(tmp_path, state):
-    """It does so before any work, for whose result the first one would not wait."""
+    """The process exits before it begins a step or a validation that the first one left out."""
     loop = make_loop(tmp_path, state=state)
     has_time = GOES_ON + b"false"
     loop.training.group = AfterFirst(has_time, HAS_ENDED)

@@ -1,4 +1,4 @@
-"""One optimizer step by itself: what it updates, and what it depends on."""
+"""A single optimizer step: what it updates, and what it depends on."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def take_step(
 
 
 def test_a_step_depends_on_its_arguments_alone(setup):
-    """Random numbers drawn before do not count; another step drops other features and words."""
+    """Random numbers drawn earlier do not matter; other steps drop other features and words."""
     first = take_step(setup)
     same = take_step(setup, drawn_before=99)
     other = take_step(setup, step=1)
@@ -71,7 +71,7 @@ def test_a_step_without_finite_numbers_updates_nothing(setup):
 
 
 def test_accumulated_gradients_equal_one_large_batch(tmp_path):
-    """Many small batches of unequal sizes and weights give the gradient of all their texts."""
+    """Small batches of unequal sizes and weights give the gradient of one batch of all texts."""
 
     def loss_and_gradients(
         *, batch_size: int, accumulation_steps: int

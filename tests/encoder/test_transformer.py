@@ -79,7 +79,7 @@ def random_spelling(input_ids: torch.Tensor) -> CharNgramBatch:
 
 @with_all_settings
 def test_padding_and_batch_mates_do_not_change_logits(settings):
-    """A text has the same logits alone and padded in a batch, whatever ids are on the padding."""
+    """A text has the same logits alone and in a batch, with any ids on the padding."""
     model = make_model(**settings)
     input_ids, mask = ragged_batch()
     split_groups = model(input_ids, mask, random_spelling(input_ids))
@@ -165,7 +165,7 @@ def test_pairs_spread_evenly_over_the_buckets():
 
 
 def test_a_new_model_reads_no_pairs():
-    """Pairs start at zero, so that one never trained adds nothing; other tables start random."""
+    """Pairs start at zero, so that an untrained pair adds nothing; other tables start at random."""
     torch.manual_seed(0)
 
     embedding = EncoderClassifier(CONFIG, vocab_size=30, num_classes=3).encoder.embedding
@@ -176,7 +176,7 @@ def test_a_new_model_reads_no_pairs():
 
 
 def test_unknown_words_differ_by_their_letters():
-    """Two words of one id have other logits and maps; without tables they have the same."""
+    """Two words with the id of `[UNK]` have different logits; without tables, they are equal."""
     input_ids = torch.tensor([[2, 1]])
     mask = torch.ones(1, 2, dtype=torch.bool)
     refunded = spelling_of(["", "refunded"], [[0, 1]])
@@ -326,7 +326,7 @@ def test_plain_attention_equals_the_fused_kernel(monkeypatch, has_memory):
 
 
 def test_fused_attention_never_uses_the_kernel_of_cudnn(monkeypatch):
-    """The gradients of that kernel were not finite. The caller's choice is restored."""
+    """The gradients of cuDNN's kernel were not finite. The caller's choice is restored."""
     attention = make_model().encoder.layers[0].attention
     _, mask = ragged_batch()
     fused = nn.functional.scaled_dot_product_attention

@@ -1,4 +1,4 @@
-"""First rows of embedding tables: vectors of words by the words near them."""
+"""The word vectors with which the embeddings of an encoder start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = (
 
 
 def prepared(folder: Path, *texts: str) -> Prepared:
-    """A run with these texts without labels, which are most of all."""
+    """Prepare a run in which most texts are these, without labels."""
     (folder / "more.txt").write_text("".join(f"{text}\n" for text in texts))
     config = make_config(
         folder,
@@ -38,7 +38,7 @@ def prepared(folder: Path, *texts: str) -> Prepared:
 
 
 def first_tables(setup: Prepared, folder: Path) -> tuple[InputEmbedding, InputEmbedding]:
-    """The embeddings with random weights, and with those that the encoder starts from."""
+    """The random embeddings of an encoder, and the embeddings with which it starts."""
     training = make_training(setup)
     load_first_weights(training, setup, RunDir(folder))
     random = setup.new_model(training.seed)
@@ -63,7 +63,7 @@ def test_words_of_equal_neighbours_start_alike(tmp_path):
 
 
 def test_word_vectors_have_the_scale_of_random_weights(tmp_path):
-    """Rows without a word, and pairs of words, keep their first weights."""
+    """Rows without a word, and the rows of pairs, keep their initial weights."""
     setup = prepared(tmp_path, *TEXTS * 30)
     before, after = first_tables(setup, tmp_path)
 

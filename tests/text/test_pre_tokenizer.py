@@ -1,4 +1,4 @@
-"""The words of a text are those that its tokenizer finds by itself, whatever the text."""
+"""Both readers of tokens find the words that the `tokenizers` library finds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def odd_tokenizer(
 
 
 def both_readers(tokenizer: Tokenizer) -> tuple[TokenReader, TokenReader]:
-    """The reader of few texts, and that of many."""
+    """The reader for few texts, and the reader for many texts."""
     return token_reader(tokenizer), ArrowWords(tokenizer).read
 
 
@@ -103,7 +103,7 @@ def short_name(value: object) -> str:
     ids=short_name,
 )
 def test_words_of_any_script(text, words):
-    """Both readers find these words, also of a text that comes twice."""
+    """Both readers find the expected words, also in a text that occurs twice."""
     for read in both_readers(odd_tokenizer("word_level")):
         found = strings(read([text, "a", text], 99))
         assert found == [["[CLS]", *words], ["[CLS]", "a"], ["[CLS]", *words]]
@@ -120,7 +120,7 @@ ASCII_TEXTS = st.text(st.characters(max_codepoint=127), max_size=24)
     lowercase=st.booleans(),
 )
 def test_words_of_any_text_are_those_of_the_library(texts, normalization, strip_accents, lowercase):
-    """Both readers find what normalizer and pre-tokenizer find, and the tokenizer's own ids."""
+    """Both readers find the words and ids that the `tokenizers` library finds."""
     tokenizer = odd_tokenizer("word_level", normalization, strip_accents, lowercase)
     read_few, read_many = both_readers(tokenizer)
 
@@ -148,7 +148,7 @@ def test_words_of_any_text_are_those_of_the_library(texts, normalization, strip_
 @settings(max_examples=120, deadline=None, derandomize=True)
 @given(texts=st.lists(ODD_TEXTS, min_size=1, max_size=4))
 def test_pieces_of_words_are_those_of_the_vocabulary(kind, texts):
-    """Each piece is as the vocabulary writes it, `[UNK]` where it has none."""
+    """Each piece is an entry of the vocabulary, or `[UNK]` if there is none."""
     tokenizer = odd_tokenizer(kind)
     read = token_reader(tokenizer)
 

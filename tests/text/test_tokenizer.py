@@ -33,7 +33,7 @@ def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
 @every_type
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_typed_special_tokens_are_ordinary_words(kind, lowercase):
-    """They are so even where training texts are full of them, and in a tokenizer from a file."""
+    """This holds even if training texts are full of them, and for a tokenizer from a file."""
     text = "[PAD] x[CLS] [MASK][UNK] [pad]"
     tokenizer = train_on(text, text, "a", *SPECIAL_TOKENS, type=kind, lowercase=lowercase)
 
@@ -63,7 +63,7 @@ def test_ten_megabytes_cost_no_more_than_a_page(kind, text):
 
 
 def test_spans_are_the_places_of_tokens_in_the_text_as_given():
-    """They are so after surrogates and characters beyond the basic plane, too."""
+    """This also holds after surrogates and characters beyond the basic plane."""
     text = "\U0001f600 rain\ud83d\ude00 snow \ud83d"
 
     spans = token_spans(example_tokenizer("word_level"), text, max_seq_len=16)
@@ -98,7 +98,7 @@ ODD_TEXTS = [
 @every_type
 @pytest.mark.parametrize("is_pretty", [False, True])
 def test_a_tokenizer_read_from_its_file_gives_the_same_tokens(kind, is_pretty):
-    """Written again, it is the same file."""
+    """The tokenizer that was read is written to the same file again."""
     texts = ODD_TEXTS + example_texts()[:50]
     tokenizer = example_tokenizer(kind)
     expected = tokenize(tokenizer, texts, max_seq_len=32)
@@ -124,7 +124,7 @@ def test_a_file_that_is_no_tokenizer_is_refused(content):
 
 @pytest.mark.parametrize("vocabulary", [["a"], ["a", "[PAD]", "[UNK]", "[CLS]", "[MASK]"]])
 def test_a_vocabulary_that_does_not_begin_with_our_special_tokens_is_refused(vocabulary):
-    """Its ids would mean something else to the model."""
+    """The ids would have another meaning for the model."""
     ids = {token: number for number, token in enumerate(vocabulary)}
     with pytest.raises(ValueError, match="its first tokens are not"):
         parse_tokenizer(with_word_level_vocabulary(ids))
@@ -199,7 +199,7 @@ TEMPLATE = {"type": "BertProcessing", "sep": ["[SEP]", 77], "cls": ["[CLS]", 99]
     ids=["no template", "template", "padding", "truncation"],
 )
 def test_a_foreign_tokenizer_cannot_change_what_a_sequence_is(changes):
-    """The file is refused, or a sequence is `[CLS]` and then all tokens as ever."""
+    """The file is refused, or a sequence is `[CLS]` and then all tokens of the text."""
     tokenizer = train_on("a b c")
     try:
         changed = parse_tokenizer(with_changes(tokenizer, changes))

@@ -61,7 +61,7 @@ for kind in sys.argv[1:]:
 
 
 def test_the_same_texts_give_the_same_bytes_in_another_process():
-    """Another hash seed changes nothing."""
+    """A process with another hash seed trains the same tokenizer."""
     package = str(Path(encoder_cls.__file__).parents[1])
     environment = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": package}
     ended = subprocess.run(
@@ -80,7 +80,7 @@ def test_the_same_texts_give_the_same_bytes_in_another_process():
 
 @every_type
 def test_ids_have_no_gaps_and_start_with_the_special_tokens(kind):
-    """Model and batches rely on their numbers; `max_vocab_size` counts them."""
+    """Model and batches rely on the ids of special tokens; `max_vocab_size` includes them."""
     vocabulary = example_tokenizer(kind).get_vocab()
 
     assert sorted(vocabulary.values()) == list(range(600))
@@ -92,7 +92,7 @@ def test_ids_have_no_gaps_and_start_with_the_special_tokens(kind):
 
 @pytest.mark.parametrize(("size", "min_frequency"), [(16, 1), (30_000, 1), (30_000, 2)])
 def test_words_are_those_that_the_library_finds(size, min_frequency):
-    """The library's own trainer makes the same file; equally frequent words have its order."""
+    """The trainer of `tokenizers` makes the same file, with the same order of words."""
     odd_texts = ["", " ", "[PAD]", "é" * 99, "I'd say: NO!!", "日本語のテスト", "🙂", "zzz qqq"]
     texts = ["where is my order", *odd_texts, *example_texts()]
     tokenizer = train_on(*texts, max_vocab_size=size, min_frequency=min_frequency)
@@ -111,7 +111,7 @@ def test_words_are_those_that_the_library_finds(size, min_frequency):
 
 @every_type
 def test_half_surrogates_are_learnt_as_the_replacement_character(kind):
-    """Texts that no file can hold train a tokenizer all the same."""
+    """A tokenizer can be trained on texts that cannot be encoded in UTF-8."""
     broken = train_on("a \ud800 b", "c \ud800", type=kind)
     replaced = train_on("a \ufffd b", "c \ufffd", type=kind)
 
@@ -120,7 +120,7 @@ def test_half_surrogates_are_learnt_as_the_replacement_character(kind):
 
 
 def test_word_piece_continues_words_with_their_characters_alone():
-    """Nothing of `[CLS]`, which begins each sequence, becomes a token of its own."""
+    """No characters of `[CLS]`, which begins each sequence, become tokens."""
     vocabulary = set(train_on("ab abc", type="word_piece").get_vocab())
     assert vocabulary >= {"a", "##b", "##c"}
     assert not vocabulary & {"##C", "##[", "##]"}
@@ -128,7 +128,7 @@ def test_word_piece_continues_words_with_their_characters_alone():
 
 @every_subword_type
 def test_a_vocabulary_too_small_for_the_characters_is_refused(kind):
-    """A sub-word model begins with all characters; the error names the limit below that."""
+    """A sub-word model starts with all characters; the error names the limit that is too low."""
     config = TokenizerConfig(type=kind, max_vocab_size=16)
     with pytest.raises(ConfigError, match="max_vocab_size"):
         train_tokenizer(example_texts(), config)
@@ -136,7 +136,7 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused(kind):
 
 @every_subword_type
 def test_sub_word_models_learn_nothing_from_long_words_and_from_what_is_not_read(kind):
-    """No byte depends on an attachment, nor on what is behind the last character that is read."""
+    """The file depends neither on an attachment nor on characters that are not read."""
     config = TokenizerConfig(type=kind, max_vocab_size=600)
     too_long = "qz" * MAX_LEARNED_LENGTH
     long_enough = "q" * MAX_LEARNED_LENGTH
@@ -180,7 +180,7 @@ def test_what_is_rarer_than_min_frequency_is_no_token(kind):
     ],
 )
 def test_normalization_makes_one_word_of_two_or_does_not(values, one, other, is_equal):
-    """The config decides it, whichever of the two was in the training texts."""
+    """The config decides this, whichever form of the word was in the training texts."""
     for text, variant in ((one, other), (other, one)):
         tokenizer = train_on(text, **values)
         assert (ids_of(tokenizer, text) == ids_of(tokenizer, variant)) == is_equal
@@ -216,7 +216,7 @@ def test_texts_tokenized_in_training_are_as_tokenized_afterwards(kind, chunk, mo
 
 
 def test_words_are_counted_as_far_as_texts_are_kept():
-    """What is cut off is not known, however often it is there."""
+    """A word in the part that is cut off is unknown, even if it is frequent there."""
     num_kept = KEPT_PER_TOKEN * 3
     text = "a " * (num_kept - 2) + "last beyond beyond"
 

@@ -56,7 +56,7 @@ def find(texts: Sequence[str], *, max_seq_len: int = 64) -> tuple[TokenizedTexts
 
 
 def knowing(found: TokenizedTexts, words: Sequence[str], known: Iterable[str]) -> TokenizedTexts:
-    """Give an id to each of the known words; the others are unknown."""
+    """Give an id to each of the known words; all other words are unknown."""
     vocabulary = [*SPECIAL_TOKENS, *known]
     ids = {word: number for number, word in enumerate(vocabulary)}
     word_ids = [ids.get(word, UNK_ID) for word in words]
@@ -167,7 +167,7 @@ def test_no_texts_have_no_unknown_words():
 
 
 def test_processes_find_the_same_words(monkeypatch):
-    """The words have the same order, and those that are not ASCII are the same, too."""
+    """The words have the same order, and include words that are not ASCII."""
     texts = [f"Text {number % 70} né, größer {number}" for number in range(300)]
     texts.append("x " * 200)
     config = TokenizerConfig(min_frequency=2)
@@ -203,7 +203,7 @@ ODD_WORDS = st.text(st.characters() | st.sampled_from("aé日🙂"), max_size=50
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(words=st.lists(ODD_WORDS, max_size=8))
 def test_n_grams_are_hashed_by_the_crc_32_of_their_bytes(words):
-    """The hashes of a word do not depend on the words beside it, whatever their characters."""
+    """The hashes of a word do not depend on the other words that are hashed with it."""
     char_ngrams = hash_char_ngrams(words)
 
     assert len(char_ngrams) == len(words)
