@@ -93,6 +93,4 @@ def test_the_first_bad_row_is_an_error_by_default(name, first_line):
 def test_nothing_but_bad_rows_is_an_error():
     """A file in another encoding than named is not left out row by row without a word."""
     message = refusal(write("a.csv", "text,label\na\nb\n"), bad_rows="skip")
-    assert message.startswith(
-        "a.csv: no rows with a text (2 rows left out; a.csv:2: 1 fields where"
-    )
+    assert message.startswith("a.csv: no rows with a text (2 rows left out; a.csv:2: 1 field where")

@@ -33,12 +33,12 @@ def packed(content: str) -> bytes:
         (
             "a.csv",
             "text,label\none\n",
-            r"a\.csv:2: 1 fields where the header has 2",
+            r"a\.csv:2: 1 field where the header has 2",
         ),
         (
             "a.csv",
             'text,label\n"1\n2",x\none\n',
-            r"a\.csv:4: 1 fields",
+            r"a\.csv:4: 1 field where",
         ),
         (
             "a.csv",
@@ -153,7 +153,7 @@ def test_text_that_is_not_utf_8_is_refused_with_its_place(name, content, message
         (
             "a.ft",
             "one __label__x\n",
-            r"a\.ft:1: the line has no label",
+            r"a\.ft:1: the line has labels, but none at its beginning",
         ),
         (
             "a.ft",

@@ -91,7 +91,7 @@ def test_the_line_that_excel_writes_first_names_the_separator(name, separator, o
 
 def test_lines_are_counted_from_the_one_with_the_separator_on():
     write("a.csv", "sep=;\r\ntext;label\r\na;x\r\nb\r\n")
-    with pytest.raises(DataError, match=r"a\.csv:4: 1 fields where the header has 2"):
+    with pytest.raises(DataError, match=r"a\.csv:4: 1 field where the header has 2"):
         read("a.csv")
 
 

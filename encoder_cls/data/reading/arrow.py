@@ -1,4 +1,4 @@
-"""Rows of Arrow's tables as records: with the class names of `datasets`, and times of Python."""
+"""Turn the rows of Arrow tables into records of Python values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from encoder_cls.data.reading.class_labels import class_names_of
 
 
 def class_names_in(schema: Any) -> dict[str, list[str]]:
-    """The class names of columns of integers, which only `datasets` writes into a schema."""
+    """Find the class names of columns of integer labels in the metadata of a schema.
+
+    Only the `datasets` library writes them.
+
+    Returns:
+        The class names by column; empty if the schema has none.
+    """
     try:
         return class_names_of(json.loads(schema.metadata[b"huggingface"])["info"]["features"])
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -17,10 +23,10 @@ def class_names_in(schema: Any) -> dict[str, list[str]]:
 
 
 def batch_records(batch: Any) -> list[dict[str, Any]]:
-    """The rows of a record batch, as values of Python by column.
+    """Turn the rows of a record batch into Python values by column.
 
-    Times are in microseconds, which Python has; they are text where that would lose digits. pyarrow
-    itself converts nanoseconds to types of pandas, which may not be installed.
+    Times in nanoseconds become times in microseconds, as Python has them, or texts if this would
+    lose digits. pyarrow would turn them into types of pandas, which may not be installed.
     """
     import pyarrow
 
@@ -38,6 +44,7 @@ def batch_records(batch: Any) -> list[dict[str, Any]]:
 
 
 def _in_microseconds(column: Any) -> Any:
+    """Convert a column of times or durations from nanoseconds to microseconds, if that is exact."""
     import pyarrow
 
     kind = column.type
@@ -55,6 +62,6 @@ def _in_microseconds(column: Any) -> Any:
         pass
 
     if is_duration:
-        # It has no text of its own, so it becomes its number of nanoseconds.
+        # Arrow cannot write a duration as text: keep its number of nanoseconds.
         return column.cast(pyarrow.int64())
     return column.cast(pyarrow.string())

@@ -1,4 +1,4 @@
-"""Integer labels of the `datasets` library, whose class names are beside the data."""
+"""Replace the integer labels of the `datasets` library by the class names it keeps elsewhere."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from encoder_cls.system.display import shown
 
 
 def class_names_of(features: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The class names of columns of integer labels, by the features as `datasets` writes them."""
+    """Find the class names of each column of integer labels.
+
+    Args:
+        features: the features of the columns, as `datasets` writes them.
+
+    Returns:
+        The class names by column; empty if no column has integer labels with names.
+    """
     names = {}
     for column, feature in features.items():
-        # A column of lists has the names in the feature of its items.
+        # The feature of a column of lists has the feature of the list items inside.
         label_feature = feature.get("feature", feature)
         if label_feature.get("_type") == "ClassLabel":
             names[column] = list(label_feature["names"])
@@ -24,7 +31,19 @@ def class_names_of(features: Mapping[str, Any]) -> dict[str, list[str]]:
 def with_class_names(
     record: dict[str, Any], names: Mapping[str, Sequence[str]], where: SourceLocation
 ) -> dict[str, Any]:
-    """Replace integer labels, or lists of them, by the class names of their data set."""
+    """Replace the integer labels of a record, or lists of integer labels, by class names.
+
+    Args:
+        record: the values of a row by column; it is changed.
+        names: the class names by column.
+        where: the location of the row.
+
+    Returns:
+        The changed record.
+
+    Raises:
+        DataError: a label has no class name.
+    """
     for column in names.keys() & record.keys():
         value = record[column]
         if isinstance(value, list):
@@ -35,6 +54,7 @@ def with_class_names(
 
 
 def _named(label: Any, column: str, names: Sequence[str], where: SourceLocation) -> str:
+    """The class name of an integer label."""
     if not isinstance(label, int) or not 0 <= label < len(names):
         what = f"label {label} of column {shown(column)} has no name: is this split unlabelled?"
         raise DataError(where, what)

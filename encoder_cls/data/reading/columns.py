@@ -1,4 +1,4 @@
-"""The columns of a table: those to read, their names, and headers that occur once more."""
+"""The columns of a table: which to read, what they are called, and rows that repeat the header."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import DataError, MissingColumnError
 from encoder_cls.system.display import listed, shown
 
-# The column names that an error lists.
+# The number of column names that an error lists.
 MAX_LISTED = 20
-# What may separate fields where a header looks like one column.
+# The separators that a table may have if its header seems to be a single column.
 OTHER_SEPARATORS = ";|\t"
 
 
@@ -21,10 +21,10 @@ class Columns(NamedTuple):
     """The columns to read.
 
     Attributes:
-        text: those of the text, whose texts are joined.
-        label: that of the label; None: rows without labels.
-        group: that of the group.
-        every: whether rows keep all columns.
+        text: the names of the columns with the text; the texts of several columns are joined.
+        label: the name of the column with the label; None to read rows without labels.
+        group: the name of the column with the group; None to read rows without groups.
+        every: whether a row keeps the values of all columns.
     """
 
     text: Sequence[str]
@@ -34,7 +34,7 @@ class Columns(NamedTuple):
 
     @property
     def named(self) -> list[str]:
-        """The names of the columns that must be there, each once."""
+        """The names of the columns that a source must have, without repetitions."""
         names = []
         for name in (*self.text, self.label, self.group):
             if name and name not in names:
@@ -42,7 +42,12 @@ class Columns(NamedTuple):
         return names
 
     def check_present(self, where: Path | str, names: Sequence[str]) -> None:
-        """Raise a MissingColumnError that lists these names if a column is missing from them."""
+        """Raise a MissingColumnError if a column is missing.
+
+        Args:
+            where: the file or the row, for the message.
+            names: the names of the columns that the file or the row has.
+        """
         for column in self.named:
             if column not in names:
                 hint = self._hint_for_missing(column, names)
@@ -52,9 +57,10 @@ class Columns(NamedTuple):
                 raise MissingColumnError(where, column, what)
 
     def _hint_for_missing(self, missing: str, names: Sequence[str]) -> str:
+        """Say how to name the right column in place of a missing one."""
         hint = f"name the right one with --set data.{self._use_of(missing)}_column=NAME"
         if self.label is None:
-            # As in predict.
+            # Rows without labels are read by commands such as predict, which have another option.
             hint = "name the right one with --text-column NAME, in a config with data.text_column"
 
         for name in names:
@@ -69,6 +75,7 @@ class Columns(NamedTuple):
         return hint
 
     def _use_of(self, column: str) -> str:
+        """What a column is for: the label, the group or the text."""
         if column == self.label:
             return "label"
         if column == self.group:
@@ -76,10 +83,18 @@ class Columns(NamedTuple):
         return "text"
 
     def checked(self, path: Path | str, header: Sequence[str], *, line: str = "") -> list[str]:
-        """The names of a table's columns; with `every`, repeated ones are numbered.
+        """Check the header of a table.
+
+        Args:
+            path: the file, for messages.
+            header: the names of all columns.
+            line: the line of the header, such as `:1`, for messages; empty if the file has no lines.
+
+        Returns:
+            The names of all columns. If all columns are kept, repeated names are numbered.
 
         Raises:
-            DataError: a wanted column is missing, or occurs twice.
+            DataError: a column to read is missing, or two columns have its name.
         """
         self.check_present(path, header)
 
@@ -97,7 +112,7 @@ class Columns(NamedTuple):
 
 
 def numbered(header: Sequence[str]) -> list[str]:
-    """Number repeated column names, such as the empty ones of a spreadsheet."""
+    """Make repeated column names differ by numbers, such as the empty names of a spreadsheet."""
     taken = set(header)
     last_number: dict[str, int] = {}
     names = []
@@ -117,13 +132,18 @@ def numbered(header: Sequence[str]) -> list[str]:
 
 
 def repeats_header(where: SourceLocation, values: Sequence[Any], header: Sequence[str]) -> bool:
-    """Whether a row is the header once more, as in files that were joined.
+    """Whether a row repeats the header, as in a file that was joined from several files.
 
-    A single word is a header only with the byte order mark of the file that it began: it could be a
-    text.
+    A row of a single word is the header only if it has a byte order mark, with which the joined
+    file began. Without one, the word could be a text.
+
+    Args:
+        where: the location of the row.
+        values: the values of the row.
+        header: the names of the columns.
 
     Raises:
-        DataError: it is a header with its columns in another order.
+        DataError: the row is a header with its columns in another order.
     """
     if not values or not isinstance(values[0], str):
         return False
@@ -131,7 +151,7 @@ def repeats_header(where: SourceLocation, values: Sequence[Any], header: Sequenc
     first = values[0].removeprefix("\ufeff")
     is_marked = first != values[0]
     if is_marked and first.startswith('"') and first.endswith('"'):
-        # Quotes after the mark were not at the beginning of the field.
+        # Remove the quotes, which the reader has kept because the mark comes before them.
         first = first[1:-1]
     names = [first, *values[1:]]
 

@@ -1,4 +1,4 @@
-"""Errors of libraries that read files in binary formats, as errors that name the file."""
+"""Turn the errors of libraries that read binary formats into errors that name the file."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from pathlib import Path
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 
-# Characters of a library's reason.
+# The largest number of characters of a library's message that is shown.
 LONGEST_REASON = 200
 
 
 @contextmanager
 def content_errors(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a library raises about the content of a file into a DataError."""
+    """Turn any error that a library raises about the content of a file into a DataError.
+
+    Args:
+        path: the file.
+        kind: the name of the format, for the message.
+    """
     try:
         yield
     except (DataError, MemoryError):
         raise
-    except Exception as error:  # the libraries raise many types on unexpected content
+    except Exception as error:  # the libraries raise errors of many types on unexpected content
         if isinstance(error, OSError) and error.errno:
-            # The disk refuses.
+            # An error with a number comes from the system and is not about the content.
             raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         quoted = shown(reason, limit=LONGEST_REASON)

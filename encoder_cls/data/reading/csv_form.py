@@ -1,4 +1,4 @@
-"""The form of CSV that a spreadsheet opens as it opens the input."""
+"""Find the form of CSV output that a spreadsheet opens just as it opens the input."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from encoder_cls.system.encodings import is_utf8, opened
 
 
 class CsvForm(NamedTuple):
-    """The form of CSV that a spreadsheet opens as it opens the input.
+    """The form of a CSV file that a spreadsheet opens just as it opens the input.
 
     Attributes:
-        separator: between the fields.
-        has_mark: whether it begins with a byte order mark.
-        is_guarded: whether cells are guarded against formulas, as all but those from CSV are.
+        separator: the separator between the fields.
+        has_mark: whether the file begins with a byte order mark.
+        is_guarded: whether cells that look like formulas are guarded. They are unless the input is
+            a CSV or TSV file.
     """
 
     separator: str = ","
@@ -30,7 +31,14 @@ class CsvForm(NamedTuple):
 
 
 def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
-    """The form of a file; with a byte order mark also if its encoding is not UTF-8."""
+    """Find the form of CSV output for an input file.
+
+    Args:
+        path: the input file.
+        columns: the columns that it must have, by which its separator is found.
+        reading: the options for reading it. If its encoding is not UTF-8, the output has a byte
+            order mark, so that a spreadsheet reads the output as UTF-8.
+    """
     file_format = format_of(path)
     is_delimited = file_format is not None and file_format.is_delimited
     is_workbook = file_format is not None and file_format.is_spreadsheet and not is_delimited
@@ -38,7 +46,7 @@ def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
     separator = ","
     has_mark = is_workbook or not is_utf8(reading.encoding)
 
-    # An error is reported where the file is read.
+    # Ignore errors here: the same errors are reported when the rows are read.
     with suppress(OSError, DataError):
         if file_format is CSV:
             separator = separator_of(path, columns, reading)

@@ -1,4 +1,4 @@
-"""Read tables of delimited text, CSV and TSV: strictly, so that no cell changes."""
+"""Read CSV and TSV files strictly, so that no cell changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
-from encoder_cls.system.display import shown
+from encoder_cls.system.display import counted, shown
 from encoder_cls.system.encodings import (
     LONGEST_LINE,
     SKIP,
@@ -26,44 +26,26 @@ from encoder_cls.system.encodings import (
     text_lines,
 )
 
-# The separators that are tried where the header does not fit the usual one.
-SEPARATORS = (",", ";", "\t", "|")
-
-# Characters of a field; the largest C long of every system.
-LONGEST_FIELD = 2**31 - 1
-# Lines of a field in quotes, as far as they are looked at in a TSV file.
-MAX_LINES = 10_000
-# Bytes of a line beside its characters: a row of empty lines is long, too.
-MEMORY_OF_LINE = 64
-# Bytes of a file that are looked at in one piece.
-BLOCK_BYTES = 1 << 20
-
-# Excel's first line that names the separator.
-_SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n\w])"?\r?\n?', re.IGNORECASE)
-
-# A row of TSV as spreadsheets write it: quotes within quotes are doubled, and unquoted fields have
-# none.
-_FIELD = r'(?:"(?:[^"]|"")*"|[^"\t\r\n]*)'
-_QUOTED_ROW = re.compile(rf"{_FIELD}(?:\t{_FIELD})*\r?\n?")
-_NEEDS_QUOTES = re.compile(r'(?:^|\t)"[^"]*(?:""|[\t\r\n])(?:[^"]|"")*"(?=[\t\r\n]|$)')
-
 NumberedFields = Iterator[tuple[int, list[str]]]
-"""The first line of each row, and its fields."""
+"""For each row, the number of its first line, from 1 on, and its fields."""
 
 
 def csv_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str]:
-    """The names of all columns, none of an empty file; repeated ones are numbered."""
+    """List the names of all columns; repeated names are numbered.
+
+    The list is empty for an empty file.
+    """
     for _, header in _rows(path, columns, reading):
         return numbered(header)
     return []
 
 
 def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Read the rows after the header; each must have as many fields."""
+    """Read the rows after the header, each of which must have as many fields as the header."""
     rows = _rows(path, columns.named, reading)
     first_line, header = next(rows, (1, None))
     if header is None:
-        # A file of 0 bytes, as some programs write a part without rows.
+        # The file has 0 bytes, as some programs write a part without rows.
         return
     if not header:
         raise DataError(path, "the first line is empty; it must contain the column names")
@@ -71,13 +53,13 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
     names = columns.checked(path, header, line=f":{first_line}")
     for row, (line, fields) in enumerate(rows, start=2):
         if not fields and len(header) > 1:
-            # An empty line; in a table of one column it is an empty cell.
+            # Skip an empty line. In a table of one column it is a row with an empty cell.
             continue
 
         values = fields or [""]
         where = SourceLocation(str(path), line, row)
         if len(values) != len(header):
-            what = f"{len(values)} fields where the header has {len(header)}"
+            what = f"{counted(len(values), 'field')} where the header has {len(header)}"
             reading.bad_row(DataError(where, what, SKIP))
         elif repeats_header(where, values, header):
             reading.notes.repeated_headers.add(where)
@@ -86,7 +68,13 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
 
 
 def separator_of(path: Path, columns: Sequence[str], reading: Reading) -> str:
-    """The separator between the fields of a table that has these columns."""
+    """Find the separator between the fields of a table.
+
+    Args:
+        path: the file.
+        columns: the names of columns that the header must have.
+        reading: the options for reading.
+    """
     return _open_table(path, columns, reading).separator
 
 
@@ -94,12 +82,12 @@ def separator_of(path: Path, columns: Sequence[str], reading: Reading) -> str:
 
 
 class _OpenTable(NamedTuple):
-    """A table of which the header is known.
+    """A table whose header has been found.
 
     Attributes:
-        lines: from the header on.
-        first_line: the number of the header's line.
-        separator: between the fields.
+        lines: the lines of the file, from the header on.
+        first_line: the number of the header's line, from 1 on.
+        separator: the separator between the fields.
     """
 
     lines: Iterator[str]
@@ -108,15 +96,19 @@ class _OpenTable(NamedTuple):
 
 
 def _rows(path: Path, columns: Sequence[str], reading: Reading) -> NumberedFields:
-    """All rows of a table, the header first."""
+    """Read all rows of a table, starting with the header."""
     table = _open_table(path, columns, reading)
     is_plain_tsv = _is_tsv(path) and table.separator == "\t" and reading.delimiter != "\t"
     if is_plain_tsv:
-        # A pipe can be read only once, so its quotes are not looked for.
+        # Do not look for quotes in a pipe, since it can be read only once.
         if not path.is_file() or not _has_spreadsheet_quotes(path, reading.encoding):
             return _unquoted_rows(table)
         reading.note(f"{path}: fields in quotes are read as a spreadsheet writes them")
     return _quoted_rows(path, table, reading)
+
+
+# A first line with which Excel names the separator, such as sep=;
+_SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n\w])"?\r?\n?', re.IGNORECASE)
 
 
 def _open_table(path: Path, columns: Sequence[str], reading: Reading) -> _OpenTable:
@@ -138,22 +130,28 @@ def _open_table(path: Path, columns: Sequence[str], reading: Reading) -> _OpenTa
     return _OpenTable(lines, first_line, separator)
 
 
-def _separator_of(path: Path, header: str, columns: Sequence[str], reading: Reading) -> str:
-    """The named or usual separator, unless another one fits the header and this one does not.
+# The separators that are tried if the header does not fit the usual separator.
+SEPARATORS = (",", ";", "\t", "|")
 
-    A separator fits if the header has these columns with it, or some of them where it is one field
-    with the usual separator.
+
+def _separator_of(path: Path, header: str, columns: Sequence[str], reading: Reading) -> str:
+    """Find the separator of a table by its header.
+
+    It is `data.delimiter` or else the usual separator of the format, unless the header does not fit
+    it and fits exactly one other separator. A header fits a separator if, split at it, the header
+    has all of the given columns. If the usual separator leaves the header in one piece, at least
+    one of the columns is enough.
     """
     usual = reading.delimiter or _usual_separator(path)
-    fewest = len(set(columns))
+    min_found = len(set(columns))
     if len(_fields(header, usual)) == 1:
-        fewest = 1
+        min_found = 1
 
     others = [separator for separator in SEPARATORS if separator != usual]
     fitting = []
     for separator in (usual, *others):
         found = set(columns) & set(_fields(header, separator))
-        if len(found) >= fewest:
+        if len(found) >= min_found:
             fitting.append(separator)
     if usual in fitting or len(fitting) != 1:
         return usual
@@ -176,6 +174,7 @@ def _is_tsv(path: Path) -> bool:
 
 
 def _fields(line: str, separator: str) -> list[str]:
+    """Split a line into fields; empty if the line is not valid CSV."""
     try:
         return next(csv.reader([line], delimiter=separator), [])
     except csv.Error:
@@ -186,7 +185,7 @@ def _fields(line: str, separator: str) -> list[str]:
 
 
 def _unquoted_rows(table: _OpenTable) -> NumberedFields:
-    """Rows in which a quote is an ordinary character."""
+    """Read the rows of a table in which a quote is an ordinary character."""
     for number, line in enumerate(table.lines, start=table.first_line):
         text = line.removesuffix("\n").removesuffix("\r")
         if text:
@@ -195,15 +194,26 @@ def _unquoted_rows(table: _OpenTable) -> NumberedFields:
             yield number, []
 
 
+# The largest number of characters of a field: the largest C long that every system has.
+LONGEST_FIELD = 2**31 - 1
+# The bytes of memory that a line takes besides its characters. They count towards the length of a
+# row, since a row may have many empty lines.
+MEMORY_OF_LINE = 64
+
+
 def _quoted_rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFields:
-    """Rows with quotes as in RFC 4180; after a malformed row, its second line comes next."""
+    """Read the rows of a table with quotes as in RFC 4180.
+
+    If a row is malformed and is skipped, the reading continues at its second line.
+    """
     csv.field_size_limit(LONGEST_FIELD)
     lines = table.lines
     number = table.first_line
-    # The lines of the row that is being read.
+    # The lines of the row that is being read, to read them again if the row is malformed.
     row_lines: list[str] = []
 
     def kept_lines() -> Iterator[str]:
+        """Iterate over the lines, add each to `row_lines`, and refuse a row that is too long."""
         num_bytes = 0
         for line in lines:
             if not row_lines:
@@ -230,6 +240,7 @@ def _quoted_rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFie
 
 
 def _malformed_row(where: str, error: csv.Error) -> DataError:
+    """Turn an error of the csv module into an error that names the row."""
     reason = str(error)
     hint = SKIP
     if "new-line" in reason:
@@ -238,11 +249,21 @@ def _malformed_row(where: str, error: csv.Error) -> DataError:
     return DataError(where, f"not valid CSV: {reason} (is a quote left open?)", hint)
 
 
+# A row of a TSV file as spreadsheets write it: a field is either in quotes, with each quote inside
+# doubled, or has no quotes at all.
+_FIELD = r'(?:"(?:[^"]|"")*"|[^"\t\r\n]*)'
+_QUOTED_ROW = re.compile(rf"{_FIELD}(?:\t{_FIELD})*\r?\n?")
+# A field that a spreadsheet must put in quotes, since it has a tab, a line break or a quote inside.
+_NEEDS_QUOTES = re.compile(r'(?:^|\t)"[^"]*(?:""|[\t\r\n])(?:[^"]|"")*"(?=[\t\r\n]|$)')
+# The number of lines after which a field in quotes is no longer looked at.
+MAX_LINES = 10_000
+
+
 def _has_spreadsheet_quotes(path: Path, encoding: str) -> bool:
     """Whether a TSV file has quotes as spreadsheets write them.
 
-    All its rows can be read that way, and one shows it: a column's name is in quotes, or a field in
-    quotes has a tab, a line break or a doubled quote.
+    It has if all its rows can be read in this way, and at least one row shows it: the header has a
+    name in quotes, or a field in quotes has a tab, a line break or a doubled quote.
     """
     if not _has_quotes(path):
         return False
@@ -257,7 +278,7 @@ def _has_spreadsheet_quotes(path: Path, encoding: str) -> bool:
         row += line
         num_lines += 1
         if row.count('"') % 2:
-            # A quote is open.
+            # A quote is open, so the row continues on the next line.
             if num_lines > MAX_LINES or len(row) > LONGEST_LINE:
                 return False
             continue
@@ -272,7 +293,12 @@ def _has_spreadsheet_quotes(path: Path, encoding: str) -> bool:
     return is_shown and not row
 
 
+# The number of bytes of a file that are searched at once.
+BLOCK_BYTES = 1 << 20
+
+
 def _has_quotes(path: Path) -> bool:
+    """Whether a file has a quote anywhere."""
     with opened(path) as file:
         while True:
             block = file.read(BLOCK_BYTES)

@@ -1,4 +1,4 @@
-"""Read Excel files: the sheet that has the columns, with its first row as the header."""
+"""Read Excel files: the rows of the sheet that has the columns to read."""
 
 from __future__ import annotations
 
@@ -26,22 +26,25 @@ from encoder_cls.system.display import shown
 from encoder_cls.system.encodings import SKIP
 from encoder_cls.system.libraries import check_installed
 
-# In messages.
+# What messages call the value `NO_RESULT`.
 WITHOUT_RESULT = "a formula without a stored result"
 
 
 def excel_header(path: Path, columns: Sequence[str], _reading: Reading) -> list[str]:
-    """The names of all columns of the sheet that has these columns; repeated ones are numbered."""
+    """List the names of all columns of the sheet that has the given columns.
+
+    Repeated names are numbered.
+    """
     with _open_excel(path) as workbook:
         _, header = _sheet_with(path, workbook, columns)
     return numbered(header)
 
 
 def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Read the rows of the one sheet that has these columns.
+    """Read the rows of the sheet that has the columns, whose first row is the header.
 
-    In columns of texts a number is its digits, and an empty cell an empty text; other values are as
-    they are.
+    In text columns, a number becomes a text of its digits, and an empty cell an empty text. In
+    other columns, values keep their types.
     """
     with _open_excel(path) as workbook:
         sheet, header = _sheet_with(path, workbook, columns.named)
@@ -69,7 +72,11 @@ def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
 
 
 def _values(where: SourceLocation, cells: Cells, num_columns: int) -> Cells:
-    """The cells of a row, one for each column of the header; a DataError if there are more."""
+    """Fill up the cells of a row to the number of columns of the header with None.
+
+    Raises:
+        DataError: a cell to the right of these columns is not empty.
+    """
     for cell in cells[num_columns:]:
         if cell is not None:
             what = f"a cell to the right of the header's {num_columns} columns: {shown(str(cell))}"
@@ -80,7 +87,7 @@ def _values(where: SourceLocation, cells: Cells, num_columns: int) -> Cells:
 
 
 def _check_values(where: SourceLocation, record: dict[str, Any], columns: Columns) -> None:
-    """Raise a DataError if a column that is read holds an error, or a formula without a result."""
+    """Raise a DataError if a column to read has an error or a formula without a result."""
     for name in columns.named:
         value = record[name]
         if value is NO_RESULT:
@@ -92,7 +99,10 @@ def _check_values(where: SourceLocation, record: dict[str, Any], columns: Column
 
 
 def _plain_values(record: dict[str, Any], text_columns: Sequence[str]) -> dict[str, Any]:
-    """The values as other formats have them, in columns of texts all of them texts."""
+    """Turn values into the types that other formats have, and all values of text columns into texts.
+
+    A formula without a result becomes None, and an error becomes the text that the cell shows.
+    """
     plain: dict[str, Any] = {}
     for name, value in record.items():
         if value is NO_RESULT:
@@ -109,7 +119,7 @@ def _plain_values(record: dict[str, Any], text_columns: Sequence[str]) -> dict[s
 
 
 def _as_text(value: Any) -> Any:
-    """Turn a cell into a text, also one that a spreadsheet has made a number."""
+    """Turn an empty cell or a number into a text; other values are returned unchanged."""
     if value is None:
         return ""
     if type(value) in {int, float}:
@@ -118,7 +128,16 @@ def _as_text(value: Any) -> Any:
 
 
 def _sheet_with(path: Path, workbook: Workbook, columns: Sequence[str]) -> tuple[Sheet, list[str]]:
-    """The sheet with these columns, and its header; a hidden sheet only where no other has them."""
+    """Find the sheet with these columns.
+
+    A hidden sheet is chosen only if no other sheet has the columns.
+
+    Returns:
+        The sheet and its header. If no sheet has the columns, the first sheet that is not empty.
+
+    Raises:
+        DataError: the file is empty, or several sheets have the columns.
+    """
     filled = []
     for sheet in workbook.sheets:
         header = _header(workbook, sheet)
@@ -129,7 +148,7 @@ def _sheet_with(path: Path, workbook: Workbook, columns: Sequence[str]) -> tuple
 
     fitting = [(sheet, header) for sheet, header in filled if set(columns) <= set(header)]
     if not fitting:
-        # Its columns are named in the error.
+        # The caller raises an error that lists the columns of this sheet.
         return filled[0]
 
     in_sight = [(sheet, header) for sheet, header in fitting if not sheet.is_hidden]
@@ -143,7 +162,7 @@ def _sheet_with(path: Path, workbook: Workbook, columns: Sequence[str]) -> tuple
 
 
 def _header(workbook: Workbook, sheet: Sheet) -> list[str]:
-    """The texts of the first row, up to the last one that is not empty."""
+    """List the texts of the first row, up to the last text that is not empty."""
     number, cells = next(workbook.rows(sheet), (1, []))
     if number != 1:
         return []
@@ -159,6 +178,7 @@ def _header(workbook: Workbook, sheet: Sheet) -> list[str]:
 
 @contextmanager
 def _open_excel(path: Path) -> Iterator[Workbook]:
+    """Open a file; errors about its content become a DataError."""
     check_installed("openpyxl", needed_by=str(path), install="'encoder-cls[excel]'")
     with content_errors(path, "Excel"), opened_workbook(path) as workbook:
         yield workbook

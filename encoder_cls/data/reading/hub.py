@@ -1,4 +1,4 @@
-"""Read data sets of the Hugging Face Hub, at the given revision."""
+"""Read data sets of the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.libraries import check_installed
 
-# Seconds that the Hub has to respond.
-HUB_TIMEOUT = 10.0
-# Seconds that finished threads have to release their files.
+# The seconds in which threads that have finished release their files.
 SECONDS_TO_RELEASE = 0.05
-# The options of a source.
-OPTIONS = ("config", "split", "revision", "streaming")
 
 
 class _HubSource(NamedTuple):
-    """What comes after `hub:`: the name of a data set or of a local folder, and its options."""
+    """A parsed source `hub:NAME?OPTIONS`.
+
+    Attributes:
+        name: the name of a data set of the Hub, or a local folder.
+        config: the configuration of the data set; None for its default.
+        split: the split; None if the source does not name one.
+        revision: the branch, tag or commit; None for the main branch.
+        streaming: whether rows are downloaded while they are read, without a copy on disk.
+    """
 
     name: str
     config: str | None = None
@@ -38,9 +42,15 @@ class _HubSource(NamedTuple):
 
 
 def hub_records(source: str, role: str, columns: Columns) -> Iterator[Record]:
-    """Read a data set, or a local folder laid out like one.
+    """Read the rows of a data set, or of a local folder with the layout of one.
 
-    `role` is the name of the split where the source has no option `split`.
+    Args:
+        source: the source, such as `hub:owner/name?split=train`.
+        role: the name of the split to read if the source does not name one.
+        columns: the columns to read.
+
+    Raises:
+        DataError: the data set cannot be loaded, or lacks a column.
     """
     check_installed("datasets", needed_by=source)
     import datasets
@@ -55,7 +65,8 @@ def hub_records(source: str, role: str, columns: Columns) -> Iterator[Record]:
             table = _loaded(hub, split)
             columns.check_present(f"hub:{hub.name}", table.column_names)
             if not columns.every:
-                # A test split whose labels are all -1 can still be predicted.
+                # Leave out the label column unless it is wanted, since the labels of a test split
+                # may all be -1, which have no class name.
                 table = table.select_columns(_wanted(columns, table.column_names))
 
             class_names = class_names_of(table.features.to_dict())
@@ -64,14 +75,19 @@ def hub_records(source: str, role: str, columns: Columns) -> Iterator[Record]:
                     where = SourceLocation(f"hub:{hub.name}/{split}", number)
                     yield where, with_class_names(record, class_names, where)
     finally:
-        # Python aborts at its end if a thread of Arrow has yet to release one of its files. No
-        # event shows that: https://github.com/apache/arrow/issues/45214.
+        # Give Arrow's threads time to release their files: otherwise Python may abort at its end.
+        # There is no event to wait for, see https://github.com/apache/arrow/issues/45214.
         gc.collect()
         time.sleep(SECONDS_TO_RELEASE)
 
 
 def _wanted(columns: Columns, names: Sequence[str]) -> list[str]:
-    """The columns to read of those with these names: the named ones, and `id` if there is one."""
+    """List the columns to read: the named ones, and `id` if the data set has it.
+
+    Args:
+        columns: the columns that are named.
+        names: the names of all columns of the data set.
+    """
     wanted = columns.named
     if "id" in names and "id" not in wanted:
         wanted.append("id")
@@ -79,7 +95,12 @@ def _wanted(columns: Columns, names: Sequence[str]) -> list[str]:
 
 
 def hub_folder_or_commit(source: str) -> Path | str | None:
-    """Identify the content: a local folder, or the commit of a data set; None if it is unknown."""
+    """Identify the content of a source.
+
+    Returns:
+        The local folder of the source, or else the commit of the data set; None if the commit is
+        unknown.
+    """
     hub = _parsed(source)
     if Path(hub.name).is_dir():
         return Path(hub.name)
@@ -88,10 +109,16 @@ def hub_folder_or_commit(source: str) -> Path | str | None:
         return _hub_commit(hub.name, hub.revision)
 
 
+# The options of a source.
+OPTIONS = ("config", "split", "revision", "streaming")
+
+
 def _parsed(source: str) -> _HubSource:
+    """Parse a source; raise a DataError if it does not have the right form."""
     name, _, query = source.removeprefix("hub:").partition("?")
 
-    # `parse_qs` would change a plus sign (split=train+test) and drop empty options (split=).
+    # Do not use `parse_qs`: it would change a plus sign (split=train+test) and drop an option
+    # without a value (split=).
     options: dict[str, str] = {}
     for option in query.split("&"):
         if option:
@@ -115,7 +142,7 @@ def _parsed(source: str) -> _HubSource:
 
 @contextmanager
 def _errors_named(source: _HubSource, split: str | None) -> Iterator[None]:
-    """Turn any failure of `datasets` into one DataError that names the data set."""
+    """Turn any error of `datasets` into a DataError that names the data set and the split."""
     try:
         yield
     except DataError:
@@ -128,7 +155,7 @@ def _errors_named(source: _HubSource, split: str | None) -> Iterator[None]:
 
 
 def _loaded(source: _HubSource, split: str) -> Any:
-    """Load the table of a split; a streamed one is downloaded while it is read, and not kept."""
+    """Load the table of a split, or open it if the source is streamed."""
     import datasets
 
     commit = None
@@ -141,13 +168,14 @@ def _loaded(source: _HubSource, split: str) -> Any:
             source.name, source.config, split=split, revision=revision, streaming=True
         )
         if not table.features:
-            # The card of the data set does not list them: the first rows show them.
+            # The card of the data set does not list the columns: find them from the first rows.
             table = table._resolve_features()
         return table
 
     table = datasets.load_dataset(source.name, source.config, split=split, revision=source.revision)
 
-    # If the Hub cannot be reached, `datasets` loads the last cached copy, of any revision.
+    # Check the revision: if the Hub cannot be reached, `datasets` loads the copy that was cached
+    # last, which may be of another revision.
     files = [Path(file["filename"]) for file in table.cache_files]
     if commit and not all(commit in file.parts for file in files):
         raise ConnectionError(
@@ -156,11 +184,19 @@ def _loaded(source: _HubSource, split: str) -> Any:
     return table
 
 
-def _hub_commit(name: str, revision: str | None) -> str | None:
-    """Look up the commit of a revision; offline, that of its last download, or None if unknown.
+# The number of seconds in which the Hub must respond.
+HUB_TIMEOUT = 10.0
 
-    Asks once and with a time limit: `datasets` itself tries for minutes where a firewall swallows
-    its requests.
+
+def _hub_commit(name: str, revision: str | None) -> str | None:
+    """Look up the commit of a revision on the Hub.
+
+    The Hub is asked once and with a time limit, because `datasets` itself would try for minutes if
+    a firewall drops its requests.
+
+    Returns:
+        The commit. In the offline mode of `datasets`, it is the commit of the last download, or
+        else the given revision, which is None for the main branch.
     """
     import datasets
     import huggingface_hub
@@ -178,11 +214,11 @@ def _hub_commit(name: str, revision: str | None) -> str | None:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of an error that says what is wrong."""
+    """Choose the first line of an error's message that says what is wrong."""
     import datasets
 
     if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__:
-        # The cause has the reason.
+        # The message of this error says only that it failed: use the error that caused it.
         error = error.__cause__
     for line in str(error).splitlines():
         if line.strip() and " Client Error." not in line:

@@ -1,4 +1,4 @@
-"""Read JSON: an object a line, or an array of objects."""
+"""Read JSON files: an object per line, or an array of objects."""
 
 from __future__ import annotations
 
@@ -39,15 +39,16 @@ def json_line_records(path: Path, columns: Columns, reading: Reading) -> Iterato
 
 
 def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Read the objects of an array, or else the object of each line."""
-    most_bytes = MAX_UNPACKED_JSON if is_gzipped(path) else -1
-    if not _is_array(path, reading, most_bytes):
+    """Read the objects of an array, or the object of each line if the file is no array."""
+    max_bytes = MAX_UNPACKED_JSON if is_gzipped(path) else -1
+    if not _is_array(path, reading, max_bytes):
         yield from json_line_records(path, columns, reading)
         return
 
-    # An array is read as a whole, so bad bytes are an error: they would leave out all of it.
+    # Make undecodable bytes an error even if bad rows are skipped: an array is read as a whole, so
+    # to skip them would be to skip the whole array.
     strict = replace(reading, bad_rows="error")
-    content = _joined(path, strict.lines(path, longest=most_bytes), most_bytes)
+    content = _joined(path, strict.lines(path, longest=max_bytes), max_bytes)
     for number, item in enumerate(_parsed(str(path), content), start=1):
         where = SourceLocation(str(path), number)
         try:
@@ -58,28 +59,29 @@ def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
         yield where, record
 
 
-def _is_array(path: Path, reading: Reading, most_bytes: int) -> bool:
+def _is_array(path: Path, reading: Reading, max_bytes: int) -> bool:
     """Whether the first line that is not blank begins an array."""
-    for line in reading.lines(path, longest=most_bytes):
+    for line in reading.lines(path, longest=max_bytes):
         if line.strip():
             return line.lstrip().startswith("[")
     return False
 
 
-def _joined(path: Path, lines: Iterable[str], most_bytes: int) -> str:
-    """Join lines; a DataError if they are longer than `most_bytes`, where -1 means no limit."""
+def _joined(path: Path, lines: Iterable[str], max_bytes: int) -> str:
+    """Join lines; raise a DataError if they are longer than `max_bytes` (-1 for no limit)."""
     kept: list[str] = []
     length = 0
     for line in lines:
         kept.append(line)
         length += len(line)
-        if 0 <= most_bytes < length:
-            what = f"a packed JSON array that {longer_than(most_bytes)}"
+        if 0 <= max_bytes < length:
+            what = f"a packed JSON array that {longer_than(max_bytes)}"
             raise DataError(path, what, "save it as JSON lines, which are read one by one")
     return "".join(kept)
 
 
 def _checked_object(where: SourceLocation, item: Any, columns: Columns) -> dict[str, Any]:
+    """Check that an item is an object with all columns to read, and return it."""
     if not isinstance(item, dict):
         raise DataError(where, f"a JSON object is expected, not {kind(item)}")
     columns.check_present(where, list(item))
@@ -87,6 +89,7 @@ def _checked_object(where: SourceLocation, item: Any, columns: Columns) -> dict[
 
 
 def _parsed(where: str, text: str, *, hint: str = "") -> Any:
+    """Parse JSON; raise a DataError with a hint if it is not valid."""
     try:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError) as error:
@@ -94,6 +97,7 @@ def _parsed(where: str, text: str, *, hint: str = "") -> Any:
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a dictionary of pairs; raise a ValueError if two pairs have the same key."""
     record = dict(pairs)
     if len(record) != len(pairs):
         raise ValueError("a key occurs twice")

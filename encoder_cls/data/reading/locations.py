@@ -1,4 +1,4 @@
-"""The locations of rows: which file and line each was read from."""
+"""The locations of rows: the file and the line that each row was read from."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from encoder_cls.system.lazy_sequences import Column, in_chunks
 
 
 class SourceLocation(str):
-    """Where a row was read: `file:line`, or the file alone where it is one row.
+    """The location of a row as text: `file:line`, or the file alone if it is a single row.
 
     Attributes:
         file: the file.
-        line: the line, from 1 on; -1 where the file is one row.
-        row: the number of the row in a spreadsheet: in CSV it is not the line once a field has had
-            a line feed.
+        line: the line, from 1 on; -1 if the file is a single row.
+        row: the number of the row in a spreadsheet, from 1 on. In a CSV file it is smaller than the
+            line if a field above has a line feed.
     """
 
     __slots__ = ("file", "line", "row")
@@ -40,10 +40,10 @@ class SourceLocation(str):
 
 
 class DiskBackedLocations(Column[SourceLocation]):
-    """The locations of rows: a number for the file of each, and its line."""
+    """The locations of rows, kept on disk as the number of the file and the line of each row."""
 
     def __init__(self, locations: Iterable[SourceLocation] = ()) -> None:
-        # The number of each file.
+        # The number of each file, from 0 on.
         self._files: dict[str, int] = {}
         self._numbers = DiskBackedArray(np.int32)
         self._lines = DiskBackedArray(np.int64)
@@ -54,7 +54,7 @@ class DiskBackedLocations(Column[SourceLocation]):
     def from_arrays(
         cls, files: Sequence[str], numbers: NDArray[np.int32], lines: NDArray[np.int64]
     ) -> Self:
-        """Wrap what `arrays` returns; no location can be appended."""
+        """Make locations of the values that `arrays` returns, to which none can be appended."""
         locations = cls()
         locations._files = {file: number for number, file in enumerate(files)}
         locations._numbers = DiskBackedArray.from_array(numbers)
@@ -62,7 +62,7 @@ class DiskBackedLocations(Column[SourceLocation]):
         return locations
 
     def arrays(self) -> tuple[list[str], NDArray[np.int32], NDArray[np.int64]]:
-        """All files, and of each row the index of its file and its line, both (rows,)."""
+        """Return all files, the index of the file of each row, (rows,), and its line, (rows,)."""
         if self._rows is not None:
             return DiskBackedLocations(self).arrays()
         return list(self._files), self._numbers.array(), self._lines.array()

@@ -1,4 +1,4 @@
-"""Options for reading a source, and the notes made meanwhile."""
+"""Options for reading a source, and notes about its rows."""
 
 from __future__ import annotations
 
@@ -19,20 +19,26 @@ from encoder_cls.system.encodings import (
     undecodable,
 )
 
-# The locations that a warning lists.
+# The number of locations that a warning lists.
 SHOWN_ROWS = 3
 
 
 @dataclass
 class LeftOut:
-    """Rows that are left out: their number, the first locations, and the reason of the first."""
+    """A count of rows that are left out for the same kind of reason.
+
+    Attributes:
+        count: the number of rows.
+        first: the locations of the first rows.
+        reason: why the first row is left out; empty if there is nothing to say.
+    """
 
     count: int = 0
     first: list[str] = field(default_factory=list)
     reason: str = ""
 
     def add(self, where: str, reason: str = "") -> None:
-        """Count a row."""
+        """Count a row that is left out."""
         self.count += 1
         if not self.reason:
             self.reason = reason
@@ -48,13 +54,13 @@ class LeftOut:
 
 @dataclass
 class Notes:
-    """Notes on a source.
+    """Notes about the reading of a source.
 
     Attributes:
-        messages: for a person, each once.
-        skipped: rows that cannot be read.
-        empty: rows without a text.
-        repeated_headers: headers between rows.
+        messages: messages for a person, without repetitions.
+        skipped: the rows that cannot be read.
+        empty: the rows without a text.
+        repeated_headers: the rows that repeat the header.
     """
 
     messages: list[str] = field(default_factory=list)
@@ -63,7 +69,7 @@ class Notes:
     repeated_headers: LeftOut = field(default_factory=LeftOut)
 
     def warnings(self, source: str) -> Iterator[str]:
-        """Warn of each kind of rows that were left out."""
+        """Warn of each kind of row that was left out of a source with this name."""
         if self.skipped.count:
             yield (
                 f"rows of {source} that cannot be read, which are left out: {self.skipped}; "
@@ -79,20 +85,23 @@ class Notes:
 
 
 def _ignore(message: str) -> None:
-    """Receive a message that nobody waits for."""
+    """Receive a message, and do nothing with it."""
 
 
 @dataclass
 class Reading:
-    """Options for reading a source, and the notes made meanwhile.
+    """Options for reading a source, and the notes about its rows.
 
     Attributes:
-        delimiter: between the fields of a table; None: the usual one for its ending.
-        encoding: of text files.
-        is_sure: if not, a file that seems to be UTF-8 is read as UTF-8.
-        bad_rows: `error`, or `skip` to leave out and count rows that cannot be read.
-        notify: receives each message once.
-        notes: made meanwhile.
+        delimiter: the separator between the fields of CSV and TSV files; None for the usual
+            separator of the format.
+        encoding: the encoding of text files.
+        is_sure: whether the encoding is certain. If not, a file that seems to be UTF-8 is read as
+            UTF-8.
+        bad_rows: what to do with a row that cannot be read: `error` to raise an error, or `skip` to
+            leave it out and count it.
+        notify: a function that receives each message once.
+        notes: the notes that have been made so far.
     """
 
     delimiter: str | None = None
@@ -108,22 +117,27 @@ class Reading:
         return self.bad_rows == "skip"
 
     def note(self, message: str) -> None:
-        """Pass on a message about a file, once."""
+        """Add a message about a file to the notes, and pass it to `notify`, unless it is known."""
         if message not in self.notes.messages:
             self.notes.messages.append(message)
             self.notify(message)
 
     def bad_row(self, error: DataError) -> None:
-        """Leave out the row that an error names, or raise the error, as `bad_rows` asks for."""
+        """Leave out and count the row of an error if `bad_rows` is `skip`, or else raise the error."""
         if not self.skips:
             raise error
         self.notes.skipped.add(error.where, error.what)
 
     def lines(self, path: Path, *, longest: int = LONGEST_LINE) -> Iterator[str]:
-        """The lines of a text file.
+        """Iterate over the lines of a text file, with their line ends.
 
-        Where bad rows are skipped, invalid bytes are kept, so that `is_valid` finds them.
-        A line of more bytes than the `longest` raises a `DataError`; -1 means no limit.
+        Args:
+            path: the file.
+            longest: the largest number of bytes of a line; -1 for no limit.
+
+        Raises:
+            DataError: a line is too long, or bytes cannot be decoded. If bad rows are skipped,
+                undecodable bytes are kept instead, and `is_valid` finds them.
         """
         encoding = self.encoding
         if not is_utf8(encoding) and seems_utf8(path):
@@ -140,14 +154,20 @@ class Reading:
         yield from text_lines(path, encoding, keep_invalid=self.skips, longest=longest)
 
     def is_valid(self, path: Path, where: SourceLocation, text: str) -> bool:
-        """Whether a row has no invalid bytes; else count it as a bad row."""
+        """Whether the text of a row has no undecodable bytes. If it has some, the row is counted.
+
+        Args:
+            path: the file.
+            where: the location of the row.
+            text: the text of the row, as `lines` returns it.
+        """
         invalid = INVALID.search(text) if self.skips else None
         if invalid is None:
             return True
 
         reason = ""
         if not self.notes.skipped.count:
-            # Only the reason of the first is shown.
+            # Find the reason for the first row only: no other reason is shown.
             line = text.encode("utf-8", "surrogateescape")
             start = len(text[: invalid.start()].encode())
             parts = undecodable(path, line, start, self.encoding)

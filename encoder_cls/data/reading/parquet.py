@@ -18,20 +18,15 @@ from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
 from encoder_cls.system.libraries import check_installed
 
-# Rows that are read at once, at most.
-MAX_ROWS = 4096
-# The bytes that rows read at once have on average: rows may be long.
-BATCH_BYTES = 1 << 26
-
 
 def parquet_header(path: Path, _columns: Sequence[str], _reading: Reading) -> list[str]:
-    """The names of the columns."""
+    """List the names of the columns."""
     with _open_parquet(path) as file:
         return list(file.schema_arrow.names)
 
 
 def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Read the rows; integer labels become the class names of the `datasets` library."""
+    """Read the rows; integer labels of the `datasets` library become class names."""
     with _open_parquet(path) as file:
         schema = file.schema_arrow
         columns.checked(path, schema.names)
@@ -57,15 +52,21 @@ def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[
 
 
 def count_parquet_rows(path: Path) -> int:
-    """The number of rows, from the metadata at the end of a file."""
+    """Look up the number of rows in the metadata at the end of a file."""
     import pyarrow.parquet
 
     num_rows: int = pyarrow.parquet.read_metadata(path).num_rows
     return num_rows
 
 
+# The largest number of rows that are read at once.
+MAX_ROWS = 4096
+# The number of bytes that the rows read at once should have on average, since rows may be long.
+BATCH_BYTES = 1 << 26
+
+
 def rows_at_once(metadata: Any) -> int:
-    """How many rows of a file to read at once, by their mean size without compression."""
+    """Decide how many rows of a file to read at once, by their mean uncompressed size."""
     num_rows: int = metadata.num_rows
     num_bytes = 0
     for number in range(metadata.num_row_groups):
@@ -77,6 +78,7 @@ def rows_at_once(metadata: Any) -> int:
 
 @contextmanager
 def _open_parquet(path: Path) -> Iterator[Any]:
+    """Open a file with pyarrow; errors about its content become a DataError."""
     check_installed("pyarrow", needed_by=str(path))
     import pyarrow.parquet
 

@@ -1,4 +1,4 @@
-"""A row of a source: as its file has it, and with its text, label and group found."""
+"""Turn a record of a file, its values by column, into a row with text, label and group."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ Record = tuple[SourceLocation, dict[str, Any]]
 
 
 class Row(NamedTuple):
-    """A text with its columns.
+    """A row of a source.
 
     Attributes:
         text: the text.
-        label: the label; several labels, or none of several, are a list or a tuple.
-        id: the value of the column `id`, if there is one.
+        label: the label as it is written; None if the row has none. The labels of a row of
+            multi-label data are a list or a tuple, which may be empty.
+        id: the value of the column `id`; None if there is no such column.
         where: the location; empty for a text that is not from a source.
-        group: the name of the group.
-        record: all columns, where these are wanted.
+        group: the name of the group; None if the row has none.
+        record: the values of all columns by name; None unless all columns are read.
     """
 
     text: str
@@ -36,12 +37,12 @@ class Row(NamedTuple):
 
 
 def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> Row:
-    """Find text, label, id and group of a row among its columns.
+    """Find the text, the label, the id and the group of a row among its columns.
 
     Raises:
-        DataError: the text is no text, or the group is a list or an object.
+        DataError: the value of a text column is not a text, or the group is a list or an object.
     """
-    # Text files have the first of the text columns alone.
+    # Some records have only the first of the text columns: text files have a single text per row.
     texts = []
     for column in columns.text:
         if column not in record:
@@ -75,14 +76,14 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
 
 
 def _group_name(where: SourceLocation, value: Any) -> str | None:
-    """The value of a group column, of any type, as text; None for an empty cell."""
+    """Turn the value of a group column into the name of the group; None for an empty cell."""
     if isinstance(value, dict | list):
         what = f"the group is {kind(value)}; a name or a number is expected (data.group_column)"
         raise DataError(where, what)
     if value is None or value == "":
         return None
 
-    # Tables have floats where other cells of a column of whole numbers are empty.
+    # Turn whole numbers into integers: a column of integers with empty cells is read as floats.
     if isinstance(value, float):
         if math.isnan(value):
             return None

@@ -1,4 +1,4 @@
-"""Read plain text: a text a line, fastText's lines with labels, files in folders of their class."""
+"""Read plain text: a text per line, fastText lines with labels, or a file per text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.encodings import count_lines, ending_of
 
-# Before each label of fastText's lines.
+# The prefix of each label in a fastText line.
 LABEL_PREFIX = "__label__"
-# What separates words for fastText; other blanks, such as U+00A0, are part of a word.
+# The characters that separate words for fastText. Other blanks, such as U+00A0, are part of a word.
 _BLANKS = " \t\v\f\r\n\0"
 _LABEL = re.compile(rf"(?:^|(?<=[{_BLANKS}])){LABEL_PREFIX}([^{_BLANKS}]*)")
 _LATER_LABEL = re.compile(rf"[{_BLANKS}]+{LABEL_PREFIX}[^{_BLANKS}]*")
@@ -25,7 +25,10 @@ _LEADING_LABELS = re.compile(rf"^[{_BLANKS}]*(?:{LABEL_PREFIX}[^{_BLANKS}]*(?:[{
 
 
 def numbered_lines(path: Path, reading: Reading) -> Iterator[tuple[SourceLocation, str]]:
-    """The lines of a file with their locations, without those that cannot be decoded."""
+    """Iterate over the lines of a file with their locations.
+
+    If bad rows are skipped, lines that cannot be decoded are left out.
+    """
     for number, line in enumerate(reading.lines(path), start=1):
         where = SourceLocation(str(path), number)
         if reading.is_valid(path, where, line):
@@ -33,13 +36,16 @@ def numbered_lines(path: Path, reading: Reading) -> Iterator[tuple[SourceLocatio
 
 
 def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Read each line as a text, unchanged but for the labels of fastText's lines."""
+    """Read each line as a text, without the labels of fastText lines.
+
+    If the label column is read, each line must have labels as fastText writes them.
+    """
     if columns.label:
         _check_no_columns(path, columns)
         yield from _labelled_lines(path, columns.text[0], columns.label, reading)
         return
 
-    # Blank lines are texts, too, so that each prediction has the line of its text.
+    # Read blank lines as texts, too, so that the predictions have the same line numbers.
     is_fasttext = ending_of(path) == FASTTEXT.ending
     for where, line in numbered_lines(path, reading):
         text = line.removesuffix("\n").removesuffix("\r")
@@ -51,19 +57,19 @@ def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
 def _labelled_lines(
     path: Path, text_column: str, label_column: str, reading: Reading
 ) -> Iterator[Record]:
-    """Read fastText's lines: each word with the prefix is a label, wherever it is in the line."""
+    """Read fastText lines: each word with the prefix is a label, anywhere in the line."""
     for where, line in numbered_lines(path, reading):
         text = line.removesuffix("\n").removesuffix("\r")
-        # The keys of a dictionary are in order, each once.
+        # Remove repeated labels: the keys of a dictionary keep their order.
         labels = list(dict.fromkeys(_LABEL.findall(text)))
         if labels and not line.lstrip(_BLANKS).startswith(LABEL_PREFIX):
-            what = "the line has no label at its beginning, where labels are"
+            what = "the line has labels, but none at its beginning"
             reading.bad_row(DataError(where, what))
             continue
         if not line.strip():
             continue
 
-        # One label is a name, several are a list, and none of them is an empty tuple.
+        # One label is a text, several labels are a list, and no labels are an empty tuple.
         label: str | list[str] | tuple[str, ...] = ()
         if len(labels) == 1:
             label = labels[0]
@@ -73,13 +79,21 @@ def _labelled_lines(
 
 
 def _without_labels(text: str) -> str:
+    """Remove the labels of a fastText line."""
     return _LATER_LABEL.sub("", _LEADING_LABELS.sub("", text))
 
 
 def class_folder_records(
     source: Path, labelled_files: Iterable[tuple[str, Path]], columns: Columns, reading: Reading
 ) -> Iterator[Record]:
-    """Read each file of the class folders of a source, given with its label, as a text."""
+    """Read each file of class folders as a text.
+
+    Args:
+        source: the folder of the class folders, for messages.
+        labelled_files: the label and the path of each file.
+        columns: the columns of the records to make.
+        reading: the options for reading.
+    """
     _check_no_columns(source, columns)
     for label, file in labelled_files:
         where = SourceLocation(str(file))
@@ -98,7 +112,10 @@ def class_folder_records(
 
 
 def _check_no_columns(where: Path, columns: Columns) -> None:
-    """Raise a DataError if columns are named, since text files have none."""
+    """Raise a DataError if several text columns or a group column are named.
+
+    Text files have no columns.
+    """
     if columns.label and len(columns.text) > 1:
         what = "text files have no columns; name a single one in data.text_column"
         raise DataError(where, what)
