@@ -111,7 +111,7 @@ def compress(
 
 
 def _has_scales(dtype: str, num_columns: int) -> bool:
-    """Return whether a table with so many columns is int8, with a scale for each row."""
+    """Return whether a table with this number of columns is int8, with a scale for each row."""
     return dtype == "int8" and num_columns >= MIN_INT8_COLUMNS
 
 

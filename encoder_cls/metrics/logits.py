@@ -66,7 +66,7 @@ class Task:
     min_classes = 2
 
     def num_one_vs_rest(self, num_classes: int) -> int:
-        """Return the number of one-vs-rest machines of a linear model with so many classes.
+        """Return the number of one-vs-rest machines of a linear model with this number of classes.
 
         Each class has a machine. A single-label task of two classes has only one, of the second
         class.

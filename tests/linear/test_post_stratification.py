@@ -9,7 +9,7 @@ from encoder_cls.linear.post_stratification import effective_size, weights_like_
 
 
 def chosen_texts() -> tuple[np.ndarray, np.ndarray]:
-    """Confidences of a pool, and of labelled texts, of which half are random and half are unsure."""
+    """Confidences of a pool, and of labelled texts: half of them random, half of them unsure."""
     random = np.random.default_rng(0)
     pool = random.random(4000)
     drawn = random.random(200)
