@@ -96,7 +96,7 @@ def newest_step(folder: Path) -> int:
     return checkpoint.state.step
 
 
-def test_everything_comes_back_and_training_goes_on_alike(tmp_path):
+def test_a_checkpoint_restores_everything_and_the_next_step_is_the_same(tmp_path):
     """State, weights and moments are restored exactly, so the next step is the same."""
     training = TinyTraining()
     training.save(tmp_path)

@@ -66,7 +66,7 @@ def test_a_folder_means_the_runs_inside(cli, run_copy, other):
     assert "runs/notes: not a run" in cli("compare", "runs/notes").err
 
 
-def test_programs_get_json(cli, run_copy, other):
+def test_the_comparison_can_be_written_as_json(cli, run_copy, other):
     outcome = cli("compare", "runs/tiny", "runs/other", "--json")
 
     comparison = json.loads(outcome.out)
@@ -157,7 +157,7 @@ def test_a_file_that_is_no_report_is_refused(cli, run_copy, content):
     assert_failed(cli("compare", "runs/tiny"), 1, "report.json: not a report; write it again")
 
 
-def test_pauses_are_no_training_time(run_copy):
+def test_pauses_do_not_count_as_training_time(run_copy):
     """The pause of a run that was stopped for a night does not count as training time."""
     # Rows are two seconds apart, with a night after the fifth row. The last line is incomplete.
     rows = read_metrics(run_copy.metrics_file)

@@ -130,7 +130,7 @@ def test_a_result_is_drawn_at_its_step(tmp_path, name):
 
 
 @pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x1c", "\r"])
-def test_rows_are_read_whatever_a_class_is_called(tmp_path, character):
+def test_rows_are_read_if_a_class_name_has_line_separators(tmp_path, character):
     """Python's `splitlines` would end a line at these characters, but JSON lines does not."""
     key = f"f1/a{character}b"
     with open_log(tmp_path) as log:
@@ -188,7 +188,7 @@ def refuse(*_arguments: object, **_options: object) -> None:
         pytest.param("add_scalar", id="write"),
     ],
 )
-def test_training_goes_on_without_tensorboard(tmp_path, monkeypatch, method):
+def test_training_continues_without_tensorboard(tmp_path, monkeypatch, method):
     """If the curves cannot be written, there is one warning, and the file still has all rows."""
     monkeypatch.setattr(SummaryWriter, method, refuse)
     warnings = []

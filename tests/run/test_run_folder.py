@@ -93,7 +93,7 @@ def test_a_run_killed_before_its_config_was_written_can_begin(tmp_path):
         assert run.is_run()
 
 
-def test_the_places_of_the_data_are_known_without_a_yaml_parser(tmp_path, monkeypatch):
+def test_the_paths_of_the_data_can_be_read_without_a_yaml_parser(tmp_path, monkeypatch):
     """The recorded paths are absolute; if the file is damaged or missing, there are none."""
     run = RunDir(tmp_path / "run")
     overrides = ["data.train=a #1.csv", "data.validation=null", "data.test='[b]: c.csv'"]

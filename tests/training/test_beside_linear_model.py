@@ -227,7 +227,7 @@ def test_a_model_exists_while_the_linear_model_is_fitted(
 
 
 @pytest.mark.parametrize(("weight", "low", "high"), [(0.1, 0.0, 0.1), (10.0, 0.9, 1.0)])
-def test_the_encoder_prefers_a_heavier_class_where_words_decide_nothing(
+def test_the_encoder_prefers_a_class_of_more_weight_if_words_decide_nothing(
     tmp_path, weight, low, high
 ):
     # Each word occurs equally often in each class.
@@ -318,7 +318,9 @@ def loss_of(logits: Logits, setup: Prepared) -> float:
     return cross_entropy(softmax(logits), one_hot(setup.dataset.known_validation.labels, 3))
 
 
-def test_few_labels_held_out_are_learned_from(few_and_many, fitted_to_few, run_of_few):
+def test_the_final_fit_to_few_labels_includes_the_validation_texts(
+    few_and_many, fitted_to_few, run_of_few
+):
     """The saved model has learned from validation texts; the encoder's teacher has not."""
     texts = few_and_many.validation_texts
     saved_logits = load_classifier(run_of_few.model).linear.logits(texts)
@@ -364,7 +366,7 @@ def test_few_labels_are_scored_by_cross_validation(few_and_many, fitted_to_few, 
     assert line in (run_of_few.eval / "report.html").read_text(encoding="utf-8")
 
 
-def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
+def test_the_final_fit_includes_the_validation_texts(tmp_path, monkeypatch):
     """The run saves held-out predictions for validation texts before the final fit."""
     monkeypatch.setattr(training_plan, "MAX_LABELLED", 0)
     setup = prepare(make_config(tmp_path, linear=True))
@@ -404,7 +406,7 @@ def assert_not_refitted(setup: Prepared, fitted: FittedLinear) -> None:
     assert np.array_equal(logits, fitted.validation_logits)
 
 
-def test_texts_that_a_base_run_held_out_are_not_learned_from(tmp_path, monkeypatch):
+def test_validation_texts_of_a_base_run_are_not_learned_from(tmp_path, monkeypatch):
     """The tests of the plan have the other cases without a refit."""
     monkeypatch.setattr(training_plan, "MAX_LABELLED", 0)
     base_config = make_config(tmp_path, **WITH_LINEAR, epochs=1)

@@ -165,7 +165,7 @@ def joined() -> Dataset:
     return load_all_data(new_config())
 
 
-def test_what_the_base_run_learned_from_comes_first_and_is_not_doubled(joined):
+def test_training_texts_of_the_base_run_come_first_and_once(joined):
     old = old_data()
 
     assert joined.label_names == ("green", "red", "blue")
@@ -283,7 +283,7 @@ def test_new_data_without_the_column_of_groups_has_a_note(grouped_run):
     assert note in " ".join(dataset.notes)
 
 
-def test_runs_go_on_one_after_the_other():
+def test_a_continued_run_can_be_continued():
     """The third run also has the data of the first run."""
     write_random("third.csv", {"blue": 8, "black": 8}, seed=9)
     write_config("third.yaml", {"data": {"train": "third.csv", "validation_fraction": 0.2}})
@@ -361,7 +361,7 @@ def test_a_new_class_is_never_held_out_as_a_whole(split_seed):
     assert text in dataset.train.texts
 
 
-def test_a_row_of_each_class_is_enough_to_go_on():
+def test_a_row_of_each_class_is_enough_to_continue_a_run():
     """No new text must be held out, because the base run has validation texts."""
     write_rows("more.csv", [("a single text of it", "red"), ("another text of it", "green")])
 
@@ -420,7 +420,7 @@ def test_old_words_and_classes_keep_their_weights():
         assert np.array_equal(weight[num_old:], random_weights[name][num_old:]), name
 
 
-def test_what_is_auto_is_shorter_than_from_nothing():
+def test_automatic_epochs_are_fewer_than_those_of_a_new_run():
     write_config("new.yaml", {"data": {"train": "new.csv"}})
 
     continued = prepare(new_config())
@@ -432,7 +432,7 @@ def test_what_is_auto_is_shorter_than_from_nothing():
     assert CONTINUED_EPOCHS[1] < TRAINING_EPOCHS[1]
 
 
-def test_where_the_base_run_has_no_encoder_a_new_one_starts():
+def test_if_the_base_run_has_no_encoder_a_new_one_is_trained():
     """The new encoder has the epochs of a new run; the words of the base run keep their ids."""
     run_all(load_config(Path("old.yaml"), ["model.encoder=false"]), Path("linear"))
     write_config("new.yaml", {"data": {"train": "new.csv"}})
@@ -454,7 +454,7 @@ def test_where_the_base_run_has_no_encoder_a_new_one_starts():
 
 @pytest.mark.usefixtures("encoder_joins")
 @pytest.mark.parametrize("times", [1, 9])
-def test_a_stopped_run_goes_on_exactly(times):
+def test_a_stopped_continued_run_resumes_exactly(times):
     with pytest.raises(StoppedError):
         run_all(new_config(), Path("stopped"), stop_signal=stop_after(times))
     run_all(new_config(), Path("stopped"), resume=True)
@@ -476,7 +476,7 @@ def report_of_new() -> dict[str, object]:
     return json.loads(Path("new/eval/report.json").read_text())
 
 
-def test_train_goes_on_and_leaves_the_base_run_as_it_is(cli):
+def test_train_continues_a_run_and_leaves_the_base_run_as_it_is(cli):
     """The command says on which texts the two runs are compared, and the new run is finished."""
     before = contents_of(Path("old"))
     shutil.rmtree("new")
@@ -595,7 +595,7 @@ def change_old_data() -> None:
         ),
     ],
 )
-def test_a_base_run_that_is_not_whole_is_refused(change, error, message):
+def test_an_incomplete_base_run_is_refused(change, error, message):
     change()
 
     with pytest.raises(error, match=message):
@@ -625,7 +625,7 @@ def test_a_config_that_does_not_fit_the_base_run_is_refused(overrides, error, me
         prepare(new_config(*overrides))
 
 
-def test_without_the_base_run_a_finished_one_is_whole(cli):
+def test_a_finished_run_does_not_need_its_base_run(cli):
     """A finished run without its base run is complete, and can be scored on other data."""
     shutil.rmtree("old")
 
@@ -679,7 +679,7 @@ def test_new_data_without_new_rows_has_an_exit_code_of_its_own(cli, content, cod
     assert outcome.err.count("error: ") == 1
 
 
-def test_data_without_rows_is_broken_where_there_is_no_base_run(cli):
+def test_data_without_rows_is_an_error_without_a_base_run(cli):
     write_config("more.yaml", MORE_CONFIG)
     Path("more.csv").write_text("text,label\n")
 

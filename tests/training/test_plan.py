@@ -123,7 +123,9 @@ DECISIONS = {
     DECISIONS.values(),
     ids=DECISIONS.keys(),
 )
-def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, has_pseudo_labels):
+def test_the_plan_decides_on_the_models_of_a_run(
+    counts, train, linear_fit, refits, has_pseudo_labels
+):
     decided = plan(MAX_LINEAR_DETAIL, sections={"train": train}, **counts)
 
     assert decided.has_encoder
@@ -163,7 +165,7 @@ def test_without_an_encoder_the_linear_model_has_the_same_plan(counts, train):
         ({"unlabelled": 9}, 1, True, False),
     ],
 )
-def test_the_encoder_starts_from_word_vectors_where_most_texts_have_no_label(
+def test_the_encoder_starts_from_word_vectors_if_most_texts_have_no_label(
     counts, epochs, has_pretraining, has_word_vectors
 ):
     """Pretraining takes the place of word vectors, and is off by default."""
@@ -186,7 +188,7 @@ def test_the_encoder_starts_from_word_vectors_where_most_texts_have_no_label(
         (2001, 0, False, False),
     ],
 )
-def test_few_labels_among_many_texts_train_no_encoder_unless_it_is_asked_for(
+def test_few_labels_among_many_texts_train_no_encoder_by_default(
     labelled, unlabelled, encoder, is_trained
 ):
     sections = {"model": {"encoder": encoder}}
@@ -261,7 +263,7 @@ def test_short_epochs_are_repeated_between_validations():
     assert length == TrainingLength(epochs=8 * 19, steps_per_epoch=2, validate_every=19 * 2)
 
 
-def test_pretraining_goes_by_all_texts_and_all_else_by_the_labelled_ones():
+def test_the_length_of_pretraining_depends_on_all_texts_and_that_of_training_on_labelled_ones():
     once = {"pretrain": {"epochs": 1}}
     of_labelled = plan(100_000, steps_per_epoch=10, sections=once)
 
@@ -281,7 +283,7 @@ def test_pretraining_goes_by_all_texts_and_all_else_by_the_labelled_ones():
     pretraining_epochs=st.integers(1, 99),
     training_epochs=st.integers(1, 99),
 )
-def test_epochs_that_are_set_count(
+def test_epochs_of_the_config_are_used(
     num_tokens, steps_per_epoch, pretraining_epochs, training_epochs
 ):
     """Epochs of the config replace those of `auto`, also outside of the limits of `auto`."""
@@ -321,7 +323,7 @@ def assert_linear(
     assert decided.linear == LinearInput(max_tokens, use_char_ngrams)
 
 
-def test_character_ngrams_are_read_as_memory_allows():
+def test_character_ngrams_are_used_if_memory_allows():
     within = plan(MAX_LINEAR_DETAIL, tokens_of_text=512)
     beyond = plan(MAX_LINEAR_DETAIL + 1, tokens_of_text=512)
 
@@ -338,7 +340,7 @@ def test_what_does_not_fit_in_memory_is_learned_from_a_stream():
 
 
 @pytest.mark.parametrize("multiple", [4, 2])
-def test_of_long_texts_so_much_is_read_as_fits_in_memory(multiple):
+def test_as_much_of_long_texts_is_read_as_fits_in_memory(multiple):
     """The maximum is a multiple of what the encoder reads, and is halved beyond a limit."""
     num_tokens = MAX_LINEAR_TEXT // multiple
 
@@ -349,7 +351,7 @@ def test_of_long_texts_so_much_is_read_as_fits_in_memory(multiple):
     assert_linear(beyond, "plain", max_tokens=multiple * 256)
 
 
-def test_of_long_texts_no_less_is_read_than_by_the_encoder():
+def test_the_linear_model_reads_no_less_of_a_text_than_the_encoder():
     """Beyond the limit of memory, a stream reads all of each text again."""
     within = plan(MAX_LINEAR_TEXT, tokens_of_text=10**4)
     beyond = plan(MAX_LINEAR_TEXT + 1, tokens_of_text=10**4)
@@ -358,7 +360,7 @@ def test_of_long_texts_no_less_is_read_than_by_the_encoder():
     assert_linear(beyond, "stream", max_tokens=WHOLE)
 
 
-def test_work_of_minutes_is_learned_from_a_stream():
+def test_a_fit_that_would_take_minutes_is_a_stream():
     within = plan(MAX_LINEAR_WORK // 50, classes=50)
     beyond = plan(MAX_LINEAR_WORK // 50 + 1, classes=50)
 
@@ -384,7 +386,7 @@ def test_a_stream_reads_as_much_of_a_text_as_the_disk_allows(
     assert_linear(beyond, "stream", max_tokens=max_tokens_beyond)
 
 
-def test_beyond_many_minutes_of_work_there_is_no_linear_model():
+def test_a_stream_that_would_take_too_long_is_not_planned():
     within = plan(MAX_STREAMED_WORK // 50, classes=50)
     beyond = plan(MAX_STREAMED_WORK // 50 + 1, classes=50)
 
@@ -397,7 +399,7 @@ def test_beyond_many_minutes_of_work_there_is_no_linear_model():
 
 
 @pytest.mark.parametrize("num_tokens", SIZES)
-def test_what_is_not_wanted_changes_nothing_else(num_tokens):
+def test_what_is_turned_off_does_not_change_the_rest_of_the_plan(num_tokens):
     """A plan without a linear model, or without word vectors, is otherwise the same."""
     whole = plan(num_tokens)
 
@@ -408,7 +410,7 @@ def test_what_is_not_wanted_changes_nothing_else(num_tokens):
     assert without_word_vectors == replace(whole, has_word_vectors=False)
 
 
-def test_a_linear_model_that_is_not_wanted_is_not_refitted():
+def test_a_linear_model_that_is_turned_off_is_not_refitted():
     decided = plan(1000, sections={"model": {"linear": False}}, **FEW)
 
     assert decided.linear is None
@@ -430,7 +432,7 @@ def test_a_linear_model_that_is_not_wanted_is_not_refitted():
         pytest.param("100s", None, 200, 0, 0, id="nothing left"),
     ],
 )
-def test_each_training_has_its_part_of_the_time(
+def test_each_training_has_its_share_of_the_time(
     monkeypatch, whole, of_pretraining, spent, for_pretraining, for_training
 ):
     """A tenth of the time is reserved; pretraining gets less than half of the remaining time."""

@@ -242,7 +242,7 @@ def test_ctrl_c_ends_with_130_and_leaves_the_best_model_so_far(cli, interrupted)
 
 
 @pytest.mark.usefixtures("interrupted")
-def test_an_interrupted_run_goes_on_where_its_data_has_moved(tmp_path, cli):
+def test_an_interrupted_run_resumes_with_data_that_has_been_moved(tmp_path, cli):
     (tmp_path / "train.csv").rename("moved.csv")
     command = ["train", "--run-dir", "run", "--resume"]
 
@@ -268,7 +268,7 @@ def test_an_interrupted_run_goes_on_where_its_data_has_moved(tmp_path, cli):
         pytest.param(PRETRAINED, "model", EncoderStarted, 12, id="after pretraining"),
     ],
 )
-def test_a_run_that_vanished_resumes_from_its_last_checkpoint(
+def test_a_killed_run_resumes_from_its_newest_checkpoint(
     tmp_path, straight, values, training, kind, step
 ):
     """A run that is killed at an event, perhaps between checkpoints, resumes exactly."""
@@ -322,7 +322,7 @@ def fail_at_a_step(event: Event) -> None:
         pytest.param(PRETRAINED, 13, "pretrained", id="of pretraining"),
     ],
 )
-def test_a_run_whose_best_model_is_gone_says_so_before_it_trains_on(tmp_path, values, times, lost):
+def test_a_run_whose_best_model_is_missing_is_not_resumed(tmp_path, values, times, lost):
     config = make_config(tmp_path, **values)
     run = RunDir(tmp_path / "run")
     with pytest.raises(StoppedError):

@@ -103,7 +103,7 @@ def spoil_types(monkeypatch, dtypes: set[str]) -> None:
     monkeypatch.setattr(final_model, "_probabilities", spoiled_probabilities)
 
 
-def test_where_a_type_changes_a_prediction_the_next_larger_one_is_taken(folder, monkeypatch):
+def test_if_a_type_changes_a_prediction_the_next_larger_type_is_used(folder, monkeypatch):
     spoil_types(monkeypatch, {"int8"})
 
     compact_folder(folder)
@@ -111,7 +111,7 @@ def test_where_a_type_changes_a_prediction_the_next_larger_one_is_taken(folder, 
     assert dtypes_of(folder) == FLOAT16
 
 
-def test_where_all_small_types_change_a_prediction_everything_stays(folder, monkeypatch):
+def test_if_all_small_types_change_a_prediction_nothing_is_written(folder, monkeypatch):
     before = contents_of(folder)
     spoil_types(monkeypatch, {"int8", "float16"})
 

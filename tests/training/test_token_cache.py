@@ -38,7 +38,7 @@ def test_weights_are_those_of_a_run_without_a_cache(tmp_path, monkeypatch):
     assert result(tmp_path / "second") == result(tmp_path / "without")
 
 
-def test_a_run_with_a_cache_goes_on_without_it(tmp_path):
+def test_a_run_with_a_cache_resumes_without_the_cache(tmp_path):
     without_cache = make_config(tmp_path, **WITH_LINEAR)
     run_all(without_cache, tmp_path / "undisturbed")
 

@@ -188,7 +188,7 @@ def test_the_metrics_of_pretraining_have_splits_of_their_own(tmp_path):
     assert losses[-1] < losses[0]
 
 
-def test_where_the_data_is_kept_changes_nothing(tmp_path, monkeypatch):
+def test_data_on_disk_gives_the_same_result_as_in_memory(tmp_path, monkeypatch):
     """Texts and tokens on disk give the same weights, metrics and report as in memory."""
     config = make_config(tmp_path, **PRETRAINED)
     in_memory = tmp_path / "memory"
@@ -205,7 +205,7 @@ def test_where_the_data_is_kept_changes_nothing(tmp_path, monkeypatch):
         assert content == (in_memory / "eval" / name).read_bytes()
 
 
-def test_the_seed_decides_and_watching_changes_nothing(tmp_path):
+def test_only_the_seed_changes_the_weights_not_logs_or_checkpoints(tmp_path):
     """Other intervals of logs and checkpoints give the same weights; another seed does not."""
 
     def trained(name: str, **values: object) -> str:
@@ -217,7 +217,7 @@ def test_the_seed_decides_and_watching_changes_nothing(tmp_path):
     assert trained("seed", seed=2) != expected
 
 
-def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatch):
+def test_training_on_labels_starts_from_the_best_weights_of_pretraining(tmp_path, monkeypatch):
     """The best weights may not be the last ones. They are saved without a linear model."""
     losses = iter([0.5, 0.4, 0.6])
     monkeypatch.setattr(training_encoder, "summed_loss", lambda *_, **__: (next(losses), 1.0))

@@ -70,7 +70,7 @@ def test_the_report_has_the_scores_of_one_part(tmp_path):
     assert evaluation.parts["linear"] == evaluation.parts["combined"]
 
 
-def test_the_folder_of_the_run_is_whole(finished_run):
+def test_the_run_folder_is_complete(finished_run):
     assert finished_run.is_finished()
     assert not finished_run.load_config().model.encoder
 
@@ -103,7 +103,7 @@ def test_the_linear_model_reads_eight_times_as_much_of_a_text_as_an_encoder(fini
 
 
 @pytest.mark.parametrize("num_checks", [0, 1])
-def test_a_run_that_was_stopped_starts_again_and_ends_the_same(tmp_path, num_checks):
+def test_a_stopped_run_starts_again_and_has_the_same_result(tmp_path, num_checks):
     """The result does not depend on where the run was stopped."""
     config = without_encoder(tmp_path)
     run_all(config, tmp_path / "straight")

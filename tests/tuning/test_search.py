@@ -86,7 +86,7 @@ def test_the_first_trial_is_the_config_as_it_is_and_all_are_runs(tmp_path, confi
     assert second.is_best == (better is second)
 
 
-def test_a_search_goes_on_with_the_trial_whose_process_ended(tmp_path, config):
+def test_a_search_resumes_the_trial_whose_process_ended(tmp_path, config):
     """A resumed trial has the same score as a trial that was not interrupted."""
     undisturbed = run_trials(Search(config, tmp_path / "undisturbed", device=CPU), 2)
 
@@ -112,7 +112,7 @@ def test_a_search_goes_on_with_the_trial_whose_process_ended(tmp_path, config):
         assert result.score == expected.score
 
 
-def test_a_torn_last_line_of_the_journal_is_cut_off(tmp_path, config):
+def test_an_incomplete_last_line_of_the_journal_is_removed(tmp_path, config):
     """Lines that follow an incomplete line can be read, and its trial is resumed."""
     (first,) = run_trials(open_search(tmp_path, config), 1)
     journal = tmp_path / "search" / JOURNAL_FILE
@@ -151,7 +151,7 @@ def test_a_trial_that_runs_out_of_time_is_pruned(tmp_path, config, monkeypatch):
     assert search.best.number == 0
 
 
-def test_a_trial_without_a_chance_is_pruned(tmp_path, config, monkeypatch):
+def test_a_trial_that_is_worse_than_others_is_pruned(tmp_path, config, monkeypatch):
     """The first trial is trained to its end."""
     monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda _: True)
     search = open_search(tmp_path, config)
@@ -163,7 +163,7 @@ def test_a_trial_without_a_chance_is_pruned(tmp_path, config, monkeypatch):
     assert search.results[1].score is None
 
 
-def test_a_trial_that_diverges_fails_and_the_search_goes_on(tmp_path, config):
+def test_a_trial_that_diverges_fails_and_the_search_continues(tmp_path, config):
     wild = config.model_copy(update={"tune": {"train.learning_rate": (1e-3, 1e37)}})
 
     results = run_trials(open_search(tmp_path, wild), 4)
