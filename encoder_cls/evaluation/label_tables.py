@@ -17,25 +17,25 @@ from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import read_again
 from encoder_cls.system.csv_cells import cell, csv_row, guarded
 
-# Columns that are added to those of the data; `row` is the number of a row in a spreadsheet.
+# The columns that are added to those of the data. `row` is the number of the row in a spreadsheet.
 ADDED = ("suggested", "score", "split", "file", "line", "row", LABEL_IN_DATA, KEY)
-# The form of CSV where there is no input to follow.
+# The form of CSV that is used if there is no data file whose form could be taken.
 SPREADSHEET = CsvForm()
 
 
 class LabelRow(NamedTuple):
-    """A row to review, whose label is doubtful or is not the prediction.
+    """A row to review, because its label is doubtful or differs from the prediction.
 
     Attributes:
-        split: `train`, `validation` or `test`.
-        where: the location as `data/reading/locations` writes it.
-        text: the text as it was read.
-        label: the label; several labels are joined.
-        suggested: the prediction, likewise.
-        score: 1 minus the probability of the label.
-        label_in_data: the label in the data, from which `label` differs where it was corrected.
-        key: the key of the text in `data.corrections`; empty where a text may have several labels,
-            which have no corrections.
+        split: the name of the split: `train`, `validation`, `test` or a file.
+        where: the file and line that the text was read from, such as `data.csv:12`.
+        text: the text.
+        label: the name of the label; several labels are joined by a separator.
+        suggested: the name of the predicted label; several labels are joined by a separator.
+        score: how doubtful the label is, from 0 to 1: 1 minus the probability of the label.
+        label_in_data: the label in the data file. `label` is another one if it was corrected.
+        key: the key of the text in a file of `data.corrections`; empty in a multi-label task, which
+            has no such files.
     """
 
     split: str
@@ -49,12 +49,20 @@ class LabelRow(NamedTuple):
 
 
 def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator[bytes]]:
-    """CSV in the form of the data with all its columns, the most doubtful rows first.
+    """Make CSV tables of rows, the most doubtful rows first.
 
-    With corrected labels, the rows can be used as data or as `data.corrections`. Columns of an
-    earlier review, named as in `ADDED`, are replaced.
+    A table has the form of the data files and all their columns. So when a person has corrected the
+    labels in it, it can be used as data, or as `data.corrections`. If the data come from an earlier
+    review, its columns, named as in `ADDED`, are replaced.
+
+    Args:
+        tables: the rows of each table.
+        data: the section of the config by which the data were read.
+
+    Returns:
+        The content of each table, line by line.
     """
-    # Read the rows again, for their other columns.
+    # Read the rows again, because splits have only their texts and labels, not the other columns.
     reading = Reading(delimiter=data.delimiter, encoding=data.encoding)
     columns = Columns(data.text_column, data.label_column, every=True)
     places = [row.where for rows in tables for row in rows]
@@ -65,7 +73,10 @@ def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator
 
 
 def _form_of_data(data: DataConfig, reading: Reading) -> CsvForm:
-    """The form of the first training file, with a mark of UTF-8 if spreadsheets open the table."""
+    """The form of the first training file.
+
+    If the table is for spreadsheets, it begins with a byte order mark, also if the file has none.
+    """
     files = [file for file in files_named(data.train or "") if file.is_file()]
     form = SPREADSHEET
     if files:
@@ -76,18 +87,20 @@ def _form_of_data(data: DataConfig, reading: Reading) -> CsvForm:
 def _label_table(
     rows: Sequence[LabelRow], rows_read: Mapping[str, Row], data: DataConfig, form: CsvForm
 ) -> Iterator[bytes]:
-    """The CSV of some rows; `rows_read` are the rows of the data, by location."""
-    # The names of the added columns, by what they hold.
+    """Make the CSV of one table. `rows_read` are the rows of the data files, by location."""
+    # The names of the added columns in the table. A name differs from that in `ADDED` if the data
+    # have a column of this name.
     added = {name: added_column(name, data) for name in ADDED}
 
     records = []
-    # The columns of the data, in the order in which they are met.
+    # The columns of the data, in the order in which they occur.
     data_columns: list[str] = []
     has_row_numbers = False
     for row in sorted(rows, key=lambda row: -row.score):
         values = _added_values(row, added)
 
-        # Without a row of the same text, the row has changed since, or is in no file.
+        # If the row in the file has another text, the file has changed since it was read. Then only
+        # the text and the label are known.
         record = dict.fromkeys(data.text_column, "")
         record[data.text_column[0]] = row.text
         row_read = rows_read.get(row.where)
@@ -108,10 +121,10 @@ def _label_table(
     if not records:
         data_columns = [*data.text_column, data.label_column]
     if not has_row_numbers:
-        # Rows are numbered as lines are.
+        # The numbers of rows are unknown, or equal to those of lines.
         del added["row"]
     if rows and not rows[0].key:
-        # Texts may have several labels.
+        # A multi-label task has no corrections, so it needs no columns for them.
         del added[LABEL_IN_DATA]
         del added[KEY]
 
@@ -123,7 +136,10 @@ def _label_table(
 
 
 def _added_values(row: LabelRow, added: Mapping[str, str]) -> dict[str, str]:
-    """What is added to the columns of the data, by the names in `added`; no number of the row."""
+    """The values of the added columns of a row. The column `row` is still empty.
+
+    `added` has the names of these columns in the table, by their names in `ADDED`.
+    """
     file, line = file_and_line(row.where)
     return {
         added["suggested"]: guarded(row.suggested),
@@ -132,7 +148,8 @@ def _added_values(row: LabelRow, added: Mapping[str, str]) -> dict[str, str]:
         added["file"]: guarded(file),
         added["line"]: guarded(line),
         added["row"]: "",
-        # As the label itself, with which it is compared.
+        # This label is not guarded against formulas, because it is compared with the column of
+        # labels, which is not guarded either.
         added[LABEL_IN_DATA]: row.label_in_data,
         added[KEY]: row.key,
     }
@@ -147,9 +164,9 @@ def _data_columns(row: Row, *, replaced: set[str]) -> dict[str, str]:
 def csv_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], form: CsvForm = SPREADSHEET
 ) -> Iterator[bytes]:
-    """CSV for spreadsheets, line by line."""
+    """Yield a header and rows as lines of CSV, in a form that spreadsheets read."""
     if form.has_mark:
-        # By which spreadsheets know UTF-8.
+        # A spreadsheet recognizes UTF-8 by this mark.
         yield BOM_UTF8
     for row in chain([columns], rows):
         line = csv_row(row, separator=form.separator, is_guarded=form.is_guarded)
@@ -157,9 +174,9 @@ def csv_table(
 
 
 def file_and_line(where: str) -> tuple[str, str]:
-    """Split a location as `data/reading/locations` writes it into file and line.
+    """Split the location of a row, such as `data.csv:12`, into its file and its line.
 
-    The line is empty where the file is one row.
+    The line is empty if the location has none, because a whole file is one text.
     """
     file, _, line = where.rpartition(":")
     has_line = line.isascii() and line.isdigit()

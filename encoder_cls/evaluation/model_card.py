@@ -18,9 +18,17 @@ def model_card(
     has_encoder: bool,
     linear_max_tokens: int | None,
 ) -> str:
-    """Describe the model of a run as Markdown: data, scores, usage.
+    """Describe the model of a run in Markdown: its data, its scores and how to use it.
 
-    `linear_max_tokens` is None without a linear model.
+    Args:
+        config: the config of the run.
+        dataset: the data of the run.
+        report: the final report of the run.
+        best_step: the step of the encoder's training whose weights the model has.
+        vocab_size: the number of tokens in the vocabulary.
+        has_encoder: whether the model has an encoder.
+        linear_max_tokens: the number of tokens of a text that the linear model reads; None if the
+            model has no linear part.
     """
     card = render(
         "model_card.md",

@@ -1,4 +1,4 @@
-"""Jinja for the templates of this package."""
+"""Render the Jinja templates of this package."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def render(template: str, **values: Any) -> str:
-    """Render a file of `templates/`."""
+    """Render a file in the folder `templates` with these values."""
     return environment().get_template(template).render(**values)
 
 
 @cache
 def environment() -> Environment:
-    """The environment of all templates: an undefined name is an error, and HTML is escaped."""
+    """The environment of all templates, in which HTML is escaped and undefined names are errors."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
@@ -36,7 +36,7 @@ def environment() -> Environment:
     )
     environment.globals["report_text"] = report_text
 
-    # Numbers.
+    # Filters for numbers.
     environment.filters["percent"] = "{:.1%}".format
     environment.filters["whole_percent"] = "{:.0%}".format
     environment.filters["thousands"] = "{:,}".format
@@ -45,7 +45,7 @@ def environment() -> Environment:
     environment.filters["score"] = report_text.score_text
     environment.filters["interval"] = _interval
 
-    # Texts.
+    # Filters for texts.
     environment.filters["shortened"] = shortened
     environment.filters["sentence"] = _sentence
     environment.filters["isolated"] = _isolated
@@ -56,7 +56,7 @@ def environment() -> Environment:
 
 
 def _without_control_characters(value: Any) -> Any:
-    """What is written for a value: HTML as it is, other texts without control characters."""
+    """Replace the control characters in a text; HTML and other values stay as they are."""
     from markupsafe import Markup
 
     if isinstance(value, Markup) or not isinstance(value, str):
@@ -70,21 +70,21 @@ def _interval(interval: Interval) -> str:
 
 
 def _sentence(words: str) -> Markup:
-    """Words as a sentence, with names from right to left isolated."""
+    """Write words as a sentence; names that are written from right to left are isolated."""
     from markupsafe import Markup
 
     return Markup(isolated(f"{report_text.capitalized(words)}."))
 
 
 def _isolated(words: str) -> Markup:
-    """Words for an attribute, with names from right to left isolated."""
+    """Escape words for an attribute; names that are written from right to left are isolated."""
     from markupsafe import Markup
 
     return Markup(isolated(words, in_attribute=True))
 
 
 def _breakable(name: str) -> Markup:
-    """A name that may break after an underscore."""
+    """Escape a name, in which a line may break after an underscore."""
     from markupsafe import Markup
 
     return Markup(f"<bdi>{escaped(name).replace('_', '_<wbr>')}</bdi>")

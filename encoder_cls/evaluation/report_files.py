@@ -1,4 +1,4 @@
-"""The files of a report: page, JSON, predictions, picture and tables."""
+"""Write the files of a report: its page, JSON, predictions, picture and tables."""
 
 from __future__ import annotations
 
@@ -22,10 +22,22 @@ from encoder_cls.system.json_values import json_text
 def write_report(
     folder: Path, report: Report, *, data: DataConfig, run_name: str, config_yaml: str = ""
 ) -> list[str]:
-    """Write the files of a report, and return their names.
+    """Write the files of a report into a folder.
 
-    Files of an earlier report that this one does not have are removed. `data` is the config by
-    which its texts were read. Raises an `EncoderClsError` if the disk refuses.
+    If the folder has files of an earlier report that this report does not have, they are removed.
+
+    Args:
+        folder: the folder for the files.
+        report: the report.
+        data: the section of the config by which the texts of the report were read.
+        run_name: the name of the run, for the title of the page.
+        config_yaml: the config of the run, which the page shows; empty to leave it out.
+
+    Returns:
+        The names of the files that were written.
+
+    Raises:
+        EncoderClsError: a file cannot be written or removed.
     """
     evaluation = report.evaluation
     predictions = evaluation.predictions
@@ -33,7 +45,7 @@ def write_report(
     mistake_rows = predictions.label_rows(predictions.mistakes, data.label_separator)
     doubtful, mistakes = label_tables(doubtful_rows, mistake_rows, data=data)
 
-    # The title has no folder: equal runs have equal reports.
+    # The title does not name the folder, so that the reports of equal runs are equal.
     title = f"{run_name}: report on {evaluation.split_name}"
     page = render_report(title, report, config_yaml=config_yaml, written=date.today())
 
@@ -60,13 +72,13 @@ def write_report(
 
 
 def _prediction_lines(predictions: SplitPredictions) -> Iterator[bytes]:
-    """The predictions for the texts, as lines of JSON."""
+    """Yield the predictions, a line of JSON for each text."""
     for record in predictions.records():
         yield f"{json_text(record)}\n".encode()
 
 
 def _confusion_picture(evaluation: SplitEvaluation) -> bytes | None:
-    """The confusion matrix as PNG; None in a multi-label task, or with too many classes."""
+    """Draw the confusion matrix as PNG; None if multi-label, or if there are too many classes."""
     if not isinstance(evaluation.metrics, SingleLabelMetrics):
         return None
     matrix = evaluation.metrics.confusion_matrix
@@ -81,7 +93,7 @@ CHANGED_COLUMNS = ("file", "line", "text", "label", "before", "now")
 
 
 def _changed_predictions(changes_since_base: ChangesSinceBase | None) -> Iterator[bytes] | None:
-    """The texts whose predictions have changed since the base run, as CSV; None without one."""
+    """Make a CSV table of the predictions that have changed; None if there is no base run."""
     if changes_since_base is None:
         return None
 

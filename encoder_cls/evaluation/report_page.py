@@ -25,7 +25,14 @@ from encoder_cls.metrics.classification import MAX_MATRIX_CLASSES, ClassMetrics,
 def render_report(
     title: str, report: Report, *, config_yaml: str = "", written: date | None = None
 ) -> str:
-    """Render a report as a page that needs no other file."""
+    """Render a report as an HTML page that needs no other file.
+
+    Args:
+        title: the title of the page.
+        report: the report.
+        config_yaml: the config of the run; empty to leave it out.
+        written: the date to show on the page; None to leave it out.
+    """
     first_card, *cards = report_text.summary_sections(report).items()
 
     evaluation = report.evaluation
@@ -60,7 +67,7 @@ def render_report(
 
 
 def render_notebook_report(report: Report) -> str:
-    """Render a report for a notebook: as in a terminal, with the tables folded."""
+    """Render a report as HTML for a notebook: the text for a terminal, with the tables folded."""
     return render(
         "notebook.html",
         summary=report_text.full_text(report, with_tables=False),
@@ -77,7 +84,7 @@ def _part_scores(report: Report) -> svg_charts.ScoresChart | None:
 
 
 def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:
-    """The scores of classes, the lowest F1 first; those without a text come last."""
+    """The names and scores of classes, the lowest F1 first; classes without texts come last."""
 
     def place(named_scores: tuple[str, ClassMetrics]) -> tuple[bool, float]:
         _, scores = named_scores
@@ -87,7 +94,14 @@ def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:
 
 
 class ShownMistake(NamedTuple):
-    """A mistake with the name of its file, and HTML of its text and of the strongest words."""
+    """A mistake as the page shows it.
+
+    Attributes:
+        mistake: the mistake.
+        where: the name of the file, without its folder, and the line.
+        text_html: the text as HTML, with its words coloured.
+        strongest_html: the words with the largest weights as HTML.
+    """
 
     mistake: Mistake
     where: str
@@ -105,7 +119,12 @@ def _shown_mistake(mistake: Mistake) -> ShownMistake:
 
 
 class MatrixCell(NamedTuple):
-    """The number of texts of a cell, and its share of the row."""
+    """A cell of the confusion matrix.
+
+    Attributes:
+        texts: the number of texts in the cell.
+        share: their fraction of all texts in the row.
+    """
 
     texts: int
     share: float
@@ -113,10 +132,10 @@ class MatrixCell(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """The confusion matrix of the classes that occur as label or prediction.
+    """The confusion matrix of those classes that occur as a label or as a prediction.
 
     Attributes:
-        names: the names of rows and columns.
+        names: the names of these classes, for rows (labels) and columns (predictions).
         rows: the cells of each row.
         absent: the names of the classes that do not occur.
     """
@@ -127,7 +146,7 @@ class Matrix:
 
 
 def _matrix(predictions: SplitPredictions) -> Matrix | None:
-    """The confusion matrix of a single-label task; None if it is too large to read."""
+    """Make the confusion matrix of a single-label task; None if it would be too large to read."""
     labels = predictions.labels
     predicted_labels = predictions.predicted_labels
     occurring = np.union1d(labels, predicted_labels)
@@ -157,12 +176,17 @@ def _matrix(predictions: SplitPredictions) -> Matrix | None:
 
 @dataclass(frozen=True, kw_only=True)
 class TrustCharts:
-    """The charts on how far to trust predictions; one that does not apply is None.
+    """The charts that show how far predictions can be trusted.
 
     Attributes:
-        curves_note: which classes have a curve, if not all.
-        fewest_words: of a text; None in a multi-label task.
-        most_words: of a text, likewise.
+        reliability: accuracy by probability.
+        thresholds: the effect of a threshold; None in a multi-label task.
+        curves: precision against recall; None if no class occurs.
+        curves_note: a note on which classes have a curve; empty if all have one.
+        lengths: accuracy by length of text; None in a multi-label task, or if all texts have a
+            similar length.
+        fewest_words: the number of words of the shortest text; None in a multi-label task.
+        most_words: the number of words of the longest text; None in a multi-label task.
     """
 
     reliability: svg_charts.ReliabilityChart
@@ -198,22 +222,23 @@ def _trust_charts(evaluation: SplitEvaluation) -> TrustCharts:
         )
 
     confidence = predictions.probabilities.max(axis=1)
-    is_right = predictions.predicted_labels == predictions.labels
-    num_words = np.array(_numbers_of_words(predictions.split.texts))
+    is_correct = predictions.predicted_labels == predictions.labels
+    num_words = np.array(_count_words(predictions.split.texts))
     return TrustCharts(
         reliability=svg_charts.reliability(metrics.calibration),
-        thresholds=svg_charts.thresholds(confidence, is_right, evaluation.threshold.probability),
+        thresholds=svg_charts.thresholds(confidence, is_correct, evaluation.threshold.probability),
         curves=curves,
         curves_note=curves_note,
-        lengths=svg_charts.accuracy_by_length(num_words, is_right),
+        lengths=svg_charts.accuracy_by_length(num_words, is_correct),
         fewest_words=int(num_words.min()),
         most_words=int(num_words.max()),
     )
 
 
-# Characters of a text whose words are counted.
+# The most characters of a text whose words are counted.
 MAX_CHARACTERS = 1_000_000
 
 
-def _numbers_of_words(texts: Sequence[str]) -> list[int]:
+def _count_words(texts: Sequence[str]) -> list[int]:
+    """Count the words of each text, which are separated by spaces."""
     return [len(text[:MAX_CHARACTERS].split()) for text in texts]

@@ -1,6 +1,7 @@
-"""The charts of a page: what each one shows, and where. `templates/charts.html` draws them as SVG.
+"""The charts of the page of a report: what each chart shows, and at which coordinates.
 
-Their colours are those of `classifier/html_pages.css`, light or dark.
+`templates/charts.html` draws the charts as SVG. Their colours come from
+`classifier/html_pages.css`, which has a light and a dark scheme.
 """
 
 from __future__ import annotations
@@ -17,14 +18,21 @@ from encoder_cls.evaluation.matplotlib_figures import import_matplotlib
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics, LabelMetrics
 from encoder_cls.metrics.intervals import Interval
 
-# The size of a chart in units of its own; the page scales it.
+# The width and height of a chart. These are the units of all coordinates; the page scales them.
 WIDTH = 440
 HEIGHT = 270
 
 
 @dataclass(frozen=True)
 class Plane:
-    """The part of a chart in which values from 0 to 1 are drawn, by its distances to the edges."""
+    """The part of a chart in which values from 0 to 1 are drawn.
+
+    Attributes:
+        left: the distance to the left edge of the chart.
+        right: the distance to the right edge.
+        top: the distance to the upper edge.
+        bottom: the distance to the lower edge.
+    """
 
     left: float = 46
     right: float = 16
@@ -32,17 +40,23 @@ class Plane:
     bottom: float = 42
 
     def x(self, fraction: Any) -> Any:
-        """The horizontal place of a fraction, or of an array of them, in units of the chart."""
+        """The horizontal coordinate of a value from 0 to 1, or of an array of values."""
         return self.left + fraction * (WIDTH - self.left - self.right)
 
     def y(self, fraction: Any) -> Any:
-        """The vertical place of a fraction, or of an array of them, in units of the chart."""
+        """The vertical coordinate of a value from 0 to 1, or of an array of values."""
         return HEIGHT - self.bottom - fraction * (HEIGHT - self.bottom - self.top)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A line through points. Its `style` is a class of the style sheet, its `path` that of SVG."""
+    """A line through points.
+
+    Attributes:
+        style: the class of the line in the style sheet.
+        name: the name of the line.
+        path: the points as the `d` attribute of an SVG path.
+    """
 
     style: str
     name: str
@@ -52,10 +66,10 @@ class Curve:
     def through(
         cls, x: NDArray[Any], y: NDArray[Any], *, style: str, name: str, plane: Plane
     ) -> Curve:
-        """A curve through points with these fractions, both (points,)."""
+        """Make a curve through points, whose coordinates `x` and `y` are from 0 to 1, (points,)."""
         points = np.column_stack([plane.x(x), plane.y(y)])
 
-        # Of points in the same unit of the chart only the last is drawn.
+        # Of consecutive points that round to the same whole units, draw only the last one.
         whole_units = points.round()
         is_next_elsewhere = np.diff(whole_units, axis=0, append=np.nan).any(axis=1)
         pairs = [f"{left:.1f},{top:.1f}" for left, top in points[is_next_elsewhere]]
@@ -64,30 +78,45 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class ReliabilityDot:
-    """The predictions of one bin of confidence."""
+    """A dot for the predictions in one bin of confidence.
+
+    Attributes:
+        confidence: the mean probability of the predictions.
+        accuracy: the fraction of correct predictions.
+        texts: the number of predictions.
+        share: this number, as a fraction of that in the fullest bin.
+        low: the lower bound of the bin.
+        high: the upper bound of the bin.
+    """
 
     confidence: float
     accuracy: float
-    # The number of texts, and its fraction of that of the fullest bin.
     texts: int
     share: float
-    # The bounds of the bin.
     low: float
     high: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReliabilityChart:
-    """Accuracy by the probability of a prediction, or of a label, as `of` says."""
+    """Accuracy by probability.
+
+    Attributes:
+        of: what has the probability: `prediction`, or in a multi-label task `label`.
+        dots: a dot for each bin that has texts.
+        plane: the plane of the chart, above the bars for the numbers of texts.
+    """
 
     of: str
     dots: list[ReliabilityDot]
-    # The numbers of texts are drawn below the plane.
     plane: Plane = Plane(bottom=84)
 
 
 def reliability(bins: CalibrationBins, *, of: str = "prediction") -> ReliabilityChart:
-    """A dot for each bin that has texts."""
+    """Make the chart of accuracy by probability.
+
+    `of` is what has the probability: `prediction`, or in a multi-label task `label`.
+    """
     num_bins = len(bins.texts)
     dots = []
     for number in np.flatnonzero(bins.texts).tolist():
@@ -105,7 +134,13 @@ def reliability(bins: CalibrationBins, *, of: str = "prediction") -> Reliability
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdChart:
-    """What a threshold does: how many predictions it keeps, and how many of these are correct."""
+    """The fraction of predictions that a threshold keeps, and the accuracy of the kept ones.
+
+    Attributes:
+        curves: the two fractions, by threshold.
+        suggested: the suggested threshold; None if there is none.
+        plane: the plane of the chart.
+    """
 
     curves: list[Curve]
     suggested: float | None
@@ -113,40 +148,43 @@ class ThresholdChart:
 
 
 def thresholds(
-    confidence: NDArray[np.float64], correct: NDArray[np.bool_], suggested: float | None
+    confidence: NDArray[np.float64], is_correct: NDArray[np.bool_], suggested: float | None
 ) -> ThresholdChart:
-    """Both fractions by threshold.
+    """Make the chart of what a threshold keeps.
 
-    `confidence` is that of the predictions, `correct` whether they are correct, both (texts,).
+    Args:
+        confidence: the probability of each text's predicted class, (texts,).
+        is_correct: whether each prediction is correct, (texts,).
+        suggested: the suggested threshold; None if there is none.
     """
     plane = Plane()
     steps = np.linspace(0, 1, 201)
-    num_predicted = counts_from(steps, confidence)
-    num_right = counts_from(steps, confidence[correct])
+    num_kept = counts_from(steps, confidence)
+    num_correct = counts_from(steps, confidence[is_correct])
 
-    # Beyond the most confident prediction there is nothing that could be right.
-    has_predictions = num_predicted > 0
-    accuracy = num_right[has_predictions] / num_predicted[has_predictions]
-    right = Curve.through(
-        steps[has_predictions], accuracy, style="c1", name="right, of the kept ones", plane=plane
+    # The curve of accuracy ends at the most confident prediction. Higher thresholds keep nothing.
+    keeps_any = num_kept > 0
+    accuracy = num_correct[keeps_any] / num_kept[keeps_any]
+    accuracy_curve = Curve.through(
+        steps[keeps_any], accuracy, style="c1", name="right, of the kept ones", plane=plane
     )
 
-    kept_fraction = num_predicted / len(confidence)
-    kept = Curve.through(
+    kept_fraction = num_kept / len(confidence)
+    kept_curve = Curve.through(
         steps, kept_fraction, style="c2", name="predictions that are kept", plane=plane
     )
-    return ThresholdChart(curves=[right, kept], suggested=suggested, plane=plane)
+    return ThresholdChart(curves=[accuracy_curve, kept_curve], suggested=suggested, plane=plane)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurvesChart:
-    """Precision against recall."""
+    """Precision by recall, a curve for each of some classes."""
 
     curves: list[Curve]
     plane: Plane
 
 
-# Texts times classes in the curve of all classes: about a second.
+# The most pairs of a text and a class in the curve of all classes, which take about a second.
 MAX_DECISIONS = 5_000_000
 
 
@@ -156,9 +194,13 @@ def precision_recall(
     chosen: Sequence[int],
     names: Sequence[str],
 ) -> CurvesChart:
-    """Curves of chosen classes, and one of all classes together if more occur.
+    """Make curves of chosen classes, and a curve of all classes together if other classes occur.
 
-    Probabilities are (texts, classes), labels (texts,) or (texts, labels).
+    Args:
+        probabilities: the predicted probabilities, (texts, classes).
+        labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels).
+        chosen: the numbers of the chosen classes.
+        names: the names of all classes.
     """
     from sklearn.metrics import precision_recall_curve
 
@@ -172,9 +214,9 @@ def precision_recall(
     curves = []
     num_occurring = is_label.any(axis=0).sum()
     if num_occurring > len(chosen):
-        # Each pair of a text and a class is a decision; of many texts, take a random sample.
-        most_texts = max(1, MAX_DECISIONS // num_classes)
-        sample = np.random.default_rng(0).permutation(num_texts)[:most_texts]
+        # Each pair of a text and a class is a decision. Of many texts, draw a random sample.
+        num_drawn = max(1, MAX_DECISIONS // num_classes)
+        sample = np.random.default_rng(0).permutation(num_texts)[:num_drawn]
         if is_label[sample].any():
             precision, recall, _ = precision_recall_curve(
                 is_label[sample].ravel(), probabilities[sample].ravel()
@@ -195,17 +237,27 @@ def precision_recall(
     return CurvesChart(curves=curves, plane=plane)
 
 
-# The most classes with a curve: more cannot be distinguished.
+# The most classes with a curve; more curves could not be distinguished.
 MAX_CURVES = 6
 
 
 def notable_classes(
     per_class: Mapping[str, ClassMetrics], most: int, *, num_classes: int
 ) -> tuple[list[int], str]:
-    """The numbers of at most `most` classes, with a note if more occur.
+    """Choose the classes whose curves are shown.
 
-    Half of them are the rarest, and the others those with the lowest F1. Classes from
-    `num_classes` on, which never occur in training, have no probability.
+    If too many classes occur, half of the chosen ones are the rarest classes, and the others are
+    those with the lowest F1.
+
+    Args:
+        per_class: the scores of the classes, by name.
+        most: the most classes to choose.
+        num_classes: the number of classes of the classifier. The classes that follow in `per_class`
+            do not occur in training; they have no probability, and are never chosen.
+
+    Returns:
+        The numbers of the chosen classes, and a note on the choice; empty if all classes that occur
+        are chosen.
     """
     scores = list(per_class.values())[:num_classes]
     occurring = [number for number, score in enumerate(scores) if score.support]
@@ -218,9 +270,9 @@ def notable_classes(
     def f1(number: int) -> float:
         return scores[number].f1 or 0
 
-    # A class is rare if it has fewer texts than is usual.
-    usual_support = np.median([support(number) for number in occurring])
-    rare = [number for number in occurring if support(number) < usual_support]
+    # A class is rare if it has fewer texts than the median class.
+    median_support = np.median([support(number) for number in occurring])
+    rare = [number for number in occurring if support(number) < median_support]
     rarest = sorted(rare, key=support)[: most // 2]
 
     others = [number for number in occurring if number not in rarest]
@@ -235,41 +287,58 @@ def notable_classes(
 
 @dataclass(frozen=True, kw_only=True)
 class LengthBar:
-    """Texts of similar length: the words that they have, and how many are predicted correctly."""
+    """A bar for texts of similar length.
+
+    Attributes:
+        words: the range of their numbers of words, such as "5–9".
+        texts: the number of texts.
+        accuracy: the fraction of texts that are predicted correctly.
+        middle: the horizontal place of the middle of the bar in the plane, from 0 to 1.
+    """
 
     words: str
     texts: int
     accuracy: float
-    # The place of the bar's middle, from 0 to 1.
     middle: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class LengthChart:
-    """Accuracy by length of text in words."""
+    """Accuracy by the length of texts in words.
+
+    Attributes:
+        bars: a bar for each range of lengths.
+        bar_width: the width of a bar in units of the chart.
+        plane: the plane of the chart.
+    """
 
     bars: list[LengthBar]
-    # The width of a bar in units of the chart.
     bar_width: float
     plane: Plane
 
 
-# Bins of about as many texts each.
+# The number of bins of lengths, each with about the same number of texts.
 LENGTH_BINS = 6
-# The widest bar in units of the chart.
-WIDEST_BAR = 46
-# The part of the width that bars fill.
+# The largest width of a bar in units of the chart.
+MAX_BAR_WIDTH = 46
+# The fraction of the width of the plane that bars fill; the rest is between them.
 BAR_SHARE = 0.7
 
 
 def accuracy_by_length(
-    lengths: NDArray[np.int64], correct: NDArray[np.bool_]
+    lengths: NDArray[np.int64], is_correct: NDArray[np.bool_]
 ) -> LengthChart | None:
-    """A bar for each bin of lengths, which are in words; None if all texts are in one bin.
+    """Make the chart of accuracy by length, with a bar for each bin of lengths.
 
-    Both arguments are (texts,).
+    Args:
+        lengths: the number of words of each text, (texts,).
+        is_correct: whether each prediction is correct, (texts,).
+
+    Returns:
+        The chart; None if all texts are in one bin.
     """
-    # The bounds of bins with about as many texts each; equal bounds are one.
+    # Find the bounds of bins with about the same number of texts. Quantiles that are equal give
+    # only one bound.
     quantiles = np.linspace(0, 1, LENGTH_BINS + 1)
     bounds = np.unique(np.quantile(lengths, quantiles).round().astype(int))
 
@@ -293,24 +362,33 @@ def accuracy_by_length(
         bar = LengthBar(
             words=words,
             texts=int(is_member.sum()),
-            accuracy=float(correct[is_member].mean()),
+            accuracy=float(is_correct[is_member].mean()),
             middle=(place + 0.5) / len(filled),
         )
         bars.append(bar)
 
     plane = Plane()
     width = BAR_SHARE * (plane.x(1) - plane.x(0)) / len(bars)
-    return LengthChart(bars=bars, bar_width=min(WIDEST_BAR, width), plane=plane)
+    return LengthChart(bars=bars, bar_width=min(MAX_BAR_WIDTH, width), plane=plane)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRow:
-    """A score, and the ends of its interval if there is one, with their places on the scale."""
+    """A row of the chart of scores.
+
+    Attributes:
+        name: what has the score.
+        score: the score.
+        interval: the 95% interval of the score; None if it has none.
+        y: the vertical place of the row.
+        x: the horizontal place of the score.
+        low_x: the horizontal place of the lower end of the interval; None if there is none.
+        high_x: the horizontal place of the upper end of the interval; None if there is none.
+    """
 
     name: str
     score: float
     interval: Interval | None
-    # The vertical place of the row, and the horizontal ones of the score and of the interval.
     y: float
     x: float
     low_x: float | None
@@ -319,13 +397,20 @@ class ScoreRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoresChart:
-    """Scores on one scale, each a dot on the line of its interval; the first one counts most."""
+    """Scores on one scale. Each score is a dot on the line of its interval.
+
+    Attributes:
+        name: the title of the chart.
+        rows: the rows; the first one is the most important.
+        ticks: the labels of the scale, with their horizontal places.
+        numbers_x: the horizontal place where the numbers end.
+        top: the vertical place of the upper edge of the plane.
+        floor: the vertical place of the lower edge of the plane.
+    """
 
     name: str
     rows: list[ScoreRow]
-    # Labels of the scale, with their places.
     ticks: list[tuple[str, float]]
-    # The place of the numbers, right-aligned, and the bounds of the plane.
     numbers_x: float
     top: float
     floor: float
@@ -333,21 +418,21 @@ class ScoresChart:
 
 # The height of a row, in units of the chart.
 ROW_HEIGHT = 26
-# Above the first row.
+# The height of the space above the first row.
 ROWS_TOP = 6
-# The horizontal bounds of the scale: names and numbers are to the left.
+# The horizontal bounds of the scale. Names and numbers are to the left of it.
 SCALE_LEFT = 186
 SCALE_RIGHT = 412
-# Between the numbers and the scale.
+# The width of the space between the numbers and the scale.
 NUMBERS_GAP = 18
-# The least range of the scale, so that its ticks differ in tenths of a percent.
+# The smallest range of the scale, so that its ticks differ by at least a tenth of a percent.
 MIN_RANGE = 0.004
 
 
 def scores_with_intervals(
     rows: Sequence[tuple[str, float, Interval | None]], name: str
 ) -> ScoresChart:
-    """A row for each name, score and interval."""
+    """Make the chart of scores from rows of name, score and interval; `name` is its title."""
     values = []
     for _, score, interval in rows:
         values.append(score)
@@ -377,7 +462,7 @@ def scores_with_intervals(
         )
         score_rows.append(row)
 
-    # Ticks that are closer than a percent need a digit more.
+    # Ticks that are less than one percent apart need another digit.
     num_digits = 0
     if ticks[1] - ticks[0] < 0.0099:
         num_digits = 1
@@ -392,7 +477,7 @@ def scores_with_intervals(
 
 
 def _score_ticks(lowest: float, highest: float) -> NDArray[np.float64]:
-    """Round numbers around scores, ascending."""
+    """Choose round numbers as ticks, ascending, so that all scores are between them."""
     import_matplotlib()
     from matplotlib.ticker import MaxNLocator
 
@@ -400,5 +485,5 @@ def _score_ticks(lowest: float, highest: float) -> NDArray[np.float64]:
     ticks = np.asarray(locator.tick_values(min(lowest, highest - MIN_RANGE), highest))
     if highest <= 0:
         return ticks
-    # No score is below 0; rounding may make the tick at 0 a little less.
+    # Drop ticks below 0, since no score is. The tick at 0 may be a little below 0 by rounding.
     return ticks[ticks > -1e-9]
