@@ -34,7 +34,8 @@ __all__ = [
 ]
 
 
-# The module of each public name. It is imported on first use, so that `import encoder_cls` is fast.
+# The module of each public name. A module is imported when its name is first used, so that
+# `import encoder_cls` is fast.
 _HOMES = {
     "Classifier": "classifier.classifier",
     "Encoder": "encoder.transformer",

@@ -1,4 +1,4 @@
-"""The command line as `python -m encoder_cls`."""
+"""Run the command line as `python -m encoder_cls`."""
 
 from __future__ import annotations
 

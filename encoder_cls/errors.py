@@ -1,27 +1,31 @@
-"""Failures that a user can correct, with the exit codes of the command line."""
+"""Errors that a user can correct, with the exit codes of the command line."""
 
 from __future__ import annotations
 
 
 class EncoderClsError(Exception):
-    """A failure with a message for the user: what is wrong, where, and how to correct it."""
+    """An error whose message says what is wrong, where, and how to correct it.
+
+    Attributes:
+        exit_code: the exit code of a command that ends with this error.
+    """
 
     exit_code = 1
 
 
 class ConfigError(EncoderClsError):
-    """The command line or the config asks for something impossible."""
+    """An option of the command line or a value in the config is not possible."""
 
     exit_code = 2
 
 
 class DataError(EncoderClsError):
-    """The labelled text is missing, malformed or too little to train on.
+    """Data is missing, malformed or too little to train on.
 
     Attributes:
-        where: the source, or the row of it, as `file:line`.
-        what: what is wrong there; may be empty.
-        hint: how to correct it; may be empty.
+        where: the source of the data, or a row of it as `file:line`.
+        what: what is wrong there; empty if `where` is the whole message.
+        hint: how to correct it; empty if there is no hint.
     """
 
     exit_code = 3
@@ -40,7 +44,11 @@ class DataError(EncoderClsError):
 
 
 class MissingColumnError(DataError):
-    """A table has no column of the name that is needed."""
+    """A table lacks a column that is needed.
+
+    Attributes:
+        column: the name of the column.
+    """
 
     def __init__(self, where: object, column: str, what: str, hint: str = "") -> None:
         super().__init__(where, what, hint)
@@ -48,37 +56,46 @@ class MissingColumnError(DataError):
 
 
 class NoRowsError(DataError):
-    """A source has no row with a text."""
+    """A source of data has no row with a text."""
 
 
 class NothingNewError(DataError):
-    """The new data of a run that continues another one has no new text to learn from."""
+    """The new data of a run that continues another run has no new text to learn from."""
 
     exit_code = 6
 
 
 class EncodingError(DataError):
-    """A text file is not written in the encoding that it is read in."""
+    """A text file is not written in the encoding in which it is read."""
 
 
 class DivergedError(EncoderClsError):
     """The loss, the gradient, a weight or a logit is no longer a finite number.
 
-    Nothing of it has been written.
+    Files that were written before are not affected.
+
+    Args:
+        step: the step at which this was found.
+        reason: which number is not finite.
     """
 
     exit_code = 4
 
-    def __init__(self, step: int, found: str) -> None:
-        # Not "and resume": a run continues with the learning rate that it was started with.
+    def __init__(self, step: int, reason: str) -> None:
+        # Do not suggest --resume, because a resumed run keeps its learning rate.
         super().__init__(
-            f"training diverged at step {step}: {found}; what was written before is good; lower "
-            "train.learning_rate, and train in another --run-dir"
+            f"training diverged at step {step}: {reason}; earlier checkpoints are not damaged; "
+            "train again with a lower train.learning_rate and another --run-dir"
         )
 
 
 class StoppedError(EncoderClsError):
-    """A signal asked training to stop; a checkpoint has been written."""
+    """A signal has stopped a training or a server.
+
+    Attributes:
+        signal_number: the number of the signal.
+        exit_code: 128 plus the number of the signal, as shells report it.
+    """
 
     def __init__(self, message: str, *, signal_number: int) -> None:
         super().__init__(message)

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
     from encoder_cls.evaluation.report import Report
 
-# The keys of a config that are arguments of the estimator.
+# The keys of the config that are arguments of the estimator, with the names of the arguments.
 ARGUMENTS = {
     "seed": "seed",
     "train.epochs": "epochs",
     "train.learning_rate": "learning_rate",
     "train.time_budget": "time_budget",
 }
-# The keys of `data` that `fit` replaces by its arguments.
+# The keys of `data` that cannot be set, because the arguments of `fit` replace them.
 REPLACED_KEYS = (
     "train",
     "test",
@@ -49,25 +49,25 @@ REPLACED_KEYS = (
     "group_column",
     "corrections",
 )
-# The most repetitions of a text of mean weight.
+# The maximum number of repetitions of a text with the mean sample weight.
 MAX_REPEATS = 4
-# The name of the files that `fit` writes, before a dash and random characters.
+# The beginning of the names of temporary folders.
 PREFIX = "encoder-cls-"
 
-# How the labels of a multi-label text may be given.
+# The types in which the labels of a multi-label text may be given.
 _COLLECTIONS = (list, tuple, set, frozenset)
 
 _Form = Literal["one", "lists", "matrix"]
-"""How labels are given: one for each text, a list for each text, or an indicator matrix."""
+"""The form in which labels are given: one per text, a list per text, or an indicator matrix."""
 
 
 class _Targets(NamedTuple):
-    """The labels given to `fit` or `score`, as values of their own type.
+    """The labels that are given to `fit` or `score`, not converted to names.
 
     Attributes:
-        labels: of each text; None where its label is missing.
-        classes: all labels, sorted; of an indicator matrix: its columns.
-        form: how the labels were given.
+        labels: the labels of each text; None if the label of a text is missing.
+        classes: all labels, sorted; for an indicator matrix, its columns.
+        form: the form in which the labels are given.
     """
 
     labels: list[frozenset[Any] | None]
@@ -76,7 +76,13 @@ class _Targets(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A text to learn from, with the names of its labels."""
+    """A text of `fit`.
+
+    Attributes:
+        number: the index of the text in the argument `X`.
+        text: the text.
+        label: the name of its label, or the names of its labels; None if it has no label.
+    """
 
     number: int
     text: str
@@ -84,21 +90,22 @@ class _Row(NamedTuple):
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A Transformer encoder and a linear model, trained from scratch.
+    """A text classifier: a Transformer encoder and a linear model, both trained from scratch.
 
     Args:
-        epochs: the most passes over the texts; `auto`: fewer for more text.
+        epochs: the maximum number of passes over the texts; "auto" chooses fewer passes for more
+            text.
         learning_rate: the peak learning rate.
-        time_budget: the most minutes that fitting may take; None: no limit.
-        seed: of everything random except what is held out (`data.split_seed`); equal seeds give
-            equal models.
-        verbose: whether to print progress to standard error.
-        settings: further values of a config by dotted key, as `--set` takes them:
-            `{"model.d_model": 64}`; `configs/example.yaml` explains all of them.
+        time_budget: the maximum number of minutes for `fit`; None sets no limit.
+        seed: the seed of all random numbers except for the choice of held-out texts, which has the
+            setting `data.split_seed`. Equal seeds give equal models.
+        verbose: whether to print the progress to standard error.
+        settings: further values of the config by dotted key, such as `{"model.d_model": 64}`.
+            `configs/example.yaml` explains all keys.
 
     Attributes:
-        classes_: the sorted labels (of an indicator matrix: its columns), which is the order of
-            the columns of `predict_proba`.
+        classes_: the sorted labels, or the columns of an indicator matrix. The columns of
+            `predict_proba` have this order.
         classifier_: the trained `Classifier`.
     """
 
@@ -115,7 +122,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         verbose: bool = False,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        # Unchecked and unchanged, for `clone` and `set_params`.
+        # Store the arguments without checks or changes, as `clone` and `set_params` of
+        # scikit-learn require it. `fit` checks them.
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.time_budget = time_budget
@@ -129,22 +137,22 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: Sequence[Any],
         sample_weight: Sequence[float] | None = None,
     ) -> Self:
-        """Train on the texts X and their labels y.
+        """Train on texts and their labels.
 
         Some of the texts are held out to choose the best weights, unless `settings` names a file in
         `data.validation`.
 
         Args:
             X: the texts.
-            y: the labels, all strings or all integers; None or NaN marks texts without a label. If
-                texts may have several labels, a list for each text, or an indicator matrix,
-                (texts, classes).
-            sample_weight: a text of weight 2 counts as two texts.
+            y: the labels, all strings or all integers. None or NaN stands for a text without a
+                label. If texts may have several labels: a list of labels for each text, or an
+                indicator matrix, (texts, classes).
+            sample_weight: the weight of each text. A text of weight 2 counts as two texts.
 
         Raises:
             TypeError: a text is not a string.
-            ValueError: there are too few texts, or not as many as labels; or a setting is unknown
-                or invalid.
+            ValueError: there are too few texts, the numbers of texts and labels differ, or a
+                setting is unknown or invalid.
         """
         from encoder_cls.run.run_folder import RunDir
         from encoder_cls.training.from_python import train_texts
@@ -166,18 +174,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 classifier = train_texts(config, rows, run, reporter=reporter)
                 files = _contents(run.metrics_file, run.held_out_predictions)
         except (ConfigError, DataError) as error:
-            # What scikit-learn expects of an estimator.
+            # scikit-learn expects a `ValueError` for invalid arguments of an estimator.
             raise ValueError(str(error)) from None
 
         if classifier.thresholds and targets.form == "one":
             raise ValueError(
-                f"{config.data.validation}: has texts with several labels, and those of fit have "
-                "one"
+                f"{config.data.validation}: has texts with several labels, but the texts of fit "
+                "have one label each"
             )
 
         classes = targets.classes
         if targets.form != "matrix":
-            # A class whose texts are all blank is not one of the classifier.
+            # The classifier lacks a class whose texts are all blank.
             is_known = [_name(label) in classifier.label_names for label in classes]
             classes = classes[is_known]
 
@@ -190,15 +198,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Sequence[str]) -> Any:
-        """The most probable label of each text, (texts,).
+        """Predict the labels of texts.
 
-        If texts may have several labels, all of them, as lists or a matrix as given to `fit`.
+        Returns:
+            The most probable label of each text, (texts,). If texts may have several labels: all
+            predicted labels of each text, as lists or as an indicator matrix, depending on the form
+            of the labels that were given to `fit`.
         """
         probabilities = self._probabilities(X, "predict")
         if self._form == "one":
             return self.classes_[probabilities.argmax(axis=1)]
 
-        # No probability reaches the threshold of a label without a text.
+        # A class without a text gets a threshold that no probability reaches.
         classifier = self.classifier_
         known_thresholds = dict(zip(classifier.label_names, classifier.thresholds, strict=True))
         thresholds = [known_thresholds.get(_name(label), 2.0) for label in self.classes_]
@@ -214,13 +225,19 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: Sequence[Any],
         sample_weight: Sequence[float] | None = None,
     ) -> float:
-        """The fraction of texts with the right label, or with exactly the right labels.
+        """The share of texts whose predicted labels are exactly the correct labels.
 
-        Labels are equal if their values are: 1, 1.0 and True are. Texts whose label is None or NaN
-        do not count. The columns of a `DataFrame` may be in any order.
+        Labels with equal values are equal, such as 1, 1.0 and True. Texts whose label is None or
+        NaN do not count. The columns of a `DataFrame` may be in any order.
+
+        Args:
+            X: the texts.
+            y: the correct labels, in one of the forms that `fit` takes.
+            sample_weight: the weight of each text in the mean.
 
         Raises:
-            ValueError: no text has a label, or the labels cannot be compared with those of `fit`.
+            ValueError: no text has a label, or the labels are of another type than the labels that
+                were given to `fit`.
         """
         predictions = self.predict(X)
         given = _as_targets(y, self.classes_)
@@ -233,31 +250,42 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("no text to score has a label")
 
         pairs = zip(given.labels, predicted.labels, strict=True)
-        is_right = np.array([labels == prediction for labels, prediction in pairs])
+        is_correct = np.array([labels == prediction for labels, prediction in pairs])
         weights = None
         if sample_weight is not None:
             weights = np.asarray(sample_weight)[is_labelled]
-        return float(np.average(is_right[is_labelled], weights=weights))
+        return float(np.average(is_correct[is_labelled], weights=weights))
 
     def predict_proba(self, X: Sequence[str]) -> NDArray[np.float64]:
         """The probability of each class, (texts, classes), in the order of `classes_`."""
         return self._probabilities(X, "predict_proba")
 
     def _probabilities(self, X: Sequence[str], method: str) -> NDArray[np.float64]:
+        """The probabilities in the order of `classes_`, (texts, classes).
+
+        Args:
+            X: the texts.
+            method: the name of the public method, for messages.
+        """
         check_is_fitted(self, "classifier_")
         probabilities = self.classifier_.predict_proba(_as_texts(X, method))
 
-        # `classes_` are in the order of NumPy, and may include labels without a text, with a
-        # probability of 0: those are in one more column, the last one.
+        # Reorder the columns, because `classes_` is sorted by value and the classes of the
+        # classifier are in another order. A class of `classes_` that the classifier lacks gets the
+        # probability 0: its column is -1, a column of zeros that is added at the end.
         column_of = {name: column for column, name in enumerate(self.classifier_.label_names)}
         columns = [column_of.get(_name(label), -1) for label in self.classes_]
         with_zeros = np.pad(probabilities, ((0, 0), (0, 1)))
         return with_zeros[:, columns]
 
     def save(self, path: str | Path) -> None:
-        """Write a run folder for the commands: the model, the config, and the training texts.
+        """Write a run folder for the command line, with the model, the config and the texts.
 
-        An estimator that was pickled has no texts: then `eval` needs other texts (`--data`).
+        An estimator that was loaded from a pickle has no texts. The command `eval` then needs
+        `--data`.
+
+        Args:
+            path: the folder, which must be new or empty.
 
         Raises:
             FileExistsError: the folder is not empty.
@@ -298,7 +326,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @own_settings()
     def report(self) -> Report:
-        """Score the texts that were held out, as `encoder-cls eval` does."""
+        """Score the classifier on the held-out texts, as `encoder-cls eval` does.
+
+        Raises:
+            ValueError: the estimator was loaded from a pickle, which has no texts.
+        """
         from encoder_cls.classifier.model_folder import load_classifier
         from encoder_cls.data.load_dataset import load_all_data
         from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
@@ -308,8 +340,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "classifier_")
         if not self._rows:
             raise ValueError(
-                "a pickle holds no texts: report before it is pickled, or save it and use eval "
-                "--data"
+                "this estimator was loaded from a pickle, which has no texts; call report() before "
+                "pickling, or save the estimator and use encoder-cls eval --data"
             )
 
         with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
@@ -318,7 +350,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             config = run.load_config()
             dataset = load_all_data(config)
             classifier = load_classifier(run.path, engine="torch")
-            own = ValidationPredictions.of_run(
+            validation_predictions = ValidationPredictions.of_run(
                 run.held_out_predictions, classifier, dataset.validation
             )
             loaded = LoadedRun(
@@ -326,28 +358,30 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 classifier=classifier,
                 config=config,
                 dataset=dataset,
-                validation_predictions=own,
+                validation_predictions=validation_predictions,
             )
             return report_of_run(loaded)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle everything but the texts."""
+        """Leave the texts out of a pickle."""
         state: dict[str, Any] = super().__getstate__()
         if "_rows" in state:
             return state | {"_rows": []}
         return state
 
     def __sklearn_tags__(self) -> Any:
-        """Declare that this estimator takes texts, not numbers."""
+        """Declare to scikit-learn that this estimator takes texts, not numbers."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
         return tags
 
     def _reporter(self, *, repeats_texts: bool) -> AbstractContextManager[Reporter]:
-        """Warns the caller of `fit`, and shows progress if wanted.
+        """The reporter of `fit`, which warns the caller, and shows the progress if `verbose`.
 
-        With `repeats_texts`, it keeps quiet about the repeated texts that weights make.
+        Args:
+            repeats_texts: whether `fit` repeats texts because of their sample weights. The reporter
+                then ignores the warning about repeated texts.
         """
 
         def warn(message: str) -> None:
@@ -359,7 +393,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return nullcontext(WarningReporter(warn))
 
     def _config(self) -> Config:
-        """The config of a training; a `ConfigError` if a setting is unknown or invalid."""
+        """Make the config of a training from the arguments of the estimator.
+
+        Raises:
+            ConfigError: a setting is unknown or invalid.
+        """
         from encoder_cls.config.loading import config_of
 
         settings = {} if self.settings is None else self.settings
@@ -372,10 +410,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _check_settings(settings: Any) -> None:
-    """Refuse settings that are not by dotted key, or that are arguments of the estimator."""
+    """Check that the keys of settings are dotted keys that may be set here.
+
+    Raises:
+        ConfigError: a key has no dot, is an argument of the estimator, or is replaced by `fit`.
+    """
     if not isinstance(settings, Mapping):
         raise ConfigError(
-            f"settings: a mapping such as {{'model.d_model': 64}} is expected, not {kind(settings)}"
+            f"settings: {kind(settings)} is given; give a mapping such as {{'model.d_model': 64}}"
         )
 
     for key in settings:
@@ -384,7 +426,9 @@ def _check_settings(settings: Any) -> None:
 
         section, dot, name = str(key).partition(".")
         if section == "data" and name in REPLACED_KEYS:
-            raise ConfigError(f"settings: {key!r}: the texts and labels of fit take its place")
+            raise ConfigError(
+                f"settings: {key!r}: cannot be set, because the texts and labels of fit replace it"
+            )
         if not isinstance(key, str) or not dot:
             raise ConfigError(
                 f"settings: {key!r}: not a key; write it as section.key, such as model.d_model"
@@ -392,7 +436,7 @@ def _check_settings(settings: Any) -> None:
 
 
 class _VerboseReporter(TerminalReporter):
-    """Passes warnings on, and shows progress on standard error."""
+    """A reporter that warns by a function, and shows the progress on standard error."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         super().__init__()
@@ -407,6 +451,7 @@ class _VerboseReporter(TerminalReporter):
 
 
 def _as_texts(texts: Any, method: str) -> list[str]:
+    """Check texts, and return them as a list; `method` is the public method, for messages."""
     if getattr(texts, "ndim", 1) != 1:
         raise ValueError(
             f"texts are expected, not a table of shape {texts.shape}; choose the column with the "
@@ -416,7 +461,7 @@ def _as_texts(texts: Any, method: str) -> list[str]:
 
 
 def _rows(texts: Sequence[str], targets: _Targets) -> list[_Row]:
-    """The texts with the names of their labels."""
+    """Make rows of texts and the names of their labels."""
     rows = []
     for number, (text, labels) in enumerate(zip(texts, targets.labels, strict=True)):
         rows.append(_Row(number, text, _label_names(labels, targets.form)))
@@ -424,7 +469,12 @@ def _rows(texts: Sequence[str], targets: _Targets) -> list[_Row]:
 
 
 def _label_names(labels: frozenset[Any] | None, form: _Form) -> str | list[str] | None:
-    """The name of the label, or the sorted names of the labels, that the classifier learns."""
+    """The name of the label of a text, or the sorted names of its labels.
+
+    Args:
+        labels: the labels of the text; None if it has no label.
+        form: the form in which the labels are given.
+    """
     if labels is None:
         return None
     names = sorted(_name(label) for label in labels)
@@ -434,7 +484,7 @@ def _label_names(labels: frozenset[Any] | None, form: _Form) -> str | list[str] 
 
 
 def _repeated(rows: Sequence[_Row], weights: Sequence[float]) -> list[_Row]:
-    """Each row as often as its weight says."""
+    """Repeat each row according to its weight."""
     repeated = []
     for row, num_repeats in zip(rows, _repeats(weights), strict=True):
         repeated += [row] * num_repeats
@@ -442,10 +492,14 @@ def _repeated(rows: Sequence[_Row], weights: Sequence[float]) -> list[_Row]:
 
 
 def _repeats(weights: Sequence[float]) -> NDArray[np.int64]:
-    """The repetitions of each text.
+    """The number of repetitions of each text, (texts,).
 
-    They are the weights if all are whole numbers and not too large, or else in proportion to them,
-    to a quarter of the mean weight.
+    If all weights are whole numbers and their mean is not too large, the weights are the numbers of
+    repetitions. Otherwise the weights are scaled so that a text of mean weight is repeated
+    `MAX_REPEATS` times, and rounded.
+
+    Raises:
+        ValueError: the weights are not finite numbers from 0, or all of them are 0.
     """
     given = np.asarray(weights, dtype=np.float64)
     is_valid = given.ndim == 1 and np.isfinite(given).all() and (given >= 0).all() and given.any()
@@ -459,17 +513,18 @@ def _repeats(weights: Sequence[float]) -> NDArray[np.int64]:
     if not is_whole or given.mean() > MAX_REPEATS:
         scaled = given * (MAX_REPEATS / given.mean())
 
-    # Sums are rounded, not single texts, so that the total is right.
+    # Round the cumulative sums instead of the single numbers, so that the total is correct.
     totals = np.floor(np.cumsum(scaled) + 0.5)
     return np.diff(totals, prepend=0).astype(np.int64)
 
 
 def _contents(*paths: Path) -> dict[str, bytes]:
-    """The contents of those files that exist, by name."""
+    """The contents of the existing files among these paths, by file name."""
     return {path.name: path.read_bytes() for path in paths if path.exists()}
 
 
 def _json_lines(rows: Iterable[dict[str, Any]]) -> bytes:
+    """Write rows as lines of JSON."""
     return "".join(f"{json_text(row)}\n" for row in rows).encode()
 
 
@@ -477,15 +532,18 @@ def _json_lines(rows: Iterable[dict[str, Any]]) -> bytes:
 
 
 def _as_targets(labels: Any, known_classes: NDArray[Any] | None = None) -> _Targets:
-    """Read labels of any form.
+    """Convert labels of any form.
 
-    `known_classes` name the columns of an indicator matrix that has no names.
+    Args:
+        labels: one label per text, a list of labels per text, or an indicator matrix.
+        known_classes: the classes that name the columns of an indicator matrix without names; None
+            in `fit`.
 
     Raises:
-        ValueError: labels are missing altogether, of several types, or of another shape.
+        ValueError: there are no labels, or they are of several types or of another shape.
     """
     if labels is None:
-        # In the words that scikit-learn looks for.
+        # The tests of scikit-learn look for these words.
         raise ValueError(
             "TextClassifier requires y to be passed, but the target y is None: each text needs a "
             "label"
@@ -501,8 +559,9 @@ def _as_targets(labels: Any, known_classes: NDArray[Any] | None = None) -> _Targ
 
 
 def _targets_of_column(labels: Any) -> _Targets:
-    """One label for each text, or None."""
-    # As objects: NumPy would make strings of strings and integers together.
+    """Convert one label per text; None or NaN stands for a missing label."""
+    # Make an array of objects, because otherwise NumPy would convert integers that are mixed with
+    # strings to strings.
     column = column_or_1d(np.asarray(labels, dtype=object), warn=True)
     labelled = [number for number, label in enumerate(column) if not is_missing(label)]
     values = _checked(labelled, column[labelled])
@@ -514,7 +573,12 @@ def _targets_of_column(labels: Any) -> _Targets:
 
 
 def _targets_of_matrix(matrix: Any, known_classes: NDArray[Any] | None) -> _Targets:
-    """The labels of an indicator matrix, (texts, classes); a `DataFrame` names its columns."""
+    """Convert an indicator matrix, (texts, classes).
+
+    Args:
+        matrix: the matrix. The columns of a `DataFrame` have names.
+        known_classes: the classes that name the columns of a matrix without names; None in `fit`.
+    """
     indicator = np.asarray(matrix)
     if not np.isin(indicator, (0, 1)).all():
         raise ValueError("labels of two dimensions are an indicator matrix, of 0 and 1")
@@ -529,7 +593,11 @@ def _targets_of_matrix(matrix: Any, known_classes: NDArray[Any] | None) -> _Targ
 
 
 def _check_columns(classes: NDArray[Any], known_classes: NDArray[Any]) -> None:
-    """Refuse other columns than those of `fit`; only columns with names can be other ones."""
+    """Check that the columns of an indicator matrix are the columns that were given to `fit`.
+
+    Raises:
+        ValueError: the number of columns differs, or both have names and the names differ.
+    """
     both_have_names = _has_names(classes) and _has_names(known_classes)
     if len(classes) != len(known_classes) or both_have_names:
         given = listed([str(name) for name in classes])
@@ -538,12 +606,12 @@ def _check_columns(classes: NDArray[Any], known_classes: NDArray[Any]) -> None:
 
 
 def _has_names(columns: NDArray[Any]) -> bool:
-    """Whether columns have names, not only positions."""
+    """Whether columns have names. Otherwise they are numbered from 0."""
     return not np.array_equal(columns, np.arange(len(columns)))
 
 
 def _targets_of_lists(texts_labels: Any) -> _Targets:
-    """The labels of texts that have a list each."""
+    """Convert a list of labels per text."""
     numbers = []
     all_labels = []
     for number, labels in enumerate(texts_labels):
@@ -561,39 +629,52 @@ def _targets_of_lists(texts_labels: Any) -> _Targets:
 
 
 def _checked(numbers: Iterable[int], labels: Any) -> NDArray[Any]:
-    """Labels of texts with these numbers as an array, (labels,).
+    """Check labels, and return them as an array, (labels,).
+
+    Args:
+        numbers: the index of the text of each label, for messages.
+        labels: the labels.
 
     Raises:
-        ValueError: they are neither all texts nor all integers, or one is empty.
+        ValueError: the labels are neither all strings nor all integers, or a label is empty.
     """
     values = list(np.asarray(labels, dtype=object).reshape(-1))
     for number, label in zip(numbers, values, strict=True):
         has_type = isinstance(label, str) if isinstance(values[0], str) else _is_integer(label)
         if not has_type:
             raise ValueError(
-                f"labels[{number}] is {kind(label)}; labels are all texts, or all integers"
+                f"labels[{number}] is {kind(label)}; labels must be all strings or all integers"
             )
         if isinstance(label, str) and not label.strip():
-            raise ValueError(f"labels[{number}] is empty; None means no label")
+            raise ValueError(f"labels[{number}] is empty; give None for a text without a label")
     return np.asarray(values)
 
 
 def _is_integer(label: Any) -> bool:
-    """Whether a label is a whole number, possibly one that NaN beside it made a float."""
+    """Whether a label is a whole number, or a float that is whole.
+
+    NumPy and pandas convert integers to floats if there is a NaN among them.
+    """
     if isinstance(label, float):
         return label.is_integer()
     return isinstance(label, int | np.integer | np.bool_)
 
 
 def _name(label: Any) -> str:
-    """The name of a class: of a whole number its digits, also where it is a float."""
+    """The name of the class of a label; for a whole number, also as a float, its digits."""
     if isinstance(label, float | np.floating):
         return str(int(label))
     return str(label)
 
 
 def _check_comparable(given: NDArray[Any], known: NDArray[Any]) -> None:
-    """Refuse to compare texts with numbers: no prediction would be correct."""
+    """Check that labels to score have the type of the labels that were given to `fit`.
+
+    Otherwise, no prediction could be correct.
+
+    Raises:
+        ValueError: some labels are strings, and the others are numbers.
+    """
     if len(given) and isinstance(given[0], str) != isinstance(known[0], str):
         raise ValueError(
             f"the labels to score, such as {given.tolist()[0]!r}, are of another type than those "

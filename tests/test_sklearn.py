@@ -212,7 +212,7 @@ def test_a_pickle_predicts_the_same_and_holds_no_texts(fitted):
     copied = pickle.loads(content)  # noqa: S301 - its own
     assert copied.predict_proba(TEXTS).tolist() == fitted.predict_proba(TEXTS).tolist()
     assert clone(copied).get_params() == fitted.get_params()
-    with pytest.raises(ValueError, match="a pickle holds no texts"):
+    with pytest.raises(ValueError, match="a pickle, which has no texts"):
         copied.report()
 
 
@@ -526,11 +526,11 @@ def test_a_grid_search_compares_models_that_differ(monkeypatch):
         ),
         (
             {"settings": {"data.test": "f.csv"}},
-            r"settings: 'data.test': the texts and labels of fit take its place",
+            r"settings: 'data.test': cannot be set, because the texts and labels of fit replace it",
         ),
         (
             {"settings": ["model.d_model=8"]},
-            r"settings: a mapping such as .* is expected, not list .*",
+            r"settings: list .* is given; give a mapping such as .*",
         ),
         ({"epochs": 0}, r"TextClassifier: train.epochs: .*"),
         ({"seed": -1}, r"TextClassifier: seed: .*"),
@@ -557,14 +557,19 @@ def test_an_invalid_setting_is_refused_by_its_name(arguments, message):
             ["a", "b"],
             ["x", 1],
             ValueError,
-            r"labels\[1\] is int '1'; labels are all texts, or all integers",
+            r"labels\[1\] is int '1'; labels must be all strings or all integers",
         ),
         (["a", "b"], [["x"], None], ValueError, r"labels\[1\] is nothing; .* an empty list"),
         (["a", "b"], np.array([[0, 2], [1, 0]]), ValueError, "an indicator matrix, of 0 and 1"),
         (["a", "b"], [None, None], ValueError, "no row has a label"),
         (["a", "b"], [1.0, 0.5], ValueError, r"labels\[1\] is float '0.5'"),
         (["a", "b"], ["x", "x"], ValueError, "at least two classes are needed"),
-        (["a", "b"], ["x", " "], ValueError, r"labels\[1\] is empty; None means no label"),
+        (
+            ["a", "b"],
+            ["x", " "],
+            ValueError,
+            r"labels\[1\] is empty; give None for a text without a label",
+        ),
         (
             ["a", "b", " ", "", " "],
             ["x", "y", "x", "y", "x"],

@@ -333,7 +333,7 @@ def _shown(encoding: str) -> str:
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """Guess from the first bytes of a file whether it is UTF-16 or UTF-32; None if it is neither."""
+    """Guess from the first bytes of a file whether it is UTF-16 or UTF-32; None if neither."""
     for mark, encoding in _MARKS.items():
         if head.startswith(mark):
             return encoding

@@ -106,5 +106,5 @@ def warn_caller(message: str) -> None:
 
 
 def _is_own(module: str) -> bool:
-    """Whether a module belongs to this package, or is `contextlib`, through which it calls itself."""
+    """Whether a module belongs to this package, or is `contextlib`, which calls its functions."""
     return module == "contextlib" or module.partition(".")[0] == "encoder_cls"
