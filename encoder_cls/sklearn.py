@@ -281,7 +281,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write a run folder for the command line, with the model, the config and the texts.
 
-        An estimator that was loaded from a pickle has no texts. The command `eval` then needs
+        An estimator that has been pickled and loaded again has no texts. The command `eval` then needs
         `--data`.
 
         Args:
@@ -363,7 +363,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return report_of_run(loaded)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the texts out of a pickle."""
+        """Leave out the texts when the estimator is pickled."""
         state: dict[str, Any] = super().__getstate__()
         if "_rows" in state:
             return state | {"_rows": []}
