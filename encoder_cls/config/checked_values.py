@@ -137,8 +137,8 @@ _ALIASES = {
     "data.label_column": "label target label_field label_col",
     "seed": "random_state random_seed",
 }
-# The similarity that an unknown key must have to a known key, from 0 to 1, to be a misspelling of it:
-# first only very similar keys are tried, and in the end also less similar keys.
+# The similarity from 0 to 1 from which on an unknown key counts as a misspelling of a known key.
+# First only very similar keys are tried, and in the end also less similar keys.
 VERY_SIMILAR = 0.7
 SIMILAR = 0.5
 

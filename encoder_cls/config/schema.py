@@ -121,9 +121,9 @@ class DataConfig(Section):
     """The column with the text. If several columns are named, their texts are joined with a
     space."""
     label_column: str = "label"
-    """The column with the class, as a name or an integer. If a value is a list of names or integers,
-    or a fastText line has several labels, the data is multi-label: each text may have several
-    labels, or none."""
+    """The column with the class, as a name or an integer. If a value is a list of names or
+    integers, or a fastText line has several labels, the data is multi-label: each text may have
+    several labels, or none."""
     label_separator: NotEmpty | None = None
     """The separator between several labels in one cell, such as `|` in `late|refund`. It makes the
     data multi-label, and an empty cell has no labels. If null, a cell is one label."""
@@ -132,9 +132,9 @@ class DataConfig(Section):
     divided between training and validation, or between folds of cross-validation. A row with an
     empty cell is a group by itself. If null, there are no groups."""
     corrections: str | None = None
-    """A table of corrected labels, as `encoder-cls review` writes it. It has the label column of the
-    data and the column `key`, a hash of the text. A correction applies to every row with this text.
-    If null, no label is corrected."""
+    """A table of corrected labels, as `encoder-cls review` writes it. It has the label column of
+    the data and the column `key`, a hash of the text. A correction applies to every row with this
+    text. If null, no label is corrected."""
     label_names: tuple[str, ...] | None = None
     """The names of the classes, in order. The labels in the files are either all names, or all
     numbers (0 for the first name); spaces around them are ignored. If null, the classes are the
@@ -227,9 +227,9 @@ class ModelConfig(Section):
     d_ff: Annotated[int, Field(ge=1, le=65_536)] = 512
     """The inner width of the feed-forward network."""
     max_seq_len: Annotated[int, Field(ge=2, le=65_536)] = 512
-    """The maximum number of tokens of a text that the encoder reads, including `[CLS]`. Longer texts
-    are reported. The attention to one text may take up to 2 GiB, which is 11,585 tokens with four
-    heads. The linear model reads up to eight times as many tokens."""
+    """The maximum number of tokens of a text that the encoder reads, including `[CLS]`. Longer
+    texts are reported. The attention to one text may take up to 2 GiB, which is 11,585 tokens with
+    four heads. The linear model reads up to eight times as many tokens."""
     norm: Literal["pre", "post"] = "pre"
     """The place of LayerNorm: `pre` for before each sublayer and once at the end, or `post` for
     after each residual sum."""
@@ -253,8 +253,8 @@ class ModelConfig(Section):
     trained in seconds."""
     linear: bool = True
     """Whether a linear model of word and character n-grams is trained, whose logits are added to
-    those of the encoder. Beyond 12 million tokens it is trained on a stream of the texts, with words
-    and pairs of words only."""
+    those of the encoder. Beyond 12 million tokens it is trained on a stream of the texts, with
+    words and pairs of words only."""
     cascade: bool = True
     """Whether the encoder is skipped for texts that the linear model is sure about, if validation
     texts show that predictions hardly change. If false, both models classify every text."""
@@ -314,13 +314,13 @@ class PretrainConfig(Section):
     """
 
     objective: Literal["masked_lm", "denoising"] = "masked_lm"
-    """The task of pretraining if `epochs` is a number. With `masked_lm`, the encoder predicts masked
-    tokens. With `denoising`, tokens are deleted, and a decoder that is discarded afterwards writes
-    the whole text."""
+    """The task of pretraining if `epochs` is a number. With `masked_lm`, the encoder predicts
+    masked tokens. With `denoising`, tokens are deleted, and a decoder that is discarded afterwards
+    writes the whole text."""
     epochs: Annotated[int, Field(ge=0, le=MAX_EPOCHS)] | Literal["auto"] = "auto"
-    """The number of passes over the texts. If 0, there is no pretraining. With `auto`, there is none
-    either, but if most texts lack a label, the embeddings start from word vectors (a truncated SVD
-    of co-occurrences), which are made in seconds."""
+    """The number of passes over the texts. If 0, there is no pretraining. With `auto`, there is
+    none either, but if most texts lack a label, the embeddings start from word vectors (a truncated
+    SVD of co-occurrences), which are made in seconds."""
     time_budget: Minutes | None = None
     """The maximum time of pretraining, such as 90s or 5m; a number without a unit is minutes. The
     number of steps is estimated from the first steps. If null, there is no limit."""
@@ -361,8 +361,8 @@ class TrainConfig(Section):
     label_smoothing: Fraction = 0.0
     """The share of the target probability that is spread evenly over all classes."""
     word_dropout: Fraction = 0.25
-    """The share of the words that are replaced by `[UNK]` in training, so that the model learns what
-    an unknown word means."""
+    """The share of the words that are replaced by `[UNK]` in training, so that the model learns
+    what an unknown word means."""
     rdrop_weight: Annotated[float, Field(ge=0, le=LARGEST_RDROP_WEIGHT)] = 1.0
     """The weight of R-Drop in the loss, at most 1,000. R-Drop passes each text twice through the
     model with different dropout, and adds the symmetric KL divergence of the two predictions to the
@@ -394,11 +394,11 @@ class TrainConfig(Section):
     labelled texts."""
     # These are the keys of the scores that can be monitored, as `metrics/scores` has them.
     monitor: Literal["accuracy", "micro_f1", "macro_f1", "mean_average_precision", "loss"] = "loss"
-    """The validation score by which the best weights are selected: `loss`, `macro_f1` or `accuracy`.
-    In multi-label data: `loss`, `macro_f1`, `micro_f1` or `mean_average_precision`."""
+    """The validation score by which the best weights are selected: `loss`, `macro_f1` or
+    `accuracy`. In multi-label data: `loss`, `macro_f1`, `micro_f1` or `mean_average_precision`."""
     patience: Count | None = 2
-    """Training stops after this many validations without a better score, but not before the learning
-    rate has reached its peak. If null, it never stops early."""
+    """Training stops after this many validations without a better score, but not before the
+    learning rate has reached its peak. If null, it never stops early."""
     validate_every: Count | None = None
     """The number of steps between validations. If null, a validation follows each epoch, or every
     few short epochs if `epochs` is `auto`."""
@@ -451,9 +451,9 @@ class Config(Section):
     pretrain: PretrainConfig = PretrainConfig()
     train: TrainConfig = TrainConfig()
     tune: dict[str, SearchRange | Annotated[tuple[Any, ...], Field(min_length=1)]] = {}
-    """The search space of `encoder-cls tune`: for each key, such as `train.learning_rate`, a list of
-    values or a range {low: 0.0003, high: 0.003, log: true}. If it is {}, the learning rate, the batch
-    size, both dropout rates and the weight of R-Drop are searched."""
+    """The search space of `encoder-cls tune`: for each key, such as `train.learning_rate`, a list
+    of values or a range {low: 0.0003, high: 0.003, log: true}. If it is {}, the learning rate, the
+    batch size, both dropout rates and the weight of R-Drop are searched."""
 
     @field_validator("data", "tokenizer", "model", "pretrain", "train", "tune", mode="before")
     @classmethod

@@ -31,7 +31,8 @@ def names_as_texts(names: Sequence[str]) -> list[str]:
 def _words(name: str) -> str:
     """Separate the words of a name by spaces.
 
-    A word ends at a character that is no letter or digit, and before a capital after a small letter.
+    A word ends at a character that is neither a letter nor a digit, and between a small letter and
+    a capital.
     """
     spaced = ""
     before = ""

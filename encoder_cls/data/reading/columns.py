@@ -88,7 +88,8 @@ class Columns(NamedTuple):
         Args:
             path: the file, for messages.
             header: the names of all columns.
-            line: the line of the header, such as `:1`, for messages; empty if the file has no lines.
+            line: the line of the header, such as `:1`, for messages; empty if the file has no
+                lines.
 
         Returns:
             The names of all columns. If all columns are kept, repeated names are numbered.

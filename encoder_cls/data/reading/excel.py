@@ -99,9 +99,10 @@ def _check_values(where: SourceLocation, record: dict[str, Any], columns: Column
 
 
 def _plain_values(record: dict[str, Any], text_columns: Sequence[str]) -> dict[str, Any]:
-    """Turn values into the types that other formats have, and all values of text columns into texts.
+    """Turn values into the types that other formats have.
 
-    A formula without a result becomes None, and an error becomes the text that the cell shows.
+    The values of text columns become texts. A formula without a result becomes None, and an error
+    becomes the text that the cell shows.
     """
     plain: dict[str, Any] = {}
     for name, value in record.items():

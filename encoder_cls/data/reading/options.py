@@ -123,7 +123,7 @@ class Reading:
             self.notify(message)
 
     def bad_row(self, error: DataError) -> None:
-        """Leave out and count the row of an error if `bad_rows` is `skip`, or else raise the error."""
+        """Count the row of an error as left out if `bad_rows` is `skip`; else raise the error."""
         if not self.skips:
             raise error
         self.notes.skipped.add(error.where, error.what)

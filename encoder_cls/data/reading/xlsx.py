@@ -1,8 +1,8 @@
-"""The cells of Excel files (Office Open XML, ECMA-376), as a spreadsheet shows them.
+"""Read the cells of Excel files (Office Open XML, ECMA-376) as a spreadsheet shows them.
 
-The XML is parsed piece by piece, and no tree of it is built: memory follows the longest row and the
-shared strings, never the size that a file unpacks to. openpyxl knows which number formats are
-dates.
+The XML is parsed piece by piece, without a tree of its elements. So the memory depends on the
+longest row and on the shared strings, and not on the unpacked size of the file. openpyxl is used to
+find out which number formats are dates.
 """
 
 from __future__ import annotations
@@ -20,23 +20,9 @@ from xml.parsers import expat
 from encoder_cls.errors import DataError
 from encoder_cls.system.encodings import LONGEST_LINE, longer_than
 
-READ_BYTES = 1 << 16
-# Of Excel and of LibreOffice.
-MAX_COLUMNS = 16_384
-# How many times larger than the file its strings may be. Packed well, distinct strings shrink to a
-# tenth; Apache POI refuses parts that shrink to less than a hundredth, too.
-MAX_UNPACKED = 100
-# Whole numbers below it are exact: a spreadsheet keeps 15 digits.
-MAX_WHOLE = 10**15
-
-# In the namespaces of Excel's other format with this ending.
-_STRICT = "purl.oclc.org"
-_ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
-_PLACE = re.compile(r"([A-Za-z]{1,3})[0-9]+")
-
 
 class ErrorCell(str):
-    """A cell that shows an error, such as `#N/A` where a look-up has found nothing."""
+    """A cell that shows an error, such as `#N/A` for a look-up that has found nothing."""
 
     __slots__ = ()
 
@@ -47,12 +33,23 @@ class NoResult:
 
 NO_RESULT = NoResult()
 
-# The values of a row: str, int, float, bool, dates, None, `ErrorCell` or `NO_RESULT`.
+# The values of a row. A value is a str, int, float, bool, date, time, duration or None, an
+# `ErrorCell`, or `NO_RESULT`.
 Cells = list[Any]
 
 
+# The number of bytes that are read and parsed at once.
+READ_BYTES = 1 << 16
+
+
 class Sheet(NamedTuple):
-    """A sheet of a workbook; a hidden one is not shown to a person."""
+    """A sheet of a workbook.
+
+    Attributes:
+        title: the name of the sheet.
+        part: the path of its cells in the archive.
+        is_hidden: whether spreadsheets do not show the sheet.
+    """
 
     title: str
     part: str
@@ -60,7 +57,11 @@ class Sheet(NamedTuple):
 
 
 class Workbook:
-    """An open file: its sheets, and the rows of each."""
+    """An open Excel file: its sheets, and the rows of each sheet.
+
+    Attributes:
+        sheets: the sheets in their order.
+    """
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self._path = path
@@ -88,7 +89,7 @@ class Workbook:
             self._parse(part, self._strings)
 
     def rows(self, sheet: Sheet) -> Iterator[tuple[int, Cells]]:
-        """The number and the cells of each row."""
+        """Iterate over the rows of a sheet, each as its number, from 1 on, and its cells."""
         target = _Rows(self._path, self._value)
         for _ in self._steps(sheet.part, target):
             for number, cells in target.finished:
@@ -97,7 +98,15 @@ class Workbook:
             target.finished.clear()
 
     def _related(self, part: str, kind: str) -> dict[str, str]:
-        """The parts that a part names with a relationship of this kind, by their ids there."""
+        """Find the parts of the archive that are related to a part.
+
+        Args:
+            part: the path of the part in the archive; empty for the archive itself.
+            kind: the end of the type of the relationships, such as `/worksheet`.
+
+        Returns:
+            The paths of the related parts, by the ids of the relationships.
+        """
         folder, name = posixpath.split(part)
         relationships = _Relationships(kind)
         source = posixpath.join(folder, "_rels", f"{name}.rels")
@@ -106,17 +115,26 @@ class Workbook:
 
         parts = {}
         for identity, target in relationships.targets.items():
-            # A target that begins with a slash counts from the top.
+            # A target that begins with a slash starts at the top of the archive.
             path = posixpath.join("/", folder, target)
             parts[identity] = posixpath.normpath(path).lstrip("/")
         return parts
 
     def _parse(self, part: str, target: _Part) -> None:
+        """Parse a part of the archive from beginning to end."""
         for _ in self._steps(part, target):
             pass
 
     def _steps(self, part: str, target: _Part) -> Iterator[None]:
-        """Parse a part, with a step after each block that was read."""
+        """Parse a part of the archive, and yield after each block of bytes.
+
+        Args:
+            part: the path of the part in the archive.
+            target: receives the elements and their text.
+
+        Raises:
+            DataError: an element is too long.
+        """
         parser = expat.ParserCreate(namespace_separator="}")
         parser.StartElementHandler = target.start
         parser.EndElementHandler = target.end
@@ -135,7 +153,13 @@ class Workbook:
             yield
 
     def _value(self, kind: str, style: int, written: str) -> Any:
-        """The value of a cell by its type (`t`), with the number of its format (`s`)."""
+        """Convert what is written in a cell into its value.
+
+        Args:
+            kind: the type of the cell (attribute `t`).
+            style: the number of its format (attribute `s`).
+            written: the text of the cell's element.
+        """
         if kind == "s":
             return self._strings.texts[int(written)]
         if kind in {"str", "inlineStr"}:
@@ -147,6 +171,7 @@ class Workbook:
         return self._number_or_time(kind, style, written)
 
     def _number_or_time(self, kind: str, style: int, written: str) -> Any:
+        """Convert a number into an int or float, or into a date or time if its format shows one."""
         from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH, from_excel, from_ISO8601
 
         if kind == "d":
@@ -161,19 +186,26 @@ class Workbook:
         try:
             return from_excel(number, epoch, timedelta=is_duration)
         except (OverflowError, ValueError):
-            # It is before or after all dates of a calendar.
+            # Spreadsheets show this for a number that is before or after all dates.
             return ErrorCell("########")
 
 
 @contextmanager
 def opened_workbook(path: Path) -> Iterator[Workbook]:
-    """Open a file; wrong content raises a `DataError`, or an error of `zipfile` or of XML."""
+    """Open an Excel file.
+
+    If its content is wrong, a `DataError` or an error of `zipfile` or `expat` is raised.
+    """
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         yield Workbook(path, archive)
 
 
+# Whole numbers below this limit are exact, since a spreadsheet keeps 15 digits.
+MAX_WHOLE = 10**15
+
+
 def _number(written: str) -> int | float:
-    """A number as a sheet shows it: some programs write the integer 2 as 2.0 or as 2E0."""
+    """Parse a number; a whole number becomes an int even if it is written as 2.0 or as 2E0."""
     try:
         return int(written)
     except ValueError:
@@ -184,19 +216,23 @@ def _number(written: str) -> int | float:
     return number
 
 
-def _unescaped(text: str) -> str:
-    """A text as a spreadsheet shows it: without escapes, and with line feeds alone as line ends.
+_ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
 
-    An escape such as `_x000D_` stands for a character that XML cannot hold (ST_Xstring, ECMA-376
-    part 1, 22.9.2.19); a text that looks like one begins with `_x005F_`. Line breaks of other
-    programs have a carriage return, which no spreadsheet shows.
+
+def _unescaped(text: str) -> str:
+    """Turn a text into the form that a spreadsheet shows.
+
+    Escapes become characters. An escape such as `_x000D_` stands for a character that XML cannot
+    contain (ST_Xstring, ECMA-376 part 1, 22.9.2.19), and `_x005F_` stands for the underscore of a
+    text that looks like an escape. Line ends become line feeds, because some programs write
+    carriage returns, which no spreadsheet shows.
     """
     plain = text
     if "_x" in text:
         plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
-        # Two escapes are the halves of a surrogate pair, as of an emoji. A half alone is no
-        # character.
+        # Join two escapes that are the halves of a surrogate pair, as for an emoji. A half alone is
+        # not a character, and is replaced.
         plain = plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return plain.replace("\r\n", "\n").rstrip("\r").replace("\r", "\n")
 
@@ -205,19 +241,20 @@ def _unescaped(text: str) -> str:
 
 
 class _Part:
-    """What is kept of a part of a file.
+    """The receiver of the elements of one part of the archive.
 
-    The parser calls it at the start and the end of each element, and with its text.
+    The XML parser calls it at the start and at the end of each element, and for each piece of text
+    inside it.
     """
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """An element begins."""
+        """Receive the start of an element."""
 
     def end(self, tag: str) -> None:
-        """An element ends."""
+        """Receive the end of an element."""
 
     def data(self, text: str) -> None:
-        """A piece of text."""
+        """Receive a piece of text inside an element."""
 
 
 def _name(tag: str) -> str:
@@ -226,7 +263,11 @@ def _name(tag: str) -> str:
 
 
 class _Relationships(_Part):
-    """The targets of the relationships of one kind, by id."""
+    """The relationships of one kind.
+
+    Attributes:
+        targets: the target of each relationship, by its id.
+    """
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -237,8 +278,18 @@ class _Relationships(_Part):
             self.targets[attributes["Id"]] = attributes["Target"]
 
 
+# A piece of the namespaces of Excel's other format with the same ending, Strict Open XML.
+_STRICT = "purl.oclc.org"
+
+
 class _Book(_Part):
-    """The part `workbook.xml`: the sheets by title, relationship and state, and the epoch."""
+    """The part `workbook.xml`, which lists the sheets.
+
+    Attributes:
+        sheets: the title of each sheet, the id of its relationship, and whether it is hidden.
+        counts_from_1904: whether dates are counted from 1904 instead of 1900.
+        is_strict: whether the file is in the format Strict Open XML, which is not supported.
+    """
 
     def __init__(self) -> None:
         self.sheets: list[tuple[str, str, bool]] = []
@@ -258,7 +309,12 @@ class _Book(_Part):
 
 
 class _Formats(_Part):
-    """The numbers of the cell formats that show times: dates, times of day, and durations."""
+    """The cell formats that show times.
+
+    Attributes:
+        of_times: the numbers of the formats that show dates, times of day or durations.
+        of_durations: the numbers of the formats that show durations.
+    """
 
     def __init__(self) -> None:
         from openpyxl.styles.numbers import BUILTIN_FORMATS
@@ -291,9 +347,10 @@ class _Formats(_Part):
 
 
 class _Pieces(_Part):
-    """The pieces of the text that is being read, bounded in size.
+    """The pieces of the text that is being read, up to a limit of their size.
 
-    Text of `rPh` is left out: it says how the characters before it are pronounced.
+    The text of elements `rPh` is left out, since it only says how the characters before it are
+    pronounced.
     """
 
     def __init__(self, path: Path, text_tags: Sequence[str]) -> None:
@@ -323,23 +380,34 @@ class _Pieces(_Part):
                 self._refuse("a row")
 
     def _taken(self) -> str:
-        """The text so far; the next one begins."""
+        """Return the text that was read so far, and begin the next text."""
         text = "".join(self._pieces)
         self._pieces.clear()
         return text
 
     def _refuse(self, what: str) -> None:
+        """Raise a DataError that says what is too long."""
         raise DataError(self._path, f"{what} {longer_than(LONGEST_LINE)}")
 
 
+# How many times larger than the file its strings may be when they are unpacked. Distinct strings
+# shrink to about a tenth when they are packed well. Apache POI also refuses parts that shrink to
+# less than a hundredth.
+MAX_UNPACKED = 100
+
+
 class _SharedStrings(_Pieces):
-    """The strings that cells of type `s` name by their number."""
+    """The strings to which cells of type `s` refer by number.
+
+    Attributes:
+        texts: the strings in their order.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, ("t",))
         self.texts: list[str] = []
         self._memory = 0
-        self._most_memory = LONGEST_LINE + MAX_UNPACKED * path.stat().st_size
+        self._max_memory = LONGEST_LINE + MAX_UNPACKED * path.stat().st_size
 
     def end(self, tag: str) -> None:
         super().end(tag)
@@ -350,15 +418,22 @@ class _SharedStrings(_Pieces):
         self.texts.append(text)
         self._size = 0
         self._memory += sys.getsizeof(text)
-        if self._memory > self._most_memory:
+        if self._memory > self._max_memory:
             what = f"its texts are more than {MAX_UNPACKED} times as large as the file"
             raise DataError(self._path, what, "save them as CSV")
 
 
-class _Rows(_Pieces):
-    """Rows of a sheet.
+# The largest number of columns of a sheet in Excel and in LibreOffice.
+MAX_COLUMNS = 16_384
+_PLACE = re.compile(r"([A-Za-z]{1,3})[0-9]+")
 
-    `finished` has the number of each row and its values by column, until they are taken out.
+
+class _Rows(_Pieces):
+    """The rows of a sheet.
+
+    Attributes:
+        finished: the number of each row that was read to its end, and its values by column, from 1
+            on. The reader of the rows removes them from this list.
     """
 
     def __init__(self, path: Path, value: Any) -> None:
@@ -366,7 +441,7 @@ class _Rows(_Pieces):
         self.finished: list[tuple[int, dict[int, Any]]] = []
         self._value = value
         self._number = 0
-        # The values of the row by column.
+        # The values of the row that is being read, by column.
         self._cells: dict[int, Any] = {}
         self._column = 0
         self._cell: dict[str, str] = {}
@@ -401,9 +476,10 @@ class _Rows(_Pieces):
             self.finished.append((self._number, self._cells))
 
     def _column_of(self, attributes: dict[str, str]) -> int:
-        """The column of a cell, from 1 on.
+        """Find the column of a cell, from 1 on.
 
-        Some programs write no places, so that each cell is beside the one before.
+        Some programs do not write the places of cells. Then each cell is to the right of the cell
+        before it.
         """
         place = attributes.get("r")
         if place is None:
@@ -421,6 +497,7 @@ class _Rows(_Pieces):
         return column
 
     def _end_cell(self) -> None:
+        """Add the value of the cell that ends to the values of its row."""
         kind = self._cell.get("t", "n")
         style = int(self._cell.get("s", 0))
         written = self._taken()
@@ -430,7 +507,7 @@ class _Rows(_Pieces):
             if self._has_value:
                 value = self._value(kind, style, written)
         elif self._has_formula and kind != "str":
-            # An empty text is a result, too.
+            # A formula of type `str` without a value has a result: an empty text.
             value = NO_RESULT
 
         if value is not None:
