@@ -144,6 +144,7 @@ class Progress:
                 "train": training.step,
                 "validation": training.validated_step,
             }
+
         self._log = MetricsLog(
             self._run,
             self.prepared.config,
@@ -152,6 +153,7 @@ class Progress:
             warn=self._reporter.warning,
             with_tensorboard=with_tensorboard,
         )
+
         self._open.enter_context(self._log)
         if not self._checkpoint:
             self._log.log(0, "data", self.prepared.data_statistics)

@@ -112,7 +112,7 @@ def train(
         if group.is_first:
             open_resources.enter_context(run.open_for_training(prepared.config, resume=resume))
 
-        # `decide` sends the answer of the first process to all processes.
+        # All processes must decide alike, so they use the value of the first process.
         if group.broadcast_value(run.is_finished()):
             return None
         if group.is_first:
@@ -145,7 +145,7 @@ def train(
                         prepared, run, progress, linear, reporter, device=device, group=group
                     )
 
-                # The first process does the rest alone, so the processes separate here.
+                # The first process does the rest alone, so the communication ends here.
                 progress.save_checkpoint()
                 group.end_communication()
                 if not group.is_first:
