@@ -11,7 +11,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,9 +115,11 @@ def token_reader(tokenizer: Tokenizer) -> TokenReader:
 
 
 def _word_reader(tokenizer: Tokenizer) -> TokenReader:
+    """Return a function that splits texts into the words of a word-level tokenizer."""
     is_lowercase = lowercases(tokenizer)
 
     def split(text: str) -> list[str]:
+        # A regular expression splits ASCII faster than the tokenizer.
         if not text.isascii():
             return split_by_tokenizer(tokenizer, replace_surrogates(text))
         if is_lowercase:
@@ -136,6 +137,7 @@ def _word_reader(tokenizer: Tokenizer) -> TokenReader:
 
 
 def _subword_reader(tokenizer: Tokenizer) -> TokenReader:
+    """Return a function that splits texts into the tokens of a sub-word tokenizer."""
     vocabulary = tokenizer.get_vocab()
     tokens_by_id = sorted(vocabulary, key=vocabulary.__getitem__)
 
@@ -153,7 +155,13 @@ def _subword_reader(tokenizer: Tokenizer) -> TokenReader:
 def _coded(token_lists: Sequence[list[str]]) -> TokenChunk:
     """List each distinct token once, and replace the tokens of texts by their indices."""
     index: dict[str, int] = {}
-    indices = [index.setdefault(token, len(index)) for token in chain.from_iterable(token_lists)]
+    indices = []
+    for tokens in token_lists:
+        for token in tokens:
+            if token not in index:
+                index[token] = len(index)
+            indices.append(index[token])
+
     lengths = [len(tokens) for tokens in token_lists]
     return TokenChunk(
         list(index), np.array(indices, dtype=np.int32), np.array(lengths, dtype=np.int64)

@@ -175,13 +175,16 @@ def _train_and_tokenize_words(
     max_seq_len: int,
     base: Tokenizer | None,
 ) -> tuple[Tokenizer, TokenizedTexts]:
+    """See `train_and_tokenize`, for a word-level tokenizer."""
     tokenizer = _untrained(config)
+
+    # Special tokens, or all words of the base tokenizer, keep their ids.
     first_words = SPECIAL_TOKENS
     if base is not None:
         base_vocabulary = base.get_vocab()
         first_words = sorted(base_vocabulary, key=base_vocabulary.__getitem__)
 
-    # Split the texts into words.
+    # Split the texts into words. For now, the id of a word is its index in the list of words.
     indexed, words = index_tokens(
         ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len, in_processes=True
     )
@@ -203,6 +206,7 @@ def _train_and_tokenize_words(
     tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID])
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
 
+    # Give the words their ids in the vocabulary.
     tokens = replace(indexed, word_ids=token_ids(words, vocabulary.get))
     return with_cls_template(tokenizer), tokens
 
