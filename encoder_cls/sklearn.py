@@ -281,8 +281,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write a run folder for the command line, with the model, the config and the texts.
 
-        An estimator that has been pickled and loaded again has no texts. The command `eval` then needs
-        `--data`.
+        An estimator that has been pickled and loaded again has no texts. The command `eval` then
+        needs `--data`.
 
         Args:
             path: the folder, which must be new or empty.

@@ -41,10 +41,10 @@ ONLY_FOR_FILES = (
 class Request:
     """The options of `predict` as they were typed.
 
-    Each field is the option of the same name, which `encoder-cls predict --help` describes. The
-    names of some fields differ: `source` is `--input`, `explained` is `--explain`, and the fields
-    `delimiter`, `encoding` and `bad_rows` are given with `--set`. None stands for an option that
-    was not given.
+    `encoder-cls predict --help` describes the options, and most fields have the name of their
+    option. The other names: `source` is `--input`, `output_format` is `--format`, `text_columns` is
+    `--text-column`, `explained` is `--explain`, and `delimiter` and `encoding` are given with
+    `--set`. None stands for an option that was not given.
     """
 
     texts: tuple[str, ...] = ()

@@ -1,12 +1,12 @@
 "use strict";
 
-// The most labels that the page lists.
-const MOST_LABELS = 1000;
-// The log odds from which a word has its full colour.
+// The maximum number of labels that the page lists.
+const MAX_LABELS = 1000;
+// The log odds from which a word has the full colour.
 const STRONG = 2;
-// The log odds from which a word has any colour.
-const LEAST = 0.1;
-// The shades of a colour.
+// The log odds from which a word has a colour.
+const MIN_WEIGHT = 0.1;
+// The number of shades of a colour.
 const SHADES = 9;
 
 const byId = (id) => document.getElementById(id);
@@ -20,7 +20,7 @@ function element(name, className, text) {
 
 // The class of a word in colour: blue for the label, orange against it.
 function colourOf(weight) {
-  if (Math.abs(weight) < LEAST) return "";
+  if (Math.abs(weight) < MIN_WEIGHT) return "";
   const shade = Math.round((Math.abs(weight) / STRONG) * SHADES);
   const side = weight > 0 ? "for" : "against";
   return `${side} a${Math.min(SHADES, Math.max(1, shade))}`;
@@ -107,11 +107,11 @@ async function predict(text) {
 
 function showModel({ labels, model }) {
   byId("model").textContent = `${labels.length} labels, model ${model.slice(0, 12)}`;
-  for (const label of labels.slice(0, MOST_LABELS)) {
+  for (const label of labels.slice(0, MAX_LABELS)) {
     byId("labels").append(element("li", "", label));
   }
 
-  const more = labels.length - MOST_LABELS;
+  const more = labels.length - MAX_LABELS;
   if (more > 0) byId("labels").append(element("li", "note", `and ${more} more`));
 }
 

@@ -297,7 +297,7 @@ def test_other_names_are_files(cli, trained_run, source, output):
 
 
 @pytest.mark.usefixtures("parts")
-def test_a_stopped_command_says_that_it_goes_on_and_then_does(cli, trained_run, monkeypatch):
+def test_a_stopped_command_says_how_to_continue_and_then_continues(cli, trained_run, monkeypatch):
     real = Classifier.tokenize
     num_calls = 0
 
