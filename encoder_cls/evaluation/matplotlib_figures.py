@@ -1,6 +1,7 @@
-"""Pictures by matplotlib: `confusion_matrix.png`, and what TensorBoard shows.
+"""Pictures drawn by matplotlib: the file `confusion_matrix.png`, and the images in TensorBoard.
 
-A page has no picture: `charts.py` and tables show the same there, light or dark.
+The page of a report has no such pictures. It shows the same as tables and as the charts of
+`svg_charts`, whose colours follow the light or dark scheme of the page.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Pixels of an inch.
+# The number of pixels in an inch.
 DPI = 100
-# Points, the unit of font sizes, of a pixel.
+# The size of a pixel in points, the unit of font sizes.
 POINTS = 72 / DPI
-# Pixels of the letters of axes.
+# The size of the letters beside axes, in pixels.
 AXIS_LETTERS = 12.0
-# Inches above a plane and to its right.
+# The space above a plot and to its right, in inches.
 EDGE = 0.12
 
 
 def import_matplotlib() -> None:
-    """Import matplotlib, a third of a second, whatever the environment variable `MPLBACKEND` is.
+    """Import matplotlib, also if the environment variable `MPLBACKEND` names an unknown backend.
 
-    A notebook sets it for the programs that it starts. matplotlib refuses to be imported where it
-    names a backend that is not installed, but the pictures here are drawn without any backend. One
-    that is installed stays the caller's choice.
+    A notebook sets this variable for the programs that it starts. If the backend is not installed,
+    importing matplotlib fails, although the pictures here are drawn without any backend. So the
+    variable is unset during the import, and the backend is chosen afterwards, if it is installed.
+    The import takes a third of a second.
     """
     if "matplotlib" in sys.modules:
         return
@@ -55,11 +57,10 @@ def import_matplotlib() -> None:
 
 
 def _figure(width: float, height: float, *, margin: float = 0.7) -> Figure:
-    """An empty figure; sizes are in inches, the margin is to the left and below.
+    """Make an empty figure, with a margin to the left and below; all sizes are in inches.
 
-    Margins are fixed: matplotlib takes as long to choose some as to draw the figure.
+    The margins are fixed, because matplotlib takes as long to choose margins as to draw a figure.
     """
-    # A third of a second.
     import_matplotlib()
     from matplotlib.figure import Figure
 
@@ -74,7 +75,7 @@ def _figure(width: float, height: float, *, margin: float = 0.7) -> Figure:
 
 
 def to_png(figure: Figure) -> bytes:
-    """A figure as PNG."""
+    """Draw a figure as PNG."""
     content = io.BytesIO()
     with _missing_letters_allowed():
         figure.savefig(content, format="png", dpi=DPI)
@@ -82,7 +83,7 @@ def to_png(figure: Figure) -> bytes:
 
 
 def to_pixels(figure: Figure) -> NDArray[np.uint8]:
-    """A figure as an image, (height, width, 3)."""
+    """Draw a figure as an array of red, green and blue pixels, (height, width, 3)."""
     import_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -94,7 +95,7 @@ def to_pixels(figure: Figure) -> NDArray[np.uint8]:
 
 @contextmanager
 def _missing_letters_allowed() -> Iterator[None]:
-    """Draw boxes for characters that no font has, without a warning."""
+    """Suppress the warning that a box is drawn for a character that no font has."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
@@ -102,39 +103,44 @@ def _missing_letters_allowed() -> Iterator[None]:
 
 # The confusion matrix
 
-# Pixels of a side of the matrix, where that makes good cells.
+# The side of the matrix in pixels, unless its cells would then be too small or too large.
 MATRIX_SIDE = 480
-# The least pixels of a cell: a name beside a smaller one could not be read.
-SMALLEST_CELL = 10
-# The most pixels of a cell.
-LARGEST_CELL = 100
-# The least pixels of a cell with a number in it.
-SMALLEST_NUMBERED_CELL = 16
-# Pixels of the smallest letters in which a number can be read.
-SMALLEST_LETTERS = 7
-# The width of a digit, and about that of a letter, relative to the size of letters.
+# The smallest side of a cell in pixels; a name beside a smaller cell could not be read.
+MIN_CELL = 10
+# The largest side of a cell in pixels.
+MAX_CELL = 100
+# The smallest side of a cell with a number in it, in pixels.
+MIN_NUMBERED_CELL = 16
+# The size of the smallest letters in which a number can be read, in pixels.
+MIN_LETTERS = 7
+# The width of a digit, relative to the size of letters. Most letters are about as wide.
 LETTER_WIDTH = 0.64
-# Characters of a class name.
-LONGEST_NAME = 24
-# A count is white on cells that are darker than this.
+# The most characters of a class name.
+MAX_NAME_LENGTH = 24
+# The darkness of a cell, from 0 to 1, above which its number is written in white.
 DARK = 0.6
 
 
 def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Figure:
-    """A confusion matrix: rows are labels, columns predictions.
+    """Draw a confusion matrix, whose rows are labels and whose columns are predictions.
 
-    Cells are coloured by their share of the row, correct predictions in blue, mistakes in orange.
+    The colour of a cell shows its fraction of the row: correct predictions are blue, and mistakes
+    are orange.
+
+    Args:
+        matrix: the numbers of texts, (classes, classes).
+        label_names: the names of the classes.
     """
     counts = np.array(matrix)
     num_classes = len(counts)
 
-    # Sizes in pixels: a cell, and the letters of names beside it.
-    cell = int(np.clip(MATRIX_SIDE / num_classes, SMALLEST_CELL, LARGEST_CELL))
+    # Choose the size of a cell, and that of the letters beside it, in pixels.
+    cell = int(np.clip(MATRIX_SIDE / num_classes, MIN_CELL, MAX_CELL))
     name_size = min(AXIS_LETTERS, 0.85 * cell)
     names = [_name_in_figure(name) for name in label_names]
     longest_name = max(len(name) for name in names)
 
-    # Sizes in inches: the matrix, and the names to its left and below.
+    # Compute the size of the matrix, and that of the names to its left and below, in inches.
     side = cell * num_classes / DPI
     margin = 0.3 + max(0.6, name_size * LETTER_WIDTH * longest_name / DPI)
     whole_side = margin + side + EDGE
@@ -144,41 +150,47 @@ def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]
     darkness = _draw_cells(axes, counts)
     _name_classes(axes, names, name_size)
 
-    # The names of the axes, in the corners that are free.
+    # Write the names of the axes into the corners that are free.
     font_size = POINTS * AXIS_LETTERS
     names_top = 1 - (side + 0.2) / whole_side
     figure.text(0.98, 0.01, "predicted →", ha="right", va="bottom", fontsize=font_size)
     figure.text(0.01, names_top, "↑ label", va="top", fontsize=font_size)
 
-    # Counts, in letters so small that the largest one fits its cell.
+    # Write the counts into the cells, in letters that are small enough for the largest count. Leave
+    # them out if they could not be read.
     num_digits = len(str(counts.max()))
     count_size = min(AXIS_LETTERS, 0.9 * cell / (LETTER_WIDTH * num_digits))
-    if cell >= SMALLEST_NUMBERED_CELL and count_size >= SMALLEST_LETTERS:
+    if cell >= MIN_NUMBERED_CELL and count_size >= MIN_LETTERS:
         _write_counts(axes, counts, darkness, count_size)
     return figure
 
 
 def _name_in_figure(name: str) -> str:
-    """A class name on one line, which matplotlib does not take for a formula."""
-    return replace_unprintable(shortened(name, limit=LONGEST_NAME)).replace("$", r"\$")
+    """Write a class name on one line, with dollar signs escaped, which would start a formula."""
+    return replace_unprintable(shortened(name, limit=MAX_NAME_LENGTH)).replace("$", r"\$")
 
 
 def _draw_cells(axes: Axes, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Colour the cells of counts; return how dark each one is, (classes, classes)."""
-    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-    is_right = np.eye(len(counts), dtype=bool)
+    """Colour the cells of a matrix of counts.
 
-    # Mistakes by the square root of their share: the colour of few ones would be too pale.
-    darkness: NDArray[np.float64] = np.where(is_right, shares, np.sqrt(shares))
-    right = np.ma.masked_array(darkness, ~is_right)
-    wrong = np.ma.masked_array(darkness, is_right | (counts == 0))
-    axes.imshow(right, cmap="Blues", vmin=0, vmax=1)
+    Returns:
+        The darkness of each cell, from 0 to 1, (classes, classes).
+    """
+    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    is_correct = np.eye(len(counts), dtype=bool)
+
+    # Colour mistakes by the square root of their share, because the share itself would make the
+    # colour of a few mistakes too pale.
+    darkness: NDArray[np.float64] = np.where(is_correct, shares, np.sqrt(shares))
+    correct = np.ma.masked_array(darkness, ~is_correct)
+    wrong = np.ma.masked_array(darkness, is_correct | (counts == 0))
+    axes.imshow(correct, cmap="Blues", vmin=0, vmax=1)
     axes.imshow(wrong, cmap="Oranges", vmin=0, vmax=1)
     return darkness
 
 
 def _name_classes(axes: Axes, names: Sequence[str], name_size: float) -> None:
-    """Write the names of classes, in letters of so many pixels, on both axes."""
+    """Write the names of classes beside both axes, in letters of `name_size` pixels."""
     numbers = np.arange(len(names))
     font_size = POINTS * name_size
     fonts = fonts_for(names)
@@ -190,7 +202,7 @@ def _name_classes(axes: Axes, names: Sequence[str], name_size: float) -> None:
 def _write_counts(
     axes: Axes, counts: NDArray[np.int64], darkness: NDArray[np.float64], count_size: float
 ) -> None:
-    """Write the counts into their cells, in letters of so many pixels."""
+    """Write the counts into their cells, in letters of `count_size` pixels."""
     for row, column in np.argwhere(counts > 0):
         colour = "black"
         if darkness[row, column] > DARK:
@@ -206,22 +218,22 @@ def _write_counts(
         )
 
 
-# The font that comes with matplotlib.
-USUAL_FONT = "DejaVu Sans"
-# Fonts with these names are tried first for letters that it lacks.
+# The default font, which comes with matplotlib.
+DEFAULT_FONT = "DejaVu Sans"
+# For characters that the default font lacks, fonts whose names begin like this are tried first.
 PREFERRED_FONTS = "Noto Sans"
-# Fonts of matplotlib without letters: boxes, and parts of formulas.
+# The beginnings of the names of fonts without letters: fonts of boxes, and of parts of formulas.
 FONTS_WITHOUT_LETTERS = ("Last Resort", "STIXSize", "DejaVu Sans Display", "cm")
 
 
 def fonts_for(texts: Iterable[str]) -> list[str]:
-    """Font families for texts, each for characters that those before it lack."""
+    """Choose font families for texts; each one has characters that those before it lack."""
     import_matplotlib()
     from matplotlib import font_manager
 
     wanted = {character for text in texts for character in text if not character.isspace()}
-    families = [USUAL_FONT]
-    missing = wanted - _characters(str(font_manager.findfont(USUAL_FONT)))
+    families = [DEFAULT_FONT]
+    missing = wanted - _characters(str(font_manager.findfont(DEFAULT_FONT)))
 
     paths = {}
     for font in font_manager.fontManager.ttflist:
@@ -241,7 +253,7 @@ def fonts_for(texts: Iterable[str]) -> list[str]:
 
 @cache
 def _characters(path: str) -> frozenset[str]:
-    """The characters of a font; none if it cannot be read, such as one of pictures alone."""
+    """The characters of a font; empty if the font cannot be read, such as a font of pictures."""
     import_matplotlib()
     from matplotlib.ft2font import FT2Font
 
@@ -252,11 +264,11 @@ def _characters(path: str) -> frozenset[str]:
     return frozenset(chr(code) for code in codes)
 
 
-# Only for TensorBoard
+# The chart of accuracy by confidence, for TensorBoard
 
 
 def reliability_figure(bins: CalibrationBins) -> Figure:
-    """Accuracy by confidence, above the number of texts of each confidence."""
+    """Draw the accuracy by confidence, and below it the number of texts by confidence."""
     figure = _figure(4, 4)
     accuracy_axes, texts_axes = figure.subplots(2, sharex=True, height_ratios=(3, 1))
     confidence = np.array(bins.confidence)

@@ -62,7 +62,7 @@ def test_a_blank_text_has_no_words_to_explain(classifier):
 
 @pytest.mark.parametrize("kind", ["word_level", "bpe"])
 def test_neighbours_of_a_script_without_spaces_are_one_word(kind):
-    """They are evidence in one direction; the weight is that of leaving all of them out."""
+    """All joined tokens are evidence in one direction; their weight is that of leaving all out."""
     texts = []
     for number in range(20):
         for text in ("คืนเงิน ค่ะ", "ส่งของช้า ค่ะ", "คืนเงินให้ค่ะ", "ของยังไม่ส่ง"):

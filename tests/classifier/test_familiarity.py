@@ -9,7 +9,7 @@ from encoder_cls.classifier.familiarity import MIN_TEXTS, Familiarity
 
 
 def usual_numbers() -> np.ndarray:
-    """The five numbers of 500 texts, of which the fourth is always 1."""
+    """The five features of 500 texts; the fourth feature is always 1."""
     random = np.random.default_rng(0)
     constant = np.ones((500, 1))
     return np.hstack([random.normal(size=(500, 3)), constant, random.normal(size=(500, 1))])
@@ -32,7 +32,7 @@ def test_a_hundredth_of_the_usual_texts_is_flagged():
     ids=["large", "small", "large at the end", "another constant"],
 )
 def test_large_numbers_are_unusual(numbers, is_unfamiliar):
-    """Small ones are not, and a number that is always the same says nothing."""
+    """Small deviations do not make a text unfamiliar, and a constant feature says nothing."""
     familiarity = Familiarity.of(usual_numbers())
 
     assert familiarity.are_unfamiliar(np.array([numbers])).tolist() == [is_unfamiliar]
@@ -46,7 +46,7 @@ def test_few_texts_do_not_show_what_is_usual():
 
 
 def test_evidence_counts_on_both_sides():
-    """The first two of twelve numbers are evidence, which makes strange words familiar."""
+    """The first two of twelve features are evidence, which makes strange words familiar."""
     numbers = np.random.default_rng(0).normal(size=(500, 12))
     is_evidence = np.arange(12) < 2
     usual = numbers[:9]

@@ -40,7 +40,7 @@ def cascade(trained_run) -> Classifier:
 
 
 def texts_asked(classifier: Classifier) -> list[int]:
-    """The numbers of texts that the encoder is asked about from now on."""
+    """A list that gets the number of texts of each later call of the encoder."""
     asked = []
     compute = classifier.encoder.logits
 
@@ -135,7 +135,7 @@ def test_engines_and_batches_agree_bit_for_bit_on_which_part_predicts(cascade):
 
 
 def test_an_explanation_is_by_the_parts_of_the_whole_text(cascade):
-    """Without a word the linear part would be less sure: no weight is a jump between parts."""
+    """Without a word, the linear part would be less sure, but no weight jumps between parts."""
     label = cascade.label_names[:1]
     for text, prediction in zip(TEXTS, cascade.predict(TEXTS), strict=True):
         gate = None

@@ -1,4 +1,4 @@
-"""Guarantees: precisions that hold, and sets that have the label as often as they say."""
+"""Guarantees: the guaranteed precision and coverage hold on new texts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from encoder_cls.classifier.guarantees import THRESHOLDS, Guarantees
 
 
 def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities of three classes, and labels that are as often right as these say."""
+    """Draw probabilities of three classes, and labels that are distributed according to them."""
     probabilities = random.dirichlet([0.3, 0.3, 0.3], size=texts)
     labels = (probabilities.cumsum(axis=1) < random.random((texts, 1))).sum(axis=1)
     return probabilities, np.minimum(labels, 2)
 
 
 def test_a_guarantee_fails_for_one_model_in_ten_at_most():
-    """Very many texts show the precision; without a bound, every second guarantee would fail."""
+    """Very many texts show the true precision. Without a test, half of the guarantees would fail."""
     random = np.random.default_rng(0)
     many = Guarantees.of(*draw(random, 200_000))
     precision = dict(zip(THRESHOLDS, many.num_correct / many.num_confident, strict=True))
@@ -41,7 +41,7 @@ def test_a_guarantee_fails_for_one_model_in_ten_at_most():
 
 
 def test_sets_have_the_label_as_often_as_guaranteed():
-    """They have it so often over many samples, and hardly more often."""
+    """Over many samples, the mean coverage is the guaranteed one, and hardly more."""
     random = np.random.default_rng(1)
     many, labels = draw(random, 20_000)
     label_probabilities = many[np.arange(len(labels)), labels]
@@ -82,7 +82,7 @@ def test_wrong_predictions_guarantee_nothing():
 
 
 def test_a_label_that_training_never_shows_is_not_right_and_in_no_set():
-    """Five of 100 texts have one: at most 95% can be right or covered, whatever the threshold."""
+    """Five of 100 texts have such a label, so at most 95 can be correct or covered."""
     labels = np.arange(100) % 2
     probabilities = np.where(np.arange(2) == labels[:, None], 0.99, 0.01)
     labels[:5] = 2
@@ -98,7 +98,7 @@ def test_a_label_that_training_never_shows_is_not_right_and_in_no_set():
     assert guarantees.highest_coverage == 0.94
 
 
-def test_one_wrong_label_among_the_surest_predictions_does_not_end_it():
+def test_one_wrong_label_among_the_surest_predictions_does_not_prevent_a_guarantee():
     confidence = np.linspace(0.999, 0.6, 2000)
     probabilities = np.stack([confidence, 1 - confidence], axis=1)
     labels = np.zeros(2000, dtype=int)
@@ -145,10 +145,10 @@ NUM_THRESHOLDS = len(THRESHOLDS)
     ],
     ids=range(9),
 )
-def test_a_table_that_contradicts_itself_is_refused(damaged, message):
+def test_counts_that_contradict_each_other_are_refused(damaged, message):
     with pytest.raises(ValueError, match=message):
         Guarantees.from_json(SAVED | damaged)
 
 
-def test_a_table_that_was_saved_is_read():
+def test_saved_counts_are_read():
     assert Guarantees.from_json(SAVED).to_json() == SAVED

@@ -54,7 +54,7 @@ def test_the_mixture_weights_that_made_the_labels_are_fitted():
 
 
 def test_few_labels_hardly_speak_against_the_last_classifier():
-    """It knows nothing, and has the larger share by 12 labels, and none by 3,000."""
+    """It knows nothing. With 12 labels it has the larger share, and with 3,000 labels none."""
     logits, labels = labels_of_a_sum([2.0, 0.0], num_texts=3000)
 
     _, with_few = fit_mixture_weights([part[:12] for part in logits], labels[:12])

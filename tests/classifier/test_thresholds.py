@@ -1,4 +1,4 @@
-"""Thresholds of a multi-label task: few examples of a label move its own little."""
+"""Thresholds of a multi-label task: few examples of a label change its threshold little."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from encoder_cls.metrics.logits import sigmoid
 
 
 def test_thresholds_of_rare_labels_do_not_overfit():
-    """F1 on new texts is compared with that of each label's own threshold, and of one for all."""
+    """F1 on new texts is compared with that of separate thresholds, and of one for all labels."""
     random = np.random.default_rng(0)
     rates = np.array([0.3, 0.1, *[0.006] * 10])
     base = np.log(rates / (1 - rates))
@@ -58,7 +58,7 @@ def test_the_threshold_of_a_label_that_all_or_no_text_has_is_a_probability(value
 
 
 def test_repeated_texts_do_not_choose_the_rule(monkeypatch):
-    """Each of them is in one fold of the cross-validation, with all its repetitions."""
+    """All repetitions of a text are in one fold of the cross-validation."""
     margins, labels = margins_and_labels(40)
     repeated_margins = np.repeat(margins, 5, axis=0)
     repeated_labels = np.repeat(labels, 5, axis=0)

@@ -93,14 +93,14 @@ def test_parts_of_a_classifier_predict_as_each_would_alone(classifier):
 
 
 def predictions_right_on(num_right: int, *, first: int = 0) -> np.ndarray:
-    """Predictions that are right on so many texts, from the text `first` on."""
+    """Predictions that are correct for `num_right` texts from the text `first` on."""
     predictions = (LABELS + 1) % 3
     predictions[first : first + num_right] = LABELS[first : first + num_right]
     return predictions
 
 
 def test_a_comparison_counts_the_texts_on_which_one_alone_is_right():
-    """By hand: the other alone is right on 20 texts, this one on 5."""
+    """The other classifier alone is right on 20 texts, the report's classifier alone on 5."""
     this = predictions_right_on(100)
     other = predictions_right_on(115, first=5)
     found = compare_predictions(LABELS, this, other, run="b")
@@ -132,7 +132,7 @@ def test_equal_predictions_have_a_p_value_of_1():
 
 
 def test_a_comparison_says_which_classifier_is_better():
-    """A worse one has the signs of what it is worse by."""
+    """If the other classifier is worse, the difference and its interval change their signs."""
     this = predictions_right_on(100)
     other = predictions_right_on(115, first=5)
 
@@ -158,7 +158,7 @@ def test_a_comparison_says_where_a_difference_is_not_sure():
 
 
 def test_changed_predictions_are_counted_by_what_became_of_them():
-    """Fixed, broken, or wrong in both; the classes whose recall fell are named."""
+    """They are fixed, broken or wrong in both. The classes whose recall fell are named."""
     changed = [
         ChangedPrediction(where="f.csv:2", text="x", label="a", before="b", now="a"),
         ChangedPrediction(where="f.csv:3", text="y", label="a", before="a", now="b"),

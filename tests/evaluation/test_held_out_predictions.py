@@ -1,6 +1,6 @@
-"""A run is scored on its own validation rows by its predictions from before it learned from them.
+"""Held-out predictions: they score a run on validation texts that its final fit includes.
 
-All other texts are scored as the model predicts them.
+All other texts are scored as the final model predicts them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write(name: str, rows: list[tuple[str, str]]) -> None:
 
 
 def random_rows() -> list[tuple[str, str]]:
-    """Texts whose labels mean nothing: correct predictions for them are learned by heart."""
+    """Texts with random labels; only a model that has learned from them predicts them correctly."""
     draw = random.Random(0)
     words = [f"w{number}" for number in range(60)]
     rows = []
@@ -67,10 +67,10 @@ def learned(request, monkeypatch):
     return setup.dataset
 
 
-def are_right_before(dataset) -> np.ndarray:
-    """Whether each of the run's earlier predictions for its validation texts is correct."""
-    table = HeldOutPredictions.read(RunDir(Path("a")).held_out_predictions)
-    return table.validation.logits.argmax(axis=1) == dataset.validation.labels
+def are_held_out_correct(dataset) -> np.ndarray:
+    """Whether each held-out prediction for a validation text of the run `a` is correct."""
+    held_out = HeldOutPredictions.read(RunDir(Path("a")).held_out_predictions)
+    return held_out.validation.logits.argmax(axis=1) == dataset.validation.labels
 
 
 def predicted_accuracy(cli, file: str) -> float:
@@ -91,19 +91,19 @@ def write_validation(dataset, name: str) -> None:
     write(name, rows[::-1])
 
 
-def test_a_run_knows_its_validation_texts_by_heart_in_the_end(learned):
-    """So that its later predictions would make its scores too good."""
+def test_the_final_model_knows_its_validation_texts_by_heart(learned):
+    """Scored by the predictions of the final model, a run would seem too good."""
     validation = learned.validation
     model = load_classifier(Path("a"))
 
     predictions = model.logits(model.tokenize(validation.texts)).argmax(axis=1)
 
     accuracy = (predictions == validation.labels).mean()
-    assert accuracy > are_right_before(learned).mean() + 0.2
+    assert accuracy > are_held_out_correct(learned).mean() + 0.2
 
 
-def test_a_report_and_a_comparison_count_the_earlier_predictions(cli, learned):
-    accuracy = are_right_before(learned).mean()
+def test_a_report_and_a_comparison_use_the_held_out_predictions(cli, learned):
+    accuracy = are_held_out_correct(learned).mean()
 
     written = json.loads(Path("a/eval/report.json").read_text())
     outcome = cli("eval", "a", "--against", "a", "--json")
@@ -117,19 +117,19 @@ def test_a_report_and_a_comparison_count_the_earlier_predictions(cli, learned):
     assert "among the training texts" not in outcome.err
 
 
-def test_a_review_lists_what_was_predicted_wrongly_before(cli, learned):
+def test_a_review_lists_the_wrong_held_out_predictions(cli, learned):
     rows = json.loads(cli("review", "a", "--json").out)["rows"]
 
     listed = {row["text"] for row in rows if row["split"] == "validation"}
     expected = set()
-    for text, is_right in zip(learned.validation.texts, are_right_before(learned), strict=True):
+    for text, is_right in zip(learned.validation.texts, are_held_out_correct(learned), strict=True):
         if not is_right:
             expected.add(text)
     assert listed == expected
 
 
 def test_a_file_is_scored_as_it_is_predicted(cli, learned):
-    """It may have texts that equal validation texts: a warning says that they were learned from."""
+    """A warning says that the model has learned from texts of the file, here validation texts."""
     write_validation(learned, "same.csv")
 
     outcome = cli("eval", "a", "--data", "same.csv", "--json")
@@ -142,8 +142,8 @@ def test_a_file_is_scored_as_it_is_predicted(cli, learned):
 
 
 @pytest.mark.parametrize("most_labelled", [0, 2000])
-def test_the_test_score_is_that_of_what_is_predicted(cli, monkeypatch, most_labelled):
-    """Test texts may equal training or validation texts, which a warning says."""
+def test_the_test_score_is_that_of_the_final_model(cli, monkeypatch, most_labelled):
+    """A warning says that test texts equal training or validation texts."""
     monkeypatch.setattr(training_plan, "MAX_LABELLED", most_labelled)
     rows = random_rows()
     write("a.csv", rows[:120])
@@ -162,18 +162,18 @@ def test_the_test_score_is_that_of_what_is_predicted(cli, monkeypatch, most_labe
     assert json.loads(outcome.out)["accuracy"] == accuracy
 
 
-def test_a_continued_run_is_compared_with_what_the_base_run_predicted_before(learned):
-    """Otherwise each prediction that the base run has learned by heart would be lost."""
+def test_a_continued_run_is_compared_with_the_held_out_predictions_of_its_base_run(learned):
+    """The base run knows its validation texts by heart, and would otherwise seem better."""
     write("b.csv", NEW)
 
     trained("b", "data.train=b.csv", from_run=Path("a"))
 
     base = json.loads(Path("b/eval/report.json").read_text())["former"]
     assert base["split"] == "validation"
-    assert base["accuracy"] == are_right_before(learned).mean()
+    assert base["accuracy"] == are_held_out_correct(learned).mean()
 
 
-def test_earlier_predictions_for_other_texts_are_refused(cli, learned):
+def test_held_out_predictions_for_other_texts_are_refused(cli, learned):
     """The held-out texts have changed, and the checkpoints, which would show it, are gone."""
     for file in Path("a/checkpoints").glob("*/state.json"):
         file.unlink()
@@ -186,8 +186,8 @@ def test_earlier_predictions_for_other_texts_are_refused(cli, learned):
     assert "the texts that the run held out for validation have changed" in outcome.err
 
 
-def test_a_damaged_table_is_named_before_a_run_goes_on(cli, learned):
-    """What the table holds is needed at the end of that run; each changed number is noticed."""
+def test_a_damaged_file_is_reported_before_a_run_is_continued(cli, learned):
+    """The file is needed only at the end of the new run. A single changed bit is noticed."""
     file = RunDir(Path("a")).held_out_predictions
     content = file.read_bytes()
     with_another_number = bytearray(content)

@@ -116,7 +116,7 @@ def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp
 def test_validation_rows_of_labels_that_training_never_shows_count(
     cli, held_out, blank_plots, monkeypatch
 ):
-    """They count in guarantees, though they choose no weights, and not as usual texts."""
+    """They count as mistakes in guarantees, but not as held-out texts in familiarity."""
     monkeypatch.setattr(training_plan, "MAX_LABELLED", 0)
     texts, labels = held_out
     rows = []
@@ -167,7 +167,7 @@ def records_of(outcome) -> list[dict]:
 
 
 def test_predict_withholds_what_is_below_a_guaranteed_precision(predict, folder):
-    """It goes by the stored threshold, and a line counts what is withheld."""
+    """The stored threshold is applied, and a message counts the withheld predictions."""
     outcome = predict("in/a.csv", "--format", "jsonl")
 
     threshold = load_classifier(folder).guarantees.precision_threshold(0.95)
@@ -191,7 +191,7 @@ def test_predict_flags_unfamiliar_texts(predict):
 
 
 def test_predict_gives_sets_for_a_guaranteed_coverage(predict, folder, held_out):
-    """A set has the classes from a threshold on, and always the most probable one."""
+    """A set contains the classes that reach a threshold, and always the most probable class."""
     texts, _ = held_out
     outcome = predict("in/a.csv", "--format", "jsonl")
     by_numpy = predict("in/a.csv", "--format", "jsonl", "--engine", "numpy")
@@ -302,7 +302,7 @@ def test_a_model_without_guarantees_says_what_to_do(cli, run_copy, option):
 
 
 def test_a_report_measures_guarantees(folder, held_out):
-    """They come from other texts in a report; here from the same, to know them by hand."""
+    """Here they are measured on the texts that they were fitted to, so that the result is known."""
     texts, labels = held_out
     classifier = load_classifier(folder)
     probabilities = softmax(classifier.logits(classifier.tokenize(texts[:-1])))

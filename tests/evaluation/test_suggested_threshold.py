@@ -12,7 +12,7 @@ from encoder_cls.evaluation.suggested_threshold import (
 
 
 def lowest_accurate_threshold(confidence: np.ndarray, correct: np.ndarray) -> float | None:
-    """The threshold found by trying every one that can be shown, in thousandths."""
+    """Find the threshold by trying every one with three digits."""
     for step in range(1000):
         threshold = step / 1000
         is_kept = confidence >= threshold
