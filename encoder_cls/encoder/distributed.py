@@ -48,7 +48,7 @@ class ProcessGroup:
 
     Methods that exchange data must be called in all processes, in the same order. They raise a
     `LostProcessError` if another process has ended. A signal to stop may come at any time, so it is
-    passed on through the store, which only one process needs to access.
+    passed on through the store, which a process can read and write without the others.
 
     Args:
         rank: the number of this process, counted from 0.

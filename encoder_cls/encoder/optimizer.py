@@ -60,13 +60,13 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
 
     tables_and_matrices = {*tables, *matrices}
-    biases_and_norms = [
+    other_parameters = [
         parameter for parameter in model.parameters() if parameter not in tables_and_matrices
     ]
 
     dense_groups = [
         {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": biases_and_norms, "weight_decay": 0.0},
+        {"params": other_parameters, "weight_decay": 0.0},
     ]
     return [
         AdamW(dense_groups, lr=config.learning_rate),
