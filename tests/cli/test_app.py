@@ -216,7 +216,7 @@ def test_a_dry_run_prints_the_config_and_writes_nothing(cli, tiny, tmp_path, mon
 def test_a_diverging_training_names_the_step(cli, tiny, values):
     """The message says how to mend it."""
     outcome = cli("train", tiny, *setting(*values))
-    remedy = "lower train.learning_rate, and train in another --run-dir"
+    remedy = "train again with a lower train.learning_rate and another --run-dir"
     assert_failed(outcome, 4, "diverged at step ", remedy)
 
 
