@@ -37,7 +37,7 @@ def explain(
     labels: Sequence[str | None],
     *,
     batch_tokens: int | None = None,
-    most_tokens: int | None = None,
+    max_tokens: int | None = None,
 ) -> list[Explanation]:
     """Compute the weight of each word of each text for a class.
 
@@ -51,7 +51,7 @@ def explain(
         tokenized: the same texts, tokenized by the classifier.
         labels: the class to explain for each text; None for a blank text, which has no words.
         batch_tokens: the most tokens in one batch of the encoder, padding included.
-        most_tokens: the most tokens that are read to explain one text, by default `MAX_TOKENS`. If
+        max_tokens: the most tokens that are read to explain one text, by default `MAX_TOKENS`. If
             these are too few for all words, the last words of the text get no weights.
     """
     explanations = []
@@ -70,7 +70,7 @@ def explain(
 
         # Explain as many words as the limit allows. The text is read once without each of them, and
         # once as a whole.
-        affordable = (most_tokens or MAX_TOKENS) // occlusion.num_tokens - 1
+        affordable = (max_tokens or MAX_TOKENS) // occlusion.num_tokens - 1
         explained = words[: max(1, affordable)]
         left_out = len(words) - len(explained)
 

@@ -258,7 +258,7 @@ def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
                     [text],
                     tokenized[row : row + 1],
                     [prediction.label],
-                    most_tokens=limits.MAX_EXPLAINED_TOKENS,
+                    max_tokens=limits.MAX_EXPLAINED_TOKENS,
                 )
             record = prediction.to_json(
                 top_k=request.top_k, threshold=request.threshold or None, words=words

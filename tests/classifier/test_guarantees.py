@@ -16,7 +16,7 @@ def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_a_guarantee_fails_for_one_model_in_ten_at_most():
-    """Very many texts show the true precision. Without a test, half of the guarantees would fail."""
+    """Many texts show the true precision. Without a test, half of the guarantees would fail."""
     random = np.random.default_rng(0)
     many = Guarantees.of(*draw(random, 200_000))
     precision = dict(zip(THRESHOLDS, many.num_correct / many.num_confident, strict=True))
