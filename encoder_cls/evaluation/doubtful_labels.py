@@ -102,12 +102,10 @@ def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int6
 
     # For each label, count the texts on the diagonal of the confident joint, and those off it.
     is_diagonal = confident_classes == labels
-    num_diagonal = np.bincount(labels[has_confident_class & is_diagonal], minlength=num_classes)
-    num_off_diagonal = np.bincount(
-        labels[has_confident_class & ~is_diagonal], minlength=num_classes
-    )
+    num_on = np.bincount(labels[has_confident_class & is_diagonal], minlength=num_classes)
+    num_off = np.bincount(labels[has_confident_class & ~is_diagonal], minlength=num_classes)
 
     # Calibrate the counts as the paper does. Not every text has a confident class, so apply the
     # fraction of wrong labels to all texts with this label.
-    wrong_fractions = num_off_diagonal / np.maximum(1, num_diagonal + num_off_diagonal)
+    wrong_fractions = num_off / np.maximum(1, num_on + num_off)
     return round(float((wrong_fractions * label_counts).sum()))
