@@ -21,7 +21,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.config.loading import config_of
 from encoder_cls.errors import EncoderClsError, StoppedError
-from encoder_cls.run.checkpoint import load_newest
+from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.serving.request_queue import Batcher
 from encoder_cls.serving.requests import PredictRequest
@@ -510,7 +510,7 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
     """They are those of Bernoulli distributions; a label's weight counts where a text has it."""
     from torch.distributions import Bernoulli, kl_divergence
 
-    from encoder_cls.encoder.training import MultiLabelBatch
+    from encoder_cls.encoder.training_loop import MultiLabelBatch
 
     torch.manual_seed(0)
     logits = torch.randn(4, 3)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from encoder_cls.bulk.chunk_classifier import ChunkClassifier, open_chunk_classifier
-from encoder_cls.bulk.engine_choice import choose_engine
+from encoder_cls.bulk.input_size import choose_engine
 from encoder_cls.bulk.input_texts import InputTexts, size_of
 from encoder_cls.bulk.output_checks import check_outputs
 from encoder_cls.bulk.prediction_loop import predict_texts

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.bulk.engine_choice import choose_engine
+from encoder_cls.bulk.input_size import choose_engine
 from encoder_cls.bulk.input_texts import Chunk, InputOptions, InputTexts, size_of
 from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.classifier.classifier import Classifier

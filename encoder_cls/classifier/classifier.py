@@ -13,12 +13,13 @@ from tokenizers import Tokenizer
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.familiarity import Familiarity, measure_familiarity
 from encoder_cls.classifier.guarantees import Guarantees
+from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.encoder.architecture import EncoderArchitecture
-from encoder_cls.encoder.engines import Encoder
+from encoder_cls.encoder.engine_choice import Encoder
 from encoder_cls.errors import ConfigError
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, Task, combine_logits
+from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, Task
 from encoder_cls.system.display import counted, kind, listed, shown
 from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
 from encoder_cls.system.log import log
@@ -31,30 +32,6 @@ PARTS = ("encoder", "linear")
 
 FamiliarityFeatures = NDArray[np.float64]
 """What the linear model measures of each text to tell how familiar it is, (texts, features)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mixture:
-    """The weighted sum of the logits of encoder and linear model.
-
-    Attributes:
-        weights: the factor of each part's logits, by the name of the part; 1 for a part that has
-            no entry. With these factors, the sum is calibrated.
-        shares: how much each part counts in the sum: its weight, relative to the weight that
-            calibrates the part alone. Shares are normalized to sum to 1. None if unknown.
-    """
-
-    weights: Mapping[str, float] = field(default_factory=dict)
-    shares: Mapping[str, float] | None = None
-
-    def weights_of(self, parts: Iterable[str]) -> list[float]:
-        """The weights of some parts, in the order of `parts`."""
-        return [self.weights.get(part, 1.0) for part in parts]
-
-    def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
-        """The weighted sum of the logits of the parts, (texts, classes)."""
-        weights = self.weights_of(part_logits)
-        return combine_logits(list(part_logits.values()), weights).astype(np.float32)
 
 
 @dataclass(kw_only=True)

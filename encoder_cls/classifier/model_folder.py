@@ -26,12 +26,13 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from encoder_cls.classifier.classifier import PARTS, Classifier, Mixture, TextFormat
+from encoder_cls.classifier.classifier import PARTS, Classifier, TextFormat
 from encoder_cls.classifier.familiarity import Familiarity
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.hub_models import HUB, download_model
+from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.encoder.architecture import EncoderArchitecture
-from encoder_cls.encoder.engines import ENGINES, new_encoder
+from encoder_cls.encoder.engine_choice import ENGINES, new_encoder
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.linear.linear_model import LINEAR, LinearModel, linear_shapes
 from encoder_cls.metrics.logits import SINGLE_LABEL, TASKS, Task

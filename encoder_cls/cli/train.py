@@ -98,7 +98,7 @@ def train_command(
             note(finished_message)
             return
 
-        from encoder_cls.run.checkpoint import fingerprint
+        from encoder_cls.run.checkpoint_files import fingerprint
         from encoder_cls.training.train import train
 
         with group.failing_together():

@@ -1,4 +1,4 @@
-"""The optimizers of a model, and the learning rate of each step."""
+"""The optimizers of a model."""
 
 from __future__ import annotations
 
@@ -22,29 +22,6 @@ BETAS = (0.9, 0.98)
 
 # A small number that is added to the divisor of an update, which could be zero.
 EPSILON = 1e-8
-
-
-def warmup_steps(total_steps: int, config: TrainConfig) -> int:
-    """The number of steps at the start of a training during which the learning rate rises."""
-    return round(config.warmup_fraction * total_steps)
-
-
-def learning_rate(step: int, *, total_steps: int, config: TrainConfig) -> float:
-    """The learning rate of a step.
-
-    It rises linearly during warm-up, then falls to zero along half a period of a cosine.
-
-    Args:
-        step: the index of the step, counted from 0.
-        total_steps: the number of steps of the training.
-        config: the highest learning rate, and the fraction of the steps that is warm-up.
-    """
-    warmup = warmup_steps(total_steps, config)
-    if step < warmup:
-        return config.learning_rate * (step + 1) / warmup
-
-    progress = (step - warmup) / max(1, total_steps - warmup)
-    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:

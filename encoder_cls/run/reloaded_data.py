@@ -12,7 +12,7 @@ from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.errors import DataError
-from encoder_cls.run.checkpoint import newest_fingerprint
+from encoder_cls.run.checkpoint_files import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.json_values import json_text
 from encoder_cls.system.reporter import Reporter

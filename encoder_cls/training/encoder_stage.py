@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.mixture_scores import ValidationResult, score_mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
+from encoder_cls.classifier.validation_result import ValidationResult, score_mixture
 from encoder_cls.encoder.batches import BatchSampler, derive_seed, drop_tokens, shard_of
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.embedding_tables import embedding_tables
@@ -30,7 +30,7 @@ from encoder_cls.encoder.pretraining import (
 )
 from encoder_cls.encoder.step_limit import TrainingLength
 from encoder_cls.encoder.torch_encoder import TorchEncoder, make_batch
-from encoder_cls.encoder.training import (
+from encoder_cls.encoder.training_loop import (
     ClassificationBatch,
     EncoderTraining,
     MultiLabelBatch,

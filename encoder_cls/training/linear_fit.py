@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures, Mixture
-from encoder_cls.classifier.mixture_scores import ValidationResult, score_mixture
+from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures
+from encoder_cls.classifier.mixture import Mixture
+from encoder_cls.classifier.validation_result import ValidationResult, score_mixture
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
 from encoder_cls.linear.effort import (
     C_VALUES_TRIED,

@@ -15,7 +15,7 @@ from encoder_cls.data.reading.rows import Row
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
-from encoder_cls.run.checkpoint import newest_fingerprint
+from encoder_cls.run.checkpoint_files import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.text.tokenized_data import TokenizedData, tokenized_data

@@ -22,7 +22,7 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.label_names import names_as_texts
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.batches import BatchSampler
-from encoder_cls.encoder.engines import Encoder
+from encoder_cls.encoder.engine_choice import Encoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.linear.class_weights import balanced_weights
 from encoder_cls.linear.corpus import sample_rows

@@ -393,7 +393,7 @@ def counting_bytes_forever(read):
 
 
 FILES = "encoder_cls.system.files"
-LOAD_CHECKPOINT = "encoder_cls.run.checkpoint.load_newest"
+LOAD_CHECKPOINT = "encoder_cls.run.checkpoint_files.load_newest"
 FIT_LINEAR_MODEL = "encoder_cls.training.train.fit_linear_model"
 OUTPUTS = "encoder_cls.bulk.output_checks"
 PARTS = "encoder_cls.bulk.resumable_folder"
@@ -532,7 +532,7 @@ FAULTS = [
         "random numbers depend on what was drawn before",
         case="kill-forked",
         fraction=0.05,
-        target="encoder_cls.encoder.training.seed_random_numbers",
+        target="encoder_cls.encoder.training_loop.seed_random_numbers",
         make=doing_nothing,
     ),
     Fault(
@@ -805,7 +805,7 @@ FAULTS = [
         "gradients that processes share are in another order",
         case="kill-rank",
         fraction=0.2,
-        target="encoder_cls.encoder.training.sum_gradients",
+        target="encoder_cls.encoder.training_loop.sum_gradients",
         make=flipping_gradients,
     ),
     Fault(

@@ -7,7 +7,7 @@ from samples import CHECKPOINT_FILES, damage, engine_of, newest_checkpoint, trie
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.run.checkpoint import load_newest
+from encoder_cls.run.checkpoint_files import load_newest
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pytest
 from samples import damage, hashes_of, tries, variant_of
 from servers import MAX_SECONDS, Load, Predictions, serve, wait_until
 
-from encoder_cls.classifier.classifier import Mixture
+from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.serving import limits
 

@@ -148,7 +148,7 @@ def test_options_that_change_predictions_concern_all_parts(cli, trained_run):
 def test_the_engine_is_chosen_by_the_size_of_all_parts(cli, trained_run, monkeypatch):
     """Equal inputs have equal predictions, whichever process does which part."""
     # More work than each part has, and less than all have.
-    monkeypatch.setattr("encoder_cls.encoder.engines.BREAK_EVEN", 1e6)
+    monkeypatch.setattr("encoder_cls.encoder.engine_choice.BREAK_EVEN", 1e6)
 
     assert cli(*command(trained_run)).code == 0
 

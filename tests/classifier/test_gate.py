@@ -13,7 +13,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.gate import GATES, fit_gate
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.data.dataset import Split
-from encoder_cls.encoder.engines import new_encoder
+from encoder_cls.encoder.engine_choice import new_encoder
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, sigmoid, softmax

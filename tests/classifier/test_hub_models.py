@@ -17,7 +17,7 @@ import pytest
 from support.hub_stand_in import HubStandIn
 from support.programs import run_beside_hub
 
-from encoder_cls.classifier.classifier import Mixture
+from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.errors import ConfigError
 from encoder_cls.system import libraries

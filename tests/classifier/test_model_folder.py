@@ -26,7 +26,8 @@ from support.classifiers import (
 
 import encoder_cls
 from encoder_cls.classifier import model_folder as folder_module
-from encoder_cls.classifier.classifier import Classifier, Mixture, TextFormat
+from encoder_cls.classifier.classifier import Classifier, TextFormat
+from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.model_folder import (
     CONFIG_FILE,
     FORMAT,

@@ -27,7 +27,7 @@ from support.programs import (
     succeed,
 )
 
-from encoder_cls.classifier import mixture_scores
+from encoder_cls.classifier import validation_result
 from encoder_cls.cli import run_summary
 from encoder_cls.config.loading import load_config
 from encoder_cls.run import terminal_reporter
@@ -130,12 +130,12 @@ def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
     epoch_accuracies = [0.25, 0.5, 0.125, 0.75, 0.375, 0.375]
     report_accuracy = 0.375
     accuracies = iter([*linear_accuracies, *epoch_accuracies, report_accuracy])
-    real_metrics = mixture_scores.compute_metrics
+    real_metrics = validation_result.compute_metrics
 
     def compute_metrics(*arguments):
         return replace(real_metrics(*arguments), accuracy=next(accuracies))
 
-    monkeypatch.setattr(mixture_scores, "compute_metrics", compute_metrics)
+    monkeypatch.setattr(validation_result, "compute_metrics", compute_metrics)
     values = ["pretrain.epochs=1", "train.epochs=9", "train.monitor=accuracy", "train.patience=2"]
 
     notes = succeed(cli, "train", tiny, *setting(*values)).err

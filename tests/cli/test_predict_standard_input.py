@@ -65,7 +65,7 @@ def test_numpy_predicts_a_pipe_from_its_first_text_to_its_last(
     cli, trained_run, monkeypatch, engines_used
 ):
     """The size of a pipe is unknown, and one engine predicts a whole source."""
-    monkeypatch.setattr("encoder_cls.encoder.engines.BREAK_EVEN", 1e6)
+    monkeypatch.setattr("encoder_cls.encoder.engine_choice.BREAK_EVEN", 1e6)
     Path("texts.txt").write_text("rain and snow today\n" * MANY_TEXTS)
 
     with subprocess.Popen(["cat", "texts.txt"], stdout=subprocess.PIPE) as process:
@@ -79,7 +79,7 @@ def test_numpy_predicts_a_pipe_from_its_first_text_to_its_last(
 def test_the_engine_that_is_faster_for_all_of_it_predicts_a_redirected_file(
     cli, trained_run, monkeypatch, redirect, engines_used
 ):
-    monkeypatch.setattr("encoder_cls.encoder.engines.BREAK_EVEN", 1e6)
+    monkeypatch.setattr("encoder_cls.encoder.engine_choice.BREAK_EVEN", 1e6)
     Path("texts.txt").write_text("rain and snow today\n" * MANY_TEXTS)
     redirect("texts.txt")
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from encoder_cls.config.schema import ModelConfig, TrainConfig
+from encoder_cls.encoder.learning_rate import learning_rate
 from encoder_cls.encoder.optimizer import (
     BETAS,
     AdamW,
     RowwiseAdam,
-    learning_rate,
     make_optimizers,
 )
 from encoder_cls.encoder.transformer import EncoderClassifier

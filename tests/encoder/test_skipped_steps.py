@@ -15,7 +15,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.encoder.batches import derive_seed
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.optimizer import moments_of
-from encoder_cls.encoder.training import EncoderTraining
+from encoder_cls.encoder.training_loop import EncoderTraining
 from encoder_cls.errors import DivergedError, StoppedError
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.stop import stopping_at

@@ -11,10 +11,10 @@ import pytest
 from support.small_runs import make_config, make_training
 
 from encoder_cls.encoder import step_limit
-from encoder_cls.encoder import training as encoder_training
+from encoder_cls.encoder import training_loop as encoder_training
 from encoder_cls.encoder.distributed import GOES_ON, HAS_ENDED, ProcessGroup
 from encoder_cls.encoder.step_limit import TIMED_STEPS
-from encoder_cls.encoder.training import EncoderTraining, Ended, StepDone, ValidationDone
+from encoder_cls.encoder.training_loop import EncoderTraining, Ended, StepDone, ValidationDone
 from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import DivergedError

@@ -158,7 +158,8 @@ def test_the_reliability_figure_has_a_point_for_each_bin_with_texts():
 def test_pictures_need_no_backend(drawing, monkeypatch):
     """A notebook names its own backend to the programs that it starts, which may lack it."""
     monkeypatch.setenv("MPLBACKEND", "no_such_backend")
-    code = f"import numpy; from encoder_cls.evaluation import matplotlib_figures, svg_charts; {drawing}"
+    imports = "import numpy; from encoder_cls.evaluation import matplotlib_figures, svg_charts"
+    code = f"{imports}; {drawing}"
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=TIME_LIMIT)
 

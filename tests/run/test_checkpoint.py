@@ -17,7 +17,7 @@ from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.errors import DivergedError
 from encoder_cls.metrics.validation_score import ValidationScore
-from encoder_cls.run.checkpoint import Checkpoint, RunState, load_newest, save_checkpoint
+from encoder_cls.run.checkpoint_files import Checkpoint, RunState, load_newest, save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("bare_trainings")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.programs import assert_failed
 
-from encoder_cls.classifier.classifier import Mixture
+from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.run.compare import summarize
 from encoder_cls.run.run_folder import RunDir, read_metrics

@@ -18,7 +18,7 @@ from threading import Barrier, Event
 import pytest
 from support.programs import TIME_LIMIT
 
-from encoder_cls.classifier.classifier import Mixture
+from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.serving.app import PAGE
 from encoder_cls.serving.limits import KEEP_ALIVE_SECONDS, MAX_BODY_BYTES

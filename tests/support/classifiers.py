@@ -13,7 +13,8 @@ import torch
 from support.tiny_encoder import tiny_model_config
 from support.tokenizer import train_tokenizer
 
-from encoder_cls.classifier.classifier import Classifier, Mixture, TextFormat
+from encoder_cls.classifier.classifier import Classifier, TextFormat
+from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.model_folder import FORMAT, NO_HASH, WEIGHTS_FILE
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.encoder.torch_encoder import TorchEncoder

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from encoder_cls.classifier import mixture_scores
+from encoder_cls.classifier import validation_result
 
 
 @contextmanager
 def encoders_joining() -> Iterator[None]:
     """Every encoder joins: no loss counts as too much higher than that of the linear model."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixture_scores, "STANDARD_ERRORS_TO_JOIN", -1e9)
+        patch.setattr(validation_result, "STANDARD_ERRORS_TO_JOIN", -1e9)
         yield

@@ -19,7 +19,7 @@ from support.small_runs import (
     run_all,
 )
 
-from encoder_cls.classifier import mixture_scores
+from encoder_cls.classifier import validation_result
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.encoder.distributed import ALONE
@@ -97,12 +97,12 @@ def is_after_first_validation(event: Event) -> bool:
 def set_accuracies(monkeypatch, accuracies: list[float]) -> None:
     """Give these accuracies to the validations, one after another."""
     remaining = iter(accuracies)
-    compute_metrics = mixture_scores.compute_metrics
+    compute_metrics = validation_result.compute_metrics
 
     def compute_metrics_with_accuracy(*args):
         return replace(compute_metrics(*args), accuracy=next(remaining))
 
-    monkeypatch.setattr(mixture_scores, "compute_metrics", compute_metrics_with_accuracy)
+    monkeypatch.setattr(validation_result, "compute_metrics", compute_metrics_with_accuracy)
 
 
 @pytest.mark.usefixtures("encoder_joins")

@@ -8,12 +8,12 @@ import torch
 from support.small_runs import CPU, make_config, make_training
 from support.thirty_texts import CLASSES, prepare_thirty_texts, rows_of_step
 
-from encoder_cls.classifier.mixture_scores import score_mixture
 from encoder_cls.classifier.mixture_weights import fit_mixture_weights
+from encoder_cls.classifier.validation_result import score_mixture
 from encoder_cls.encoder.batches import drop_tokens
 from encoder_cls.encoder.distributed import ALONE, ProcessGroup
 from encoder_cls.encoder.torch_encoder import TorchEncoder
-from encoder_cls.encoder.training import EncoderTraining
+from encoder_cls.encoder.training_loop import EncoderTraining
 from encoder_cls.linear.calibration import fit_inverse_temperature
 from encoder_cls.metrics.classification import Metrics, compute_metrics, one_hot
 from encoder_cls.metrics.logits import Logits, combine_logits

@@ -34,9 +34,9 @@ from support.small_runs import (
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
-from encoder_cls.encoder import training as encoder_training
+from encoder_cls.encoder import training_loop as encoder_training
 from encoder_cls.errors import ConfigError, DivergedError, StoppedError
-from encoder_cls.run.checkpoint import load_newest
+from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import disk_arrays
 from encoder_cls.training import encoder_stage as training_encoder

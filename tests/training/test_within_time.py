@@ -28,7 +28,7 @@ from encoder_cls.linear.effort import (
     affordable_effort,
 )
 from encoder_cls.linear.few_labels import LABELS_ONLY
-from encoder_cls.run.checkpoint import RunState, load_newest
+from encoder_cls.run.checkpoint_files import RunState, load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import encoder_stage as training_encoder
 from encoder_cls.training import linear_fit, linear_stage, linear_time, time_budget

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from encoder_cls.classifier.classifier import Mixture
+from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.mixture_weights import fit_mixture_weights
 from encoder_cls.classifier.thresholds import fit_thresholds
 from encoder_cls.data.dataset import Dataset

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.encoder.engines import AutomaticEncoder
+from encoder_cls.encoder.engine_choice import AutomaticEncoder
 
 # The average number of bytes of a token in English text, to estimate the number of tokens.
 BYTES_PER_TOKEN = 6

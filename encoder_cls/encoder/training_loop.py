@@ -22,13 +22,8 @@ from encoder_cls.encoder.batches import derive_seed, seed_random_numbers
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.embedding_tables import without_untrained
 from encoder_cls.encoder.gradients import clip_gradients, sum_gradients
-from encoder_cls.encoder.optimizer import (
-    Optimizer,
-    learning_rate,
-    load_moments,
-    moments_of,
-    warmup_steps,
-)
+from encoder_cls.encoder.learning_rate import learning_rate, warmup_steps
+from encoder_cls.encoder.optimizer import Optimizer, load_moments, moments_of
 from encoder_cls.encoder.step_limit import StepLimiter, TrainingLength
 from encoder_cls.encoder.torch_encoder import Batch
 from encoder_cls.encoder.training_state import Outcome, StepMetrics, TrainingState

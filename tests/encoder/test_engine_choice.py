@@ -19,8 +19,8 @@ from support.tokenizer import train_tokenizer
 from tokenizers import Tokenizer
 
 from encoder_cls.config.schema import ModelConfig, TokenizerConfig
-from encoder_cls.encoder import engines
-from encoder_cls.encoder.engines import AutomaticEncoder, multiplications
+from encoder_cls.encoder import engine_choice
+from encoder_cls.encoder.engine_choice import AutomaticEncoder, multiplications
 from encoder_cls.encoder.numpy_encoder import NumpyEncoder
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
@@ -173,7 +173,7 @@ def test_few_texts_are_predicted_by_numpy_and_many_by_torch(
     few = classifier.tokenize(["rain and snow today", "", "soup with zzz"])
     many = classifier.tokenize(["rain and snow today", "", "soup with zzz"] * 3)
     work = multiplications(encoder.architecture, few.lengths)
-    monkeypatch.setattr(engines, "BREAK_EVEN", 2.5 * work)
+    monkeypatch.setattr(engine_choice, "BREAK_EVEN", 2.5 * work)
     caplog.set_level(logging.DEBUG, logger="encoder_cls")
 
     for texts in (few, few, few, many, few, many):
@@ -191,7 +191,7 @@ def test_one_engine_predicts_a_stream_however_it_is_cut(
     few = classifier.tokenize(["rain and snow today"])
     many = classifier.tokenize(["rain and snow today"] * 9)
     work = multiplications(encoder.architecture, few.lengths)
-    monkeypatch.setattr(engines, "BREAK_EVEN", 2.5 * work)
+    monkeypatch.setattr(engine_choice, "BREAK_EVEN", 2.5 * work)
 
     encoder.choose_engine(num_tokens)
     worker = copy.copy(encoder)

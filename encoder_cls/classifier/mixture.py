@@ -1,0 +1,34 @@
+"""The weighted sum of the logits of both models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from encoder_cls.metrics.logits import Logits, combine_logits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """The weighted sum of the logits of encoder and linear model.
+
+    Attributes:
+        weights: the factor of each part's logits, by the name of the part; 1 for a part that has
+            no entry. With these factors, the sum is calibrated.
+        shares: how much each part counts in the sum: its weight, relative to the weight that
+            calibrates the part alone. Shares are normalized to sum to 1. None if unknown.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, float] | None = None
+
+    def weights_of(self, parts: Iterable[str]) -> list[float]:
+        """The weights of some parts, in the order of `parts`."""
+        return [self.weights.get(part, 1.0) for part in parts]
+
+    def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
+        """The weighted sum of the logits of the parts, (texts, classes)."""
+        weights = self.weights_of(part_logits)
+        return combine_logits(list(part_logits.values()), weights).astype(np.float32)

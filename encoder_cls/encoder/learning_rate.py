@@ -1,0 +1,30 @@
+"""The learning rate of each step: the schedule, with its warm-up."""
+
+from __future__ import annotations
+
+import math
+
+from encoder_cls.config.schema import TrainConfig
+
+
+def warmup_steps(total_steps: int, config: TrainConfig) -> int:
+    """The number of steps at the start of a training during which the learning rate rises."""
+    return round(config.warmup_fraction * total_steps)
+
+
+def learning_rate(step: int, *, total_steps: int, config: TrainConfig) -> float:
+    """The learning rate of a step.
+
+    It rises linearly during warm-up, then falls to zero along half a period of a cosine.
+
+    Args:
+        step: the index of the step, counted from 0.
+        total_steps: the number of steps of the training.
+        config: the highest learning rate, and the fraction of the steps that is warm-up.
+    """
+    warmup = warmup_steps(total_steps, config)
+    if step < warmup:
+        return config.learning_rate * (step + 1) / warmup
+
+    progress = (step - warmup) / max(1, total_steps - warmup)
+    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
