@@ -180,6 +180,19 @@ class _HeldOutRows:
         """Hold out a row and all other rows of its group."""
         self.hold_out(self._rows_of_group(row))
 
+    def try_to_hold_out(self, row: int, limits: Counts, num_wanted: int) -> None:
+        """Hold out the group of a row if it fits.
+
+        Args:
+            row: the row.
+            limits: the most rows of each label that may be held out, (labels,).
+            num_wanted: the most rows that may be held out; only the first group may exceed it.
+        """
+        is_first = self.num_held == 0
+        is_within_total = self.num_held + self.group_size(row) <= num_wanted
+        if (is_first or is_within_total) and self.fits(row, limits):
+            self.hold_out_group(row)
+
     def hold_out(self, rows: NDArray[np.int64]) -> None:
         """Hold out rows that are not held out yet, without a look at their groups."""
         self.is_held_out[rows] = True
@@ -323,24 +336,17 @@ def _hold_out_of_labels(
     wanted = np.minimum(np.maximum(1, rounded), limits)
     num_wanted = max(1, round(fraction * len(held_out.labels)))
 
-    def try_to_hold_out(row: int, limits_of_labels: Counts) -> None:
-        """Hold out a row's group if it fits; the first group may exceed the wanted number."""
-        num_held = held_out.num_held + held_out.group_size(row)
-        is_first = held_out.num_held == 0
-        if (is_first or num_held <= num_wanted) and held_out.fits(row, limits_of_labels):
-            held_out.hold_out_group(row)
-
     for label in np.argsort(held_out.sizes, kind="stable").tolist():
         # First hold out rows that leave every label within its wanted count.
         rows = random.permutation(np.flatnonzero(held_out.labels[:, label])).tolist()
         for row in rows:
             if held_out.held_counts[label] < wanted[label]:
-                try_to_hold_out(row, wanted)
+                held_out.try_to_hold_out(row, wanted, num_wanted)
 
         # If there was no such row, accept a row that exceeds the wanted count of a rarer label.
         for row in rows:
             if not held_out.held_counts[label]:
-                try_to_hold_out(row, limits)
+                held_out.try_to_hold_out(row, limits, num_wanted)
 
     # If the same rows have many labels, too few rows are within all wanted counts. Then fill up the
     # total with any rows, even if some labels exceed their wanted counts.
@@ -348,4 +354,4 @@ def _hold_out_of_labels(
     for limits_of_labels in (wanted, limits):
         for row in order:
             if held_out.num_held < num_wanted:
-                try_to_hold_out(row, limits_of_labels)
+                held_out.try_to_hold_out(row, limits_of_labels, num_wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
@@ -64,37 +64,33 @@ def evaluate_run(
     if against:
         other = load_other(against, classifier, path)
 
-    # Load the data of the run, and the held-out predictions for its validation texts.
     run = run_of(path)
-    config = None
-    dataset = None
-    validation_predictions = None
+    run_data = _RunData()
     if run:
         if not run.is_finished():
             reporter.note(f"{run.path} is not finished: this is its best model so far")
-        config = config_with_moved_data(run, moved)
-        dataset = _load_dataset(run, config, classifier, is_scored=data is None, reporter=reporter)
-    if run and dataset:
-        split_name, _ = dataset.report_split
-        is_validation_scored = data is None and split_name == "validation"
-        validation_predictions = _validation_predictions(
-            run, classifier, dataset, is_required=is_validation_scored, reporter=reporter
-        )
+        run_data = _load_run_data(run, classifier, moved, is_scored=data is None, reporter=reporter)
+    config = run_data.config
 
     # Score the classifier on the source, or on its run's own data.
     if data is not None:
         data_config = _config_of_source(data, classifier, config, reading or {})
         scored = _score_source(
-            data, classifier, data_config, dataset, validation_predictions, reporter=reporter
+            data,
+            classifier,
+            data_config,
+            run_data.dataset,
+            run_data.validation_predictions,
+            reporter=reporter,
         )
-    elif run and config and dataset:
+    elif run and config and run_data.dataset:
         data_config = config.data
         loaded = LoadedRun(
             folder=run,
             classifier=classifier,
             config=config,
-            dataset=dataset,
-            validation_predictions=validation_predictions,
+            dataset=run_data.dataset,
+            validation_predictions=run_data.validation_predictions,
         )
         scored = _score_own_data(loaded, reporter=reporter)
     else:
@@ -114,28 +110,100 @@ def evaluate_run(
         )
         report = replace(scored, against=comparison)
 
-    def write_files(folder: Path, report: Report) -> None:
-        run_name = path.resolve().name
-        config_yaml = ""
-        if config:
-            run_name = config.name
-            config_yaml = config.to_yaml()
-
-        written = write_report(
-            folder, report, data=data_config, run_name=run_name, config_yaml=config_yaml
-        )
-        reporter.note(f"wrote {folder}: {', '.join(written)}")
-
     if folder:
-        write_files(folder, report)
+        _write_files(folder, report, data_config, path, config, reporter=reporter)
     elif run and data is None:
         # Write the report into the folder of the run, without the comparison. If that fails, only
         # warn, so that the user still sees the scores.
         try:
-            write_files(run.eval, scored)
+            _write_files(run.eval, scored, data_config, path, config, reporter=reporter)
         except EncoderClsError as error:
             reporter.warning(str(error))
     return report
+
+
+def _write_files(
+    folder: Path,
+    report: Report,
+    data_config: DataConfig,
+    path: Path,
+    config: Config | None,
+    *,
+    reporter: Reporter,
+) -> None:
+    """Write the files of a report.
+
+    Args:
+        folder: the folder for the files.
+        report: the report.
+        data_config: how the scored texts were read.
+        path: the run or model folder.
+        config: the config of the run; None for a model folder without its run, which is named
+            after its folder then.
+        reporter: receives a note that names the files.
+    """
+    run_name = path.resolve().name
+    config_yaml = ""
+    if config:
+        run_name = config.name
+        config_yaml = config.to_yaml()
+
+    written = write_report(
+        folder, report, data=data_config, run_name=run_name, config_yaml=config_yaml
+    )
+    reporter.note(f"wrote {folder}: {', '.join(written)}")
+
+
+class _RunData(NamedTuple):
+    """What a report takes from the run of a classifier.
+
+    Attributes:
+        config: the config, with the current paths of the data; None for a model folder without
+            its run.
+        dataset: the data of the run; None if it is missing or has changed, or without a run.
+        validation_predictions: the held-out predictions for the validation texts; None if the run
+            has none, or if its validation texts have changed.
+    """
+
+    config: Config | None = None
+    dataset: Dataset | None = None
+    validation_predictions: ValidationPredictions | None = None
+
+
+def _load_run_data(
+    run: RunDir,
+    classifier: Classifier,
+    moved: Mapping[str, str] | None,
+    *,
+    is_scored: bool,
+    reporter: Reporter,
+) -> _RunData:
+    """Load the data of a run, and the held-out predictions for its validation texts.
+
+    Args:
+        run: the folder of the run.
+        classifier: the classifier of the run.
+        moved: the new paths of the run's data, if it has been moved, by key of `DataConfig`.
+        is_scored: whether the classifier is scored on the data of the run.
+        reporter: receives the warnings.
+
+    Raises:
+        DataError: the data is missing or has changed, and is scored.
+    """
+    config = config_with_moved_data(run, moved)
+    dataset = _load_dataset(run, config, classifier, is_scored=is_scored, reporter=reporter)
+    if dataset is None:
+        return _RunData(config)
+
+    split_name, _ = dataset.report_split
+    validation_predictions = _validation_predictions(
+        run,
+        classifier,
+        dataset,
+        is_required=is_scored and split_name == "validation",
+        reporter=reporter,
+    )
+    return _RunData(config, dataset, validation_predictions)
 
 
 def _load_dataset(
