@@ -144,7 +144,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: the texts.
-            y: the labels, all strings or all integers. None or NaN stands for a text without a
+            y: the labels, all strings or all integers. None or NaN means a text without a
                 label. If texts may have several labels: a list of labels for each text, or an
                 indicator matrix, (texts, classes).
             sample_weight: the weight of each text. A text of weight 2 counts as two texts.
@@ -383,9 +383,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             repeats_texts: whether `fit` repeats texts because of their sample weights. The reporter
                 then ignores the warning about repeated texts.
         """
+        from encoder_cls.data.checks import EARLIER_TEXT
 
         def warn(message: str) -> None:
-            if not (repeats_texts and "an earlier text with the same label" in message):
+            if not (repeats_texts and EARLIER_TEXT in message):
                 warn_caller(message)
 
         if self.verbose:
@@ -559,7 +560,7 @@ def _as_targets(labels: Any, known_classes: NDArray[Any] | None = None) -> _Targ
 
 
 def _targets_of_column(labels: Any) -> _Targets:
-    """Convert one label per text; None or NaN stands for a missing label."""
+    """Convert one label per text; None or NaN means a missing label."""
     # Make an array of objects, because otherwise NumPy would convert integers that are mixed with
     # strings to strings.
     column = column_or_1d(np.asarray(labels, dtype=object), warn=True)

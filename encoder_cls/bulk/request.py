@@ -18,7 +18,7 @@ from encoder_cls.system.terminal import note
 
 FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
 FORMATS_WITHOUT_COLUMNS = ("text", "html")
-# The endings of file names that stand for the format "text".
+# The endings of file names that mean the format "text".
 TEXT_ENDINGS = ("txt", "log", "out")
 
 # For some endings without a format of predictions: what to choose instead.
@@ -44,7 +44,7 @@ class Request:
     `encoder-cls predict --help` describes the options, and most fields have the name of their
     option. The other names: `source` is `--input`, `output_format` is `--format`, `text_columns` is
     `--text-column`, `explained` is `--explain`, and `delimiter` and `encoding` are given with
-    `--set`. None stands for an option that was not given.
+    `--set`. None means that an option was not given.
     """
 
     texts: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class CheckedRequest:
 
     Attributes:
         input: what to read, and how.
-        output: the file or folder for the predictions; None stands for standard output.
+        output: the file or folder for the predictions; None means standard output.
         into_folder: whether the output is a folder, with a file for each file of the input.
         output_format: one of `FORMATS`.
         model: the folder of the run or model.
@@ -297,7 +297,7 @@ def _check_kept_columns(output_format: str, *, has_files: bool) -> None:
 
 
 def _format_by_ending(output: str) -> str:
-    """The format for the name of an output file; a name without an ending stands for text.
+    """The format for the name of an output file; a name without an ending means text.
 
     Raises:
         ConfigError: no format has this ending.

@@ -296,7 +296,7 @@ class Classifier:
     def _answered_by(self, part_logits: Mapping[str, Logits]) -> list[str | None]:
         """Which parts predict each text: `encoder`, `linear` or `both`.
 
-        None stands for a text of a classifier whose two parts predict every text.
+        None means a text of a classifier whose two parts predict every text.
         """
         num_texts = len(part_logits[self.parts[0]])
         if len(self.parts) == 1:

@@ -61,7 +61,7 @@ class Guarantees:
 
         Args:
             probabilities: the predicted probabilities, (texts, classes).
-            labels: class numbers, (texts,). Numbers from `classes` on stand for labels that the
+            labels: class numbers, (texts,). Numbers from `classes` on are labels that the
                 classifier does not know; their texts are never predicted correctly.
         """
         confidence = probabilities.max(axis=1)

@@ -56,7 +56,7 @@ def chosen_config_file(
         resumed_run: the folder of a run to resume, whose config file is used if no other is given.
 
     Returns:
-        The config file; None stands for the bundled example.
+        The config file; None means the bundled example.
 
     Raises:
         ConfigError: two config files are given, or the folder to resume is not a run.

@@ -18,7 +18,7 @@ def serve_command(
     host: Annotated[
         str,
         typer.Option(
-            help="The address to listen on; 0.0.0.0 stands for all addresses of this machine.",
+            help="The address to listen on; 0.0.0.0 means all addresses of this machine.",
             metavar="ADDRESS",
         ),
     ] = "127.0.0.1",

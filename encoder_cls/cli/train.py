@@ -127,7 +127,7 @@ def _prepare(config: Config, config_file: Path | None, run: RunDir, *, started: 
 
     Args:
         config: the config of the run.
-        config_file: the file of the config; None stands for the bundled example.
+        config_file: the file of the config; None means the bundled example.
         run: the run folder.
         started: when the time budget began, as `time.monotonic` gives it.
     """

@@ -145,6 +145,10 @@ def _repeated_texts(dataset: Dataset, *, learns_validation: bool) -> Iterator[st
         yield from _known_texts(name, split, shares_group, where=where, than="new groups")
 
 
+# What a repeated text repeats. A caller that repeats texts by itself knows the warning by this.
+EARLIER_TEXT = "an earlier text with the same label"
+
+
 def _repeated_in_train(train: Split, hashes: NDArray[np.int64]) -> Iterator[str]:
     """Warn of training texts that occur with other labels, and of texts that repeat another one.
 
@@ -166,8 +170,8 @@ def _repeated_in_train(train: Split, hashes: NDArray[np.int64]) -> Iterator[str]
     if len(repeating):
         verb = "repeats" if len(repeating) == 1 else "repeat"
         yield (
-            f"{counted(len(repeating), 'training text')} {verb} an earlier text with the same "
-            f"label, the first at {train.where[repeating[0]]}"
+            f"{counted(len(repeating), 'training text')} {verb} {EARLIER_TEXT}, the first at "
+            f"{train.where[repeating[0]]}"
         )
 
 

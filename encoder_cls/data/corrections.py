@@ -39,13 +39,13 @@ class Correction(NamedTuple):
     label: str
 
 
-# The number of letters of a key after the first one. They stand for 56 bits, so that the keys of
+# The number of letters of a key after the first one. They encode 56 bits, so that the keys of
 # millions of texts differ.
 KEY_LETTERS = 12
 
 
 def correction_key(text: str) -> str:
-    """Make the key of a text: the letter k, followed by letters that stand for its SHA-256.
+    """Make the key of a text: the letter k, followed by letters that encode its SHA-256.
 
     A key has no digits, so that no spreadsheet takes it for a number or a date. Texts that differ
     only in their line ends have the same key, since spreadsheets change line ends.

@@ -29,7 +29,7 @@ class Split:
     Attributes:
         texts: the texts.
         labels: class numbers, (rows,). In multi-label data: 1 where a row has a label and else 0,
-            (rows, classes), int8. Numbers and columns beyond the classes of the data set stand for
+            (rows, classes), int8. Numbers and columns beyond the classes of the data set are
             `unseen_names`: with C classes, C + i is `unseen_names[i]`.
         where: the location of each row: the file and the line.
         groups: the number of the group of each row, (rows,); a group has the same number in all

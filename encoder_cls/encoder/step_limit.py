@@ -39,7 +39,7 @@ TIMED_STEPS = 20
 MAX_TIMING_SHARE = 0.1
 
 # A training with time for fewer steps is skipped if the run has another model.
-MIN_STEPS = 20
+MIN_STEPS_IN_TIME = 20
 
 
 class StepLimiter:
@@ -101,7 +101,7 @@ class StepLimiter:
 
         steps_done = state.step_in_training
         total_steps = self._length.total_steps
-        if self._may_skip and limit < min(MIN_STEPS, total_steps):
+        if self._may_skip and limit < min(MIN_STEPS_IN_TIME, total_steps):
             return replace(state, step_limit=steps_done, outcome="skipped")
         return replace(state, step_limit=min(max(limit, steps_done), total_steps))
 

@@ -71,7 +71,7 @@ def measure_guarantees(
     Args:
         guarantees: the guarantees of a classifier.
         probabilities: the predicted probabilities of the texts, (texts, classes).
-        labels: class numbers, (texts,). Numbers from `classes` on stand for labels that the
+        labels: class numbers, (texts,). Numbers from `classes` on are labels that the
             classifier does not know, whose texts are mistakes.
     """
     # Precision is the fraction of correct predictions among those that reach the threshold.

@@ -161,7 +161,7 @@ def _predicted_labels_of_parts(
 def _cascade(classifier: Classifier, part_logits: Mapping[str, Logits]) -> dict[str, float] | None:
     """The gate, and the fraction of the texts that skip the encoder.
 
-    None stands for a classifier without a gate.
+    None means a classifier without a gate.
     """
     if classifier.gate is None:
         return None

@@ -191,7 +191,10 @@ def _load_run_data(
         DataError: the data is missing or has changed, and is scored.
     """
     config = config_with_moved_data(run, moved)
-    dataset = _load_dataset(run, config, classifier, is_scored=is_scored, reporter=reporter)
+    if is_scored:
+        dataset: Dataset | None = dataset_of_run(run, config, classifier)
+    else:
+        dataset = dataset_of_run_for_baseline(run, config, classifier, reporter=reporter)
     if dataset is None:
         return _RunData(config)
 
@@ -204,29 +207,6 @@ def _load_run_data(
         reporter=reporter,
     )
     return _RunData(config, dataset, validation_predictions)
-
-
-def _load_dataset(
-    run: RunDir, config: Config, classifier: Classifier, *, is_scored: bool, reporter: Reporter
-) -> Dataset | None:
-    """Load the data of a run, to score the run on it, or for the TF-IDF baseline of other texts.
-
-    Args:
-        run: the folder of the run.
-        config: the config of the run, with the current paths of the data.
-        classifier: the classifier of the run.
-        is_scored: whether the run is scored on the data.
-        reporter: receives a warning if the data is missing or has changed, and is not scored.
-
-    Returns:
-        None if the data is missing or has changed, and is not scored.
-
-    Raises:
-        DataError: the data is missing or has changed, and is scored.
-    """
-    if is_scored:
-        return dataset_of_run(run, config, classifier)
-    return dataset_of_run_for_baseline(run, config, classifier, reporter=reporter)
 
 
 def _validation_predictions(

@@ -3,7 +3,7 @@
 The thread computes one batch after the other. A batch takes the next texts of each waiting
 request, beginning with the oldest request, up to `BATCH_CHARACTERS` in all. So a short request does
 not wait until all texts of a long request are done. All texts of a batch are for one classifier,
-and at most one of them is to be explained, because explanations take longest.
+and at most one of them is explained, because explanations take longest.
 """
 
 from __future__ import annotations

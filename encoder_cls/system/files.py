@@ -63,7 +63,7 @@ def read_file(path: Path, *, most_bytes: int | None = None) -> bytes:
 
     Args:
         path: the file.
-        most_bytes: the maximum size of the file in bytes; None stands for `MAX_BYTES`.
+        most_bytes: the maximum size of the file in bytes; None means `MAX_BYTES`.
 
     Raises:
         EncoderClsError: the file is larger, is not a plain file, or cannot be read.

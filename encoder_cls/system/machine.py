@@ -56,7 +56,7 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
     """The number type in which training multiplies matrices.
 
     Args:
-        name: `float32`, `bfloat16` or `auto`. `auto` stands for bfloat16 if the device has
+        name: `float32`, `bfloat16` or `auto`. `auto` means bfloat16 if the device has
             instructions for it (CUDA since Ampere, CPUs with AMX or AVX-512 bfloat16), and for
             float32 otherwise, because bfloat16 is often slower without these instructions.
         device: the device of the training.

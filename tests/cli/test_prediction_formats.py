@@ -194,7 +194,7 @@ def test_a_less_probable_label_is_withheld(classifier, output_format):
 
 
 def test_a_threshold_of_0_gives_all_labels():
-    """None stands for the thresholds of the model."""
+    """None means the thresholds of the model."""
     prediction = Prediction(
         label="a",
         probability=0.9,

@@ -51,25 +51,34 @@ def write_rows(*, num_rows: int, num_empty: int) -> str:
     return write("a.csv", "\n".join(lines) + "\n")
 
 
-@pytest.mark.parametrize(("num_rows", "most_empty"), [(2, 1), (100, 1), (101, 2), (450, 5)])
-def test_few_empty_texts_are_left_out(num_rows, most_empty):
+# Numbers of rows, each with the most of them that may be empty.
+MAX_EMPTY = [
+    (2, 1),
+    (100, 1),
+    (101, 2),
+    (450, 5),
+]
+
+
+@pytest.mark.parametrize(("num_rows", "max_empty"), MAX_EMPTY)
+def test_few_empty_texts_are_left_out(num_rows, max_empty):
     """They are up to 1% of a split, rounded up."""
-    test = write_rows(num_rows=num_rows, num_empty=most_empty)
+    test = write_rows(num_rows=num_rows, num_empty=max_empty)
     dataset = load(write("b.csv", TRAIN), test=test)
 
-    assert len(dataset.test) == num_rows - most_empty
-    assert empty_counts(dataset) == {"test": most_empty}
+    assert len(dataset.test) == num_rows - max_empty
+    assert empty_counts(dataset) == {"test": max_empty}
     locations = dict(dataset.sources)["test"].empty.first
-    assert locations == ["a.csv:2", "a.csv:3", "a.csv:4"][:most_empty]
+    assert locations == ["a.csv:2", "a.csv:3", "a.csv:4"][:max_empty]
 
 
-@pytest.mark.parametrize(("num_rows", "most_empty"), [(2, 1), (100, 1), (101, 2), (450, 5)])
-def test_more_empty_texts_are_refused_with_their_number(num_rows, most_empty):
-    test = write_rows(num_rows=num_rows, num_empty=most_empty + 1)
+@pytest.mark.parametrize(("num_rows", "max_empty"), MAX_EMPTY)
+def test_more_empty_texts_are_refused_with_their_number(num_rows, max_empty):
+    test = write_rows(num_rows=num_rows, num_empty=max_empty + 1)
 
     message = refusal(write("b.csv", TRAIN), test=test)
 
-    expected = rf"a\.csv:2: the text is empty, as in {most_empty + 1} of {num_rows} rows .*=drop"
+    expected = rf"a\.csv:2: the text is empty, as in {max_empty + 1} of {num_rows} rows .*=drop"
     assert re.match(expected, message)
 
 
@@ -112,7 +121,7 @@ def write_folder() -> ExpectedRows:
         csv_lines.append(f"a{number},{number % 3}")
         expected.append((f"a{number}", number % 3, f"d/a.csv:{number + 2}"))
 
-    # A blank line stands before each line of JSON.
+    # There is a blank line before each line of JSON.
     json_lines = []
     for number in range(20):
         json_lines.append(f'\n{{"text": "b{number}", "label": {number % 3}}}\n')

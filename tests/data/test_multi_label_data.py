@@ -223,7 +223,9 @@ def test_every_label_with_two_texts_keeps_one_and_has_about_its_part_held_out(se
 
 
 def test_the_same_seed_holds_out_the_same_rows_of_several_labels():
-    labels = (np.random.default_rng(0).random((400, 3)) < [0.5, 0.3, 0.1]).astype(np.int8)
+    shares = [0.5, 0.3, 0.1]
+    has_label = np.random.default_rng(0).random((400, 3)) < shares
+    labels = has_label.astype(np.int8)
     groups = np.arange(400)
 
     is_held_out = rows_to_hold_out(labels, groups, fraction=0.2, seed=3)

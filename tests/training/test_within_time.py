@@ -150,7 +150,7 @@ def test_a_training_of_a_few_steps_is_skipped(tmp_path):
 
 @pytest.mark.usefixtures("minute_steps")
 def test_a_training_of_enough_steps_is_not_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(step_limit, "MIN_STEPS", 1)
+    monkeypatch.setattr(step_limit, "MIN_STEPS_IN_TIME", 1)
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10m")
 
     events = run_all(config, tmp_path / "run")

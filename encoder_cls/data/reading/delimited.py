@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -320,14 +321,4 @@ CSV = Format(
     is_delimited=True,
     is_spreadsheet=True,
 )
-TSV = Format(
-    ending=".tsv",
-    records=csv_records,
-    header=csv_header,
-    count_rows=count_lines,
-    may_be_gzipped=True,
-    has_fixed_columns=True,
-    has_only_texts=True,
-    needs_label_separator=True,
-    is_delimited=True,
-)
+TSV = replace(CSV, ending=".tsv", is_spreadsheet=False)

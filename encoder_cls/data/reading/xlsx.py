@@ -222,8 +222,8 @@ _ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
 def _unescaped(text: str) -> str:
     """Turn a text into the form that a spreadsheet shows.
 
-    Escapes become characters. An escape such as `_x000D_` stands for a character that XML cannot
-    contain (ST_Xstring, ECMA-376 part 1, 22.9.2.19), and `_x005F_` stands for the underscore of a
+    Escapes become characters. An escape such as `_x000D_` represents a character that XML cannot
+    contain (ST_Xstring, ECMA-376 part 1, 22.9.2.19), and `_x005F_` represents the underscore of a
     text that looks like an escape. Line ends become line feeds, because some programs write
     carriage returns, which no spreadsheet shows.
     """
