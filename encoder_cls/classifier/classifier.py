@@ -173,8 +173,9 @@ class Classifier:
     ) -> NDArray[np.float32]:
         """Compute a vector for each text, (texts, d_model).
 
-        The vector is the mean of the encoder's output over the tokens of the text. The head of the
-        encoder computes logits from this vector.
+        The vector is pooled from the encoder's vectors of the tokens of the text: it is their mean,
+        unless the config chose another `model.pooling`. The head of the encoder computes logits
+        from this vector.
 
         Raises:
             ConfigError: the classifier has no encoder.

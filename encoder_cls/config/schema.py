@@ -237,6 +237,11 @@ class ModelConfig(Section):
     """The activation function of the feed-forward network: `relu` or `gelu`."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     """The position embeddings: `sinusoidal`, `learned` or `none`."""
+    pooling: Literal["mean", "cls", "max"] = "mean"
+    """How the vectors of a text's tokens become the one vector that the head reads: `mean` for
+    their mean, `cls` for the vector of `[CLS]`, the first token of every text, or `max` for the
+    maximum of each feature. Mean and maximum include `[CLS]`. Masked language modelling guesses
+    nothing from the vector of `[CLS]`; only labels teach it to stand for a text."""
     char_ngram_buckets: Annotated[int, Field(ge=0, le=MAX_BUCKETS)] = 32_768
     """The number of rows in the table of character n-grams, which give vectors to unknown words. If
     0, there is no such table."""

@@ -15,6 +15,7 @@ CHOICES = {
     "norm": ("pre", "post"),
     "activation": ("relu", "gelu"),
     "positions": ("sinusoidal", "learned", "none"),
+    "pooling": ("mean", "cls", "max"),
 }
 
 # The counts that may be 0: an encoder may have no table of this kind.
@@ -47,6 +48,8 @@ class EncoderArchitecture:
     positions: str
     char_ngram_buckets: int
     bigram_buckets: int
+    # The first models of format 1 were saved before there was a choice.
+    pooling: str = "mean"
 
     def __post_init__(self) -> None:
         for field in fields(self):

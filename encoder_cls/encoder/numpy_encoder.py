@@ -89,9 +89,18 @@ class NumpyEncoder:
         return np.concatenate(maps)
 
     def _pooled(self, batch: PaddedTexts) -> Array:
-        """The mean of the vectors of real tokens, (B, D)."""
+        """Pool the vectors of each text's real tokens into one vector, (B, D)."""
         x_BTD = self._encode(batch)
         mask_BT = batch.attention_mask
+
+        # The tokenizer puts `[CLS]` first in every text.
+        if self.architecture.pooling == "cls":
+            return x_BTD[:, 0]
+
+        if self.architecture.pooling == "max":
+            real_BTD = np.where(mask_BT[:, :, None], x_BTD, np.float32(-np.inf))
+            maxima_BD: Array = real_BTD.max(axis=1)
+            return maxima_BD
 
         means_BD: Array = np.einsum("btd,bt->bd", x_BTD, mask_BT.astype(np.float32))
         means_BD /= mask_BT.sum(axis=1, keepdims=True).astype(np.float32)

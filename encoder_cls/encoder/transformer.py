@@ -6,7 +6,8 @@ Encoder and decoder follow Vaswani et al., "Attention Is All You Need" (2017),
 https://arxiv.org/abs/1706.03762. The config chooses the place of the norms, the activation and the
 positions. Additions to the paper are embeddings of character n-grams and of pairs of neighbouring
 tokens (`CharNgramEmbedding`, `BigramEmbedding`, both optional), a learned scale of the sinusoids,
-dropout of whole features, and a head that reads the mean of the tokens' vectors.
+dropout of whole features, and a head that reads one vector of a text: the mean of its tokens'
+vectors, their maximum, or the vector of `[CLS]`.
 
 Shapes are suffixes of names: `x_BTD` has the shape (B, T, D).
 
@@ -519,10 +520,11 @@ class Decoder(nn.Module):
 
 
 class ClassifierHead(nn.Module):
-    """A linear map of the mean of a text's vectors."""
+    """A linear map of the one vector into which the vectors of a text's tokens are pooled."""
 
     def __init__(self, config: ModelConfig, *, num_classes: int) -> None:
         super().__init__()
+        self.pooling = config.pooling
         self.dropout = nn.Dropout(config.head_dropout)
         self.linear = nn.Linear(config.d_model, num_classes)
         self.apply(initialize)
@@ -531,13 +533,18 @@ class ClassifierHead(nn.Module):
         """The logits of texts, (B, C), always in float32."""
         # Full precision costs little here, because the head computes a single vector for each text.
         with torch.autocast(x_BTD.device.type, enabled=False):
-            mean_BD = self.pool(x_BTD, attention_mask)
-            return self.linear(self.dropout(mean_BD))
+            pooled_BD = self.pool(x_BTD, attention_mask)
+            return self.linear(self.dropout(pooled_BD))
 
-    @staticmethod
-    def pool(x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
-        """The mean of the vectors of real tokens, (B, D)."""
+    def pool(self, x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
+        """Pool the vectors of a text's real tokens into one vector in float32, (B, D)."""
+        if self.pooling == "cls":
+            return x_BTD[:, 0].float()
+
         mask_BT1 = attention_mask[:, :, None]
+        if self.pooling == "max":
+            return x_BTD.float().masked_fill(~mask_BT1, -torch.inf).amax(dim=1)
+
         sums_BD = x_BTD.float().masked_fill(~mask_BT1, 0).sum(dim=1)
         return sums_BD / mask_BT1.sum(dim=1)
 

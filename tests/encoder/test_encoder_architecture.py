@@ -21,6 +21,7 @@ SETTINGS = {
     "positions": "sinusoidal",
     "char_ngram_buckets": 32,
     "bigram_buckets": 16,
+    "pooling": "max",
 }
 
 
@@ -64,9 +65,16 @@ def test_the_size_of_a_table_that_can_be_left_out_is_a_whole_number_from_0(name,
 
 
 @pytest.mark.parametrize("value", ["other", None, 1])
-@pytest.mark.parametrize("name", ["norm", "activation", "positions"])
+@pytest.mark.parametrize("name", ["norm", "activation", "positions", "pooling"])
 def test_a_setting_of_a_few_values_has_one_of_them(name, value):
     check_refused("expected one of", **{name: value})
+
+
+def test_an_encoder_that_names_no_pooling_has_the_mean():
+    """The first models were saved before there was a choice."""
+    settings = {name: value for name, value in SETTINGS.items() if name != "pooling"}
+
+    assert EncoderArchitecture(**settings).pooling == "mean"
 
 
 def test_sizes_that_do_not_fit_each_other_are_refused():

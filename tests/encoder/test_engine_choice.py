@@ -65,6 +65,7 @@ def both_encoders(
     norm=st.sampled_from(["pre", "post"]),
     activation=st.sampled_from(["relu", "gelu"]),
     positions=st.sampled_from(["sinusoidal", "learned", "none"]),
+    pooling=st.sampled_from(["mean", "cls", "max"]),
     char_ngram_buckets=st.sampled_from([0, 64]),
     bigram_buckets=st.sampled_from([0, 32]),
     num_layers=st.integers(1, 3),

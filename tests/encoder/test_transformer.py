@@ -15,6 +15,7 @@ from encoder_cls.encoder.optimizer import make_optimizers
 from encoder_cls.encoder.transformer import (
     BigramEmbedding,
     CharNgramBatch,
+    ClassifierHead,
     Decoder,
     EncoderClassifier,
     SequenceDropout,
@@ -38,6 +39,8 @@ for norm, activation, positions in itertools.product(
     ["pre", "post"], ["relu", "gelu"], ["sinusoidal", "learned", "none"]
 ):
     COMBINATIONS.append({"norm": norm, "activation": activation, "positions": positions})
+COMBINATIONS.append({"pooling": "cls"})
+COMBINATIONS.append({"pooling": "max"})
 
 with_all_settings = pytest.mark.parametrize(
     "settings", COMBINATIONS, ids=lambda settings: "-".join(settings.values())
@@ -133,6 +136,27 @@ def test_every_parameter_gets_a_gradient(settings):
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.to_dense().abs().sum() > 0, name
+
+
+@pytest.mark.parametrize(
+    ("pooling", "expected"),
+    [
+        ("mean", [[2.0, 0.0], [-1.0, -2.0]]),
+        ("cls", [[1.0, -3.0], [-1.0, -2.0]]),
+        ("max", [[3.0, 3.0], [-1.0, -2.0]]),
+    ],
+)
+def test_pooling_reads_the_real_tokens_of_a_text(pooling, expected):
+    """The first text has three tokens and the second one; padding is larger than both."""
+    head = ClassifierHead(CONFIG.model_copy(update={"pooling": pooling}), num_classes=2)
+    first = [[1.0, -3.0], [3.0, 0.0], [2.0, 3.0]]
+    second = [[-1.0, -2.0], [9.0, 9.0], [9.0, 9.0]]
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+
+    pooled = head.pool(torch.tensor([first, second], dtype=torch.bfloat16), mask)
+
+    assert pooled.dtype == torch.float32
+    assert pooled.tolist() == expected
 
 
 def test_a_batch_without_any_letters_is_read():
