@@ -49,6 +49,7 @@ def environment() -> Environment:
     environment.filters["shortened"] = shortened
     environment.filters["sentence"] = _sentence
     environment.filters["isolated"] = _isolated
+    environment.filters["isolated_html"] = _isolated_html
     environment.filters["breakable"] = _breakable
     environment.filters["shade"] = shade
     environment.filters["code"] = markdown_code
@@ -74,6 +75,13 @@ def _sentence(words: str) -> Markup:
     from markupsafe import Markup
 
     return Markup(isolated(f"{report_text.capitalized(words)}."))
+
+
+def _isolated_html(words: str) -> Markup:
+    """Escape words for HTML; names that are written from right to left are isolated."""
+    from markupsafe import Markup
+
+    return Markup(isolated(words))
 
 
 def _isolated(words: str) -> Markup:

@@ -15,6 +15,7 @@ from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.classifier.prediction_page import LEGEND, strongest_words, words_html
 from encoder_cls.evaluation import report_text, svg_charts
 from encoder_cls.evaluation.mistakes import Mistake
+from encoder_cls.evaluation.plain_summary import plain_summary
 from encoder_cls.evaluation.rendering import render
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
@@ -33,8 +34,6 @@ def render_report(
         config_yaml: the config of the run; empty to leave it out.
         written: the date to show on the page; None to leave it out.
     """
-    first_card, *cards = report_text.summary_sections(report).items()
-
     evaluation = report.evaluation
     matrix = None
     if not evaluation.is_multi_label:
@@ -51,9 +50,9 @@ def render_report(
         evaluation=evaluation,
         metrics=evaluation.metrics,
         is_multi_label=evaluation.is_multi_label,
-        first_card=first_card,
-        cards=cards,
-        part_scores=_part_scores(report),
+        summary=plain_summary(report),
+        score_table=report_text.score_table(report),
+        figures=report_text.figure_sections(report),
         legend=LEGEND,
         mistakes=[_shown_mistake(mistake) for mistake in evaluation.worst_mistakes],
         num_wrong=len(evaluation.predictions.mistakes),
@@ -73,14 +72,6 @@ def render_notebook_report(report: Report) -> str:
         summary=report_text.full_text(report, with_tables=False),
         details=report_text.detail_sections(report.evaluation),
     )
-
-
-def _part_scores(report: Report) -> svg_charts.ScoresChart | None:
-    rows = report_text.part_rows(report)
-    if not rows:
-        return None
-    title = report_text.capitalized(f"{report.metrics.main_score.name} of the parts")
-    return svg_charts.scores_with_intervals(rows, title)
 
 
 def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:

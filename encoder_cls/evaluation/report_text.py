@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -83,6 +85,25 @@ def summary_sections(report: Report) -> Sections:
     )
 
 
+def figure_sections(report: Report) -> Sections:
+    """The sections that stand beside the table of scores on the page.
+
+    They have what `summary_sections` has, but for scores that the table shows, and for what the
+    first screen of the page says in plain words.
+    """
+    evaluation = report.evaluation
+    findings = report.run_findings
+    return _sections_with_lines(
+        {
+            "Is the encoder worth it?": _part_sentences(report),
+            "Can the probabilities be trusted?": calibration(evaluation.metrics),
+            "Threshold": _threshold_lines(evaluation),
+            "Compared with other runs": _run_comparisons(report),
+            "Notes": [length_note(evaluation), *_reservations(evaluation, findings)],
+        }
+    )
+
+
 def detail_sections(evaluation: SplitEvaluation) -> Sections:
     """The further sections for a terminal, in place of the tables and charts of the page."""
     doubtful = f"labels that are probably wrong: {len(evaluation.doubtful_labels):,}"
@@ -123,9 +144,9 @@ def _score_lines(report: Report) -> Iterator[str]:
     calibration_error = f"{SCORES['ece'].name} {metrics.ece:.4f}"
     yield f"{scores}, {calibration_error} (95% intervals in brackets)"
 
-    further_scores = _scores_without_intervals(metrics)
-    if further_scores:
-        yield further_scores
+    scores_alone = further_scores(metrics)
+    if scores_alone:
+        yield scores_alone
 
     if report.baseline_scores:
         sample = baseline_note(report.baseline_scores)
@@ -137,16 +158,21 @@ def _score_lines(report: Report) -> Iterator[str]:
     if report.against:
         other_scores = _scores_with_intervals(report.against.scores)
         yield f"{printable(report.against.run)}: {other_scores}"
-        yield from report.against.sentences()
 
+    yield from _run_comparisons(report)
+    if metrics.most_confused:
+        yield _most_confused(metrics)
+
+
+def _run_comparisons(report: Report) -> Iterator[str]:
+    """Yield sentences on another run, on the base run, and on a run with class weights."""
     findings = report.run_findings
+    if report.against:
+        yield from report.against.sentences()
     if findings.changes_since_base:
         yield from findings.changes_since_base.sentences()
     if findings.class_weights_note:
         yield findings.class_weights_note
-
-    if metrics.most_confused:
-        yield _most_confused(metrics)
 
 
 def _scores_with_intervals(scores: Mapping[str, Any]) -> str:
@@ -164,8 +190,11 @@ def _scores_with_intervals(scores: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _scores_without_intervals(metrics: Metrics) -> str:
-    """Format the further scores of a report; empty if the task has no further scores."""
+def further_scores(metrics: Metrics) -> str:
+    """Format the scores of a report that are computed for the whole classifier alone.
+
+    The text is empty if the task has no such scores.
+    """
     parts = []
     for score in scores_of_task(is_multi_label=metrics.is_multi_label):
         if Place.REPORT in score.shown_in:
@@ -215,7 +244,12 @@ def _part_lines(report: Report) -> Iterator[str]:
     if evaluation.part_comparison:
         for part in ("linear", "encoder"):
             yield f"{PARTS[part]}: {_scores_with_intervals(evaluation.parts[part])}"
+    yield from _part_sentences(report)
 
+
+def _part_sentences(report: Report) -> Iterator[str]:
+    """Yield sentences on what the encoder adds, on the gate, and on what to try next."""
+    evaluation = report.evaluation
     sentences = (comparison_sentence(evaluation), cascade_sentence(evaluation), advice(report))
     for sentence in sentences:
         if sentence:
@@ -309,27 +343,53 @@ def advice(report: Report) -> str:
     return f"the TF-IDF baseline is more accurate here; a linear model alone: {LINEAR_ALONE}"
 
 
-def part_rows(report: Report) -> list[tuple[str, float, Interval | None]]:
-    """The scores of the classifier, of each of its parts, and of the TF-IDF baseline.
+@dataclass(frozen=True, kw_only=True)
+class ScoreRow:
+    """A row of the table of scores.
 
-    Returns:
-        A row of name, score and 95% interval for each; no rows if the classifier has only one part.
+    Attributes:
+        name: the name of the classifier, of its part, of the baseline or of the other run.
+        cells: the value and the 95% interval of each score; None for a score or an interval that
+            was not computed.
     """
+
+    name: str
+    cells: list[tuple[float | None, Interval | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreTable:
+    """The scores of a classifier, of its parts, of the baseline and of the other run.
+
+    Attributes:
+        scores: the names of the scores, one for each column.
+        rows: the rows; the classifier comes first.
+    """
+
+    scores: list[str]
+    rows: list[ScoreRow]
+
+
+def score_table(report: Report) -> ScoreTable:
+    """Make the table of scores for the page."""
     evaluation = report.evaluation
-    if evaluation.part_comparison is None:
-        return []
-
-    scores: dict[str, Mapping[str, Any]] = {}
-    for part, name in PARTS.items():
-        scores[name] = evaluation.parts[part]
+    scores_by_name: dict[str, Mapping[str, Any]] = {"this model": evaluation.scores}
+    if evaluation.part_comparison:
+        scores_by_name = {name: evaluation.parts[part] for part, name in PARTS.items()}
     if report.baseline_scores:
-        scores["TF-IDF baseline"] = report.baseline_scores
+        sample = baseline_note(report.baseline_scores)
+        scores_by_name[f"TF-IDF baseline (linear SVM{sample})"] = report.baseline_scores
+    if report.against:
+        scores_by_name[printable(report.against.run)] = report.against.scores
 
-    score = evaluation.metrics.main_score
+    shown_scores = [score for score in ALL_SCORES if score.key in evaluation.scores]
     rows = []
-    for name, part_scores in scores.items():
-        rows.append((name, part_scores[score.key], part_scores.get(score.interval_key)))
-    return rows
+    for name, scores in scores_by_name.items():
+        cells = []
+        for score in shown_scores:
+            cells.append((scores.get(score.key), scores.get(score.interval_key)))
+        rows.append(ScoreRow(name=name, cells=cells))
+    return ScoreTable(scores=[score.name for score in shown_scores], rows=rows)
 
 
 # The section of calibration
@@ -343,23 +403,38 @@ WELL_CALIBRATED = 0.03
 FAIRLY_CALIBRATED = 0.08
 
 
+class Calibration(Enum):
+    """How good the calibration of a classifier is."""
+
+    UNKNOWN = "too few texts to judge"
+    GOOD = "well calibrated"
+    FAIR = "fairly calibrated"
+    POOR = "poorly calibrated"
+
+
+def calibration_grade(metrics: Metrics) -> Calibration:
+    """Judge the calibration by the calibration error."""
+    if sum(metrics.calibration.texts) < MIN_TEXTS:
+        return Calibration.UNKNOWN
+    if metrics.ece <= WELL_CALIBRATED:
+        return Calibration.GOOD
+    if metrics.ece <= FAIRLY_CALIBRATED:
+        return Calibration.FAIR
+    return Calibration.POOR
+
+
 def calibration(metrics: Metrics) -> tuple[str, str]:
     """Two phrases on calibration: how good it is, and how to read a probability."""
+    grade = calibration_grade(metrics)
     ece = metrics.ece
     bins = metrics.calibration
     num_texts = sum(bins.texts)
     error = f"(calibration error {ece:.3f})"
 
-    if num_texts < MIN_TEXTS:
-        return (
-            "too few texts to judge",
-            f"calibration cannot be judged on {num_texts:,} texts {error}",
-        )
-    if ece <= WELL_CALIBRATED:
-        return (
-            "well calibrated",
-            f"where a probability says 80%, about 80% are right {error}",
-        )
+    if grade is Calibration.UNKNOWN:
+        return grade.value, f"calibration cannot be judged on {num_texts:,} texts {error}"
+    if grade is Calibration.GOOD:
+        return grade.value, f"where a probability says 80%, about 80% are right {error}"
 
     # The mean confidence minus the accuracy, over all texts.
     excess = np.dot(bins.texts, np.subtract(bins.confidence, bins.accuracy)) / num_texts
@@ -368,9 +443,9 @@ def calibration(metrics: Metrics) -> tuple[str, str]:
         direction = "too high"
     gaps = f"{100 * ece:.1f} points on average, {100 * abs(excess):.1f} points {direction} overall"
 
-    if ece <= FAIRLY_CALIBRATED:
-        return "fairly calibrated", f"probabilities are about right: off by {gaps} {error}"
-    return "poorly calibrated", f"do not rely on probabilities: they are off by {gaps} {error}"
+    if grade is Calibration.FAIR:
+        return grade.value, f"probabilities are about right: off by {gaps} {error}"
+    return grade.value, f"do not rely on probabilities: they are off by {gaps} {error}"
 
 
 # The section of the threshold

@@ -151,14 +151,13 @@ def test_the_reliability_figure_has_a_point_for_each_bin_with_texts():
     [
         "matplotlib_figures.to_png("
         "matplotlib_figures.confusion_figure([[1, 0], [0, 1]], ['a', 'b']))",
-        "svg_charts.scores_with_intervals([('both', 0.9, (0.8, 0.95))], 'Accuracy')",
         "matplotlib_figures.fonts_for(['a'])",
     ],
 )
 def test_pictures_need_no_backend(drawing, monkeypatch):
     """A notebook names its own backend to the programs that it starts, which may lack it."""
     monkeypatch.setenv("MPLBACKEND", "no_such_backend")
-    imports = "import numpy; from encoder_cls.evaluation import matplotlib_figures, svg_charts"
+    imports = "import numpy; from encoder_cls.evaluation import matplotlib_figures"
     code = f"{imports}; {drawing}"
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=TIME_LIMIT)

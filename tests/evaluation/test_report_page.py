@@ -48,14 +48,37 @@ def test_the_summary_comes_first(classifier):
     page = render_report("x", report, config_yaml="seed: <0>\n", written=date(2026, 3, 9))
 
     low, high = report.evaluation.scores["accuracy_interval"]
-    assert f"95% interval {100 * low:.1f}% to {100 * high:.1f}%" in page
+    assert f"{low:.4f} to {high:.4f}" in page
     assert "9 March 2026" in page
     assert "seed: &lt;0&gt;" in page
-    assert page.index('id="summary"') < page.index('id="mistakes"') < page.index('id="classes"')
+    sections = re.findall(r'<(?:section|h2) id="(\w+)"', page)
+    assert sections == [
+        "summary",
+        "figures",
+        "mistakes",
+        "classes",
+        "confusion",
+        "trust",
+        "config",
+    ]
+
+
+def test_the_first_screen_is_plain(classifier):
+    """It names no metric, and repeats no accuracy; both are among the figures."""
+    report = report_of(classifier, **compared(0.015, is_sure=False))
+
+    page = render_report("x", report)
+
+    first_screen = page[page.index('id="summary"') : page.index('id="figures"')]
+    assert report.metrics.accuracy not in (0, 1)
+    assert first_screen.count(f"{report.metrics.accuracy:.0%}") == 1
+    for jargon in ("accuracy", "F1", "interval", "calibration", "encoder alone"):
+        assert jargon not in first_screen
+        assert jargon in page.lower() or jargon in page
 
 
 def test_the_page_says_what_the_encoder_adds(classifier):
-    """In words and in a chart; a classifier with one part has no such card."""
+    """In words and in the table of scores; a classifier with one part has no such sentence."""
     both_parts = report_of(classifier, **compared(0.015, is_sure=False))
     one_part = report_of(classifier, part_comparison=None)
 
@@ -64,7 +87,7 @@ def test_the_page_says_what_the_encoder_adds(classifier):
 
     sentence = report_text.comparison_sentence(both_parts.evaluation)
     assert "the encoder has most of the weight (70%)" in sentence
-    for words in (sentence, "both together: ", "Is the encoder worth it?"):
+    for words in (sentence, "<bdi>both together</bdi>", "Is the encoder worth it?"):
         assert words in with_both
         assert words not in with_one
 
@@ -139,9 +162,9 @@ def test_the_page_has_what_was_measured(classifier):
 
     page = render_report("a report", report)
 
-    baseline = "TF-IDF baseline (linear SVM, trained on 9 of 9,000 texts): accuracy 1.0000"
+    baseline = "<bdi>TF-IDF baseline (linear SVM, trained on 9 of 9,000 texts)</bdi></td><td>1.0000"
     assert baseline in page
-    assert f"{report.metrics.accuracy:.1%}" in page
+    assert f"<td>{report.metrics.accuracy:.4f}" in page
     for name in classifier.label_names:
         assert f"<td><bdi>{name}</bdi></td>" in page
 

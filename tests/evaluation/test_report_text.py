@@ -179,16 +179,27 @@ def test_the_terminal_shows_no_parts_of_a_single_one(classifier):
     assert "alone" not in full_text(report_of(classifier, part_comparison=None))
 
 
-def test_the_chart_of_parts_begins_with_the_classifier(classifier):
-    report = report_of(classifier)
+def test_the_table_of_scores_begins_with_the_classifier(classifier):
+    """Then its parts and the baseline, each with the same scores and their intervals."""
+    report = report_of(classifier, baseline_scores=BASELINE_SCORES)
     scores = report.evaluation.scores
 
-    first_row = ("both together", scores["accuracy"], scores["accuracy_interval"])
-    assert report_text.part_rows(report)[0] == first_row
+    table = report_text.score_table(report)
+
+    assert table.scores == ["accuracy", "macro-F1"]
+    names = ["both together", "linear alone", "encoder alone", "TF-IDF baseline (linear SVM)"]
+    assert [row.name for row in table.rows] == names
+    assert table.rows[0].cells == [
+        (scores["accuracy"], scores["accuracy_interval"]),
+        (scores["macro_f1"], scores["macro_f1_interval"]),
+    ]
+    assert table.rows[3].cells[0] == (1.0, (0.4, 0.8))
 
 
-def test_there_is_no_chart_of_a_single_part(classifier):
-    assert report_text.part_rows(report_of(classifier, part_comparison=None)) == []
+def test_the_table_of_scores_has_one_row_for_a_single_part(classifier):
+    (row,) = report_text.score_table(report_of(classifier, part_comparison=None)).rows
+
+    assert row.name == "this model"
 
 
 @pytest.mark.parametrize(

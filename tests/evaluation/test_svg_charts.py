@@ -7,7 +7,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
 
 from encoder_cls.evaluation import svg_charts
 from encoder_cls.evaluation.rendering import environment
@@ -125,35 +124,3 @@ def test_accuracy_is_shown_by_length_of_text():
     assert sum(bar.texts for bar in chart.bars) == 20
 
     assert svg_charts.accuracy_by_length(np.full(20, 7), correct) is None
-
-
-def test_scores_are_dots_on_their_intervals():
-    """All are on one scale, the first stands out; without an interval there is no line."""
-    rows = [("both", 0.9, (0.85, 0.95)), ("linear <b>", 0.8, None)]
-    chart = svg_charts.scores_with_intervals(rows, "Accuracy")
-
-    first, second = svg_of(drawn("scores", chart)).findall("g")
-    assert titles([first, second]) == ["both: 90.0%, 85.0% to 95.0%", "linear <b>: 80.0%"]
-    assert "class" not in first.attrib
-    assert second.attrib["class"] == "other"
-    assert second.find("line") is None
-
-    line = first.find("line").attrib
-    first_x = float(first.find("circle").attrib["cx"])
-    second_x = float(second.find("circle").attrib["cx"])
-    assert second_x < float(line["x1"]) < first_x < float(line["x2"])
-
-
-@pytest.mark.parametrize("score", [0.0, 0.5, 1.0])
-def test_equal_scores_have_a_scale(score):
-    """The scale includes the score, and no value below 0 if the score is above."""
-    chart = svg_charts.scores_with_intervals([("both", score, None)], "Accuracy")
-
-    (row,) = chart.rows
-    places = [x for _, x in chart.ticks]
-    assert places == sorted(places)
-    assert places[0] <= row.x <= places[-1] + 1e-6
-
-    if score > 0:
-        lowest_label, _ = chart.ticks[0]
-        assert not lowest_label.startswith("-")

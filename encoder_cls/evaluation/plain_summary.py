@@ -1,0 +1,304 @@
+"""The first screen of a report's page: plain sentences for readers who know no metrics.
+
+They answer four questions: how often the classifier is right, how far to trust this number, what
+the classifier confuses, and what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from encoder_cls.evaluation import report_file_names
+from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report_text import Calibration, calibration_grade, name_text
+from encoder_cls.evaluation.split_evaluation import SplitEvaluation
+from encoder_cls.evaluation.suggested_threshold import MIN_PREDICTIONS, WANTED_ACCURACY
+from encoder_cls.metrics.classification import Metrics, SingleLabelMetrics
+from encoder_cls.metrics.intervals import wilson_interval
+from encoder_cls.system.display import counted
+
+# The most pairs of confused classes on the first screen: the rest is further down on the page.
+MAX_PAIRS = 3
+# The most classes that are named as the ones to label more texts of.
+MAX_WEAK_CLASSES = 2
+# The fewest texts of a class from which its recall is judged: of 4 texts, one mistake more or less
+# would change it by 25 points.
+MIN_CLASS_TEXTS = 10
+# A class with a higher recall is not named as one to label more texts of.
+WEAK_RECALL = 0.8
+# An interval of this width or more is called wide: 20 points are one text in five.
+WIDE_INTERVAL = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfusedPair:
+    """A pair of classes that the classifier confuses.
+
+    Attributes:
+        label: the class of the texts; multi-label, the missed label.
+        prediction: the class that is predicted instead; multi-label, a label given wrongly.
+        count: the number of such texts.
+        num_texts: the number of all texts with this label.
+    """
+
+    label: str
+    prediction: str
+    count: int
+    num_texts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextStep:
+    """Something that a reader of the report can do.
+
+    Attributes:
+        sentence: what to do, and why.
+        file: the file of the report that belongs to the step; empty if there is none.
+        command: the command of the step; empty if there is none. `RUN` stands for the folder of
+            the run.
+    """
+
+    sentence: str
+    file: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainSummary:
+    """The answers of the first screen.
+
+    Attributes:
+        right: the share of the texts that are predicted correctly, such as `83%`.
+        how_often: sentences on how often the classifier is right.
+        trust: sentences on how far to trust this number, and single predictions.
+        confused: the pairs of classes that are confused most often.
+        confusion_note: a sentence in place of the pairs; empty if there are pairs.
+        next_steps: what to do next, the most useful step first.
+    """
+
+    right: str
+    how_often: tuple[str, ...]
+    trust: tuple[str, ...]
+    confused: tuple[ConfusedPair, ...]
+    confusion_note: str
+    next_steps: tuple[NextStep, ...]
+
+
+def plain_summary(report: Report) -> PlainSummary:
+    """Summarize a report in plain sentences."""
+    evaluation = report.evaluation
+    metrics = evaluation.metrics
+    num_right = metrics.num_examples - len(evaluation.predictions.mistakes)
+    confused = tuple(_confused_pairs(metrics))
+
+    confusion_note = ""
+    if num_right == metrics.num_examples:
+        confusion_note = "Nothing: each of these texts is predicted correctly."
+    elif not confused:
+        confusion_note = "No label is given in the place of another: labels are missed or added."
+
+    return PlainSummary(
+        right=_percent(num_right / metrics.num_examples),
+        how_often=tuple(_how_often(report, num_right)),
+        trust=tuple(_trust(evaluation, num_right)),
+        confused=confused,
+        confusion_note=confusion_note,
+        next_steps=tuple(_next_steps(evaluation)),
+    )
+
+
+def _percent(share: float) -> str:
+    """A share in whole percent; 100% and 0% only if the share is exactly that."""
+    text = f"{share:.0%}"
+    if text in {"0%", "100%"} and 0 < share < 1:
+        # Without this rule, 3 mistakes in 1,000 texts would be shown as none.
+        text = f"{np.clip(share, 0.001, 0.999):.1%}"
+    return text
+
+
+# How often is it right?
+
+
+def _how_often(report: Report, num_right: int) -> Iterator[str]:
+    evaluation = report.evaluation
+    metrics = evaluation.metrics
+    texts = counted(metrics.num_examples, "text")
+
+    if isinstance(metrics, SingleLabelMetrics):
+        yield f"It gives the right class to {num_right:,} of {texts}{_origin(evaluation)}."
+        yield from _comparison(report, metrics)
+        return
+
+    yield f"It gives exactly the right labels to {num_right:,} of {texts}{_origin(evaluation)}."
+    yield from _label_shares(evaluation)
+
+
+def _origin(evaluation: SplitEvaluation) -> str:
+    if evaluation.split_name in {"test", "validation"}:
+        return " that it had not learned from"
+    return ""
+
+
+def _comparison(report: Report, metrics: SingleLabelMetrics) -> Iterator[str]:
+    """Yield a sentence on how often simpler ways of classifying are right."""
+    most_frequent = max(metrics.per_class, key=lambda name: metrics.per_class[name].support)
+    share = metrics.per_class[most_frequent].support / metrics.num_examples
+    always = (
+        f"always choosing “{name_text(most_frequent)}”, the most frequent class, "
+        f"would be right for {_percent(share)}"
+    )
+    if report.baseline_scores is None:
+        yield f"For comparison: {always}."
+        return
+
+    baseline = _percent(report.baseline_scores["accuracy"])
+    yield f"For comparison: counting words (TF-IDF) is right for {baseline}; {always}."
+
+
+def _label_shares(evaluation: SplitEvaluation) -> Iterator[str]:
+    """Yield a sentence on how many labels of a multi-label task are right, and how many found."""
+    has_label = evaluation.predictions.labels
+    is_given = evaluation.predictions.predicted_labels
+    num_right = int((has_label & is_given).sum())
+    num_given = int(is_given.sum())
+    num_labels = int(has_label.sum())
+
+    if num_given == 0:
+        yield "It gives no label at all."
+        return
+
+    of_given = f"Of the labels that it gives, {_percent(num_right / num_given)} are right"
+    if num_labels == 0:
+        yield f"{of_given}; these texts have no labels."
+    else:
+        yield f"{of_given}; it finds {_percent(num_right / num_labels)} of the labels of the texts."
+
+
+# How far can I trust it?
+
+
+def _trust(evaluation: SplitEvaluation, num_right: int) -> Iterator[str]:
+    metrics = evaluation.metrics
+    low, high = wilson_interval(num_right, metrics.num_examples)
+    texts = counted(metrics.num_examples, "text")
+    if high - low >= WIDE_INTERVAL:
+        yield (
+            f"Only roughly, because {texts} are few. On other texts of the same kind, it may be "
+            f"right for anything between {_percent(low)} and {_percent(high)}."
+        )
+    else:
+        expected = f"{_percent(low)} to {_percent(high)}"
+        yield f"On other texts of the same kind, expect it to be right for {expected}."
+
+    if evaluation.split_name == "validation":
+        yield "It was tuned on these texts, so expect slightly less on new ones."
+    yield from _calibration(metrics)
+
+
+def _calibration(metrics: Metrics) -> Iterator[str]:
+    """Yield a sentence on the probabilities; nothing if there are too few texts to judge them."""
+    grade = calibration_grade(metrics)
+    if grade is Calibration.GOOD:
+        yield "Its probabilities are honest: where it says 80%, about 80% are right."
+    elif grade is Calibration.FAIR:
+        points = f"{100 * metrics.ece:.0f} points"
+        yield f"Its probabilities are about right: off by {points} on average."
+    elif grade is Calibration.POOR:
+        points = f"{100 * metrics.ece:.0f} points"
+        yield f"Do not rely on its probabilities: they are off by {points} on average."
+
+
+# What does it confuse?
+
+
+def _confused_pairs(metrics: Metrics) -> Iterator[ConfusedPair]:
+    for pair in metrics.most_confused[:MAX_PAIRS]:
+        yield ConfusedPair(
+            label=pair.label,
+            prediction=pair.prediction,
+            count=pair.count,
+            num_texts=metrics.per_class[pair.label].support,
+        )
+
+
+# What to do next
+
+
+def _next_steps(evaluation: SplitEvaluation) -> Iterator[NextStep]:
+    num_doubtful = len(evaluation.doubtful_labels)
+    if num_doubtful:
+        texts = counted(num_doubtful, "text whose label looks", "texts whose labels look")
+        yield NextStep(
+            sentence=f"Check the {texts} wrong: wrong labels make a model worse.",
+            file=report_file_names.DOUBTFUL_LABELS,
+            command="encoder-cls review RUN --output review.csv",
+        )
+
+    if len(evaluation.predictions.mistakes):
+        yield _more_labels(evaluation)
+
+    yield from _who_decides(evaluation)
+
+    if evaluation.split_name == "validation":
+        yield NextStep(
+            sentence=(
+                "Keep some labelled texts in a file of their own (data.test): the model is not "
+                "tuned on them, so they show how good it really is."
+            )
+        )
+
+
+def _more_labels(evaluation: SplitEvaluation) -> NextStep:
+    """The step of labelling more texts, with the classes that need them most."""
+    per_class = evaluation.metrics.per_class
+    weak = []
+    for name, scores in per_class.items():
+        if scores.recall is None or scores.support < MIN_CLASS_TEXTS:
+            continue
+        if scores.recall < WEAK_RECALL:
+            weak.append((scores.recall, name))
+
+    which = ""
+    if weak:
+        lowest_recall_first = sorted(weak)[:MAX_WEAK_CLASSES]
+        names = [f"“{name_text(name)}”" for _, name in lowest_recall_first]
+        which = f", above all of {' and '.join(names)}"
+    return NextStep(
+        sentence=f"Label more texts{which}. The program names those that help most.",
+        command="encoder-cls suggest RUN --input UNLABELLED.csv",
+    )
+
+
+def _who_decides(evaluation: SplitEvaluation) -> Iterator[NextStep]:
+    """Yield the step of using the model: alone, above a threshold, or only for suggestions."""
+    threshold = evaluation.threshold
+    num_texts = evaluation.metrics.num_examples
+    if threshold is None or num_texts < MIN_PREDICTIONS:
+        return
+
+    wanted = _percent(WANTED_ACCURACY)
+    if threshold.probability is None:
+        yield NextStep(
+            sentence=(
+                "Let a person check its predictions: there is no probability from which "
+                f"{wanted} of a good part of them are right."
+            )
+        )
+    elif threshold.probability == 0:
+        yield NextStep(
+            sentence=f"Let it decide: at least {wanted} of its predictions are right.",
+            command="encoder-cls predict --model RUN --input TEXTS.csv --output predictions.csv",
+        )
+    else:
+        share = _percent(threshold.predicted_fraction)
+        probability = f"{threshold.probability:.3f}"
+        yield NextStep(
+            sentence=(
+                f"Let it decide where its probability is {probability} or more: that is {share} "
+                f"of the texts, {wanted} of them right. Let a person decide the others."
+            ),
+            command=f"encoder-cls predict --model RUN --input TEXTS.csv --threshold {probability}",
+        )

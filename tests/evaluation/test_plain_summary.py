@@ -1,0 +1,182 @@
+"""The first screen of a report: plain sentences that follow from what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.reports import BASELINE_SCORES, evaluation_of, report_of, report_on, split_of
+
+from encoder_cls.evaluation.plain_summary import plain_summary
+from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.split_evaluation import SplitEvaluation
+from encoder_cls.evaluation.split_predictions import SplitPredictions
+from encoder_cls.evaluation.suggested_threshold import SuggestedThreshold
+from encoder_cls.metrics.classification import ClassMetrics, Confusion, compute_metrics
+
+NAMES = ("bill", "parcel", "return")
+
+
+def evaluation_of_labels(classifier, labels, predictions, **changes) -> SplitEvaluation:
+    """The evaluation of these labels and predictions, with some fields changed."""
+    split = split_of(["x"] * len(labels), labels)
+    logits = np.eye(len(NAMES), dtype=np.float32)[predictions] * 9
+    return replace(
+        evaluation_of(classifier),
+        predictions=SplitPredictions(name="test", split=split, logits=logits, label_names=NAMES),
+        metrics=compute_metrics(logits, np.array(labels), NAMES),
+        **changes,
+    )
+
+
+def test_it_says_how_often_the_classifier_is_right(classifier):
+    evaluation = evaluation_of_labels(classifier, [0] * 60 + [1] * 40, [0] * 90 + [1] * 10)
+
+    summary = plain_summary(Report(evaluation=evaluation, baseline_scores=BASELINE_SCORES))
+
+    assert summary.right == "70%"
+    assert summary.how_often == (
+        "It gives the right class to 70 of 100 texts that it had not learned from.",
+        "For comparison: counting words (TF-IDF) is right for 100%; always choosing “bill”, the "
+        "most frequent class, would be right for 60%.",
+    )
+    assert "expect it to be right for 60% to 78%" in summary.trust[0]
+
+
+def test_a_file_may_have_texts_that_the_classifier_has_learned(classifier):
+    report = report_on(classifier, split_of(["rain and snow"] * 2), name="mine.csv")
+
+    assert "learned" not in plain_summary(report).how_often[0]
+
+
+@pytest.mark.parametrize(
+    ("num_wrong", "num_texts", "shown"),
+    [(0, 5, "100%"), (1, 1000, "99.9%"), (1, 9000, "99.9%"), (5, 5, "0%"), (1, 3, "67%")],
+)
+def test_only_what_is_always_right_is_right_for_100_percent(
+    classifier, num_wrong, num_texts, shown
+):
+    predictions = [1] * num_wrong + [0] * (num_texts - num_wrong)
+    evaluation = evaluation_of_labels(classifier, [0] * num_texts, predictions)
+
+    assert plain_summary(Report(evaluation=evaluation)).right == shown
+
+
+def test_few_texts_are_called_few(classifier):
+    evaluation = evaluation_of_labels(classifier, [0] * 4, [0, 0, 1, 1])
+
+    sentence = plain_summary(Report(evaluation=evaluation)).trust[0]
+
+    assert sentence.startswith("Only roughly, because 4 texts are few.")
+    assert "anything between 15% and 85%" in sentence
+
+
+def test_validation_texts_are_called_tuned_on(classifier):
+    """And a file of test texts is advised, which other splits do not need."""
+    on_validation = plain_summary(report_of(classifier, predictions={"name": "validation"}))
+    on_test = plain_summary(report_of(classifier))
+
+    assert "It was tuned on these texts" in on_validation.trust[1]
+    assert "data.test" in on_validation.next_steps[-1].sentence
+    assert not any("tuned" in sentence for sentence in on_test.trust)
+    assert not any("data.test" in step.sentence for step in on_test.next_steps)
+
+
+def test_the_most_confused_pairs_are_shown_with_the_size_of_their_class(classifier):
+    evaluation = evaluation_of_labels(classifier, [0] * 4 + [1] * 5, [0, 0, 2, 1, 1, 1, 1, 0, 0])
+
+    first, *others = plain_summary(Report(evaluation=evaluation)).confused
+
+    assert (first.label, first.prediction, first.count, first.num_texts) == ("parcel", "bill", 2, 5)
+    assert len(others) == 2
+
+
+def test_without_mistakes_nothing_is_confused(classifier):
+    evaluation = evaluation_of_labels(classifier, [0, 1], [0, 1], doubtful_labels=())
+
+    summary = plain_summary(Report(evaluation=evaluation))
+
+    assert summary.confused == ()
+    assert summary.confusion_note == "Nothing: each of these texts is predicted correctly."
+    assert summary.next_steps == ()
+
+
+def test_doubtful_labels_come_first_among_the_next_steps(classifier):
+    report = report_of(classifier, doubtful_labels=(1, 2))
+
+    first, second, *_ = plain_summary(report).next_steps
+
+    assert "2 texts whose labels look wrong" in first.sentence
+    assert (first.file, first.command) == (
+        "doubtful_labels.csv",
+        "encoder-cls review RUN --output review.csv",
+    )
+    assert second.command == "encoder-cls suggest RUN --input UNLABELLED.csv"
+
+
+def test_weak_classes_are_named_if_they_have_texts_enough(classifier):
+    """Two at most, the weakest first; a class of three texts proves nothing."""
+
+    def scores(recall: float, support: int) -> ClassMetrics:
+        return ClassMetrics(precision=0.5, recall=recall, f1=0.5, support=support)
+
+    per_class = {
+        "rare": scores(0.0, 3),
+        "weak": scores(0.5, 10),
+        "weaker": scores(0.4, 10),
+        "middling": scores(0.7, 10),
+        "good": scores(0.9, 10),
+    }
+    confused = [Confusion(label="rare", prediction="good", count=3)]
+    report = report_of(classifier, metrics={"per_class": per_class, "most_confused": confused})
+
+    sentences = [step.sentence for step in plain_summary(report).next_steps]
+
+    assert any("above all of “weaker” and “weak”." in sentence for sentence in sentences)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "words", "option"),
+    [
+        (SuggestedThreshold(0.62, 0.84), "0.620 or more: that is 84% of the texts", "0.620"),
+        (SuggestedThreshold(0.0, 1.0), "Let it decide: at least 95%", "predictions.csv"),
+        (SuggestedThreshold(None, 1.0), "Let a person check its predictions", ""),
+    ],
+)
+def test_it_says_who_should_decide(classifier, threshold, words, option):
+    evaluation = evaluation_of_labels(classifier, [0] * 50, [0] * 50, threshold=threshold)
+
+    step = plain_summary(Report(evaluation=evaluation)).next_steps[-1]
+
+    assert words in step.sentence
+    assert step.command.endswith(option)
+
+
+def test_several_labels_are_right_if_all_of_a_text_are(classifier):
+    """Beside that, it says how many of the given labels are right, and how many are found."""
+    labels = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0]])
+    logits = np.array([[9, -9, -9], [9, -9, -9], [9, -9, -9]], dtype=np.float32)
+    predictions = SplitPredictions(
+        name="test",
+        split=split_of(["x"] * 3, labels),
+        logits=logits,
+        label_names=NAMES,
+        thresholds=(0.5, 0.5, 0.5),
+    )
+    evaluation = replace(
+        evaluation_of(classifier),
+        predictions=predictions,
+        metrics=compute_metrics(logits, labels, NAMES, predictions.thresholds),
+        threshold=None,
+    )
+
+    summary = plain_summary(Report(evaluation=evaluation))
+
+    assert summary.right == "33%"
+    assert summary.how_often == (
+        "It gives exactly the right labels to 1 of 3 texts that it had not learned from.",
+        "Of the labels that it gives, 67% are right; it finds 50% of the labels of the texts.",
+    )
+    (pair,) = summary.confused
+    assert (pair.label, pair.prediction, pair.count, pair.num_texts) == ("parcel", "bill", 1, 2)
