@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.label_names import label_key
@@ -153,3 +154,100 @@ def _distinguishable(names: Sequence[str]) -> str:
     for name in names:
         written.append(ascii(name) if look_the_same else repr(shortened(name, limit=80)))
     return ", ".join(written)
+
+
+# Several labels in a cell
+
+
+class SeveralLabels(NamedTuple):
+    """A separator with which cells of labels seem to list several labels.
+
+    Attributes:
+        separator: the separator.
+        num_rows: the number of rows whose cell lists several labels.
+        names: the labels that the separator cuts out of all cells, the most frequent first.
+        example: a cell that lists several labels, the most frequent one.
+    """
+
+    separator: str
+    num_rows: int
+    names: tuple[str, ...]
+    example: str
+
+
+# The separators that are tried, those that hardly occur inside a name first.
+LABEL_SEPARATORS = ("|", ";", ",", "\n", "/", "+", "&")
+# The smallest number of different cells that must list several labels: two cells may do so by
+# chance.
+MIN_LISTS = 3
+# The largest number of words of a label that is cut out of a list. A longer part is a piece of a
+# sentence.
+MAX_WORDS = 5
+# A number that may have a decimal comma.
+_DECIMAL = re.compile("-?[0-9]+(?:,[0-9]+)?")
+
+
+def several_labels(counts: Mapping[str, int]) -> SeveralLabels | None:
+    """Find the separator with which cells of labels list several labels.
+
+    A comma inside a name is no such separator: the parts of a name hardly occur elsewhere, while
+    labels occur in several combinations, or alone.
+
+    Args:
+        counts: the number of rows of each cell of the label column, by its text.
+
+    Returns:
+        The separator that explains the most rows; None if no separator does.
+    """
+    if all(_DECIMAL.fullmatch(cell) for cell in counts):
+        return None
+
+    found = None
+    for separator in LABEL_SEPARATORS:
+        labels = _labels_by(separator, counts)
+        if labels and (found is None or labels.num_rows > found.num_rows):
+            found = labels
+    return found
+
+
+def _labels_by(separator: str, counts: Mapping[str, int]) -> SeveralLabels | None:
+    """Cut cells at a separator; None if the parts do not behave as labels do."""
+    parts_of_cells = {}
+    for cell in counts:
+        parts = [part.strip() for part in cell.split(separator)]
+        parts_of_cells[cell] = list(dict.fromkeys(part for part in parts if part))
+
+    # Count the rows and the different cells in which each part occurs.
+    rows_of_parts: Counter[str] = Counter()
+    cells_of_parts: Counter[str] = Counter()
+    for cell, parts in parts_of_cells.items():
+        cells_of_parts.update(parts)
+        for part in parts:
+            rows_of_parts[part] += counts[cell]
+
+    # A list has short parts, each of which occurs in another cell, too.
+    lists = []
+    num_cells_with_separator = 0
+    for cell, parts in parts_of_cells.items():
+        if len(parts) < 2:
+            continue
+        num_cells_with_separator += 1
+        are_labels = all(
+            cells_of_parts[part] > 1 and len(part.split()) <= MAX_WORDS for part in parts
+        )
+        if are_labels:
+            lists.append(cell)
+
+    # Most of the cells with the separator must be lists, and the labels no more than the cells: a
+    # hierarchy such as food/fruit has a new part in each cell.
+    are_few = len(lists) < MIN_LISTS or 2 * len(lists) < num_cells_with_separator
+    if are_few or len(rows_of_parts) > len(counts):
+        return None
+
+    lists.sort(key=lambda cell: -counts[cell])
+    return SeveralLabels(
+        separator=separator,
+        num_rows=sum(counts[cell] for cell in lists),
+        names=tuple(part for part, _ in rows_of_parts.most_common()),
+        example=lists[0],
+    )

@@ -10,7 +10,7 @@ import pytest
 from support.data import load, write
 
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.label_checks import label_warnings
+from encoder_cls.data.label_checks import label_warnings, several_labels
 
 
 def dataset_with(names: Sequence[str], *, unseen_names: Sequence[str] = ()) -> Dataset:
@@ -153,3 +153,38 @@ def test_lists_that_a_separator_has_cut_are_warned_of():
 )
 def test_names_with_brackets_are_no_lists(labels):
     assert warnings_with("lists", load_labels(labels)) == []
+
+
+@pytest.mark.parametrize("separator", ["|", ";", ", ", "/", "\n", " + "])
+def test_a_separator_between_labels_is_found(separator: str):
+    """Labels occur in several combinations, and alone."""
+    lists = [["late", "refund"], ["late", "rude staff"], ["late", "refund", "rude staff"]]
+    counts = {"late": 40, "refund": 25, "rude staff": 5}
+    for number, labels in enumerate(lists, start=1):
+        counts[separator.join(labels)] = number
+
+    found = several_labels(counts)
+
+    assert found is not None
+    assert found.separator == separator.strip(" ")
+    assert found.num_rows == 6
+    assert found.names == ("late", "refund", "rude staff")
+    assert found.example == separator.join(lists[2])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["billing", "refund", "delivery"],
+        # The parts of a name occur nowhere else.
+        ["Payday loan, title loan, or personal loan", "Money transfer, virtual currency", "Other"],
+        ["Food/Fruit", "Food/Vegetables", "Home/Chairs", "Home/Lamps"],
+        ["Q&A", "R&D", "Sales"],
+        # Two names with a comma that share a part.
+        ["Paris, France", "Lyon, France", "France"],
+        # Numbers with a decimal comma.
+        ["1,0", "1,5", "2,0", "2,5"],
+    ],
+)
+def test_a_separator_inside_names_is_not_found(names: list[str]):
+    assert several_labels(dict.fromkeys(names, 10)) is None
