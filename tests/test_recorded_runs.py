@@ -11,6 +11,7 @@ import json
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import safetensors.torch
@@ -21,6 +22,7 @@ from support.small_runs import newest_checkpoint
 from encoder_cls.config.loading import load_config
 from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training import train as training
 from encoder_cls.training.train import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
@@ -54,7 +56,8 @@ def numbers(name: str, folder: Path) -> dict[str, Any]:
     torch.set_num_threads(1)
     run = RunDir(folder / name)
     prepared = prepare(load_config(None, [*SHORT, *RUNS[name]]))
-    with encoders_joining():
+    # Keep the last checkpoint of the finished run, whose weights are recorded.
+    with encoders_joining(), patch.object(training, "remove_files_to_resume"):
         train(prepared, run, device=torch.device("cpu"))
 
     losses = []

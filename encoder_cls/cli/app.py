@@ -17,6 +17,7 @@ from encoder_cls.cli.compare import compare_command
 from encoder_cls.cli.error_messages import PROGRAM, is_interrupted, message_and_exit_code
 from encoder_cls.cli.eval import eval_command
 from encoder_cls.cli.predict import predict_command
+from encoder_cls.cli.prune import prune_command
 from encoder_cls.cli.review import review_command
 from encoder_cls.cli.serve import serve_command
 from encoder_cls.cli.suggest import suggest_command
@@ -41,6 +42,7 @@ app.command("train")(train_command)
 app.command("tune")(tune_command)
 app.command("eval")(eval_command)
 app.command("compare")(compare_command)
+app.command("prune")(prune_command)
 app.command("predict")(predict_command)
 app.command("review")(review_command)
 app.command("suggest")(suggest_command)

@@ -62,6 +62,7 @@ def train_command(
         from encoder_cls.bulk.output_checks import check_run_folder
         from encoder_cls.config.loading import load_config
         from encoder_cls.encoder.distributed import device_of_rank, is_restarted
+        from encoder_cls.run.checkpoint_files import fingerprint, remove_files_to_resume
         from encoder_cls.run.run_folder import RunDir
 
         resume = resume or is_restarted()
@@ -88,6 +89,8 @@ def train_command(
             if group.is_first:
                 run.check_trainable(config, resume=resume)
                 if run.is_finished():
+                    # A process that was killed at its very end may have left files.
+                    remove_files_to_resume(run.checkpoints)
                     finished_message = _record_moved_data(run, config)
                 else:
                     # Lock the folder before the slow work, so that a second training in this
@@ -98,7 +101,6 @@ def train_command(
             note(finished_message)
             return
 
-        from encoder_cls.run.checkpoint_files import fingerprint
         from encoder_cls.training.train import train
 
         with group.failing_together():

@@ -410,8 +410,10 @@ class TrainConfig(Section):
     checkpoint_every: Count | None = None
     """The number of steps between additional checkpoints. Checkpoints are also saved after
     validations, at least 15 seconds apart; if this key is null, only after validations."""
-    keep_checkpoints: Count = 2
-    """The number of newest checkpoints that stay on disk."""
+    keep_checkpoints: Annotated[int, Field(ge=0, lt=COUNTS)] = 2
+    """The number of newest checkpoints that stay on disk while the run is training. A checkpoint
+    takes three times as much space as the encoder. If 0, there are none, and a stopped run starts
+    again from its first step. A finished run keeps none: `model` is all that prediction needs."""
     log_every: Count = 10
     """The number of steps between rows of training metrics."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"

@@ -6,6 +6,10 @@ checkpoints/step-120/
       state.json              the state of the run, and the fingerprint of data and environment
       manifest.json           the size and the SHA-256 hash of each of the other three files
 
+A finished run keeps only `state.json` and `manifest.json` of its last checkpoint: it is not resumed
+any more, but its data can still be compared with the data of its training, and its last weights, by
+their hash, with those of another run.
+
 The newest undamaged checkpoint is the checkpoint of the highest step whose files match its
 manifest. No separate file names it. The hashes detect damaged files, not forged ones.
 """
@@ -15,7 +19,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -165,9 +170,60 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def newest_fingerprint(folder: Path) -> dict[str, Any]:
-    """Return the fingerprint of the newest undamaged checkpoint; empty without a checkpoint."""
-    checkpoint, _ = load_newest(folder)
-    return checkpoint.fingerprint if checkpoint else {}
+    """Return the fingerprint of the newest checkpoint with an undamaged state; empty without one.
+
+    The weights of the checkpoint are not read, since a finished run has none.
+    """
+    path = _newest_with_state(folder)
+    if path is None:
+        return {}
+    content = json.loads(_read_verified(path, [STATE_FILE])[STATE_FILE])
+    fingerprint: dict[str, Any] = content["fingerprint"]
+    return fingerprint
+
+
+def files_to_resume(folder: Path) -> list[Path]:
+    """List the files that only a run that is resumed needs, so that a finished run does not.
+
+    They are the files of all checkpoints, except the state and the manifest of the newest one.
+
+    Args:
+        folder: the folder of all checkpoints, which may be missing.
+    """
+    kept = _newest_with_state(folder)
+    files = []
+    for path in _by_age(folder):
+        names = [MODEL_FILE, OPTIMIZER_FILE]
+        if path != kept:
+            names += [STATE_FILE, MANIFEST_FILE]
+        files += [path / name for name in names]
+    return [file for file in files if file.is_symlink() or file.exists()]
+
+
+def remove_files_to_resume(folder: Path) -> None:
+    """Remove the files that only a run that is resumed needs, and the folders that become empty.
+
+    The run must be finished. A file that cannot be removed stays.
+
+    Args:
+        folder: the folder of all checkpoints, which may be missing.
+    """
+    for file in files_to_resume(folder):
+        with suppress(OSError):
+            file.unlink()
+    for path in _by_age(folder):
+        # `rmdir` raises an error for a folder that is not empty.
+        with suppress(OSError):
+            path.rmdir()
+
+
+def _newest_with_state(folder: Path) -> Path | None:
+    """Find the newest checkpoint whose state is there and undamaged; None without one."""
+    for path in _by_age(folder):
+        with suppress(EncoderClsError):
+            _read_verified(path, [STATE_FILE])
+            return path
+    return None
 
 
 def fingerprint(
@@ -241,8 +297,12 @@ def _by_age(folder: Path) -> list[Path]:
     return [path for _, _, path in keyed_folders]
 
 
-def _read_verified(path: Path) -> dict[str, bytes]:
-    """Read the files of a checkpoint, and check them against its manifest.
+def _read_verified(path: Path, names: Collection[str] = LISTED_FILES) -> dict[str, bytes]:
+    """Read files of a checkpoint, and check them against its manifest.
+
+    Args:
+        path: the folder of the checkpoint.
+        names: the names of the files to read; by default, all that the manifest lists.
 
     Raises:
         EncoderClsError: a file is missing, or does not match the manifest.
@@ -250,7 +310,7 @@ def _read_verified(path: Path) -> dict[str, bytes]:
     files = {}
     try:
         listed = read_json(path / MANIFEST_FILE)["files"]
-        for name in LISTED_FILES:
+        for name in names:
             files[name] = read_file(path / name, most_bytes=int(listed[name]["size"]))
     except (ValueError, KeyError, TypeError) as error:
         raise EncoderClsError(f"{path / MANIFEST_FILE}: not a manifest: {error}") from None

@@ -82,6 +82,8 @@ class Progress:
         if group.is_first:
             self._load_checkpoint(device)
             self._open_log(with_tensorboard=with_report)
+            if not self.keeps_checkpoints:
+                self._save_beginning()
         self.share_state()
 
     def _load_checkpoint(self, device: torch.device) -> None:
@@ -158,11 +160,26 @@ class Progress:
         if not self._checkpoint:
             self._log.log(0, "data", self.prepared.data_statistics)
 
+    def _save_beginning(self) -> None:
+        """Save the state before the first step, for a run that keeps no other checkpoint.
+
+        A stopped run starts again from it, and its fingerprint shows whether the data has changed.
+        """
+        if self._checkpoint is None:
+            self.log.flush()
+            beginning = Checkpoint(state=self.state, fingerprint=self._fingerprint)
+            save_checkpoint(self._run.checkpoints, beginning, keep=1)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: Any) -> None:
         self._open.__exit__(*exception)
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether checkpoints are written while the run is training."""
+        return self.prepared.config.train.keep_checkpoints > 0
 
     @property
     def log(self) -> MetricsLog:
@@ -247,8 +264,10 @@ class Progress:
             self.save_checkpoint()
 
     def save_checkpoint(self) -> None:
-        """Write a checkpoint, unless the newest one has the same state."""
+        """Write a checkpoint, unless the newest one has the same state, or the run keeps none."""
         if self.state == self._saved_state or not self._group.is_first:
+            return
+        if not self.keeps_checkpoints:
             return
         self.log.flush()
 
@@ -287,7 +306,9 @@ def check_free_space(prepared: Prepared, run: RunDir) -> None:
     # Count the copies of the weights. A checkpoint has three: the weights and two moments of each.
     # One checkpoint more exists while an old one is replaced. Each training saves its best weights,
     # and one copy more exists while they are replaced.
-    copies = 3 * (num_kept + 1) + len(lengths) + 1
+    copies = len(lengths) + 1
+    if num_kept:
+        copies += 3 * (num_kept + 1)
     needed = BYTES_PER_WEIGHT * prepared.num_parameters * copies
     needed -= sum(path.stat().st_size for path in run.path.rglob("*.safetensors") if path.is_file())
 

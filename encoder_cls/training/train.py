@@ -22,6 +22,7 @@ from encoder_cls.encoder.training_loop import EncoderTraining, StepDone, Validat
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.report import Report
 from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.run.checkpoint_files import remove_files_to_resume
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.training.encoder_stage import pretraining_of, save_encoder, training_on_labels
@@ -154,6 +155,8 @@ def train(
                 report = None
                 if with_report:
                     report = write_final_report(run, progress, reporter, device=device)
+                    # The run is finished, so nothing will resume it.
+                    remove_files_to_resume(run.checkpoints)
 
             return Finished(
                 report=report,
@@ -174,8 +177,11 @@ def saving_what_is_done(progress: Progress, run: RunDir) -> Iterator[None]:
         raise
     except StoppedError as stop:
         progress.save_checkpoint()
-        step = progress.state.step
-        message = f"stopped at step {step}; a checkpoint is written: continue with --resume"
+        message = f"stopped at step {progress.state.step}; "
+        if progress.keeps_checkpoints:
+            message += "a checkpoint is written: continue with --resume"
+        else:
+            message += "no checkpoint (train.keep_checkpoints is 0): --resume starts again"
         if run.model.is_dir():
             message += f"; {run.model} holds the best model so far"
         raise StoppedError(message, signal_number=stop.signal_number) from None

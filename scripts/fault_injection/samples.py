@@ -194,15 +194,21 @@ class Workspace:
             self._references[variant] = path
         return self._references[variant]
 
-    def copy(self, variant, *, is_begun=False):
-        """A copy of the finished run of a variant, to be damaged.
+    def begun(self, variant):
+        """A run of a variant as if it had been killed just before its end."""
+        name = f"begun-{variant}"
+        if name not in self._references:
+            path = self.folder / name
+            self.fork(self.train(variant, path), prepare=keep_checkpoints).end().check()
+            (path / "model" / "README.md").unlink()
+            self._references[name] = path
+        return self._references[name]
 
-        One that is begun is as if it had been killed just before its end.
-        """
+    def copy(self, variant, *, is_begun=False):
+        """A copy of the finished run of a variant, or of the begun one, to be damaged."""
         run = self.new_path("copy")
-        shutil.copytree(self.reference(variant), run, symlinks=True)
-        if is_begun:
-            (run / "model" / "README.md").unlink()
+        original = self.begun(variant) if is_begun else self.reference(variant)
+        shutil.copytree(original, run, symlinks=True)
         return run
 
     def copy_with_data(self, variant, folder):
@@ -252,6 +258,13 @@ class Workspace:
     def predict(self, run, engine, *more, **options):
         """Predict by an engine, to the end."""
         return self.fork(predict(run, engine, *more), **options).end()
+
+
+def keep_checkpoints():
+    """Let the trainings of this process keep their checkpoints when they are finished."""
+    from encoder_cls.training import train
+
+    train.remove_files_to_resume = lambda _folder: None
 
 
 def predict(run, engine, *more):
@@ -311,8 +324,9 @@ def newest_checkpoint(run):
 
 
 def last_weights(run):
-    """A hash of the weights of the newest checkpoint."""
-    return sha256_of(newest_checkpoint(run) / "model.safetensors")
+    """The hash of the last weights, which the manifest of a finished run still has."""
+    manifest = json.loads((newest_checkpoint(run) / "manifest.json").read_text())
+    return manifest["files"]["model.safetensors"]["sha256"]
 
 
 def metric_rows(run):

@@ -36,7 +36,7 @@ def test_bit_flips_model(space, draw, number):
 @tries(500)
 def test_bit_flips_checkpoint(space, draw, name, number):
     """A changed bit, or a lost end, in the newest checkpoint: the one before is taken."""
-    run = space.reference("labels")
+    run = space.begun("labels")
     newest = newest_checkpoint(run)
     with damaged(newest / name, draw):
         found, warnings = load_newest(run / "checkpoints")

@@ -17,6 +17,8 @@ from support.small_runs import (
     PRETRAINED,
     WITH_LINEAR,
     make_config,
+    metric_rows,
+    model_hash,
     result,
     run_all,
     stop_after,
@@ -307,6 +309,26 @@ def test_validations_soon_after_a_checkpoint_are_done_again(
 
     run_all(config, run.path, resume=True)
     assert result(run.path) == straight(**PRETRAINED)
+
+
+def test_a_run_that_keeps_no_checkpoints_starts_again_and_ends_with_the_same_result(
+    tmp_path, straight
+):
+    """It writes only the state before its first step, and says so when it is stopped."""
+    run = RunDir(tmp_path / "run")
+    config = make_config(tmp_path, **PRETRAINED, keep_checkpoints=0)
+
+    with pytest.raises(StoppedError, match=r"step 20; no checkpoint .* --resume starts again"):
+        run_all(config, run.path, stop_signal=stop_after(24))
+    assert [path.name for path in run.checkpoints.iterdir()] == ["step-0"]
+
+    started, *_ = run_all(config, run.path, resume=True)
+    assert started.step == 0
+    assert [path.name for path in run.checkpoints.iterdir()] == ["step-0"]
+
+    weights_and_metrics = (model_hash(run.path), metric_rows(run.path))
+    hashes, metrics = straight(**PRETRAINED)
+    assert weights_and_metrics == (hashes.split()[-1], metrics)
 
 
 def fail_at_a_step(event: Event) -> None:

@@ -36,7 +36,7 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.encoder import training_loop as encoder_training
 from encoder_cls.errors import ConfigError, DivergedError, StoppedError
-from encoder_cls.run.checkpoint_files import load_newest
+from encoder_cls.run.checkpoint_files import load_newest, newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import disk_arrays
 from encoder_cls.training import encoder_stage as training_encoder
@@ -94,6 +94,17 @@ def test_the_folder_of_a_run_has_its_files_and_no_pickle(tmp_path):
     endings = {path.suffix for path in run.path.rglob("*")}
     assert not endings & {".pt", ".pth", ".pkl", ".bin"}
     assert run.load_config() == config
+
+
+def test_a_finished_run_keeps_no_weights_and_moments_to_resume_from(tmp_path):
+    """Only the state of its last checkpoint stays, with hashes of its data."""
+    config = make_config(tmp_path, epochs=2, checkpoint_every=3)
+    run = RunDir(tmp_path / "run")
+    run_all(config, run.path)
+
+    (newest,) = run.checkpoints.iterdir()
+    assert names_in(newest) == {"state.json", "manifest.json"}
+    assert newest_fingerprint(run.checkpoints)["classes"] == sorted(COLOURS)
 
 
 def weights_of_parts(classifier: Classifier) -> dict[str, object]:
