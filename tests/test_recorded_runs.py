@@ -21,8 +21,8 @@ from support.small_runs import newest_checkpoint
 
 from encoder_cls.config.loading import load_config
 from encoder_cls.run.run_folder import RunDir, read_metrics
-from encoder_cls.training.prepare import prepare
 from encoder_cls.training import train as training
+from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")

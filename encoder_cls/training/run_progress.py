@@ -96,6 +96,8 @@ class Progress:
             warnings += check_fingerprint(
                 checkpoint.fingerprint, self._fingerprint, run=self._run.path
             )
+        # A run that keeps no checkpoints has only its beginning, from which it starts again.
+        if checkpoint and self.keeps_checkpoints:
             if device.type == "cuda":
                 # Some kernels add numbers in the order in which their threads end.
                 warnings.append(
@@ -163,12 +165,10 @@ class Progress:
     def _save_beginning(self) -> None:
         """Save the state before the first step, for a run that keeps no other checkpoint.
 
-        A stopped run starts again from it, and its fingerprint shows whether the data has changed.
+        Its fingerprint shows later whether the data has changed.
         """
-        if self._checkpoint is None:
-            self.log.flush()
-            beginning = Checkpoint(state=self.state, fingerprint=self._fingerprint)
-            save_checkpoint(self._run.checkpoints, beginning, keep=1)
+        beginning = Checkpoint(state=self.state, fingerprint=self._fingerprint)
+        save_checkpoint(self._run.checkpoints, beginning, keep=1)
 
     def __enter__(self) -> Self:
         return self
