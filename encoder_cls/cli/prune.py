@@ -39,8 +39,8 @@ def prune_command(
     all_unneeded = [unneeded_files(run) for run in found.values()]
     paths_and_sizes = []
     for unneeded in all_unneeded:
-        path = printable(str(unneeded.run.path))
-        paths_and_sizes.append([path, _megabytes(unneeded.num_bytes)])
+        name = printable(str(unneeded.run.path))
+        paths_and_sizes.append([name, _megabytes(unneeded.num_bytes)])
     num_bytes = sum(unneeded.num_bytes for unneeded in all_unneeded)
 
     for unneeded, line in zip(all_unneeded, aligned(paths_and_sizes), strict=True):
