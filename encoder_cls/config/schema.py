@@ -119,11 +119,12 @@ class DataConfig(Section):
     seeds are validated on the same texts."""
     text_column: Names = ("text",)
     """The column with the text. If several columns are named, their texts are joined with a
-    space."""
+    space. In JSON, `payload.body` is the field `body` of the object `payload`; all columns may be
+    named so."""
     label_column: str = "label"
-    """The column with the class, as a name or an integer. If a value is a list of names or
-    integers, or a fastText line has several labels, the data is multi-label: each text may have
-    several labels, or none."""
+    """The column with the class, as a name or a number. If a value is a list of names or numbers,
+    or a fastText line has several labels, the data is multi-label: each text may have several
+    labels, or none."""
     label_separator: NotEmpty | None = None
     """The separator between several labels in one cell, such as `|` in `late|refund`. It makes the
     data multi-label, and an empty cell has no labels. If null, a cell is one label."""

@@ -173,7 +173,7 @@ def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str
     """List the labels of a row as texts, without repetitions.
 
     Raises:
-        DataError: a label is empty, or neither a name nor an integer.
+        DataError: a label is empty, or neither a name nor a number.
     """
     # The keys of this dictionary are the labels in their order; its values are not used.
     labels: dict[str, None] = {}
@@ -181,8 +181,9 @@ def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str
         if _is_empty(label):
             hint = "a label may be empty in train only, and only if data.label_names is set"
             raise DataError(row.where, "the label is empty", hint)
-        if isinstance(label, bool) or not isinstance(label, str | int):
-            what = f"the label is {kind(label)}; a name or an integer is expected"
+        is_finite = isinstance(label, float) and math.isfinite(label)
+        if not is_finite and not isinstance(label, str | int):
+            what = f"the label is {kind(label)}; a name or a number is expected"
             raise DataError(row.where, what)
         labels[str(label)] = None
     return list(labels)

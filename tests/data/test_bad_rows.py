@@ -41,7 +41,7 @@ LINES = {
         b"[]",
         b'{"text": "\xe9", "label": 1}',
         b'{"text": "b"}',
-        b'{"text": "c", "label": true}',
+        b'{"text": "c", "label": {}}',
         b'{"text": "d\\ud800", "label": 1}',
         b'{"text": "z", "label": 2}',
     ],

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.data import load, write
+from support.data import load, refusal, write
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.load_dataset import load_split
@@ -207,6 +207,44 @@ def test_other_numbers_are_names_as_they_are_written(labels):
 def test_numbers_that_label_names_lists_are_names_as_they_are_written():
     labels = ["1.0", "2.0"]
     assert [label for _, label in read(write_csv(labels), label_names=labels)] == labels
+
+
+def test_decimal_numbers_and_truth_values_are_labels():
+    numbers = [1.5, 2.5, 3.5]
+    for source in (write_jsonl(numbers), write_parquet(numbers), write_excel(numbers)):
+        assert read(source) == [("a", "1.5"), ("b", "2.5"), ("c", "3.5")]
+
+    assert read(write_jsonl(["true", "false", "true"])) == [
+        ("a", "True"),
+        ("b", "False"),
+        ("c", "True"),
+    ]
+
+
+def test_columns_may_be_fields_inside_objects():
+    """A field whose own name has a dot comes first."""
+    lines = [
+        {"payload": {"body": "one", "tags": {"kind": "x"}}},
+        {"payload": {"body": "two", "tags": {"kind": "y"}}, "payload.body": "2"},
+    ]
+    columns = {"text_column": "payload.body", "label_column": "payload.tags.kind"}
+    expected = [("one", "x"), ("2", "y")]
+
+    lines_source = write("a.jsonl", "\n".join(map(json.dumps, lines)))
+    array_source = write("a.json", json.dumps(lines))
+
+    assert read(lines_source, **columns) == expected
+    assert read(array_source, **columns) == expected
+
+
+@pytest.mark.parametrize(
+    ("payload", "fields"),
+    [({"text": "one"}, "'payload.text'"), ("one", "'payload'"), (None, "'payload'")],
+)
+def test_a_field_that_is_missing_inside_an_object_is_named(payload: object, fields: str):
+    source = write("a.jsonl", json.dumps({"payload": payload, "label": "x"}))
+    message = refusal(source, text_column="payload.body")
+    assert message.startswith(f"a.jsonl:1: no column 'payload.body'; it has {fields}, 'label'")
 
 
 def test_several_text_columns_are_joined_with_a_space():

@@ -85,8 +85,8 @@ def test_integers_have_the_names_that_the_datasets_library_keeps():
             "column 'text' holds bytes",
         ),
         (
-            {"text": ["a"], "label": [1.5]},
-            "the label is float",
+            {"text": ["a"], "label": [b"x"]},
+            "the label is bytes",
         ),
         (
             {"text": ["a", "b"], "label": [1, None]},

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.fields import field_names, has_field
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Reading
@@ -81,10 +82,14 @@ def _joined(path: Path, lines: Iterable[str], max_bytes: int) -> str:
 
 
 def _checked_object(where: SourceLocation, item: Any, columns: Columns) -> dict[str, Any]:
-    """Check that an item is an object with all columns to read, and return it."""
+    """Check that an item is an object with all columns to read, and return it.
+
+    A column such as `payload.body` is the field `body` of the object `payload`.
+    """
     if not isinstance(item, dict):
         raise DataError(where, f"a JSON object is expected, not {kind(item)}")
-    columns.check_present(where, list(item))
+    if not all(has_field(item, column) for column in columns.named):
+        columns.check_present(where, field_names(item))
     return item
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.fields import field_of, has_field
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
@@ -45,9 +46,9 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
     # Some records have only the first of the text columns: text files have a single text per row.
     texts = []
     for column in columns.text:
-        if column not in record:
+        if not has_field(record, column):
             continue
-        text = record[column]
+        text = field_of(record, column)
         if not isinstance(text, str):
             what = f"column {shown(column)} holds {kind(text)} where a text is expected"
             raise DataError(where, what)
@@ -55,7 +56,7 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
 
     label = None
     if columns.label:
-        label = record[columns.label]
+        label = field_of(record, columns.label)
 
     row_id = record.get("id")
     if not isinstance(row_id, str | int | None):
@@ -63,7 +64,7 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
 
     group = None
     if columns.group:
-        group = _group_name(where, record[columns.group])
+        group = _group_name(where, field_of(record, columns.group))
 
     return Row(
         text=" ".join(texts),

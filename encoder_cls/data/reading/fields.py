@@ -1,0 +1,53 @@
+"""The fields of a record by name, also those inside other fields, such as `payload.body`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# The character between the name of a field and the name of a field inside it.
+DOT = "."
+
+
+class _Missing:
+    """The value of a field that a record does not have."""
+
+
+_MISSING = _Missing()
+
+
+def has_field(record: Mapping[str, Any], name: str) -> bool:
+    """Whether a record has a field with this name, or inside other fields (`payload.body`)."""
+    return _found(record, name) is not _MISSING
+
+
+def field_of(record: Mapping[str, Any], name: str) -> Any:
+    """The value of a field by its name; raise a `KeyError` if the record does not have it."""
+    value = _found(record, name)
+    if value is _MISSING:
+        raise KeyError(name)
+    return value
+
+
+def field_names(record: Mapping[str, Any]) -> list[str]:
+    """List the names of all fields; objects are replaced by the names of the fields inside."""
+    names = []
+    for name, value in record.items():
+        if isinstance(value, Mapping) and value:
+            names += [f"{name}{DOT}{inner}" for inner in field_names(value)]
+        else:
+            names.append(name)
+    return names
+
+
+def _found(record: Mapping[str, Any], name: str) -> Any:
+    """The value of a field, or `_MISSING`. A field whose own name has dots comes first."""
+    if name in record:
+        return record[name]
+
+    value: Any = record
+    for part in name.split(DOT):
+        if not isinstance(value, Mapping) or part not in value:
+            return _MISSING
+        value = value[part]
+    return value
