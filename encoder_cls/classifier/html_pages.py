@@ -23,13 +23,21 @@ _LETTERS = r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]+"
 _RIGHT_TO_LEFT = re.compile(rf"{_LETTERS}(?:[\W_]+{_LETTERS})*")
 
 
-def html_page(title: str, body: str, *, script: str | None = None, connect: str = "'none'") -> str:
+def html_page(
+    title: str,
+    body: str,
+    *,
+    script: str | None = None,
+    style: str = "",
+    connect: str = "'none'",
+) -> str:
     """Make a whole HTML page of its body.
 
     Args:
         title: the title of the page.
         body: the HTML of the page, in which every text must be `escaped`.
         script: the script of the page, in place of the common script.
+        style: rules of this page, which are added to the common style sheet.
         connect: the addresses that the script may connect to, as a value of `connect-src` in the
             content security policy.
     """
@@ -38,7 +46,7 @@ def html_page(title: str, body: str, *, script: str | None = None, connect: str 
     digest = hashlib.sha256(script.encode()).digest()
     return _file_beside("html").format(
         title=escaped(title),
-        style=_file_beside("css"),
+        style=_file_beside("css") + style,
         body=body,
         script=script,
         digest=base64.b64encode(digest).decode(),

@@ -10,9 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from importlib.resources import files
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,11 +22,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.serving import limits
+from encoder_cls.serving.json_response import HEADERS, PAGE_HEADERS, json_response
 from encoder_cls.serving.metrics import CONTENT_TYPE, Metrics
+from encoder_cls.serving.request_checks import check_content_type, refusal_of_origin
 from encoder_cls.serving.request_queue import Batcher, TextResult
 from encoder_cls.serving.requests import RefusedError, parse_predict_request
 from encoder_cls.system.display import shown
-from encoder_cls.system.json_values import json_text
 
 # The status of a request whose client has closed the connection; proxies such as nginx log it.
 CLIENT_CLOSED_REQUEST = 499
@@ -40,13 +39,6 @@ PAGE = html_page(
     script=_FILES.joinpath("page.js").read_text("utf-8"),
     connect="'self'",
 ).encode()
-HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-PAGE_HEADERS = HEADERS | {
-    "Content-Type": "text/html; charset=utf-8",
-    # The page itself has a policy, too, in a `meta` element. A browser applies both.
-    "Content-Security-Policy": "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-}
 
 
 class Service:
@@ -97,9 +89,9 @@ class Service:
                 await send(message)
 
             responder: ASGIApp = app
-            refusal = _refusal_of_origin(Request(scope), self._hosts)
+            refusal = refusal_of_origin(Request(scope), self._hosts)
             if refusal:
-                responder = _json({"error": refusal}, 403)
+                responder = json_response({"error": refusal}, 403)
             await responder(scope, receive, counted_send)
 
         return counted_app
@@ -108,7 +100,7 @@ class Service:
         started = time.perf_counter()
         body = bytearray()
         try:
-            _check_content_type(request)
+            check_content_type(request)
             await self._read(request, body)
             predict_request = parse_predict_request(bytes(body))
             classifier = self.classifier
@@ -122,7 +114,7 @@ class Service:
         self.metrics.count(results)
         self.metrics.seconds.observe(time.perf_counter() - started)
         predictions = [result.record for result in results]
-        return _json({"predictions": predictions, "model": classifier.sha256})
+        return json_response({"predictions": predictions, "model": classifier.sha256})
 
     async def _read(self, request: Request, body: bytearray) -> None:
         """Append the body of a request to `body`.
@@ -193,7 +185,9 @@ class Service:
         if not self.batcher.thread.is_alive():
             raise RefusedError(503, "the computing thread has ended")
         classifier = self.classifier
-        return _json({"status": "ok", "model": classifier.sha256, "labels": classifier.label_names})
+        return json_response(
+            {"status": "ok", "model": classifier.sha256, "labels": classifier.label_names}
+        )
 
     async def _metrics(self, _: Request) -> Response:
         text = self.metrics.text(
@@ -204,82 +198,11 @@ class Service:
     async def _refused(self, _: Request, error: RefusedError) -> Response:
         if error.status == 500:
             self._warn(f"warning: {error}")
-        return _json({"error": str(error)}, error.status)
-
-
-def _check_content_type(request: Request) -> None:
-    """Raise an error (415) if a request does not say that its body is JSON.
-
-    Browsers let a page of any site send bodies of other types, but ask the server before they send
-    JSON from a page of another site.
-    """
-    content_type, _, _ = request.headers.get("content-type", "").partition(";")
-    if content_type.strip().lower() != "application/json":
-        raise RefusedError(415, "send the body as JSON, with Content-Type: application/json")
-
-
-def _refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | None:
-    """The reason to refuse a request that a page of another site has sent; None if there is none.
-
-    The name of the server in the request is checked as well as the site of the page: the owner of
-    a site can let its name lead to a loopback address (DNS rebinding), and browsers then consider
-    this server a part of that site.
-
-    Args:
-        request: the request, of which only the headers are read.
-        hosts: the allowed names of the server besides loopback addresses; None allows all names.
-    """
-    host = request.headers.get("host")
-    if host and hosts is not None:
-        name = host_name(host)
-        if name not in hosts and not is_loopback(name):
-            return f"not a name of this server: {name}; --allowed-host NAME allows a name"
-
-    origin = request.headers.get("origin")
-    if not origin:
-        return None
-    _, _, origin_host = origin.partition("://")
-    if origin_host != host and host_name(origin) not in (hosts or ()):
-        return f"sent by a page of another site, {origin}; --allowed-host NAME allows a site"
-    return None
-
-
-def host_name(address: str) -> str:
-    """The name or IP address in the header `Origin` or `Host`, without scheme and port.
-
-    The result is empty if the address has no name or is malformed.
-    """
-    try:
-        parts = urlsplit(address if "://" in address else f"//{address}")
-        return (parts.hostname or "").rstrip(".")
-    except ValueError:
-        return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is `localhost` or a loopback address."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+        return json_response({"error": str(error)}, error.status)
 
 
 async def _unknown_request(request: Request, error: HTTPException) -> Response:
     """Respond to a path or method that does not exist with those that do."""
     known = "POST /predict, GET /health, GET /metrics, and GET / to try texts"
     message = f"{request.method} {shown(request.url.path)}: no such request; known are {known}"
-    return _json({"error": message}, error.status_code, error.headers)
-
-
-def _json(
-    value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Make a response with a JSON body and the headers that belong to its status."""
-    all_headers = HEADERS | {"Content-Type": "application/json"} | dict(headers or {})
-    if status in {408, 503}:
-        all_headers["Connection"] = "close"
-    if status in {429, 503}:
-        all_headers["Retry-After"] = "1"
-    return Response(json_text(value).encode(), status, headers=all_headers)
+    return json_response({"error": message}, error.status_code, error.headers)

@@ -82,14 +82,8 @@ def parse_predict_request(body: bytes) -> PredictRequest:
         RefusedError: the body is not JSON (400); a field is missing, unknown, given twice or not
             valid (422); or there are too many texts (413).
     """
-    try:
-        fields = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_without_repeated_names)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(400, f"the body is not JSON: {error}") from None
+    fields = parse_json_object(body, example='{"texts": ["..."]}')
 
-    if not isinstance(fields, dict):
-        expected = 'an object such as {"texts": ["..."]}'
-        raise RefusedError(422, f"body: {kind(fields)}; expected is {expected}")
     # A missing list of texts gets the same message as a list that is null.
     fields.setdefault("texts", None)
     for name, value in fields.items():
@@ -101,6 +95,27 @@ def parse_predict_request(body: bytes) -> PredictRequest:
     request = PredictRequest(**fields)
     _check_number_of_texts(request)
     return request
+
+
+def parse_json_object(body: bytes, *, example: str) -> dict[str, Any]:
+    """Parse a body that is a JSON object.
+
+    Args:
+        body: the body of a request.
+        example: an object for the message of an error.
+
+    Raises:
+        RefusedError: the body is not JSON (400), is no object, or repeats a name (422).
+    """
+    try:
+        fields = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_without_repeated_names)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, f"the body is not JSON: {error}") from None
+
+    if not isinstance(fields, dict):
+        expected = f"an object such as {example}"
+        raise RefusedError(422, f"body: {kind(fields)}; expected is {expected}")
+    return fields
 
 
 def _without_repeated_names(members: list[tuple[str, Any]]) -> dict[str, Any]:

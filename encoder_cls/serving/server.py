@@ -23,7 +23,8 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 from encoder_cls.serving import limits
-from encoder_cls.serving.app import Service, host_name, is_loopback
+from encoder_cls.serving.app import Service
+from encoder_cls.serving.request_checks import host_name, is_loopback
 from encoder_cls.system.terminal import (
     discard_output_to_lost_terminal,
     handling_signals,

@@ -1,0 +1,70 @@
+"""Refuse requests that a page of another site has sent, or whose body is not JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from encoder_cls.serving.requests import RefusedError
+
+
+def check_content_type(request: Request) -> None:
+    """Raise an error (415) if a request does not say that its body is JSON.
+
+    Browsers let a page of any site send bodies of other types, but ask the server before they send
+    JSON from a page of another site.
+    """
+    content_type, _, _ = request.headers.get("content-type", "").partition(";")
+    if content_type.strip().lower() != "application/json":
+        raise RefusedError(415, "send the body as JSON, with Content-Type: application/json")
+
+
+def refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | None:
+    """The reason to refuse a request that a page of another site has sent; None if there is none.
+
+    The name of the server in the request is checked as well as the site of the page: the owner of
+    a site can let its name lead to a loopback address (DNS rebinding), and browsers then consider
+    this server a part of that site.
+
+    Args:
+        request: the request, of which only the headers are read.
+        hosts: the allowed names of the server besides loopback addresses; None allows all names.
+    """
+    host = request.headers.get("host")
+    if host and hosts is not None:
+        name = host_name(host)
+        if name not in hosts and not is_loopback(name):
+            return f"not a name of this server: {name}; --allowed-host NAME allows a name"
+
+    origin = request.headers.get("origin")
+    if not origin:
+        return None
+    _, _, origin_host = origin.partition("://")
+    if origin_host != host and host_name(origin) not in (hosts or ()):
+        return f"sent by a page of another site, {origin}; --allowed-host NAME allows a site"
+    return None
+
+
+def host_name(address: str) -> str:
+    """The name or IP address in the header `Origin` or `Host`, without scheme and port.
+
+    The result is empty if the address has no name or is malformed.
+    """
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        return (parts.hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is `localhost` or a loopback address."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
