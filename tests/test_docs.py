@@ -51,7 +51,7 @@ OTHERS = {
 }
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-COMMANDS = "train|tune|eval|compare|predict|review|suggest|serve"
+COMMANDS = "train|tune|eval|compare|predict|review|suggest|label|serve"
 INLINE = re.compile(rf"`((?:encoder-cls )?(?:{COMMANDS}) [^`]+)`")
 
 # Pages whose blocks are run in order in one folder. Others are run elsewhere: docs/library.md by
@@ -70,6 +70,7 @@ RUN_PAGES = [
 PARSED_ONLY = {
     "encoder-cls tune": "a search takes its whole budget",
     "encoder-cls serve": "a server does not end",
+    "encoder-cls label": "a server does not end",
     "--runner ray": "needs Ray and a bucket",
 }
 

@@ -16,6 +16,7 @@ import typer
 from encoder_cls.cli.compare import compare_command
 from encoder_cls.cli.error_messages import PROGRAM, is_interrupted, message_and_exit_code
 from encoder_cls.cli.eval import eval_command
+from encoder_cls.cli.label import label_command
 from encoder_cls.cli.predict import predict_command
 from encoder_cls.cli.prune import prune_command
 from encoder_cls.cli.review import review_command
@@ -46,6 +47,7 @@ app.command("prune")(prune_command)
 app.command("predict")(predict_command)
 app.command("review")(review_command)
 app.command("suggest")(suggest_command)
+app.command("label")(label_command)
 app.command("serve")(serve_command)
 
 # Whether `--debug` was given.

@@ -1,0 +1,96 @@
+"""The classes of a session, in the order of their keys on the keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from encoder_cls.data.label_names import label_key
+from encoder_cls.system.display import shown
+
+# The maximum number of characters of the name of a class.
+MAX_NAME = 200
+# The separator between several labels of a text, as in `data.label_separator`.
+SEPARATOR = "|"
+
+
+class ClassList:
+    """The names of the classes, which a person may extend and change.
+
+    Attributes:
+        names: the names, in the order of their keys.
+        is_multi_label: whether a text may have any number of labels.
+    """
+
+    def __init__(self, names: Iterable[str], *, is_multi_label: bool) -> None:
+        """Make a list of classes.
+
+        Raises:
+            ValueError: a name is not valid, or is like another one.
+        """
+        self.is_multi_label = is_multi_label
+        self.names: list[str] = []
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """Add a class after the others.
+
+        Raises:
+            ValueError: the name is not valid, or is like another one.
+        """
+        self.names.append(self._checked(name))
+
+    def rename(self, name: str, new_name: str) -> str:
+        """Rename a class, and return the new name as it is written.
+
+        Raises:
+            ValueError: there is no such class, or the new name is not valid or like another one.
+        """
+        number = self.names.index(name)
+        others = [other for other in self.names if other != name]
+        checked = self._checked(new_name, others=others)
+        self.names[number] = checked
+        return checked
+
+    def written(self, labels: Sequence[str]) -> str:
+        """Write the labels of a text as one cell, in the order of the classes.
+
+        Raises:
+            ValueError: a label is no class, or there is not exactly one label.
+        """
+        for label in labels:
+            if label not in self.names:
+                raise ValueError(f"no class {shown(label)}")
+        if not self.is_multi_label and len(labels) != 1:
+            raise ValueError("a text has exactly one label here")
+        return SEPARATOR.join(name for name in self.names if name in labels)
+
+    def labels_in(self, cell: str) -> list[str]:
+        """Read the labels of a text from a cell."""
+        if not self.is_multi_label:
+            return [cell]
+        return [label.strip() for label in cell.split(SEPARATOR) if label.strip()]
+
+    def _checked(self, name: str, *, others: Sequence[str] | None = None) -> str:
+        """Return a name without outer spaces.
+
+        Raises:
+            ValueError: the name is not valid, or is like one of `others`, by default all classes.
+        """
+        if others is None:
+            others = self.names
+
+        name = name.strip()
+        if not name:
+            raise ValueError("the name of a class is empty")
+        if len(name) > MAX_NAME:
+            raise ValueError(f"the name of a class has more than {MAX_NAME} characters")
+        if not name.isprintable():
+            raise ValueError(f"the name of a class has unprintable characters: {shown(name)}")
+        if self.is_multi_label and SEPARATOR in name:
+            raise ValueError(f"{shown(name)}: a name may not contain {SEPARATOR} here")
+
+        for other in others:
+            if label_key(other) == label_key(name):
+                raise ValueError(f"there is a class {shown(other)} already")
+        return name

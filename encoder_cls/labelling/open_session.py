@@ -1,0 +1,106 @@
+"""Open a session: read the pool and the labels that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.labelling.class_list import ClassList
+from encoder_cls.labelling.label_table import LabelTable
+from encoder_cls.labelling.pool import PoolText, read_pool, without_near_duplicates
+from encoder_cls.labelling.session import Session
+from encoder_cls.labelling.text_queue import TextQueue
+
+
+class PoolOptions(NamedTuple):
+    """Where the pool is, and how it is read.
+
+    Attributes:
+        source: a file, a folder or a pattern of files.
+        text_columns: the columns with the text.
+        delimiter: the separator between the fields of tables; None for the usual one.
+        encoding: the encoding of text files.
+        bad_rows: `error`, or `skip` to leave out rows that cannot be read.
+    """
+
+    source: str
+    text_columns: Sequence[str] = ("text",)
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    bad_rows: str = "error"
+
+    def reading(self) -> Reading:
+        """Options of reading, without notes."""
+        return Reading(delimiter=self.delimiter, encoding=self.encoding, bad_rows=self.bad_rows)
+
+
+class OpenedSession(NamedTuple):
+    """A session, with its queue, the texts of its pool, and notes for the user."""
+
+    session: Session
+    queue: TextQueue
+    texts: Sequence[PoolText]
+    notes: Sequence[str]
+
+
+def skipped_file(output: Path) -> Path:
+    """The file with the texts that were skipped."""
+    return output.with_name(f"{output.stem}-skipped{output.suffix}")
+
+
+def open_session(
+    options: PoolOptions, output: Path, class_names: Sequence[str], *, is_multi_label: bool
+) -> OpenedSession:
+    """Open a session on a pool, and continue the labels of its output.
+
+    Args:
+        options: the pool.
+        output: the table of labels.
+        class_names: the names of the first classes. Further ones are those in the table.
+        is_multi_label: whether a text may have any number of labels.
+
+    Raises:
+        ConfigError: the name of a class is not valid.
+        DataError: the pool or a table is malformed.
+        EncoderClsError: a table cannot be written.
+    """
+    try:
+        classes = ClassList(class_names, is_multi_label=is_multi_label)
+    except ValueError as error:
+        raise ConfigError(f"--labels: {error}") from None
+
+    pool = read_pool(options.source, options.text_columns, options.reading())
+    notes = list(pool.notes)
+    labels = LabelTable(output, pool.columns, pool.form)
+    skipped = LabelTable(skipped_file(output), pool.columns, pool.form)
+    for table in (labels, skipped):
+        notes += table.read(options.text_columns, options.encoding)
+    labels.create()
+
+    # A text whose label was emptied in a spreadsheet is asked again.
+    labelled_rows = [row for row in labels.rows if row.label or is_multi_label]
+    if len(labelled_rows) < len(labels.rows):
+        labels.replace(labelled_rows)
+    _add_classes_of(labels, classes)
+
+    known_texts = {row.key: row.text for row in (*labels.rows, *skipped.rows)}
+    texts = without_near_duplicates(pool.texts, known_texts)
+    queue = TextQueue(texts)
+    session = Session(queue, texts, classes, labels, skipped)
+    return OpenedSession(session, queue, texts, notes)
+
+
+def _add_classes_of(labels: LabelTable, classes: ClassList) -> None:
+    """Add the classes that only the table has, in the order of their first rows."""
+    for row in labels.rows:
+        for label in classes.labels_in(row.label):
+            if label in classes.names:
+                continue
+            try:
+                classes.add(label)
+            except ValueError as error:
+                hint = "correct the column label, or name another --output"
+                raise DataError(labels.path, str(error), hint) from None

@@ -1,0 +1,386 @@
+"use strict";
+
+// The keys of classes: digits from 1, then letters.
+const CLASS_KEYS = "123456789abcdefghij";
+// From this number of classes on, a person types to find a class.
+const FILTERED = 20;
+// The milliseconds between two looks for news of the model.
+const LOOK_EVERY = 2000;
+// The milliseconds after which the server counts as gone.
+const PATIENCE = 20000;
+const GONE =
+  "No connection to encoder-cls. All labels up to here are saved: start the same command again, and use its new page.";
+
+const byId = (id) => document.getElementById(id);
+
+// What the server said last.
+let state = null;
+// The labels that are switched on, of several labels.
+let chosen = new Set();
+// Whether a request is on its way. Keys are ignored meanwhile, so that no text is labelled unseen.
+let isBusy = false;
+
+function element(name, className, text) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+// The JSON of a response; throws an error with the server's message.
+async function request(path, fields) {
+  const options = { signal: AbortSignal.timeout(PATIENCE) };
+  if (fields) {
+    options.method = "POST";
+    options.headers = { "Content-Type": "application/json" };
+    options.body = JSON.stringify(fields);
+  }
+
+  let response;
+  let result;
+  try {
+    response = await fetch(path, options);
+    result = await response.json();
+  } catch {
+    throw new Error(GONE);
+  }
+  if (!response.ok) throw new Error(result.error);
+  return result;
+}
+
+// Do something on the server, and show what it says. After a refusal, show the state as it is now.
+async function act(path, fields) {
+  if (isBusy) return false;
+  isBusy = true;
+  let isDone = false;
+  try {
+    show(await request(path, fields));
+    byId("error").textContent = "";
+    isDone = true;
+  } catch (error) {
+    byId("error").textContent = error.message;
+  }
+  isBusy = false;
+  if (!isDone) await refresh();
+  return isDone;
+}
+
+// Show what other pages or the model have changed. The message of an error stays.
+async function refresh() {
+  if (isBusy) return;
+  isBusy = true;
+  try {
+    show(await request(`state?back=${state?.back ?? 0}`));
+    if (byId("error").textContent === GONE) byId("error").textContent = "";
+  } catch (error) {
+    byId("error").textContent = error.message;
+  }
+  isBusy = false;
+}
+
+const look = (back) => act(`state?back=${back}`);
+
+// Whether the guess for this text is on the page.
+const showsGuess = () => Boolean(state.text?.guess) && !byId("hide").checked;
+
+function label(labels) {
+  const shown = showsGuess() ? state.text.guess.labels : [];
+  return act("label", {
+    key: state.text.key,
+    labels,
+    shown_guess: shown,
+    is_change: state.back > 0,
+  });
+}
+
+function choose(name) {
+  if (!state.text) return;
+  byId("filter").value = "";
+  if (!state.is_multi_label) {
+    label([name]);
+    return;
+  }
+  if (chosen.has(name)) chosen.delete(name);
+  else chosen.add(name);
+  showClasses();
+}
+
+// Enter: accept the guess, or save several labels.
+function confirm() {
+  if (!state.text) return;
+  if (state.is_multi_label) label([...chosen]);
+  else if (showsGuess()) label(state.text.guess.labels);
+}
+
+function skip(why) {
+  if (state.text && !state.back) act("skip", { key: state.text.key, why });
+}
+
+function forward() {
+  if (state.back) look(state.back - 1);
+  else skip("skipped");
+}
+
+const undo = () => act("undo", { num_asked: state.num_asked });
+const goBack = () => look(Math.min(state.back + 1, state.num_asked));
+
+function show(newState) {
+  const isNew = !state || state.text?.key !== newState.text?.key || state.back !== newState.back;
+  state = newState;
+  if (isNew) {
+    chosen = new Set(state.text?.labels ?? []);
+    showText();
+  }
+  showClasses();
+  showGuess();
+  showProgress();
+  showLast();
+  showCounts();
+  showModel(state.model);
+}
+
+function showText() {
+  const text = state.text;
+  const left = text?.num_left_out ?? 0;
+  byId("text").textContent = text
+    ? text.text + (left ? `\n… and ${left.toLocaleString("en")} more characters` : "")
+    : "Every text has been asked. Stop the program with Ctrl-C, and train.";
+  byId("text").scrollTop = 0;
+
+  byId("columns").replaceChildren();
+  for (const [name, value] of text?.columns ?? []) {
+    const pair = element("div");
+    const cell = element("dd", "", value);
+    cell.dir = "auto";
+    pair.append(element("dt", "", name), cell);
+    byId("columns").append(pair);
+  }
+
+  byId("position").hidden = !state.back;
+  const before = state.back === 1 ? "the last text" : `${state.back} texts back`;
+  const was = text?.labels ? `labelled ${named(text.labels)}` : text?.why_skipped;
+  byId("position").textContent = state.back ? `${before}, ${was}; another label replaces it` : "";
+}
+
+const named = (labels) => (labels.length ? labels.join(" + ") : "no label");
+
+function showClasses() {
+  const isFiltered = state.classes.length >= FILTERED;
+  byId("filter-line").hidden = !isFiltered;
+  const wanted = isFiltered ? byId("filter").value.trim().toLowerCase() : "";
+  const probabilities = new Map(showsGuess() ? state.text.guess.top : []);
+  const guessed = showsGuess() ? state.text.guess.labels : [];
+  const hadFocus = document.activeElement?.dataset?.name;
+
+  byId("classes").replaceChildren();
+  for (const [number, { name }] of state.classes.entries()) {
+    if (!name.toLowerCase().includes(wanted)) continue;
+    const button = element("button", guessed.includes(name) ? "guessed" : "");
+    button.type = "button";
+    button.dataset.name = name;
+    button.disabled = !state.text;
+    button.append(element("bdi", "", name));
+
+    const key = CLASS_KEYS[number];
+    if (!isFiltered && key && byId("keys").checked) {
+      button.append(element("kbd", "", key));
+      button.setAttribute("aria-keyshortcuts", key);
+    }
+    if (probabilities.has(name)) {
+      const percent = Math.round(100 * probabilities.get(name));
+      button.append(element("small", "", `model: ${percent}%`));
+    }
+    if (state.is_multi_label || state.back) {
+      button.setAttribute("aria-pressed", String(chosen.has(name)));
+    }
+    button.addEventListener("click", () => choose(name));
+    byId("classes").append(button);
+    if (name === hadFocus) button.focus();
+  }
+
+  byId("confirm").hidden = !state.is_multi_label;
+  byId("confirm").disabled = !state.text;
+  byId("skip").firstChild.textContent = state.back ? "Forward " : "Skip ";
+  byId("skip").disabled = !state.text;
+  byId("no-class").disabled = !state.text || state.back > 0;
+  byId("undo").disabled = !state.num_asked;
+  byId("back").disabled = state.back >= state.num_asked;
+}
+
+function showGuess() {
+  let line = "";
+  if (!state.classes.length) {
+    line = "There is no class yet: press + and name one.";
+  } else if (state.text && !state.back && state.model) {
+    if (state.text.how === "random" && state.model.has_guesses) {
+      line = "Drawn at random: the model's guess is hidden until you have labelled it.";
+    } else if (showsGuess()) {
+      const guess = named(state.text.guess.labels);
+      line = state.is_multi_label ? `The model's guess: ${guess}` : `The model's guess: ${guess} (Enter)`;
+    }
+  }
+  byId("guess").textContent = line;
+}
+
+function showProgress() {
+  const count = (number) => number.toLocaleString("en");
+  const skipped = state.num_skipped ? `, ${count(state.num_skipped)} without a label` : "";
+  byId("progress").textContent =
+    `${count(state.num_labelled)} labelled${skipped}, of ${count(state.num_texts)} different texts; saved in ${state.file}`;
+}
+
+function showLast() {
+  const last = state.last;
+  let line = "";
+  if (last) {
+    line = last.labels ? `Saved: ${named(last.labels)}` : `Noted: ${last.why_skipped}`;
+    if (last.guess) line += ` (the model's guess was ${last.guess})`;
+  }
+  if (byId("last").textContent !== line) byId("last").textContent = line;
+}
+
+function showCounts() {
+  const body = byId("counts").tBodies[0];
+  // Do not replace a field in which a person is typing.
+  if (body.contains(document.activeElement)) return;
+
+  body.replaceChildren();
+  for (const { name, count } of state.classes) {
+    const row = element("tr");
+    const cell = element("td");
+    const form = element("form");
+    const field = element("input");
+    field.type = "text";
+    field.setAttribute("aria-label", `new name of ${name}`);
+    const button = element("button", "", "Rename");
+    form.append(field, button);
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      field.blur();
+      button.blur();
+      await act("rename-class", { name, new_name: field.value });
+    });
+    cell.append(form);
+    row.append(element("td", "", name), element("td", "", String(count)), cell);
+    body.append(row);
+  }
+}
+
+function showModel(model) {
+  byId("model").hidden = !model;
+  if (!model) return;
+  byId("accuracy").textContent = model.accuracy;
+  byId("outlook").textContent = model.outlook;
+  byId("fitting").textContent = model.status;
+  drawCurve(model.curve);
+}
+
+function svgElement(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+// The accuracy over the number of labels, with its interval.
+function drawCurve(curve) {
+  byId("curve").replaceChildren();
+  if (curve.length < 2) return;
+
+  const width = 420;
+  const height = 170;
+  const most = curve[curve.length - 1].labels;
+  const x = (labels) => 36 + (labels / most) * (width - 50);
+  const y = (accuracy) => 10 + (1 - accuracy) * (height - 40);
+  const last = curve[curve.length - 1];
+  const percent = (value) => `${Math.round(100 * value)}%`;
+  const summary = `accuracy over labels: ${percent(curve[0].accuracy)} with ${curve[0].labels} labels, ${percent(last.accuracy)} with ${last.labels}`;
+  const chart = svgElement("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": summary });
+
+  for (const level of [0, 0.25, 0.5, 0.75, 1]) {
+    chart.append(svgElement("line", { class: "grid", x1: 36, x2: width - 10, y1: y(level), y2: y(level) }));
+    chart.append(svgElement("text", { x: 30, y: y(level) + 4, "text-anchor": "end" }, percent(level)));
+  }
+  for (const { labels, low, high } of curve) {
+    chart.append(svgElement("line", { class: "grid", x1: x(labels), x2: x(labels), y1: y(low), y2: y(high) }));
+  }
+  const points = curve.map(({ labels, accuracy }) => `${x(labels)},${y(accuracy)}`);
+  chart.append(svgElement("path", { class: "c1", d: `M${points.join("L")}` }));
+  chart.append(svgElement("text", { x: x(most), y: height - 10, "text-anchor": "end" }, `${most} labels`));
+  byId("curve").append(chart);
+}
+
+function addClass() {
+  byId("manage").open = true;
+  byId("new-class").focus();
+}
+
+// What each key does, besides those of the classes.
+const COMMANDS = {
+  Enter: confirm,
+  ArrowRight: forward,
+  ArrowLeft: goBack,
+  Backspace: undo,
+  0: () => skip("no class fits"),
+  "+": addClass,
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey || event.repeat || !state) return;
+  const target = event.target;
+  if (event.key === "Escape") {
+    if (target === byId("filter")) target.value = "";
+    else target.blur();
+    showClasses();
+    return;
+  }
+
+  const isFilter = target === byId("filter");
+  const isField = target.matches("input, textarea, summary");
+  if (isFilter && event.key === "Enter" && target.value.trim()) {
+    const [first] = byId("classes").children;
+    if (first) choose(first.dataset.name);
+    event.preventDefault();
+    return;
+  }
+  if (isField && !(isFilter && !target.value)) return;
+  // Enter on a button presses the button.
+  if (event.key === "Enter" && target.matches("button")) return;
+  if (!byId("keys").checked && event.key.length === 1) return;
+
+  const isFiltered = state.classes.length >= FILTERED;
+  const number = CLASS_KEYS.indexOf(event.key.toLowerCase());
+  if (!isFiltered && event.key.length === 1 && number >= 0 && number < state.classes.length) {
+    choose(state.classes[number].name);
+    event.preventDefault();
+  } else if (Object.hasOwn(COMMANDS, event.key)) {
+    COMMANDS[event.key]();
+    event.preventDefault();
+  } else if (isFiltered && event.key.length === 1 && !isFilter) {
+    byId("filter").focus();
+  }
+});
+
+byId("filter").addEventListener("input", showClasses);
+byId("confirm").addEventListener("click", confirm);
+byId("skip").addEventListener("click", forward);
+byId("add").addEventListener("click", addClass);
+byId("no-class").addEventListener("click", () => skip("no class fits"));
+byId("undo").addEventListener("click", undo);
+byId("back").addEventListener("click", goBack);
+byId("keys").addEventListener("change", showClasses);
+byId("hide").addEventListener("change", () => show(state));
+
+byId("add-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const field = byId("new-class");
+  if (await act("add-class", { name: field.value })) {
+    field.value = "";
+    field.blur();
+  }
+});
+
+setInterval(() => {
+  if (!document.hidden) refresh();
+}, LOOK_EVERY);
+look(0);

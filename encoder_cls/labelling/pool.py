@@ -1,0 +1,167 @@
+"""The pool: the texts that may be labelled, in an order drawn at random."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from encoder_cls.data.corrections import correction_key
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.csv_form import CsvForm, form_of
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.rows import Row
+from encoder_cls.data.source_files import files_named
+from encoder_cls.data.sources import EXAMPLE, HUB, read_rows
+from encoder_cls.data.text_groups import texts_alike
+from encoder_cls.errors import NoRowsError
+from encoder_cls.system.csv_cells import cell
+
+# The maximum number of texts in memory. A larger pool is sampled: nobody labels as many texts.
+MAX_TEXTS = 50_000
+
+
+class PoolText(NamedTuple):
+    """A text of the pool.
+
+    Attributes:
+        key: the key of the text.
+        text: the text.
+        cells: the values of all columns of its row, by name.
+    """
+
+    key: str
+    text: str
+    cells: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The texts that may be labelled.
+
+    Attributes:
+        texts: the distinct texts, in an order drawn at random that depends only on the texts: a
+            pool that was sorted or extended keeps it.
+        columns: the names of the columns of the rows, in order.
+        form: the form of its first file, for tables in CSV.
+        num_rows: the number of rows that were read.
+        notes: notes and warnings for the user.
+    """
+
+    texts: Sequence[PoolText]
+    columns: Sequence[str]
+    form: CsvForm
+    num_rows: int
+    notes: Sequence[str]
+
+
+def drawn_rank(key: str) -> int:
+    """The rank of a text in the order drawn at random, from 0 to 2**64.
+
+    The rank is a hash of the key, so that it depends neither on the order of the pool nor on the
+    other texts. The least ranks of a pool are a random sample of it.
+    """
+    digest = hashlib.sha256(f"label {key}".encode()).digest()
+    return int.from_bytes(digest[:8])
+
+
+def read_pool(source: str, text_columns: Sequence[str], reading: Reading) -> Pool:
+    """Read the texts of a pool.
+
+    Args:
+        source: a file, a folder or a pattern of files.
+        text_columns: the columns with the text.
+        reading: how files are read.
+
+    Raises:
+        DataError: the pool is missing or malformed, or has no text.
+    """
+    notes: list[str] = []
+    reading.notify = notes.append
+
+    columns: dict[str, None] = {}
+    num_rows = 0
+
+    def counted_rows() -> Iterable[Row]:
+        nonlocal num_rows
+        for row in read_rows(source, Columns(text_columns, every=True), reading):
+            num_rows += 1
+            for name in row.record or ():
+                columns[name] = None
+            yield row
+
+    texts = _drawn_texts(counted_rows())
+    if not texts:
+        raise NoRowsError(f"{source}: has no texts to label")
+    notes += [f"warning: {warning}" for warning in reading.notes.warnings(source)]
+    if len(texts) == MAX_TEXTS:
+        notes.append(f"{source}: a random sample of {MAX_TEXTS:,} texts is used")
+
+    return Pool(
+        texts=texts,
+        columns=list(columns),
+        form=_form_of(source, text_columns, reading),
+        num_rows=num_rows,
+        notes=notes,
+    )
+
+
+def _drawn_texts(rows: Iterable[Row]) -> list[PoolText]:
+    """The texts with the least ranks, in this order, without blank and equal texts."""
+    # The heap has the text with the largest rank first, which is the next to be left out.
+    heap: list[tuple[int, PoolText]] = []
+    keys: set[str] = set()
+    for row in rows:
+        if not row.text.strip():
+            continue
+
+        key = correction_key(row.text)
+        rank = drawn_rank(key)
+        is_full = len(heap) == MAX_TEXTS
+        if key in keys or (is_full and rank > -heap[0][0]):
+            continue
+
+        cells = {name: cell(value) for name, value in (row.record or {}).items()}
+        entry = (-rank, PoolText(key, row.text, cells))
+        keys.add(key)
+        if is_full:
+            _, left_out = heapq.heappushpop(heap, entry)
+            keys.remove(left_out.key)
+        else:
+            heapq.heappush(heap, entry)
+
+    heap.sort(key=lambda entry: -entry[0])
+    return [text for _, text in heap]
+
+
+def without_near_duplicates(
+    texts: Sequence[PoolText], known_texts: Mapping[str, str]
+) -> list[PoolText]:
+    """Keep the first of texts that are alike, so that they are asked once.
+
+    Args:
+        texts: the texts of a pool.
+        known_texts: texts that have been labelled or skipped, by key. Texts that are like them are
+            left out; they themselves are kept.
+    """
+    unknown = [text for text in texts if text.key not in known_texts]
+    numbers = texts_alike([*known_texts.values(), *(text.text for text in unknown)]).tolist()
+
+    seen = set(numbers[: len(known_texts)])
+    left_out = set()
+    for text, number in zip(unknown, numbers[len(known_texts) :], strict=True):
+        if number in seen:
+            left_out.add(text.key)
+        seen.add(number)
+    return [text for text in texts if text.key not in left_out]
+
+
+def _form_of(source: str, text_columns: Sequence[str], reading: Reading) -> CsvForm:
+    """The form of the first file of a source, or of an ordinary CSV file."""
+    if not source.startswith((HUB, EXAMPLE)):
+        files = [file for file in files_named(source) if file.is_file()]
+        if files:
+            return form_of(files[0], text_columns, reading)
+    return CsvForm(has_mark=False)

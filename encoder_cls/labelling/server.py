@@ -1,0 +1,95 @@
+"""The server of the page: it listens on this machine alone, and stops at a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+import uvicorn
+
+from encoder_cls.labelling.app import labelling_app, new_token
+from encoder_cls.labelling.session import Session
+from encoder_cls.serving.server import STOP_SIGNALS, Connection, listening
+from encoder_cls.system.terminal import discard_output_to_lost_terminal, handling_signals
+
+HOST = "127.0.0.1"
+# The seconds that an open page has to read its last response.
+CLOSING_SECONDS = 2
+# The seconds for which a connection stays open without a request.
+KEEP_ALIVE_SECONDS = 75
+
+
+def serve_session(
+    session: Session, *, port: int, opens_browser: bool, log: Callable[[str], None]
+) -> None:
+    """Serve the page of a session until a signal stops the server.
+
+    Args:
+        session: the session.
+        port: the port to listen on; 0 takes any free port.
+        opens_browser: whether to open the page in the browser of this machine.
+        log: called with the address.
+
+    Raises:
+        EncoderClsError: the port cannot be used.
+    """
+    with listening(HOST, port) as listener:
+        token = new_token()
+        address = f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
+        config = uvicorn.Config(
+            labelling_app(session, token),
+            http=Connection,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=CLOSING_SECONDS,
+        )
+
+        def on_start() -> None:
+            log(f"label on {address} ; press Ctrl-C to stop")
+            if opens_browser:
+                # Starting a browser may take seconds.
+                Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+        _Server(config, on_start).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn server that stops at signals, and then returns."""
+
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, and then say so."""
+        await super().startup(sockets)
+        self._on_start()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at a signal; uvicorn calls this method, and would raise the signal again."""
+        loop = asyncio.get_running_loop()
+        hangups = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
+
+        def handle(number: int) -> None:
+            loop.call_soon_threadsafe(self._stop, number)
+
+        with handling_signals([*STOP_SIGNALS, *hangups], handle):
+            yield
+
+    def _stop(self, number: int) -> None:
+        if number not in STOP_SIGNALS:
+            discard_output_to_lost_terminal()
+        self.should_exit = True

@@ -1,0 +1,384 @@
+"""A session: the text that is asked, and what a person does with it.
+
+All changes go through this class, and each is on the disk when its method returns. Several pages
+may show one session: a change says which text it is for, and is refused if that text has been
+labelled from another page in the meantime.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
+
+from encoder_cls.labelling.class_list import ClassList
+from encoder_cls.labelling.label_table import LabelledText, LabelTable
+from encoder_cls.labelling.pool import PoolText
+from encoder_cls.labelling.text_queue import RANDOM, SUGGESTED, TextQueue
+from encoder_cls.serving.requests import RefusedError
+
+# Why a text has no label: the column `how` of the table of skipped texts.
+SKIPPED = "skipped"
+NO_CLASS = "no class fits"
+
+# The maximum number of characters of a text, and of another column, that the page shows.
+MAX_SHOWN = 20_000
+MAX_SHOWN_CELL = 300
+
+
+class Guess(NamedTuple):
+    """What the model predicts for a text.
+
+    Attributes:
+        labels: the predicted labels.
+        top: the most probable classes with their probabilities.
+    """
+
+    labels: Sequence[str]
+    top: Sequence[tuple[str, float]]
+
+
+class Model(Protocol):
+    """What a session asks of the model in the loop."""
+
+    def guess(self, key: str) -> Guess | None:
+        """The prediction for a text of the pool; None if there is none yet."""
+
+    def labels_changed(self) -> None:
+        """Take note that labels were given or changed; returns at once."""
+
+    def renamed(self, name: str, new_name: str) -> None:
+        """Take note that a class has another name; returns at once."""
+
+    def summary(self) -> Mapping[str, Any]:
+        """What the page shows of the model, as JSON."""
+
+
+class _Action(NamedTuple):
+    """A label or a skip.
+
+    Attributes:
+        table: the table that has the row.
+        row: the row.
+        how: how the text was chosen.
+    """
+
+    table: LabelTable
+    row: LabelledText
+    how: str
+
+
+class Session:
+    """The state of a labelling.
+
+    Attributes:
+        classes: the classes.
+        labels: the table of labels.
+        skipped: the table of texts that were skipped or fit no class.
+        model: the model in the loop; None without one.
+    """
+
+    def __init__(
+        self,
+        queue: TextQueue,
+        texts: Sequence[PoolText],
+        classes: ClassList,
+        labels: LabelTable,
+        skipped: LabelTable,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Continue a labelling, whose tables have been read.
+
+        Args:
+            queue: chooses texts among `texts`.
+            texts: the texts of the pool.
+            classes: the classes.
+            labels: the table of labels.
+            skipped: the table of texts without a label.
+            now: the clock.
+        """
+        self.classes = classes
+        self.labels = labels
+        self.skipped = skipped
+        self.model: Model | None = None
+        self._queue = queue
+        self._texts = texts
+        self._now = now
+
+        # What has been done, the last action at the end. Times of one second keep their order.
+        labelled_keys = {row.key for row in labels.rows}
+        actions = [_Action(labels, row, row.how) for row in labels.rows]
+        for row in skipped.rows:
+            if row.key not in labelled_keys:
+                # How it was chosen is not known any more. It must not count as drawn at random.
+                actions.append(_Action(skipped, row, SUGGESTED))
+        self._actions = sorted(actions, key=lambda action: action.row.labelled_at)
+        self._current = self._next()
+
+    @property
+    def asked(self) -> dict[str, LabelledText]:
+        """The texts that have been asked, by key, in the order of the actions."""
+        return {action.row.key: action.row for action in self._actions}
+
+    def label(
+        self,
+        key: str,
+        labels: Sequence[str],
+        *,
+        shown_guess: Sequence[str] = (),
+        is_change: bool = False,
+    ) -> None:
+        """Give a text its labels.
+
+        A page that has no response to its request may send it again: the same label for the same
+        text changes nothing.
+
+        Args:
+            key: the key of the text.
+            labels: its labels.
+            shown_guess: the prediction that the page showed; empty if it showed none.
+            is_change: whether the text has been labelled or skipped before; if not, it is the text
+                that is asked.
+
+        Raises:
+            RefusedError: the text is not asked any more, or the labels are not valid.
+            EncoderClsError: the label cannot be written. Nothing has changed.
+        """
+        written = self._written(labels)
+        position = self._position(key)
+        if position is not None:
+            action = self._actions[position]
+            is_repeated = action.table is self.labels and action.row.label == written
+            if is_change and not is_repeated:
+                self._change(position, written)
+            if is_change or is_repeated:
+                return
+
+        current, how = self._checked_current(key)
+        guess = self._guess_to_keep(current, how, shown_guess)
+        self._do(self.labels, self._row(current, how, label=written, guess=guess), how)
+
+    def skip(self, key: str, why: str) -> None:
+        """Leave the text that is asked without a label.
+
+        Args:
+            key: the key of the text.
+            why: `SKIPPED` or `NO_CLASS`.
+
+        Raises:
+            RefusedError: the text is not asked any more.
+            EncoderClsError: this cannot be written. Nothing has changed.
+        """
+        current, how = self._checked_current(key)
+        if why == NO_CLASS and self.classes.is_multi_label:
+            self.label(key, [])
+            return
+        self._do(self.skipped, self._row(current, why, label="", guess=""), how)
+
+    def undo(self, num_asked: int) -> None:
+        """Take back the last label or skip, and ask its text again.
+
+        Args:
+            num_asked: the number of texts that had been asked when the page was shown.
+
+        Raises:
+            RefusedError: there is nothing to undo, or the page is out of date.
+            EncoderClsError: this cannot be written. Nothing has changed.
+        """
+        if not self._actions:
+            raise RefusedError(409, "there is nothing to undo")
+        if num_asked != len(self._actions):
+            raise RefusedError(409, "another page has labelled or undone a text; look again")
+
+        action = self._actions[-1]
+        action.table.replace([row for row in action.table.rows if row is not action.row])
+        self._actions.pop()
+        row = action.row
+        self._current = PoolText(row.key, row.text, row.cells), action.how
+        self._tell_model()
+
+    def add_class(self, name: str) -> None:
+        """Add a class.
+
+        Raises:
+            RefusedError: the name is not valid.
+        """
+        try:
+            self.classes.add(name)
+        except ValueError as error:
+            raise RefusedError(422, str(error)) from None
+
+    def rename_class(self, name: str, new_name: str) -> None:
+        """Rename a class in all labels.
+
+        Raises:
+            RefusedError: there is no such class, or the new name is not valid.
+            EncoderClsError: the labels cannot be written. Nothing has changed.
+        """
+        renamed = ClassList(self.classes.names, is_multi_label=self.classes.is_multi_label)
+        try:
+            new_name = renamed.rename(name, new_name)
+        except ValueError as error:
+            raise RefusedError(422, str(error)) from None
+
+        def with_new_name(cell: str) -> str:
+            labels = [new_name if old == name else old for old in self.classes.labels_in(cell)]
+            return renamed.written(labels) if cell else cell
+
+        new_rows = {}
+        for row in self.labels.rows:
+            new_rows[id(row)] = row._replace(
+                label=with_new_name(row.label), guess=with_new_name(row.guess)
+            )
+        self.labels.replace(list(new_rows.values()))
+        self.classes = renamed
+        for position, action in enumerate(self._actions):
+            new_row = new_rows.get(id(action.row), action.row)
+            self._actions[position] = action._replace(row=new_row)
+        if self.model:
+            self.model.renamed(name, new_name)
+        self._tell_model()
+
+    def state(self, back: int = 0) -> dict[str, Any]:
+        """What the page shows, as JSON.
+
+        Args:
+            back: 0 for the text that is asked, 1 for the last one before, and so on.
+        """
+        back = max(0, min(back, len(self._actions)))
+        counts = Counter[str]()
+        for row in self.labels.rows:
+            counts.update(self.classes.labels_in(row.label))
+
+        return {
+            "classes": [{"name": name, "count": counts[name]} for name in self.classes.names],
+            "is_multi_label": self.classes.is_multi_label,
+            "text": self._shown_text(back),
+            "back": back,
+            "last": self._shown_last(),
+            "num_labelled": len(self.labels.rows),
+            "num_skipped": len(self.skipped.rows),
+            "num_texts": len(self._texts),
+            "num_asked": len(self._actions),
+            "file": self.labels.path.name,
+            "model": self.model.summary() if self.model else None,
+        }
+
+    def _next(self) -> tuple[PoolText, str] | None:
+        return self._queue.next(self.asked.keys())
+
+    def _checked_current(self, key: str) -> tuple[PoolText, str]:
+        if self._current is None or self._current[0].key != key:
+            raise RefusedError(
+                409, "this text is not asked any more: another page has labelled or undone it"
+            )
+        return self._current
+
+    def _position(self, key: str) -> int | None:
+        """The position of the action with this text; None if it has not been asked."""
+        for position, action in enumerate(self._actions):
+            if action.row.key == key:
+                return position
+        return None
+
+    def _written(self, labels: Sequence[str]) -> str:
+        try:
+            return self.classes.written(labels)
+        except ValueError as error:
+            raise RefusedError(422, str(error)) from None
+
+    def _row(self, text: PoolText, how: str, *, label: str, guess: str) -> LabelledText:
+        return LabelledText(
+            key=text.key,
+            text=text.text,
+            label=label,
+            labelled_at=self._time(),
+            how=how,
+            guess=guess,
+            cells=text.cells,
+        )
+
+    def _time(self) -> str:
+        return self._now().astimezone(UTC).isoformat(timespec="milliseconds")
+
+    def _do(self, table: LabelTable, row: LabelledText, how: str) -> None:
+        """Write a row, and then choose the next text."""
+        table.append(row)
+        self._actions.append(_Action(table, row, how))
+        self._current = self._next()
+        self._tell_model()
+
+    def _change(self, position: int, label: str) -> None:
+        """Give a text that has been labelled or skipped another label."""
+        table, row, how = self._actions[position]
+        changed = row._replace(label=label, labelled_at=self._time(), how=how)
+        if table is self.labels:
+            self.labels.replace([changed if old is row else old for old in table.rows])
+        else:
+            # Write the label first: a text in both tables counts as labelled.
+            self.labels.append(changed)
+            table.replace([old for old in table.rows if old is not row])
+        self._actions[position] = _Action(self.labels, changed, how)
+        self._tell_model()
+
+    def _guess_to_keep(self, text: PoolText, how: str, shown_guess: Sequence[str]) -> str:
+        """The guess for the column of guesses.
+
+        The guess for a text drawn at random is not shown before it is labelled. It is kept, because
+        it tells how often the model is right. Another guess is kept only if it was shown.
+        """
+        if how == RANDOM:
+            guess = self.model.guess(text.key) if self.model else None
+            shown_guess = guess.labels if guess else ()
+        known = [label for label in shown_guess if label in self.classes.names]
+        return self._written(known) if known else ""
+
+    def _tell_model(self) -> None:
+        if self.model:
+            self.model.labels_changed()
+
+    def _shown_text(self, back: int) -> dict[str, Any] | None:
+        """The text that the page shows, with its columns, its labels and the guess."""
+        labels = None
+        why = ""
+        if back:
+            table, row, how = self._actions[-back]
+            text = PoolText(row.key, row.text, row.cells)
+            if table is self.labels:
+                labels = self.classes.labels_in(row.label)
+            else:
+                why = row.how
+        elif self._current:
+            text, how = self._current
+        else:
+            return None
+
+        guess = None
+        if how != RANDOM and not back and self.model:
+            guess = self.model.guess(text.key)
+        columns = []
+        for name, cell in text.cells.items():
+            if cell and cell.strip() != text.text.strip():
+                columns.append([name, cell[:MAX_SHOWN_CELL]])
+
+        return {
+            "key": text.key,
+            "text": text.text[:MAX_SHOWN],
+            "num_left_out": max(0, len(text.text) - MAX_SHOWN),
+            "columns": columns,
+            "how": how,
+            "labels": labels,
+            "why_skipped": why,
+            "guess": {"labels": guess.labels, "top": guess.top} if guess else None,
+        }
+
+    def _shown_last(self) -> dict[str, Any] | None:
+        """The last action, with the guess that was hidden until then."""
+        if not self._actions:
+            return None
+        table, row, _ = self._actions[-1]
+        if table is self.skipped:
+            return {"labels": None, "why_skipped": row.how, "guess": ""}
+        return {"labels": self.classes.labels_in(row.label), "why_skipped": "", "guess": row.guess}

@@ -1,0 +1,64 @@
+"""A pool of messages, a session on it, and the program in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.labelling import RunningLabel, write_pool
+from support.programs import RUN_MAIN
+
+from encoder_cls.labelling.open_session import OpenedSession, PoolOptions, open_session
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    """A file of texts."""
+    path = tmp_path / "pool.csv"
+    write_pool(path)
+    return path
+
+
+@pytest.fixture
+def reopen(pool: Path, tmp_path: Path) -> Callable[..., OpenedSession]:
+    """Opens a session on the pool, and again with the labels that there are."""
+
+    def reopen_session(
+        *, classes: tuple[str, ...] = ("sport", "food"), is_multi_label: bool = False
+    ) -> OpenedSession:
+        options = PoolOptions(str(pool))
+        output = tmp_path / "labels.csv"
+        return open_session(options, output, classes, is_multi_label=is_multi_label)
+
+    return reopen_session
+
+
+@pytest.fixture(scope="session")
+def start_label() -> Iterator[Callable[..., RunningLabel]]:
+    """Starts `encoder-cls label`, after some lines of Python that change it."""
+    processes = []
+
+    def start(*arguments: object, before: str = "") -> RunningLabel:
+        command = [sys.executable, "-c", f"{before}\n{RUN_MAIN}", "label", "--no-browser"]
+        command += [str(argument) for argument in arguments]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        processes.append(process)
+
+        lines = []
+        for line in process.stderr:
+            address = re.search(r"http://127\.0\.0\.1:\d+/\S+/", line)
+            if address:
+                return RunningLabel(process, address[0], lines)
+            lines.append(line.strip())
+        raise AssertionError(lines)
+
+    yield start
+
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stderr.close()

@@ -1,0 +1,108 @@
+"""The program on a port of this machine: only its own page may ask, and a kill loses nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.labelling import read_table, write_pool
+from support.programs import assert_failed
+
+
+@pytest.fixture(scope="module")
+def running(start_label, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labelled")
+    write_pool(folder / "pool.csv")
+    arguments = (folder / "pool.csv", "--labels", "sport,food", "--output", folder / "labels.csv")
+    return start_label(*arguments)
+
+
+def test_only_the_own_page_may_ask(running):
+    path = f"/{running.token}/state"
+    assert running.ask(path)[0] == 200
+    assert running.ask(path, Origin=f"http://127.0.0.1:{running.port}")[0] == 200
+    assert running.ask(path, Host=f"localhost:{running.port}")[0] == 200
+
+    assert running.ask("/state")[0] == 404
+    assert running.ask("/")[0] == 404
+    assert running.ask(f"/{running.token}")[0] == 404
+    assert running.ask(f"/{running.token[:-1]}x/state")[0] == 404
+    assert running.ask(path, Host="evil.example")[0] == 403
+    assert running.ask(path, Origin="http://evil.example")[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("action", "fields", "status"),
+    [
+        ("label", b"{", 400),
+        ("label", {"key": "x"}, 422),
+        ("label", {"key": "x", "labels": [1], "shown_guess": [], "is_change": False}, 422),
+        ("label", {"key": "x", "labels": ["a"], "shown_guess": [], "is_change": 0}, 422),
+        ("skip", {"key": "x", "why": "because"}, 422),
+        ("undo", {"num_asked": True}, 422),
+        ("label", b"x" * (2 << 20), 413),
+        ("nothing", {}, 404),
+    ],
+)
+def test_bad_requests_are_refused(running, action, fields, status):
+    code, response = running.ask(f"/{running.token}/{action}", fields)
+    assert code == status
+    assert response["error"]
+    assert running.act("state")["num_asked"] == 0
+
+
+def test_requests_that_are_not_json_are_refused(running):
+    """A form of another page could send them."""
+    path = f"/{running.token}/undo"
+    assert running.ask(path, {"num_asked": 0}, Content_Type="text/plain")[0] == 415
+
+
+def test_a_second_program_on_the_same_file_is_refused(running, cli):
+    folder = Path(running.process.args[5]).parent
+    outcome = cli("label", folder / "pool.csv", "--output", folder / "labels.csv", "--no-browser")
+    assert_failed(outcome, 1, f"process {running.process.pid} is labelling here")
+
+
+def test_a_kill_loses_no_label(start_label, pool):
+    arguments = (pool, "--labels", "sport,food", "--output", "labels.csv")
+    running = start_label(*arguments)
+    state = running.act("state")
+    for _ in range(3):
+        state = running.label(state, "food")
+    running.kill()
+
+    again = start_label(*arguments)
+    assert again.act("state")["text"]["key"] == state["text"]["key"]
+    again.label(state, "sport")
+    code, printed = again.stop()
+
+    assert code == 0
+    assert [row["label"] for row in read_table(Path("labels.csv"))] == ["food"] * 3 + ["sport"]
+    assert "labels.csv: 4 labels (sport 1, food 3)" in printed
+    assert "--set data.train=labels.csv" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "name the texts to label"),
+        (["-", "--output", "labels.csv"], "name the texts to label"),
+        (["pool.csv"], "--output labels.csv"),
+        (["pool.csv", "--output", "labels.txt"], "must end with .csv"),
+        (["pool.csv", "--output", "pool.csv"], "is a file that is read"),
+        (["pool.csv", "--output", "labels.csv", "--labels", "a,b,A"], "already"),
+    ],
+)
+def test_wrong_options_write_nothing(cli, pool, arguments, named):
+    before = pool.read_bytes()
+    assert_failed(cli("label", *arguments), 2, named)
+    assert pool.read_bytes() == before
+    assert not Path("labels.csv").exists()
+
+
+def test_a_pool_without_texts_is_an_error(cli):
+    Path("empty.csv").write_text("text\n")
+    assert_failed(cli("label", "empty.csv", "--output", "labels.csv"), 3, "no texts")
+    Path("other.csv").write_text("message\nhello\n")
+    outcome = cli("label", "other.csv", "--output", "labels.csv")
+    assert_failed(outcome, 3, "--text-column")
