@@ -1,16 +1,19 @@
 """The classifier as an estimator of scikit-learn.
 
 >>> from encoder_cls.sklearn import TextClassifier
->>> model = TextClassifier(settings={"model.d_model": 64}).fit(texts, labels)
+>>> model = TextClassifier().set_params(d_model=64).fit(texts, labels)
 >>> model.predict(["where is my parcel?"])
 array(['track_order'], dtype='<U16')
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from difflib import get_close_matches
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -23,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from encoder_cls import Classifier
 from encoder_cls.classifier.classifier import checked_texts
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.display import kind, listed
 from encoder_cls.system.json_values import is_missing, json_text
@@ -39,6 +43,7 @@ ARGUMENTS = {
     "train.epochs": "epochs",
     "train.learning_rate": "learning_rate",
     "train.time_budget": "time_budget",
+    "train.class_weights": "class_weight",
 }
 # The keys of `data` that cannot be set, because the arguments of `fit` replace them.
 REPLACED_KEYS = (
@@ -97,11 +102,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             text.
         learning_rate: the peak learning rate.
         time_budget: the maximum number of minutes for `fit`; None sets no limit.
+        class_weight: the weights of the classes in the loss: a weight by label, 1 for labels that
+            are not named; "balanced" for weights with which rare classes count as much as frequent
+            ones; None for equal weights.
         seed: the seed of all random numbers except for the choice of held-out texts, which has the
             setting `data.split_seed`. Equal seeds give equal models.
+        log_dir: a folder for the curves of TensorBoard. Each `fit` makes a new folder in it, such
+            as `TextClassifier-1`. None writes no curves.
         verbose: whether to print the progress to standard error.
         settings: further values of the config by dotted key, such as `{"model.d_model": 64}`.
-            `configs/example.yaml` explains all keys.
+            `configs/example.yaml` explains all keys. `set_params` sets single values.
 
     Attributes:
         classes_: the sorted labels, or the columns of an indicator matrix. The columns of
@@ -118,7 +128,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epochs: int | Literal["auto"] = "auto",
         learning_rate: float = 1e-3,
         time_budget: float | None = None,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         seed: int = 0,
+        log_dir: str | Path | None = None,
         verbose: bool = False,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
@@ -127,9 +139,52 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.time_budget = time_budget
+        self.class_weight = class_weight
         self.seed = seed
+        self.log_dir = log_dir
         self.verbose = verbose
         self.settings = settings
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments by name.
+
+        Args:
+            deep: whether to add each value of `settings`, by a name such as
+                `settings__model__d_model`.
+        """
+        params: dict[str, Any] = super().get_params(deep=deep)
+        if deep and isinstance(self.settings, Mapping):
+            for key, value in self.settings.items():
+                params[f"{_SETTINGS_PREFIX}{str(key).replace('.', '__')}"] = value
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set arguments, or single values of `settings`.
+
+        A value of the config has one of the names `d_model`, `model__d_model` and
+        `settings__model__d_model`. The shortest form is possible if only one section of the config
+        has the key.
+
+        Raises:
+            ValueError: a name is neither an argument nor a key of the config.
+        """
+        arguments = {}
+        values = {}
+        for name, value in params.items():
+            if name in self._get_param_names():
+                arguments[name] = value
+                continue
+            key = _key_named(name)
+            if key in ARGUMENTS:
+                arguments[ARGUMENTS[key]] = value
+            else:
+                values[key] = value
+
+        super().set_params(**arguments)
+        if values:
+            # Make a new mapping, since the caller or a clone may share the one that was given.
+            self.settings = {**(self.settings or {}), **values}
+        return self
 
     def fit(
         self,
@@ -143,7 +198,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `data.validation`.
 
         Args:
-            X: the texts.
+            X: the texts. None and NaN are blank texts, which are left out like those of a file
+                (`data.empty_texts`).
             y: the labels, all strings or all integers. None or NaN means a text without a
                 label. If texts may have several labels: a list of labels for each text, or an
                 indicator matrix, (texts, classes).
@@ -154,7 +210,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ValueError: there are too few texts, the numbers of texts and labels differ, or a
                 setting is unknown or invalid.
         """
-        from encoder_cls.run.run_folder import RunDir
         from encoder_cls.training.from_python import train_texts
 
         texts = _as_texts(X, "fit")
@@ -168,10 +223,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             config = self._config()
             with (
                 self._reporter(repeats_texts=sample_weight is not None) as reporter,
-                tempfile.TemporaryDirectory(prefix=PREFIX) as folder,
+                _run_folder(config.name, self.log_dir) as folder,
             ):
-                run = RunDir(Path(folder))
-                classifier = train_texts(config, rows, run, reporter=reporter)
+                run = RunDir(folder)
+                classifier = train_texts(
+                    config,
+                    rows,
+                    run,
+                    with_tensorboard=self.log_dir is not None,
+                    reporter=reporter,
+                )
                 files = _contents(run.metrics_file, run.held_out_predictions)
         except (ConfigError, DataError) as error:
             # scikit-learn expects a `ValueError` for invalid arguments of an estimator.
@@ -292,7 +353,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         from encoder_cls.classifier.model_folder import save_classifier
         from encoder_cls.config.schema import Config
-        from encoder_cls.run.run_folder import RunDir
 
         check_is_fitted(self, "classifier_")
         run = RunDir(Path(path))
@@ -334,7 +394,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from encoder_cls.classifier.model_folder import load_classifier
         from encoder_cls.data.load_dataset import load_all_data
         from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
-        from encoder_cls.run.run_folder import RunDir
         from encoder_cls.run.run_report import LoadedRun, report_of_run
 
         check_is_fitted(self, "classifier_")
@@ -407,7 +466,107 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         values = {"name": type(self).__name__, "data.train": "texts", **settings}
         for key, argument in ARGUMENTS.items():
             values[key] = getattr(self, argument)
+        values["train.class_weights"] = _class_weights(self.class_weight)
         return config_of(values, source="TextClassifier")
+
+
+# How the names of the values of `settings` begin in `get_params`.
+_SETTINGS_PREFIX = "settings__"
+
+
+def _key_named(name: str) -> str:
+    """The dotted key of the config that a parameter such as `model__d_model` names.
+
+    Raises:
+        ValueError: no key has this name, or several sections have it.
+    """
+    from encoder_cls.config.schema import Config, Section
+
+    keys = []
+    for section, field in Config.model_fields.items():
+        kind_of_section = field.annotation
+        if isinstance(kind_of_section, type) and issubclass(kind_of_section, Section):
+            keys += [f"{section}.{key}" for key in kind_of_section.model_fields]
+        else:
+            keys.append(section)
+
+    wanted = name.removeprefix(_SETTINGS_PREFIX).replace("__", ".")
+    if wanted in keys:
+        return wanted
+
+    named_so = [key for key in keys if key.partition(".")[2] == wanted]
+    if len(named_so) == 1:
+        return named_so[0]
+    if named_so:
+        names = " or ".join(key.replace(".", "__") for key in named_so)
+        raise ValueError(f"parameter {name!r} of TextClassifier has several meanings; give {names}")
+
+    last_names = [key.rpartition(".")[2] for key in keys]
+    hint = ""
+    similar = get_close_matches(wanted.rpartition(".")[2], last_names, n=1)
+    if similar:
+        hint = f"; did you mean {similar[0]!r}?"
+    raise ValueError(
+        f"Invalid parameter {name!r} for TextClassifier: it is neither an argument nor a key of "
+        f"the config{hint}"
+    )
+
+
+def _class_weights(class_weight: Any) -> Any:
+    """The value of `train.class_weights` for the argument `class_weight`."""
+    if class_weight is None:
+        return "none"
+    if isinstance(class_weight, Mapping):
+        return {_name(label): weight for label, weight in class_weight.items()}
+    return class_weight
+
+
+@contextmanager
+def _run_folder(name: str, log_dir: str | Path | None) -> Iterator[Path]:
+    """A folder to train in, which keeps its logs and nothing else if there is a `log_dir`.
+
+    Args:
+        name: how the names of the folders in `log_dir` begin.
+        log_dir: the folder in which a new folder is made; None for a temporary folder.
+
+    Raises:
+        ConfigError: the folder cannot be made.
+    """
+    if log_dir is None:
+        with tempfile.TemporaryDirectory(prefix=PREFIX) as temporary_folder:
+            yield Path(temporary_folder)
+        return
+
+    folder = _new_folder(Path(log_dir), name)
+    try:
+        yield folder
+    finally:
+        run = RunDir(folder)
+        logs = {run.metrics_file, *run.event_files}
+        for path in folder.iterdir():
+            if path in logs:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        if not logs & set(folder.iterdir()):
+            folder.rmdir()
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    """Make the folder `name-1`, or with the first higher number that no folder has."""
+    for number in count(1):
+        folder = parent / f"{name}-{number}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            # Another fit, of this or another process, has this number.
+            continue
+        except OSError as error:
+            raise ConfigError(f"log_dir: {folder}: {error.strerror}") from None
+        return folder
+    raise AssertionError("numbers never end")
 
 
 def _check_settings(settings: Any) -> None:
@@ -458,6 +617,9 @@ def _as_texts(texts: Any, method: str) -> list[str]:
             f"texts are expected, not a table of shape {texts.shape}; choose the column with the "
             "texts"
         )
+    if not isinstance(texts, str):
+        # An empty cell of a table is None or NaN in pandas. The command line reads it as no text.
+        texts = ["" if is_missing(text) else text for text in texts]
     return list(checked_texts(texts, method))
 
 

@@ -496,7 +496,9 @@ def test_a_validation_selects_by_the_score_that_is_monitored(tmp_path):
         setup = prepare(config_of(values | {"train.monitor": monitor}, source="test"))
         run = RunDir(tmp_path / monitor)
 
-        events = recorded(setup, run, device=torch.device("cpu"), with_report=False)
+        events = recorded(
+            setup, run, device=torch.device("cpu"), with_report=False, with_tensorboard=False
+        )
 
         (validated,) = [event for event in events if isinstance(event, Validated)]
         checkpoint, *_ = load_newest(run.checkpoints)
@@ -532,7 +534,7 @@ def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path):
     setup = prepare(config_of({"name": "a", "data.train": str(source), **ENCODER}, source="test"))
     whole = RunDir(tmp_path / "whole")
     resumed = RunDir(tmp_path / "resumed")
-    options = {"device": torch.device("cpu"), "with_report": False}
+    options = {"device": torch.device("cpu"), "with_report": False, "with_tensorboard": False}
     train(setup, whole, **options)
 
     # The sixth time that it looks for a signal, there is one.

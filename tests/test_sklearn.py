@@ -22,6 +22,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from support.programs import succeed
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from encoder_cls import load_classifier
 from encoder_cls.run import terminal_reporter
@@ -406,6 +407,48 @@ def test_negative_weights_are_refused():
         tiny().fit(TEXTS, LABELS, sample_weight=[-1.0] * len(TEXTS))
 
 
+def test_class_weights_are_given_by_label():
+    """By the labels of the caller, or as the word that scikit-learn has."""
+    weighted = TextClassifier(class_weight={1: 2.5})._config()
+    balanced = TextClassifier(class_weight="balanced")._config()
+
+    assert weighted.train.class_weights == {"1": 2.5}
+    assert balanced.train.class_weights == "balanced"
+    assert TextClassifier()._config().train.class_weights == "none"
+
+    with pytest.raises(ValueError, match="no class is called 'fish'"):
+        tiny(class_weight={"fish": 2.0}).fit(TEXTS, LABELS)
+    with pytest.raises(ValueError, match=r"train\.class_weights"):
+        tiny(class_weight="equal").fit(TEXTS, LABELS)
+
+
+@pytest.mark.parametrize("nothing", [None, np.nan])
+def test_a_missing_text_is_a_blank_one(fitted, nothing):
+    """The caller of `fit` is warned, as the command line warns; a prediction is that of no text."""
+    with pytest.warns(UserWarning, match=r"rows of train without a text.*: 1 \(texts\[36\]"):
+        model = tiny(settings=SMALL).fit([*TEXTS, nothing], [*LABELS, "food"])
+
+    assert model.predict_proba([nothing]).tolist() == model.predict_proba([""]).tolist()
+    with pytest.raises(TypeError, match=r"texts\[1\] is float '3.5'"):
+        fitted.predict(["rain", 3.5])
+
+
+def test_each_fit_leaves_its_curves_in_a_folder_of_its_own(tmp_path):
+    """Nothing else is left, and nothing at all of a fit that fails."""
+    model = tiny(epochs=1, log_dir=tmp_path / "logs").fit(TEXTS, LABELS)
+    model.fit(TEXTS, LABELS)
+    with pytest.raises(ValueError, match="at least two classes"):
+        model.fit(TEXTS[:2], ["x", "x"])
+
+    folders = sorted((tmp_path / "logs").iterdir())
+    assert [folder.name for folder in folders] == ["TextClassifier-1", "TextClassifier-2"]
+    for folder in folders:
+        events, metrics = sorted(folder.iterdir())
+        assert metrics.name == "metrics.jsonl"
+        tags = EventAccumulator(str(events)).Reload().Tags()["scalars"]
+        assert {"accuracy in validation/combined", "loss/validation"} <= set(tags)
+
+
 def test_verbose_prints_the_work(capsys, monkeypatch):
     """Otherwise nothing is printed."""
     monkeypatch.setattr(terminal_reporter, "SECONDS_BEFORE_FIRST_LINE", 0.0)
@@ -422,11 +465,13 @@ def test_verbose_prints_the_work(capsys, monkeypatch):
 def test_a_clone_has_the_same_settings_and_nothing_learned(fitted):
     copied = clone(fitted)
     assert copied.get_params() == fitted.get_params()
-    assert copied.get_params() == {
+    assert copied.get_params(deep=False) == {
         "epochs": 2,
         "learning_rate": 0.01,
         "time_budget": None,
+        "class_weight": None,
         "seed": 0,
+        "log_dir": None,
         "settings": TINY,
         "verbose": False,
     }
@@ -442,8 +487,39 @@ def test_the_settings_of_a_clone_are_its_own(fitted):
 
 
 def test_an_unknown_parameter_is_refused(fitted):
-    with pytest.raises(ValueError, match="Invalid parameter 'epoch'"):
+    with pytest.raises(ValueError, match=r"Invalid parameter 'epoch' .*; did you mean 'epochs'"):
         clone(fitted).set_params(epoch=7)
+    with pytest.raises(ValueError, match=r"'model__d_modl' .*; did you mean 'd_model'"):
+        clone(fitted).set_params(model__d_modl=7)
+
+
+@pytest.mark.parametrize(
+    "name", ["d_model", "model__d_model", "settings__model__d_model", "model.d_model"]
+)
+def test_a_value_of_the_config_is_set_by_its_name(name):
+    """The settings of the caller and of other estimators stay as they are."""
+    given = {"model.d_ff": 16}
+    model = TextClassifier(settings=given)
+
+    assert model.set_params(**{name: 256}) is model
+
+    assert model.settings == {"model.d_ff": 16, "model.d_model": 256}
+    assert given == {"model.d_ff": 16}
+    assert model._config().model.d_model == 256
+    assert model.get_params()["settings__model__d_model"] == 256
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_a_key_that_is_an_argument_sets_the_argument():
+    model = TextClassifier().set_params(train__learning_rate=0.5, epochs=3)
+
+    assert (model.learning_rate, model.epochs) == (0.5, 3)
+    assert model.settings is None
+
+
+def test_a_name_that_several_sections_have_is_refused():
+    with pytest.raises(ValueError, match="give pretrain__epochs or train__epochs"):
+        TextClassifier().set_params(settings__epochs=1)
 
 
 def test_a_single_text_is_refused(fitted):
@@ -466,6 +542,18 @@ def test_it_is_the_last_step_of_a_pipeline(fitted):
     probabilities = pipeline.predict_proba(underscored)
     assert probabilities.tolist() == fitted.predict_proba(TEXTS).tolist()
     assert pipeline.score(underscored, LABELS) > 0.9
+
+
+def test_a_grid_reaches_values_of_the_config_through_a_pipeline():
+    pipeline = Pipeline([("clf", tiny(epochs=1, settings=SMALL))])
+    grid = {"clf__settings__train__naive_bayes": [True, False], "clf__seed": [3]}
+
+    search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(TEXTS, LABELS)
+
+    best = search.best_estimator_.named_steps["clf"]
+    key = "clf__settings__train__naive_bayes"
+    assert best.settings == SMALL | {"train.naive_bayes": search.best_params_[key]}
+    assert best.seed == 3
 
 
 def test_a_grid_search_compares_models_that_differ(monkeypatch):
@@ -548,7 +636,7 @@ def test_an_invalid_setting_is_refused_by_its_name(arguments, message):
     ("texts", "labels", "error", "message"),
     [
         ("rain", ["a"], TypeError, "put a single one in a list"),
-        ([*TEXTS[:2], None], ["a", "b", "a"], TypeError, r"texts\[2\] is nothing, not a text"),
+        ([*TEXTS[:2], 3], ["a", "b", "a"], TypeError, r"texts\[2\] is int '3', not a text"),
         ([["a"]], ["a"], TypeError, r"texts\[0\] is list .*, not a text"),
         (np.array([["a", "b"]]), ["a"], ValueError, r"table of shape \(1, 2\); choose the column"),
         (TEXTS, LABELS[1:], ValueError, "inconsistent numbers of samples"),

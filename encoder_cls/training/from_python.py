@@ -73,6 +73,7 @@ def train_texts(
     texts: Iterable[tuple[int, str, str | list[str] | None]],
     run: RunDir,
     *,
+    with_tensorboard: bool = False,
     reporter: Reporter,
 ) -> Classifier:
     """Train on texts in memory into an empty run folder, without a report.
@@ -84,6 +85,7 @@ def train_texts(
         texts: triples of a number, which names the text in messages, the text, and its label, its
             labels, or None without a label.
         run: the empty run folder.
+        with_tensorboard: whether to write the files of TensorBoard into the run folder.
         reporter: receives the progress and the warnings.
 
     Raises:
@@ -97,7 +99,14 @@ def train_texts(
     with own_settings(), _TRAINING_LOCK, torch.random.fork_rng(devices=gpus):
         prepared = prepare(config, train_rows=rows, reporter=reporter)
         prepared.report_warnings(reporter)
-        train_run(prepared, run, device=device, with_report=False, reporter=reporter)
+        train_run(
+            prepared,
+            run,
+            device=device,
+            with_report=False,
+            with_tensorboard=with_tensorboard,
+            reporter=reporter,
+        )
 
         reporter.working("finishing the model")
         held_out_predictions = HeldOutPredictions.of_run(run.held_out_predictions)

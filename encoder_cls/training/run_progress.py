@@ -49,7 +49,7 @@ class Progress:
         device: the device that trains the encoder.
         group: the processes that train together.
         reporter: receives the progress and the warnings.
-        with_report: whether the files of TensorBoard are written.
+        with_tensorboard: whether the files of TensorBoard are written.
 
     Attributes:
         prepared: the data and plan of the run. The linear model may replace the plan if time is
@@ -65,7 +65,7 @@ class Progress:
         device: torch.device,
         group: ProcessGroup,
         reporter: Reporter,
-        with_report: bool,
+        with_tensorboard: bool,
     ) -> None:
         self.prepared = prepared
         self.state = RunState(is_pretraining=prepared.plan.pretraining is not None)
@@ -81,7 +81,7 @@ class Progress:
 
         if group.is_first:
             self._load_checkpoint(device)
-            self._open_log(with_tensorboard=with_report)
+            self._open_log(with_tensorboard=with_tensorboard)
             if not self.keeps_checkpoints:
                 self._save_beginning()
         self.share_state()

@@ -75,6 +75,7 @@ def train(
     device: torch.device,
     resume: bool = False,
     with_report: bool = True,
+    with_tensorboard: bool = True,
     group: ProcessGroup = ALONE,
     reporter: Reporter = SILENT,
 ) -> Finished | None:
@@ -87,8 +88,9 @@ def train(
         run: the folder that the run is written to.
         device: the device that trains the encoder.
         resume: continue from the newest checkpoint, or start a new run if the folder is empty.
-        with_report: finish the run: save the model in small number types, and write the report,
-            the model card and the files of TensorBoard.
+        with_report: finish the run: save the model in small number types, and write the report and
+            the model card.
+        with_tensorboard: whether to write the files of TensorBoard.
         group: the processes that train together.
         reporter: receives the progress and the warnings.
 
@@ -121,7 +123,12 @@ def train(
 
         # The progress starts from the newest checkpoint, if there is one.
         with Progress(
-            prepared, run, device=device, group=group, reporter=reporter, with_report=with_report
+            prepared,
+            run,
+            device=device,
+            group=group,
+            reporter=reporter,
+            with_tensorboard=with_tensorboard,
         ) as progress:
             if group.is_first:
                 run.record_sources(prepared.config)

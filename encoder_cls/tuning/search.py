@@ -263,6 +263,7 @@ class Search:
                 device=self._device,
                 resume=True,
                 with_report=False,
+                with_tensorboard=False,
                 reporter=reporter,
             )
         except PrunedTrialError:

@@ -114,7 +114,7 @@ def test_a_resumed_run_keeps_the_better_model(tmp_path, monkeypatch):
     train_until(is_after_first_validation, prepare(config), run, device=CPU)
     hash_before = model_hash(run.path)
 
-    events = run_all(config, run.path, resume=True, with_report=False)
+    events = run_all(config, run.path, resume=True, with_report=False, with_tensorboard=False)
 
     last_two = validations_of(events)[-2:]
     assert [event.is_best for event in last_two] == [False, False]
@@ -215,7 +215,7 @@ def test_a_model_exists_while_the_linear_model_is_fitted(
     monkeypatch.setattr(linear_fit, fit_name, fit_after_a_look)
     train_until(is_after_first_validation, setup, run, device=CPU)
     hash_before_resumption = model_hash(run.path)
-    run_all(setup.config, run.path, resume=True, with_report=False)
+    run_all(setup.config, run.path, resume=True, with_report=False, with_tensorboard=False)
 
     quick_hash, hash_in_resumption = hashes
     assert labels[0] == "red"
