@@ -28,6 +28,7 @@ _TEXTS: set[KeyPath] = {
     ("data", "corrections"),
     ("data", "cache"),
     ("data", "encoding"),
+    ("data", "sheet"),
     ("data", "label_column"),
     ("data", "group_column"),
     *_SEPARATORS,

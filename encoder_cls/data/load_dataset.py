@@ -175,7 +175,12 @@ def load_split(
 
 def reading_of(config: DataConfig) -> Reading:
     """Make a `Reading` with the options of a config."""
-    return Reading(delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
+    return Reading(
+        delimiter=config.delimiter,
+        encoding=config.encoding,
+        sheet=config.sheet,
+        bad_rows=config.bad_rows,
+    )
 
 
 def _content_hashes(config: DataConfig) -> dict[str, str] | None:

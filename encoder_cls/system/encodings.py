@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,6 +37,8 @@ HEAD_BYTES = 1024
 READ_BYTES = 1 << 16
 # The number of bytes to read to decide whether most lines of a file are UTF-8.
 JUDGED_BYTES = 1 << 24
+# The number of lines that are not UTF-8 by which another encoding is guessed.
+MAX_GUESSED_LINES = 1000
 # The number of bytes to read at once to count lines.
 COUNTED_BYTES = 1 << 20
 # The maximum number of bytes of a line, a row or a text. They are about three million words.
@@ -311,6 +314,30 @@ def seems_utf8(path: Path) -> bool:
     if content.isascii() or content.startswith(codecs.BOM_UTF8):
         return False
     return _is_valid(content)
+
+
+def guessed_encoding(path: Path) -> str | None:
+    """Guess the encoding of a text file by its whole content.
+
+    Returns:
+        UTF-8, also if a few lines are not; UTF-16; or Windows-1252. None if the file is in none of
+        them.
+    """
+    with opened(path) as file:
+        head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
+        wide = _wide_encoding(head)
+        if wide:
+            return wide
+
+        invalid_lines = (line for line in byte_lines(file) if not _is_valid(line))
+        invalid = list(islice(invalid_lines, MAX_GUESSED_LINES))
+    if not invalid or _is_mostly_utf8(path):
+        return UTF8
+
+    are_windows = [_as_windows(line) is not None for line in invalid]
+    if 2 * sum(are_windows) > len(are_windows):
+        return WINDOWS
+    return None
 
 
 def _is_valid(content: bytes, encoding: str = UTF8) -> bool:

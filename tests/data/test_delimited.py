@@ -11,8 +11,10 @@ from threading import Thread
 
 import pytest
 from support.data import write
+from support.tables import write_table
 
 from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.delimited import guessed_separator
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError
@@ -271,3 +273,27 @@ def test_thousands_of_columns_without_names_are_numbered_at_once():
     assert len(row.record) == num_columns + 2
     assert list(row.record)[:3] == ["", ".2", ".3"]
     assert row.record[".1"] == "b"
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_a_separator_is_guessed_by_the_rows_if_the_columns_are_not_known(separator: str):
+    """Other separators occur in texts, also in the header."""
+    other = ";" if separator == "," else ","
+    rows = [["nr", f"text{other} long", "kind"], ["1", f"well{other} yes{other} no", "x"]]
+    rows += [[str(number), "a | b", "y"] for number in range(10)]
+    source = Path(write_table("a.csv", rows, separator))
+
+    assert guessed_separator(source, Reading()) == separator
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "separator"),
+    [
+        ("a.csv", "text\none, two\nthree\n", ","),
+        ("a.tsv", "text\none\n", "\t"),
+        ("a.csv", "sep=;\na;b\n1;2,3\n", ";"),
+        ("a.csv", "", ","),
+    ],
+)
+def test_without_a_guess_the_separator_is_the_usual_or_named_one(name, content, separator):
+    assert guessed_separator(Path(write(name, content)), Reading()) == separator

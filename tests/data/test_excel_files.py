@@ -71,9 +71,21 @@ def test_the_sheet_that_has_the_columns_is_read():
 
 def test_of_two_sheets_with_the_columns_neither_is_read():
     assert refusal(write("b.xlsx", one=TABLE, two=TABLE)) == (
-        "b.xlsx: several sheets have these columns ('one', 'two'); save the one that is meant as a "
-        "file"
+        "b.xlsx: several sheets have these columns ('one', 'two'); name one of them in "
+        "data.sheet, or save it as a file"
     )
+
+
+def test_of_two_sheets_with_the_columns_the_named_one_is_read():
+    """The name decides nothing if only one sheet has the columns."""
+    other_table = [["text", "label"], ["b", "y"]]
+    source = write("a.xlsx", one=TABLE, two=other_table, notes=[["read", "me"]])
+    rows = read_rows(source, Columns(("text",), "label"), Reading(sheet="two"))
+    assert [row.text for row in rows] == ["b"]
+
+    source = write("b.xlsx", one=TABLE, notes=[["read", "me"]])
+    rows = read_rows(source, Columns(("text",), "label"), Reading(sheet="notes"))
+    assert [row.text for row in rows] == ["a"]
 
 
 def test_a_file_without_a_sheet_with_the_columns_is_refused():

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from encoder_cls.errors import DataError
-from encoder_cls.system.encodings import delimiter_named, encoding_named, text_lines
+from encoder_cls.system.encodings import (
+    delimiter_named,
+    encoding_named,
+    guessed_encoding,
+    text_lines,
+)
 
 TEXT = "text,label\r\nün caf\u00e9,x\ny\u2028z,y\n\nlast"
 LINES = ["text,label\r\n", "ün café,x\n", "y\u2028z,y\n", "\n", "last"]
@@ -138,3 +143,31 @@ def test_what_cannot_separate_fields_is_refused():
     for name in ("", ";;", '"', "\n", "a", "\ud800"):
         with pytest.raises(ValueError, match="is not a field separator"):
             delimiter_named(name)
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        ("plain", "utf-8"),
+        ("grün", "utf-8"),
+        ("größere Menge, schöne Grüße", "windows-1252"),
+        ("grün und blau", "utf-16"),
+        ("grün und blau", "utf-16-le"),
+    ],
+)
+def test_an_encoding_is_guessed_by_the_whole_file(tmp_path: Path, content: str, encoding: str):
+    path = tmp_path / "a.txt"
+    path.write_bytes(f"{content}\n".encode(encoding))
+    assert guessed_encoding(path) == encoding
+
+
+def test_a_few_wrong_lines_do_not_change_the_guess(tmp_path: Path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("grün\n".encode() * 3 + b"gr\xfcn\n")
+    assert guessed_encoding(path) == "utf-8"
+
+
+def test_no_encoding_is_guessed_of_another_alphabet(tmp_path: Path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("\u0441\u043e\u0432\u0441\u0435\u043c\n".encode("windows-1251"))
+    assert guessed_encoding(path) is None

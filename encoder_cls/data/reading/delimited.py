@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,6 +77,52 @@ def separator_of(path: Path, columns: Sequence[str], reading: Reading) -> str:
         reading: the options for reading.
     """
     return _open_table(path, columns, reading).separator
+
+
+# The number of lines by which a separator is guessed, and the least share of their rows that must
+# have as many fields as the header.
+GUESSED_LINES = 200
+MIN_FITTING = 0.9
+
+
+def guessed_separator(path: Path, reading: Reading) -> str:
+    """Guess the separator of a table whose columns are not known, by its first rows.
+
+    Args:
+        path: the file.
+        reading: the options for reading; its `delimiter` is the answer if it is set.
+
+    Returns:
+        The separator that cuts nearly all rows into the same number of fields, and into the most
+        fields. If there is none, the usual separator of the format.
+    """
+    table = _open_table(path, (), reading)
+    is_named = reading.delimiter is not None or table.first_line > 1
+    if is_named:
+        return table.separator
+
+    lines = list(islice(table.lines, GUESSED_LINES))
+    best = table.separator
+    most_fields = 1
+    for separator in (table.separator, *SEPARATORS):
+        num_fields = _num_fields(lines, separator)
+        if num_fields > most_fields:
+            best = separator
+            most_fields = num_fields
+    return best
+
+
+def _num_fields(lines: Sequence[str], separator: str) -> int:
+    """The number of fields of the header, if nearly all rows have as many fields; else 0."""
+    try:
+        rows = [row for row in csv.reader(lines, delimiter=separator) if row]
+    except csv.Error:
+        return 0
+
+    num_fitting = sum(len(row) == len(rows[0]) for row in rows)
+    if not rows or num_fitting < MIN_FITTING * len(rows):
+        return 0
+    return len(rows[0])
 
 
 # The lines of a table and their separator

@@ -30,14 +30,21 @@ from encoder_cls.system.libraries import check_installed
 WITHOUT_RESULT = "a formula without a stored result"
 
 
-def excel_header(path: Path, columns: Sequence[str], _reading: Reading) -> list[str]:
+def excel_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str]:
     """List the names of all columns of the sheet that has the given columns.
 
     Repeated names are numbered.
     """
     with _open_excel(path) as workbook:
-        _, header = _sheet_with(path, workbook, columns)
+        _, header = _sheet_with(path, workbook, columns, reading.sheet)
     return numbered(header)
+
+
+def visible_sheets(path: Path) -> list[str]:
+    """List the names of the sheets that are not hidden and have a header in their first row."""
+    with _open_excel(path) as workbook:
+        in_sight = [sheet for sheet in workbook.sheets if not sheet.is_hidden]
+        return [sheet.title for sheet in in_sight if _header(workbook, sheet)]
 
 
 def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
@@ -47,7 +54,7 @@ def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
     other columns, values keep their types.
     """
     with _open_excel(path) as workbook:
-        sheet, header = _sheet_with(path, workbook, columns.named)
+        sheet, header = _sheet_with(path, workbook, columns.named, reading.sheet)
         names = columns.checked(path, header, line=":1")
         for number, cells in workbook.rows(sheet):
             if number == 1 or all(cell is None for cell in cells):
@@ -128,10 +135,18 @@ def _as_text(value: Any) -> Any:
     return value
 
 
-def _sheet_with(path: Path, workbook: Workbook, columns: Sequence[str]) -> tuple[Sheet, list[str]]:
+def _sheet_with(
+    path: Path, workbook: Workbook, columns: Sequence[str], title: str | None
+) -> tuple[Sheet, list[str]]:
     """Find the sheet with these columns.
 
-    A hidden sheet is chosen only if no other sheet has the columns.
+    A hidden sheet is chosen only if no other sheet has the columns, or if it is named.
+
+    Args:
+        path: the file, for messages.
+        workbook: the open file.
+        columns: the names of the columns.
+        title: the name of the sheet to choose if several sheets have the columns.
 
     Returns:
         The sheet and its header. If no sheet has the columns, the first sheet that is not empty.
@@ -152,13 +167,17 @@ def _sheet_with(path: Path, workbook: Workbook, columns: Sequence[str]) -> tuple
         # The caller raises an error that lists the columns of this sheet.
         return filled[0]
 
+    named = [(sheet, header) for sheet, header in fitting if sheet.title == title]
     in_sight = [(sheet, header) for sheet, header in fitting if not sheet.is_hidden]
-    if in_sight:
+    if named:
+        fitting = named
+    elif in_sight:
         fitting = in_sight
     if len(fitting) > 1:
         titles = ", ".join(shown(sheet.title) for sheet, _ in fitting)
         what = f"several sheets have these columns ({titles})"
-        raise DataError(path, what, "save the one that is meant as a file")
+        hint = "name one of them in data.sheet, or save it as a file"
+        raise DataError(path, what, hint)
     return fitting[0]
 
 

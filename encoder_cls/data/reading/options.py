@@ -98,6 +98,8 @@ class Reading:
         encoding: the encoding of text files.
         is_sure: whether the encoding is certain. If not, a file that seems to be UTF-8 is read as
             UTF-8.
+        sheet: the sheet of an Excel file to read if several sheets have the columns; None if no
+            sheet is named.
         bad_rows: what to do with a row that cannot be read: `error` to raise an error, or `skip` to
             leave it out and count it.
         notify: a function that receives each message once.
@@ -107,6 +109,7 @@ class Reading:
     delimiter: str | None = None
     encoding: str = UTF8
     is_sure: bool = True
+    sheet: str | None = None
     bad_rows: str = "error"
     notify: Callable[[str], None] = _ignore
     notes: Notes = field(default_factory=Notes)
