@@ -155,15 +155,17 @@ def test_eval_scores_the_model_and_the_baseline_by_micro_f1(cli, linear_run):
     assert baseline["micro_f1"] > 0.8
 
 
-def test_people_are_shown_the_micro_f1(cli, linear_run):
-    micro_f1 = eval_report(cli, linear_run)["micro_f1"]
+def test_people_are_shown_the_share_of_right_texts_and_the_micro_f1(cli, linear_run):
+    report = eval_report(cli, linear_run)
+    micro_f1 = report["micro_f1"]
 
     text = cli("eval", linear_run.path).out
     assert "accuracy" not in text
     assert f"micro-F1 {micro_f1:.4f}" in text
 
     page = (linear_run.eval / "report.html").read_text()
-    assert f'<b class="big">{micro_f1:.1%}</b>' in page
+    assert f'<b class="big">{report["subset_accuracy"]:.0%}</b>' in page
+    assert f"<td>{micro_f1:.4f}" in page
     assert f"micro-F1 {micro_f1:.4f}" in linear_run.model_card.read_text()
 
 
@@ -201,7 +203,6 @@ def test_the_report_invites_to_no_corrections(cli, linear_run):
         ["predict", "text", "--model", "RUN", "--coverage", "0.9"],
         ["review", "RUN", "--output", "review.csv"],
         ["suggest", "RUN", "--input", "pool.jsonl", "--n", "1"],
-        ["eval", "RUN", "--against", "RUN"],
     ],
 )
 def test_what_is_for_one_label_a_text_is_refused(cli, linear_run, arguments):
@@ -211,6 +212,56 @@ def test_what_is_for_one_label_a_text_is_refused(cli, linear_run, arguments):
 
     assert_failed(refused, 2, "one label a text", "several")
     assert [path.name for path in Path().iterdir()] == ["pool.jsonl"]
+
+
+def test_eval_against_another_run_compares_micro_f1(cli, linear_run, tmp_path):
+    """The other model knows one label fewer, so it never predicts this label."""
+    texts = []
+    for text, labels in rows(120, seed=2):
+        texts.append((text, [label for label in labels if label != "weather"]))
+    other = trained(tmp_path, texts)
+
+    report = json.loads(
+        succeed(cli, "eval", linear_run.path, "--against", other.path, "--json").out
+    )
+
+    against = report["against"]
+    difference = against["micro_f1"] - report["micro_f1"]
+    assert against["micro_f1_difference"] == pytest.approx(difference)
+    low, high = against["micro_f1_difference_interval"]
+    assert low <= difference <= high < 0
+    assert against["p_value"] < 0.05
+    assert "macro_f1_difference_interval" in against
+
+    text = cli("eval", linear_run.path, "--against", other.path).out
+    assert "randomization test: p" in text
+
+
+def test_a_model_of_one_label_a_text_is_not_compared(cli, linear_run, trained_run):
+    refused = cli("eval", linear_run.path, "--against", trained_run.path)
+    assert_failed(refused, 2, "may predict several labels a text, and", "predicts one")
+
+
+def test_a_run_continues_with_a_new_label_and_is_compared_with_its_base_run(cli, linear_run):
+    """The base run never predicts the new label, which no text of its test split has."""
+    new_texts = []
+    for text, labels in rows(80, seed=5):
+        new_texts.append((f"{text} drum", [*labels, "music"]))
+    source = write(Path("new.jsonl"), new_texts)
+
+    options = ["--from", linear_run.path, "--set", f"data.train={source}", "--run-dir", "new"]
+    trained_on = succeed(cli, "train", *options)
+
+    run = RunDir(Path("new"))
+    assert "music" in load_classifier(run.path).label_names
+    former = json.loads((run.eval / "report.json").read_text())["former"]
+    assert former["texts"] == 60
+    assert "micro_f1_difference" in former
+    with (run.eval / "changed_predictions.csv").open(encoding="utf-8-sig", newline="") as file:
+        changed = list(csv.DictReader(file))
+    assert len(changed) == former["changed"]
+    assert "predictions differ: " in trained_on.out
+    assert "randomization test" in trained_on.out
 
 
 def test_a_copied_model_scores_a_table_whose_cells_have_several_labels(cli, linear_run):

@@ -114,14 +114,12 @@ def _seconds_to_train_again(search: Search) -> float:
 
 
 def _report_of_best(search: Search, best: TrialResult) -> Report:
-    """Score the best trial, and compare it with the unchanged config if it is single-label."""
-    from encoder_cls.classifier.model_folder import load_classifier
-    from encoder_cls.metrics.logits import MULTI_LABEL
+    """Score the best trial, and compare it with the unchanged config."""
     from encoder_cls.run.evaluate import evaluate_run
 
     path = search.trained_again(best.number).path
     against = None
-    if best.number > 0 and load_classifier(path).task is not MULTI_LABEL:
+    if best.number > 0:
         against = search.trained_again(0).path
     return evaluate_run(path, data=None, folder=None, reporter=SILENT, against=against)
 
@@ -173,14 +171,11 @@ def _conclusion(search: Search, best: TrialResult, report: Report, config: Confi
     options = " ".join(f"--set {setting}" for setting in _settings(best))
     best_trial = f"{trials}, the best was trial {best.number}: {options}"
 
-    if report.against is None:
-        compare = f"encoder-cls compare {search.folder}/trained-*"
-        return f"{best_trial}\nbeside it the config as it is: {compare}"
-
+    assert report.against is not None
     unchanged = f"the config as it is (above: {search.trained_again(0).path})"
-    # The 95% interval of the accuracy of the unchanged config minus that of the best trial. The
+    # The 95% interval of the main score of the unchanged config minus that of the best trial. The
     # best trial is significantly better if even the upper end is negative.
-    _, upper_end = report.against.accuracy_difference_interval
+    _, upper_end = report.against.difference_interval
     if upper_end < 0:
         return f"{best_trial}\nit is better than {unchanged}"
     return f"{best_trial}\nas far as these texts show, {unchanged} is as good"

@@ -11,16 +11,19 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Dataset, Split, renumbered
+from encoder_cls.data.label_cells import cell_separator, joined_labels
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, held_out_logits
-from encoder_cls.metrics.classification import ClassCounts
+from encoder_cls.metrics.classification import ClassCounts, padded, predicted_labels
 from encoder_cls.metrics.intervals import (
     Interval,
     macro_f1_interval,
     micro_f1_interval,
+    micro_f1_p_value,
     paired_interval,
     wilson_interval,
 )
-from encoder_cls.metrics.scores import SCORES, Tasks
+from encoder_cls.metrics.logits import MULTI_LABEL, task_of
+from encoder_cls.metrics.scores import SCORES, Score, Tasks, main_score
 from encoder_cls.system.display import counted, printable, shortened
 
 Scores = dict[str, Any]
@@ -112,20 +115,43 @@ def score_parts(
     if "linear" not in predictions or "encoder" not in predictions:
         return scores, None
 
-    if labels.ndim > 1:
-        difference = scores[COMBINED]["micro_f1"] - scores["linear"]["micro_f1"]
-        interval = micro_f1_interval(labels, predictions[COMBINED], predictions["linear"])
-    else:
-        pairs = _PredictionPairs.of(predictions[COMBINED], predictions["linear"], labels)
-        difference = pairs.accuracy_difference
-        interval = pairs.interval
-
-    low, high = interval
-    is_sure = low > 0 or high < 0
+    paired_test = _paired_test_of(labels)
+    difference = paired_test.difference(labels, predictions[COMBINED], predictions["linear"])
+    low, high = paired_test.interval(labels, predictions[COMBINED], predictions["linear"])
     comparison = PartComparison(
-        combined_minus_linear=difference, interval=interval, is_sure=is_sure
+        combined_minus_linear=difference, interval=(low, high), is_sure=low > 0 or high < 0
     )
     return scores, comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PairedTest:
+    """How two classifiers are compared by a score on the same texts.
+
+    The arguments of each function are the labels, then the predictions of the first classifier and
+    those of the second one, all (texts,), or multi-label (texts, labels).
+
+    Attributes:
+        name: the name of the test of significance, in sentences.
+        difference: computes the score of the first classifier minus that of the second.
+        interval: computes the 95% interval of this difference.
+        p_value: computes the p-value of the hypothesis that both scores are equal.
+    """
+
+    name: str
+    difference: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], float]
+    interval: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], Interval]
+    p_value: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], float]
+
+
+def _paired_test_of(labels: NDArray[Any]) -> _PairedTest:
+    """The paired test by the main score of the task of these labels."""
+    return PAIRED_TESTS[_main_score_of(labels).key]
+
+
+def _main_score_of(labels: NDArray[Any]) -> Score:
+    """The main score of the task of these labels."""
+    return main_score(is_multi_label=task_of(labels) is MULTI_LABEL)
 
 
 class _PredictionPairs(NamedTuple):
@@ -145,9 +171,14 @@ class _PredictionPairs(NamedTuple):
     def of(
         cls, first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]
     ) -> _PredictionPairs:
-        """Count the correct predictions of two classifiers; all arguments are (texts,)."""
-        is_first_correct = first == labels
-        is_second_correct = second == labels
+        """Count the correct predictions of two classifiers.
+
+        All arguments are (texts,), or multi-label (texts, labels). In a multi-label task, a
+        prediction is correct if all labels of the text are right.
+        """
+        task = task_of(labels)
+        is_first_correct = task.are_correct(first, labels)
+        is_second_correct = task.are_correct(second, labels)
         return cls(
             only_first=int((is_first_correct & ~is_second_correct).sum()),
             only_second=int((is_second_correct & ~is_first_correct).sum()),
@@ -181,6 +212,42 @@ class _PredictionPairs(NamedTuple):
         return float(binomtest(self.only_first, num_tosses).pvalue)
 
 
+def _accuracy_difference(labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> float:
+    return _PredictionPairs.of(first, second, labels).accuracy_difference
+
+
+def _accuracy_difference_interval(
+    labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]
+) -> Interval:
+    return _PredictionPairs.of(first, second, labels).interval
+
+
+def _mcnemar_p_value(labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> float:
+    return _PredictionPairs.of(first, second, labels).p_value
+
+
+def _micro_f1_difference(labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> float:
+    first_score = ClassCounts.of(first, labels).micro_f1
+    return first_score - ClassCounts.of(second, labels).micro_f1
+
+
+# The paired test by each main score.
+PAIRED_TESTS = {
+    "accuracy": _PairedTest(
+        name="McNemar's test",
+        difference=_accuracy_difference,
+        interval=_accuracy_difference_interval,
+        p_value=_mcnemar_p_value,
+    ),
+    "micro_f1": _PairedTest(
+        name="randomization test",
+        difference=_micro_f1_difference,
+        interval=micro_f1_interval,
+        p_value=micro_f1_p_value,
+    ),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunComparison:
     """The classifier of another run compared with the classifier of a report, on the same texts.
@@ -190,20 +257,24 @@ class RunComparison:
 
     Attributes:
         run: the folder of the other run.
+        score: the main score of the task: accuracy, or micro-F1 in a multi-label task.
         scores: the scores of the other classifier.
-        accuracy_difference: the difference of the accuracies.
-        accuracy_difference_interval: the 95% interval of this difference.
+        difference: the difference of the main scores.
+        difference_interval: the 95% interval of this difference.
         macro_f1_difference: the difference of the macro-F1 scores.
         macro_f1_difference_interval: the 95% interval of this difference.
-        only_this: the number of texts that only the report's classifier predicts correctly.
+        only_this: the number of texts that only the report's classifier predicts correctly;
+            multi-label, for which only it predicts exactly the right labels.
         only_other: the number of texts that only the other classifier predicts correctly.
-        p_value: the p-value of McNemar's exact test that the accuracies are equal.
+        p_value: the p-value of the hypothesis that the main scores are equal: by McNemar's exact
+            test of accuracies, or by the randomization test of micro-F1.
     """
 
     run: str
+    score: Score
     scores: Scores
-    accuracy_difference: float
-    accuracy_difference_interval: Interval
+    difference: float
+    difference_interval: Interval
     macro_f1_difference: float
     macro_f1_difference_interval: Interval
     only_this: int
@@ -215,8 +286,8 @@ class RunComparison:
         return {
             "run": self.run,
             **self.scores,
-            "accuracy_difference": self.accuracy_difference,
-            "accuracy_difference_interval": self.accuracy_difference_interval,
+            f"{self.score.key}_difference": self.difference,
+            f"{self.score.key}_difference_interval": self.difference_interval,
             "macro_f1_difference": self.macro_f1_difference,
             "macro_f1_difference_interval": self.macro_f1_difference_interval,
             "only_this": self.only_this,
@@ -225,10 +296,8 @@ class RunComparison:
         }
 
     def sentences(self) -> tuple[str, str]:
-        """Two sentences on which classifier is better, one by accuracy and one by macro-F1."""
-        accuracy = self._sentence(
-            SCORES["accuracy"].name, self.accuracy_difference, self.accuracy_difference_interval
-        )
+        """Two sentences on which classifier is better: by the main score, and by macro-F1."""
+        main = self._sentence(self.score.name, self.difference, self.difference_interval)
         macro_f1 = self._sentence(
             SCORES["macro_f1"].name, self.macro_f1_difference, self.macro_f1_difference_interval
         )
@@ -237,9 +306,13 @@ class RunComparison:
         if self.p_value >= 0.001:
             p_value = f"p = {self.p_value:.3f}"
 
-        only_other = f"it alone is right on {counted(self.only_other, 'text')}"
+        right = "right"
+        if self.score.key == "micro_f1":
+            right = "right in all labels"
+        only_other = f"it alone is {right} on {counted(self.only_other, 'text')}"
         only_this = f"wrong on {self.only_this:,}"
-        return f"{accuracy} (McNemar's test: {p_value}; {only_other}, {only_this})", macro_f1
+        test = PAIRED_TESTS[self.score.key].name
+        return f"{main} ({test}: {p_value}; {only_other}, {only_this})", macro_f1
 
     def _sentence(self, score: str, difference: float, interval: Interval) -> str:
         """A sentence on whether the other classifier is better or worse, and by how many points.
@@ -271,40 +344,58 @@ class RunComparison:
 
 
 def compare_predictions(
-    labels: NDArray[np.int64], this: NDArray[np.int64], other: NDArray[np.int64], *, run: str
+    labels: NDArray[Any], this: NDArray[Any], other: NDArray[Any], *, run: str
 ) -> RunComparison:
     """Compare the predictions of another classifier with those of a report's classifier.
 
     Args:
-        labels: the labels, (texts,).
-        this: the predictions of the report's classifier, (texts,).
-        other: the predictions of the other classifier, (texts,).
+        labels: the labels, (texts,), or multi-label (texts, labels).
+        this: the predictions of the report's classifier, in the same shape.
+        other: the predictions of the other classifier, in the same shape.
         run: the folder of the other classifier.
     """
+    labels, this, other = _of_equal_width(labels, this, other)
+    paired_test = _paired_test_of(labels)
     pairs = _PredictionPairs.of(other, this, labels)
     scores = score_predictions(other, labels)
     this_macro_f1 = ClassCounts.of(this, labels).macro_f1
 
     return RunComparison(
         run=run,
+        score=_main_score_of(labels),
         scores=scores,
-        accuracy_difference=pairs.accuracy_difference,
-        accuracy_difference_interval=pairs.interval,
+        difference=paired_test.difference(labels, other, this),
+        difference_interval=paired_test.interval(labels, other, this),
         macro_f1_difference=scores["macro_f1"] - this_macro_f1,
         macro_f1_difference_interval=macro_f1_interval(labels, other, this),
         only_this=pairs.only_second,
         only_other=pairs.only_first,
-        p_value=pairs.p_value,
+        p_value=paired_test.p_value(labels, other, this),
     )
 
 
-def predicted_classes(
+def _of_equal_width(*matrices: NDArray[Any]) -> list[NDArray[Any]]:
+    """Give all matrices of a multi-label task, (texts, labels), the same number of labels.
+
+    Labels that only the other classifier predicts are columns of its predictions alone. No text has
+    them. Arrays of a single-label task, (texts,), stay as they are.
+    """
+    if matrices[0].ndim == 1:
+        return list(matrices)
+    num_labels = max(matrix.shape[1] for matrix in matrices)
+    return [padded(matrix, num_labels) for matrix in matrices]
+
+
+def labels_predicted_by(
     classifier: Classifier,
     split: Split,
     class_names: Sequence[str],
     validation_predictions: ValidationPredictions | None = None,
-) -> NDArray[np.int64]:
+) -> NDArray[Any]:
     """Predict the class of each text of a split, (texts,), as an index into `class_names`.
+
+    In a multi-label task, predict whether each text gets each label, with a column for each of
+    `class_names`, (texts, labels).
 
     Args:
         classifier: the classifier of a run.
@@ -316,7 +407,10 @@ def predicted_classes(
     """
     all_names = _joined_names(class_names, classifier.label_names)
     logits = held_out_logits(classifier, split, validation_predictions)
-    return renumbered(logits.argmax(axis=1), classifier.label_names, all_names)
+    predictions = predicted_labels(
+        logits, classifier.thresholds, num_labels=len(classifier.label_names)
+    )
+    return renumbered(predictions, classifier.label_names, all_names)
 
 
 def _joined_names(names: Sequence[str], further_names: Sequence[str]) -> list[str]:
@@ -335,9 +429,9 @@ class ChangedPrediction(NamedTuple):
     Attributes:
         where: the file and line of the text.
         text: the text.
-        label: the name of its label.
-        before: the class that the base run predicts.
-        now: the class that the continued run predicts.
+        label: the name of its label; several labels are joined by a separator.
+        before: the class that the base run predicts, or the labels in the same form.
+        now: the class that the continued run predicts, or the labels in the same form.
     """
 
     where: str
@@ -392,8 +486,8 @@ class ChangesSinceBase:
         """Yield sentences on the changes, for people."""
         yield self._changes()
 
-        accuracy, _ = self.comparison.sentences()
-        yield accuracy
+        main, _ = self.comparison.sentences()
+        yield main
 
         if self.lost_recall:
             yield self._losses()
@@ -451,18 +545,19 @@ def compare_with_base(
     names = _joined_names(classifier.label_names, split.unseen_names)
     split_names = (*dataset.label_names, *split.unseen_names)
     labels = renumbered(split.labels, split_names, names)
-    now = predicted_classes(classifier, split, names, validation_predictions)
-    before = predicted_classes(base, split, names, base_validation_predictions)
+    now = labels_predicted_by(classifier, split, names, validation_predictions)
+    before = labels_predicted_by(base, split, names, base_validation_predictions)
 
+    is_same = task_of(labels).are_correct(before, now)
     changed = []
-    for row in np.flatnonzero(before != now).tolist():
+    for row in np.flatnonzero(~is_same).tolist():
         changed.append(
             ChangedPrediction(
                 where=split.where[row],
                 text=split.texts[row],
-                label=names[labels[row]],
-                before=names[before[row]],
-                now=names[now[row]],
+                label=_written_labels(labels[row], names),
+                before=_written_labels(before[row], names),
+                now=_written_labels(now[row], names),
             )
         )
 
@@ -475,11 +570,19 @@ def compare_with_base(
     )
 
 
+def _written_labels(labels: Any, names: Sequence[str]) -> str:
+    """Write the label of a text, or all of its labels, by name.
+
+    `labels` is the number of a class; multi-label, whether the text has each label, (labels,).
+    """
+    if np.ndim(labels) == 0:
+        return names[int(labels)]
+    label_names = [names[number] for number in np.flatnonzero(labels).tolist()]
+    return joined_labels(label_names, cell_separator(names, None))
+
+
 def _lost_recall(
-    before: NDArray[np.int64],
-    now: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    names: Sequence[str],
+    before: NDArray[Any], now: NDArray[Any], labels: NDArray[Any], names: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
     """Find the classes whose recall fell, the largest loss first.
 
@@ -498,9 +601,7 @@ def _lost_recall(
     return {name: recalls for _, name, recalls in losses}
 
 
-def _recalls(
-    predictions: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int
-) -> list[float]:
+def _recalls(predictions: NDArray[Any], labels: NDArray[Any], num_classes: int) -> list[float]:
     """Compute the recall of each of the first `num_classes` classes; 0 if a class has no texts."""
     counts = ClassCounts.of(predictions, labels, num_classes=num_classes)
     recalls = counts.right / np.maximum(1, counts.support)

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.metrics.logits import SINGLE_LABEL
+
 
 def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> tuple[int, ...]:
     """Find the texts whose labels seem to be wrong.
@@ -49,33 +51,16 @@ def _are_doubtful(
     is_another = probabilities.argmax(axis=1) != labels
     candidates = np.flatnonzero(is_known & is_another)
 
-    # Take the least probable of these labels, as many as are estimated to be wrong.
-    confidence = label_probabilities(probabilities, labels)
+    # Take the least probable of these labels, as many as are estimated to be wrong. The paper calls
+    # the probability of a label its self-confidence. The normalized margin, an alternative in the
+    # paper, ranks texts with two probable classes worse (docs/experiments/accuracy.md).
+    confidence = SINGLE_LABEL.label_probabilities(probabilities, labels)
     least_probable_first = candidates[np.argsort(confidence[candidates], kind="stable")]
     num_errors = estimated_errors(probabilities, labels)
 
     is_doubtful = np.zeros(len(labels), dtype=bool)
     is_doubtful[least_probable_first[:num_errors]] = True
     return is_doubtful
-
-
-def label_probabilities(
-    probabilities: NDArray[np.float64], labels: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Look up the probability of each text's label, (texts,).
-
-    The paper calls this self-confidence. The normalized margin, an alternative in the paper, ranks
-    texts with two probable classes worse (docs/experiments/accuracy.md).
-
-    Args:
-        probabilities: the predicted probabilities, (texts, classes).
-        labels: class numbers, (texts,). Labels from `classes` on get the probability 0.
-    """
-    last_class = probabilities.shape[1] - 1
-    rows = np.arange(len(labels))
-    known_labels = np.minimum(labels, last_class)
-    of_known_labels: NDArray[np.float64] = probabilities[rows, known_labels]
-    return np.where(labels <= last_class, of_known_labels, 0.0)
 
 
 def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> int:

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.doubtful_labels import label_probabilities
 from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.metrics.classification import padded, predicted_labels
-from encoder_cls.metrics.logits import Logits, task_of
+from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, task_of
 
 # The separator of several labels in a cell of a table, unless the data have another one.
 LABEL_SEPARATOR = "|"
@@ -75,10 +74,8 @@ class SplitPredictions:
 
         In a multi-label task, a prediction is wrong if any label is wrong or missing.
         """
-        is_wrong = self.predicted_labels != self.labels
-        if self.split.is_multi_label:
-            is_wrong = is_wrong.any(axis=1)
-        return np.flatnonzero(is_wrong)
+        task = task_of(self.split.labels)
+        return np.flatnonzero(~task.are_correct(self.predicted_labels, self.labels))
 
     def names(self, labels: Any) -> tuple[str, ...]:
         """The names of the labels of one text.
@@ -156,7 +153,7 @@ class SplitPredictions:
         predicted wrongly; 0 if all are predicted correctly.
         """
         if not self.split.is_multi_label:
-            return 1 - label_probabilities(self.probabilities, self.labels)
+            return 1 - SINGLE_LABEL.label_probabilities(self.probabilities, self.labels)
 
         probabilities = padded(self.probabilities, len(self.label_names))
         differences = np.abs(self.labels - probabilities)

@@ -1,8 +1,9 @@
-"""95% confidence intervals of scores, and of differences of scores on the same texts."""
+"""95% intervals of scores, and of differences of scores on the same texts, with a paired test."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -76,9 +77,9 @@ def paired_interval(only_first: int, only_second: int, num_texts: int) -> Interv
 
 
 def macro_f1_interval(
-    labels: NDArray[np.int64],
-    predictions: NDArray[np.integer[Any]],
-    other_predictions: NDArray[np.integer[Any]] | None = None,
+    labels: NDArray[Any],
+    predictions: NDArray[Any],
+    other_predictions: NDArray[Any] | None = None,
 ) -> Interval:
     """Return the interval of macro-F1, or of the macro-F1 of predictions minus that of others.
 
@@ -87,11 +88,15 @@ def macro_f1_interval(
     common cancel. Equal arguments give equal draws.
 
     Args:
-        labels: the class of each text, (texts,).
-        predictions: the predicted class of each text, (texts,).
-        other_predictions: the class that another classifier predicts for each text, (texts,); None
-            for the interval of a single macro-F1.
+        labels: the class of each text, (texts,), or multi-label indicators, (texts, labels).
+        predictions: the predicted class of each text, (texts,), or whether each text gets each
+            label, (texts, labels).
+        other_predictions: the predictions of another classifier, in the same shape; None for the
+            interval of a single macro-F1.
     """
+    if labels.ndim > 1:
+        return _multi_label_macro_f1_interval(labels, predictions, other_predictions)
+
     columns = [labels, predictions]
     if other_predictions is not None:
         columns.append(other_predictions)
@@ -104,6 +109,19 @@ def macro_f1_interval(
     scores = _macro_f1_of_samples(draws, kinds[0], kinds[1])
     if other_predictions is not None:
         scores = scores - _macro_f1_of_samples(draws, kinds[0], kinds[2])
+    return _percentile_interval(scores)
+
+
+def _multi_label_macro_f1_interval(
+    labels: NDArray[Any], predictions: NDArray[Any], other_predictions: NDArray[Any] | None
+) -> Interval:
+    """Return the interval of `macro_f1_interval` in a multi-label task."""
+    # Few texts have the same labels and predictions, so each text is a kind of its own.
+    draws = _bootstrap_draws(np.ones(len(labels), dtype=np.int64))
+
+    scores = _multi_label_macro_f1_of_samples(draws, labels, predictions)
+    if other_predictions is not None:
+        scores = scores - _multi_label_macro_f1_of_samples(draws, labels, other_predictions)
     return _percentile_interval(scores)
 
 
@@ -124,21 +142,10 @@ def micro_f1_interval(
         other_predictions: the same for another classifier, (texts, labels); None for the interval
             of a single micro-F1.
     """
-    has_label = labels > 0
-
-    # Micro-F1 needs three numbers of a text: how many labels it has, how many it is given, and how
-    # many of these are right.
-    columns = [
-        has_label.sum(axis=1),
-        predictions.sum(axis=1),
-        (predictions & has_label).sum(axis=1),
-    ]
+    all_predictions = [predictions]
     if other_predictions is not None:
-        columns.append(other_predictions.sum(axis=1))
-        columns.append((other_predictions & has_label).sum(axis=1))
-
-    # Texts with the same numbers form a kind of text, whose number of texts is drawn.
-    kinds, num_texts = np.unique(np.stack(columns), axis=1, return_counts=True)
+        all_predictions.append(other_predictions)
+    kinds, num_texts = _micro_f1_kinds(labels, all_predictions)
     draws = _bootstrap_draws(num_texts)
 
     # Sum these numbers over the texts of each sample: (numbers, samples).
@@ -147,6 +154,83 @@ def micro_f1_interval(
     if other_predictions is not None:
         scores = scores - _micro_f1(num_labels=sums[0], num_given=sums[3], num_right=sums[4])
     return _percentile_interval(scores)
+
+
+# The number of random exchanges of a randomization test, unless there are many kinds of texts.
+MAX_EXCHANGES = 9999
+# The minimum number of exchanges, however many kinds of texts there are.
+MIN_EXCHANGES = 999
+
+
+def micro_f1_p_value(
+    labels: NDArray[Any], predictions: NDArray[np.bool_], other_predictions: NDArray[np.bool_]
+) -> float:
+    """Return the p-value of the hypothesis that two classifiers have the same micro-F1.
+
+    It is computed by a paired randomization test, as Yeh, "More accurate tests for the statistical
+    significance of result differences" (2000), https://aclanthology.org/C00-2137/, recommends for
+    F1. If the classifiers are equally good, the predictions of both for a text can be exchanged.
+    So the difference is compared with those after random exchanges. Equal arguments give equal
+    exchanges.
+
+    Args:
+        labels: multi-label indicators, (texts, labels).
+        predictions: whether each text gets each label, (texts, labels).
+        other_predictions: the same for the other classifier, (texts, labels).
+    """
+    kinds, num_texts = _micro_f1_kinds(labels, [predictions, other_predictions])
+    num_labels, num_given, num_right, other_given, other_right = kinds
+
+    # Draw for how many texts of each kind the predictions are exchanged, (exchanges, kinds).
+    affordable = MAX_DRAWS // len(num_texts)
+    num_exchanges = min(MAX_EXCHANGES, max(MIN_EXCHANGES, affordable))
+    random = np.random.default_rng(0)
+    exchanged = random.binomial(num_texts, 0.5, size=(num_exchanges, len(num_texts)))
+
+    # The first row is the difference as it is, without an exchange.
+    exchanged = np.vstack([np.zeros_like(num_texts), exchanged])
+    kept = num_texts - exchanged
+    total_labels = num_labels @ num_texts
+    first = _micro_f1(
+        num_labels=total_labels,
+        num_given=kept @ num_given + exchanged @ other_given,
+        num_right=kept @ num_right + exchanged @ other_right,
+    )
+    second = _micro_f1(
+        num_labels=total_labels,
+        num_given=kept @ other_given + exchanged @ num_given,
+        num_right=kept @ other_right + exchanged @ num_right,
+    )
+
+    # Count the differences that are at least as large as the one without an exchange, which counts
+    # as one of them. Allow for rounding.
+    differences = np.abs(first - second)
+    is_as_large = differences >= differences[0] - ROUNDING
+    return float(is_as_large.mean())
+
+
+# Differences of scores that differ by less than this are equal.
+ROUNDING = 1e-12
+
+
+def _micro_f1_kinds(
+    labels: NDArray[Any], all_predictions: Sequence[NDArray[np.bool_]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Group texts by the numbers that micro-F1 needs of a text.
+
+    These are the number of its labels; then, for each of `all_predictions`, the number of its
+    predicted labels and how many of them are right.
+
+    Returns:
+        The numbers of each kind of text, (numbers, kinds), and the number of texts of each kind,
+        (kinds,).
+    """
+    has_label = labels > 0
+    columns = [has_label.sum(axis=1)]
+    for predictions in all_predictions:
+        columns.append(predictions.sum(axis=1))
+        columns.append((predictions & has_label).sum(axis=1))
+    return np.unique(np.stack(columns), axis=1, return_counts=True)
 
 
 # The number of samples of a bootstrap, unless there are many kinds of texts.
@@ -208,6 +292,29 @@ def _macro_f1_of_samples(
     return macro_f1
 
 
+def _multi_label_macro_f1_of_samples(
+    draws: NDArray[np.int64], labels: NDArray[Any], predictions: NDArray[Any]
+) -> Floats:
+    """Return the macro-F1 of each sample in a multi-label task, (samples,).
+
+    The mean is taken over the labels that a text of the sample has.
+
+    Args:
+        draws: how often each sample draws each text, (samples, texts).
+        labels: multi-label indicators, (texts, labels).
+        predictions: whether each text gets each label, (texts, labels).
+    """
+    has_label = labels > 0
+    num_labels = _sums_of_samples(draws, sp.csr_matrix(has_label, dtype=np.int64))
+    num_given = _sums_of_samples(draws, sp.csr_matrix(predictions, dtype=np.int64))
+    num_right = _sums_of_samples(draws, sp.csr_matrix(predictions & has_label, dtype=np.int64))
+
+    f1 = 2 * num_right / np.maximum(1, num_labels + num_given)
+    occurs = num_labels > 0
+    macro_f1: Floats = (f1 * occurs).sum(axis=1) / np.maximum(1, occurs.sum(axis=1))
+    return macro_f1
+
+
 def _one_hot_rows(numbers: NDArray[np.int64], num_columns: int) -> sp.csr_matrix:
     """Return a sparse matrix, (rows, columns), with a 1 in the column of each row's number."""
     rows = np.arange(len(numbers))
@@ -230,7 +337,8 @@ def _micro_f1(
     """Return the micro-F1 of each sample, (samples,); 0 for a sample without labels.
 
     Args:
-        num_labels: the number of labels that the texts of each sample have, (samples,).
+        num_labels: the number of labels that the texts of each sample have, (samples,); a single
+            number if all samples have the same texts.
         num_given: the number of labels that are predicted for them, (samples,).
         num_right: the number of predicted labels that are correct, (samples,).
     """

@@ -105,6 +105,60 @@ class Task:
         """
         return cast("NDArray[np.float64]", probabilities.max(axis=1))
 
+    def are_correct(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return whether the predicted class of each text is its label, (texts,).
+
+        In a multi-label task, both arguments are (texts, labels), and a prediction is correct if
+        the text gets exactly the labels that it has.
+        """
+        return np.asarray(predictions == labels)
+
+    def prediction_probabilities(
+        self, probabilities: NDArray[np.float64], predictions: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        """Return the probability that the prediction for each text is correct, (texts,).
+
+        It is the probability of the predicted class. In a multi-label task, it is the probability
+        that the text has exactly the predicted labels if labels are independent of each other: the
+        product of the probabilities of all yes-or-no decisions.
+
+        Args:
+            probabilities: the predicted probabilities, (texts, classes).
+            predictions: class numbers, (texts,); multi-label, whether each text gets each label,
+                (texts, classes).
+        """
+        return np.asarray(probabilities[np.arange(len(predictions)), predictions])
+
+    def label_probabilities(
+        self, probabilities: NDArray[np.float64], labels: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        """Return the probability of each text's label, (texts,).
+
+        In a multi-label task, it is the probability of the least probable label of a text, and 1
+        for a text without labels.
+
+        Args:
+            probabilities: the predicted probabilities, (texts, classes).
+            labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels). Numbers or
+                columns from `classes` on are labels that the classifier does not know; they have
+                the probability 0.
+        """
+        last_class = probabilities.shape[1] - 1
+        rows = np.arange(len(labels))
+        known_labels = np.minimum(labels, last_class)
+        return np.where(labels <= last_class, probabilities[rows, known_labels], 0.0)
+
+    def are_known(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
+        """Return whether the classifier knows the label of each text, (texts,).
+
+        In a multi-label task, it must know all labels of the text.
+
+        Args:
+            labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels).
+            num_classes: the number of classes that the classifier knows; they come first.
+        """
+        return np.asarray(labels < num_classes)
+
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
         """Return ln(p / (1 - p)) of the probability p of the class with this number, (texts,)."""
         other_logits = np.delete(logits, label, axis=1)
@@ -133,6 +187,26 @@ class _MultiLabel(Task):
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         confidences = np.maximum(probabilities, 1 - probabilities)
         return cast("NDArray[np.float64]", confidences.min(axis=1))
+
+    def are_correct(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
+        return np.asarray((predictions == labels).all(axis=1))
+
+    def prediction_probabilities(
+        self, probabilities: NDArray[np.float64], predictions: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        decisions = np.where(predictions, probabilities, 1 - probabilities)
+        return cast("NDArray[np.float64]", decisions.prod(axis=1))
+
+    def label_probabilities(
+        self, probabilities: NDArray[np.float64], labels: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        num_classes = probabilities.shape[1]
+        has_label = labels[:, :num_classes] > 0
+        lowest = np.where(has_label, probabilities, 1.0).min(axis=1)
+        return np.where(self.are_known(labels, num_classes), lowest, 0.0)
+
+    def are_known(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
+        return np.asarray(~(labels[:, num_classes:] > 0).any(axis=1))
 
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
         return logits[:, label]

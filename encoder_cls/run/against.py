@@ -15,10 +15,11 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.comparisons import (
     RunComparison,
     compare_predictions,
-    predicted_classes,
+    labels_predicted_by,
 )
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.split_predictions import SplitPredictions
+from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.run.labelled_source import learned_texts
 from encoder_cls.run.run_folder import RunDir, run_of
 from encoder_cls.system.display import listed
@@ -34,16 +35,18 @@ def load_other(path: Path, classifier: Classifier, classifier_path: Path) -> Cla
         classifier_path: the folder of the classifier to compare, for messages.
 
     Raises:
-        ConfigError: the folder has no classifier, or one of the two classifiers is multi-label.
+        ConfigError: the folder has no classifier, or only one of the two classifiers is
+            multi-label.
     """
     other = load_classifier(path, engine="torch")
-
-    for compared, compared_path in ((classifier, classifier_path), (other, path)):
-        if compared.thresholds:
-            raise ConfigError(
-                f"--against {path}: only classifiers that predict one label a text can be "
-                f"compared; {compared_path} may predict several"
-            )
+    if other.task is not classifier.task:
+        single_label, multi_label = path, classifier_path
+        if other.task is MULTI_LABEL:
+            single_label, multi_label = classifier_path, path
+        raise ConfigError(
+            f"--against {path}: {multi_label} may predict several labels a text, and "
+            f"{single_label} predicts one; compare two models of the same kind"
+        )
     return other
 
 
@@ -86,9 +89,9 @@ def compare_against(
         validation_predictions = _validation_predictions_of_other(
             run, other, split, is_own_data=is_own_data, reporter=reporter
         )
-    other_predictions = predicted_classes(other, split, label_names, validation_predictions)
+    other_predictions = labels_predicted_by(other, split, label_names, validation_predictions)
     return compare_predictions(
-        split.labels, predictions.predicted_labels, other_predictions, run=str(path)
+        predictions.labels, predictions.predicted_labels, other_predictions, run=str(path)
     )
 
 

@@ -122,11 +122,10 @@ def _compare_with_base_run(run: LoadedRun, *, device: str) -> ChangesSinceBase |
         device: the device of the base run's classifier.
 
     Returns:
-        None if the run has no base run or is multi-label, or if the model or the data of the base
-        run is missing.
+        None if the run has no base run, or if the model or the data of the base run is missing.
     """
     base_dataset = run.dataset.base
-    if run.config.from_run is None or base_dataset is None or run.dataset.is_multi_label:
+    if run.config.from_run is None or base_dataset is None:
         return None
     base = RunDir(Path(run.config.from_run))
     if not base.model.is_dir():

@@ -73,7 +73,7 @@ def test_a_paired_test_compares_the_best_with_the_config_as_it_is(
 ):
     def compared(*arguments, **options):
         comparison = comparisons.compare_predictions(*arguments, **options)
-        return replace(comparison, accuracy_difference_interval=interval)
+        return replace(comparison, difference_interval=interval)
 
     monkeypatch.setattr("encoder_cls.run.against.compare_predictions", compared)
     done = cli(*search)
@@ -82,8 +82,7 @@ def test_a_paired_test_compares_the_best_with_the_config_as_it_is(
 
 
 @pytest.mark.usefixtures("another_trial_is_best")
-def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli):
-    """Their predictions are not compared one by one."""
+def test_the_best_of_texts_with_several_labels_is_compared_with_the_config_as_it_is(tmp_path, cli):
     data = tmp_path / "train.csv"
     lines = ["text,label"]
     for number in range(30):
@@ -97,7 +96,8 @@ def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli):
 
     done = cli("tune", *OPTIONS, *options, "--run-dir", tmp_path / "search", "--budget", "0.001s")
     assert done.code == 0, done.err
-    assert f"encoder-cls compare {tmp_path}/search/trained-*" in done.out
+    assert f"{tmp_path}/search/trained-000" in done.out
+    assert "points of micro-F1" in done.out
     assert RunDir(tmp_path / "search" / "trained-000").is_finished()
     assert RunDir(tmp_path / "search" / "trained-001").is_finished()
 

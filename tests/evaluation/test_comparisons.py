@@ -107,13 +107,13 @@ def test_a_comparison_counts_the_texts_on_which_one_alone_is_right():
 
     assert found.only_this == 5
     assert found.only_other == 20
-    assert found.accuracy_difference == pytest.approx(15 / 200)
+    assert found.difference == pytest.approx(15 / 200)
     assert found.scores["accuracy"] == pytest.approx(115 / 200)
 
     # Of 25 tosses of a fair coin, 5 or fewer heads or tails: 68406 is the sum of C(25, 0..5).
     assert found.p_value == pytest.approx(2 * 68406 / 2**25)
 
-    low, high = found.accuracy_difference_interval
+    low, high = found.difference_interval
     assert 0 < low < 15 / 200 < high
 
     other_macro_f1 = f1_score(LABELS, other, average="macro")
@@ -155,6 +155,35 @@ def test_a_comparison_says_where_a_difference_is_not_sure():
     accuracy, _ = compare_predictions(LABELS, this, this, run="b").sentences()
     assert accuracy.startswith("no sure difference: 0.0 points of accuracy, 95% interval -")
     assert "p = 1.000" in accuracy
+
+
+def test_several_labels_are_compared_by_micro_f1_and_whole_texts():
+    """A label that only the other classifier knows is a column of its predictions alone."""
+    random = np.random.default_rng(0)
+    labels = random.random((300, 3)) < [0.5, 0.3, 0.1]
+    this = labels ^ (random.random(labels.shape) < 0.2)
+    other = np.pad(labels, ((0, 0), (0, 1)))
+    other[:10, 3] = True
+
+    found = compare_predictions(labels, this, other, run="b")
+
+    is_right = (this == labels).all(axis=1)
+    assert found.only_other == (~is_right[10:]).sum()
+    assert found.only_this == is_right[:10].sum()
+
+    num_labels = labels.sum()
+    assert found.scores["micro_f1"] == pytest.approx(2 * num_labels / (2 * num_labels + 10))
+    this_micro_f1 = f1_score(labels, this, average="micro")
+    assert found.difference == pytest.approx(found.scores["micro_f1"] - this_micro_f1)
+
+    values = found.to_dict()
+    assert values["micro_f1_difference"] == found.difference
+    assert "accuracy_difference" not in values
+
+    micro_f1, macro_f1 = found.sentences()
+    assert "points of micro-F1" in micro_f1
+    assert "(randomization test: p < 0.001; it alone is right in all labels on " in micro_f1
+    assert "points of macro-F1" in macro_f1
 
 
 def test_changed_predictions_are_counted_by_what_became_of_them():

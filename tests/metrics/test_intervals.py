@@ -11,6 +11,7 @@ from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.metrics.intervals import (
     macro_f1_interval,
     micro_f1_interval,
+    micro_f1_p_value,
     paired_interval,
     wilson_interval,
 )
@@ -106,3 +107,57 @@ def test_the_interval_of_a_difference_is_narrower_than_that_of_each_score():
     # Equal predictions have a difference of 0, and the reverse difference is mirrored.
     assert macro_f1_interval(labels, first, first) == (0, 0)
     assert macro_f1_interval(labels, first, second) == pytest.approx((-high, -low), abs=0.003)
+
+
+def several_labels(num_texts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels of texts, and two predictions of the same quality with independent mistakes."""
+    random = np.random.default_rng(2)
+    labels = random.random((num_texts, 4)) < [0.5, 0.3, 0.1, 0.0]
+    first = labels ^ (random.random(labels.shape) < 0.1)
+    second = labels ^ (random.random(labels.shape) < 0.1)
+    return labels, first, second
+
+
+def test_the_interval_of_macro_f1_of_several_labels_agrees_with_a_plain_bootstrap():
+    """The mean is taken over the labels that a text of the sample has."""
+    labels, first, second = several_labels(300)
+    low, high = macro_f1_interval(labels, first, second)
+
+    random = np.random.default_rng(0)
+    differences = []
+    for _ in range(300):
+        sample = random.integers(0, 300, 300)
+        f1 = []
+        for predictions in (first, second):
+            counts = ClassCounts.of(predictions[sample], labels[sample])
+            f1.append(counts.macro_f1)
+        differences.append(f1[0] - f1[1])
+
+    expected = np.quantile(differences, [0.025, 0.975])
+    assert (low, high) == pytest.approx(tuple(expected), abs=0.015)
+
+
+def test_the_p_value_of_micro_f1_agrees_with_all_exchanges():
+    """Of ten texts, there are 1,024 ways to exchange the predictions of some."""
+    labels, first, second = several_labels(10)
+    observed = abs(ClassCounts.of(first, labels).micro_f1 - ClassCounts.of(second, labels).micro_f1)
+
+    num_as_large = 0
+    for number in range(2**10):
+        is_exchanged = (number >> np.arange(10)) & 1
+        here = np.where(is_exchanged[:, None], second, first)
+        there = np.where(is_exchanged[:, None], first, second)
+        difference = ClassCounts.of(here, labels).micro_f1 - ClassCounts.of(there, labels).micro_f1
+        num_as_large += abs(difference) >= observed - 1e-12
+
+    assert observed > 0
+    assert micro_f1_p_value(labels, first, second) == pytest.approx(num_as_large / 2**10, abs=0.02)
+
+
+def test_the_p_value_of_micro_f1_is_small_only_for_different_classifiers():
+    labels, first, second = several_labels(400)
+    worse = first ^ (np.random.default_rng(3).random(labels.shape) < 0.1)
+
+    assert micro_f1_p_value(labels, first, second) > 0.05
+    assert micro_f1_p_value(labels, first, worse) < 0.001
+    assert micro_f1_p_value(labels, first, first) == 1

@@ -1,0 +1,39 @@
+"""Write several labels into one cell of a table, such as `late|refund`, and read them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+# The separators of labels in cells of tables, unless the data has one (`data.label_separator`). The
+# first one is used, unless the name of a class contains it.
+SEPARATORS = ("|", ";", ",", "/", "\\", "~")
+
+
+def cell_separator(class_names: Iterable[str], label_separator: str | None) -> str:
+    """Choose the separator of several labels in a cell of a table.
+
+    Equal arguments give the same separator, so a table can be read as it was written.
+
+    Args:
+        class_names: the names of all classes of the data.
+        label_separator: the separator in the data; None if the data has lists of labels.
+    """
+    if label_separator is not None:
+        return label_separator
+
+    names = list(class_names)
+    for separator in SEPARATORS:
+        if not any(separator in name for name in names):
+            return separator
+    return SEPARATORS[0]
+
+
+def joined_labels(labels: Sequence[str], separator: str) -> str:
+    """Write labels as a cell of a table; without labels, the cell is empty."""
+    return separator.join(labels)
+
+
+def split_labels(cell: str, separator: str) -> list[str]:
+    """List the labels in a cell of a table, without outer spaces, empty ones and repetitions."""
+    parts = [part.strip() for part in cell.split(separator)]
+    return list(dict.fromkeys(part for part in parts if part))
