@@ -16,6 +16,7 @@ import typer
 from encoder_cls.cli.compare import compare_command
 from encoder_cls.cli.error_messages import PROGRAM, is_interrupted, message_and_exit_code
 from encoder_cls.cli.eval import eval_command
+from encoder_cls.cli.export import export_command
 from encoder_cls.cli.label import label_command
 from encoder_cls.cli.predict import predict_command
 from encoder_cls.cli.prune import prune_command
@@ -49,6 +50,7 @@ app.command("review")(review_command)
 app.command("suggest")(suggest_command)
 app.command("label")(label_command)
 app.command("serve")(serve_command)
+app.command("export")(export_command)
 
 # Whether `--debug` was given.
 _is_debugging = False

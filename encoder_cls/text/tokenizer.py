@@ -37,11 +37,11 @@ UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 UNSPACED_RANGES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 
 # Emoji and other pictures.
-_PICTURE = r"\p{Extended_Pictographic}"
+PICTURES = r"\p{Extended_Pictographic}"
 # The letters of which a flag has two.
-_FLAG = r"\x{1F1E6}-\x{1F1FF}"
+FLAGS = r"\x{1F1E6}-\x{1F1FF}"
 # The characters of words: letters, digits, and the joiners U+200C and U+200D.
-_WORD = r"\w\x{200C}\x{200D}"
+WORD_CHARACTERS = r"\w\x{200C}\x{200D}"
 
 # The place between two grapheme clusters that belong together. The second one is a consonant that
 # U+17D2 or U+1039 stacks below the first one, or the second half of a Thai or Lao AM, which NFKC
@@ -55,10 +55,10 @@ _STACKED = (
 # digits, or a run of punctuation.
 WORDS = (
     rf"(?=[{UNSPACED}])(?:\X(?:{_STACKED}))*\X"
-    rf"|(?=[{_PICTURE}])\X"
-    rf"|[{_FLAG}]{{1,2}}"
-    rf"|[{_WORD}&&[^{UNSPACED}{_PICTURE}]]+"
-    rf"|[^{_WORD}\s{UNSPACED}{_PICTURE}{_FLAG}]+"
+    rf"|(?=[{PICTURES}])\X"
+    rf"|[{FLAGS}]{{1,2}}"
+    rf"|[{WORD_CHARACTERS}&&[^{UNSPACED}{PICTURES}]]+"
+    rf"|[^{WORD_CHARACTERS}\s{UNSPACED}{PICTURES}{FLAGS}]+"
 )
 # The same words, for texts that consist of ASCII characters only.
 ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)

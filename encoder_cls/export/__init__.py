@@ -1,0 +1,1 @@
+"""Export classifiers as JavaScript modules and as web pages."""

@@ -1,0 +1,261 @@
+// The classifier: a linear model, an encoder or both, and what was measured of them.
+
+import { Encoder } from "./encoder.mjs";
+import { explain } from "./explanation.mjs";
+import { isUnfamiliar } from "./familiarity.mjs";
+import { Guarantees } from "./guarantees.mjs";
+import { LinearModel, indexOfLargest } from "./linear.mjs";
+import { TASKS } from "./probabilities.mjs";
+import { KEPT_PER_TOKEN, Tokenizer, UNK_ID } from "./tokenizer.mjs";
+import { readWeights } from "./weights.mjs";
+import { Words } from "./words.mjs";
+
+export class Classifier {
+  // `bytes` are those of model.safetensors, `characters` is the table of characters.
+  constructor(bytes, characters) {
+    const { head, tensors } = readWeights(bytes);
+    const { config, parts } = head;
+
+    this.model = head.sha256;
+    this.labels = Object.values(config.id2label);
+    this.isMultiLabel = config.task === "multi-label";
+    this.task = TASKS[config.task];
+    this.maxSeqLen = config.max_seq_len;
+    this.tokenizer = new Tokenizer(JSON.parse(head.tokenizer), characters, this.maxSeqLen);
+    this.words = new Words(this.tokenizer);
+
+    if (parts.includes("encoder")) this.encoder = new Encoder(tensors, config.encoder);
+    if (parts.includes("linear")) this.linear = new LinearModel(tensors, config.linear);
+    this.mixtureWeights = head.mixture_weights;
+    this.gate = head.gate;
+    this.thresholds = head.thresholds;
+    this.familiarity = head.familiarity;
+    if (head.guarantees) this.guarantees = new Guarantees(head.guarantees);
+  }
+
+  // Classifies texts, and returns for each the object that `encoder-cls predict --format jsonl`
+  // prints. All options may be left out:
+  // - topK: how many of the most probable classes are listed in `top` (1);
+  // - threshold: the probability below which labels are withheld (none);
+  // - minPrecision: the share of kept labels that must be correct, in place of a threshold;
+  // - coverage: the share of texts whose `set` of classes must contain the right one;
+  // - explain: whether the words that speak for and against the label are listed (false);
+  // - maxExplainedTokens: the most tokens that are read to explain one text.
+  predict(texts, options = {}) {
+    const checked = this.checkedOptions(options);
+    return checkedTexts(texts).map((text) => this.predictText(text, checked));
+  }
+
+  // The probabilities of all classes of each text, in the order of `labels`.
+  predictProba(texts) {
+    return checkedTexts(texts).map((text) => {
+      const { tokens } = this.words.tokenize(text);
+      return Array.from(this.task.probabilities(this.combined(this.partLogits(tokens))));
+    });
+  }
+
+  // The words of a text as the models read them, without [CLS].
+  tokens(text) {
+    return this.tokenizer.words(text).words;
+  }
+
+  // The features of a text that the linear model knows, as [id, count], and the ids of its other
+  // features, both increasing. It shows that two engines read a text alike.
+  features(text) {
+    const { tokens } = this.words.tokenize(text);
+    const { counter, maxTokens } = this.linear;
+    counter.count(tokens, Math.min(tokens.length, maxTokens));
+
+    const found = Array.from(counter.found.subarray(0, counter.numFound)).sort((a, b) => a - b);
+    const known = found.map((index) => [counter.ids[index], counter.counts[index]]);
+    const unknown = Array.from(counter.unknown.subarray(0, counter.numUnknown));
+    return { known, unknown: unknown.sort((a, b) => a - b) };
+  }
+
+  checkedOptions(options) {
+    const { topK = 1, threshold = null, minPrecision, coverage } = options;
+    const { explain: explains = false, maxExplainedTokens } = options;
+    const unknown = Object.keys(options).filter((name) => !OPTIONS.includes(name));
+    if (unknown.length) throw new TypeError(`${unknown[0]}: unknown option of predict`);
+    if (!Number.isInteger(topK) || topK < 1) {
+      throw new RangeError(`topK: invalid value ${topK} (expected a whole number from 1)`);
+    }
+    for (const [name, value] of Object.entries({ threshold, minPrecision, coverage })) {
+      const isFraction = typeof value === "number" && value >= 0 && value <= 1;
+      if (value !== null && value !== undefined && !isFraction) {
+        throw new RangeError(`${name}: invalid value ${value} (expected 0 to 1)`);
+      }
+    }
+    if (minPrecision !== undefined && threshold !== null) {
+      throw new TypeError("threshold and minPrecision: leave out one of them");
+    }
+
+    const checked = { topK, threshold, setThreshold: null, explains, maxExplainedTokens };
+    if (minPrecision !== undefined) {
+      checked.threshold = this.guaranteed("minPrecision", "precisionThreshold", minPrecision);
+    }
+    if (coverage !== undefined) {
+      checked.setThreshold = this.guaranteed("coverage", "coverageThreshold", coverage);
+    }
+    return checked;
+  }
+
+  // The threshold that guarantees a share; throws if the held-out texts do not guarantee it.
+  guaranteed(option, method, share) {
+    if (this.isMultiLabel) {
+      throw new RangeError(`${option}: is for models with one label a text`);
+    }
+    const threshold = this.guarantees?.[method](share);
+    if (threshold === undefined) {
+      throw new RangeError(`${option} ${share}: cannot be guaranteed by the held-out texts`);
+    }
+    return threshold;
+  }
+
+  predictText(text, options) {
+    const { tokens, isTruncated } = this.words.tokenize(text);
+    const parts = this.partLogits(tokens);
+    const probabilities = this.task.probabilities(this.combined(parts));
+    const isBlank = tokens.length < 2;
+    const record = this.record(probabilities, isBlank, options);
+
+    const numUnknown = this.countUnknown(tokens);
+    record.truncated = this.linearAlone ? this.isTooLong(tokens) : isTruncated;
+    record.unknown_words = numUnknown;
+    const answeredBy = this.answeredBy(parts);
+    if (answeredBy) record.answered_by = answeredBy;
+    if (this.familiarity) {
+      const numWords = Math.min(tokens.length, this.maxSeqLen) - 1;
+      const unknownFraction = numUnknown / Math.max(1, numWords);
+      const linearFeatures = parts.linearFeatures ?? [];
+      record.unfamiliar = isUnfamiliar(
+        this.familiarity, linearFeatures, unknownFraction, probabilities,
+      );
+    }
+
+    if (isBlank) record.reason = "blank";
+    if (options.explains) this.addExplanation(record, text, probabilities, isBlank, options);
+    return record;
+  }
+
+  // The first keys of a prediction: the label or labels, the most probable classes, and the set.
+  record(probabilities, isBlank, { topK, threshold, setThreshold }) {
+    const ranked = this.ranked(probabilities);
+    const [best, ...others] = ranked;
+    const record = {};
+
+    let numLabels = 0;
+    if (this.isMultiLabel) {
+      record.labels = isBlank ? [] : this.labelsOf(probabilities, ranked, threshold);
+      numLabels = record.labels.length;
+    } else {
+      const isKept = !isBlank && best.probability >= (threshold ?? 0);
+      record.label = isKept ? best.label : null;
+      record.probability = isBlank ? null : best.probability;
+    }
+
+    record.top = isBlank ? [] : ranked.slice(0, Math.max(topK, numLabels));
+    if (setThreshold !== null) {
+      const members = others.filter(({ probability }) => probability >= setThreshold);
+      record.set = isBlank ? [] : [best, ...members].map(({ label }) => label);
+    }
+    return record;
+  }
+
+  // All classes with their probabilities, the most probable first.
+  ranked(probabilities) {
+    const ranked = this.labels.map((label, number) => ({ label, probability: probabilities[number] }));
+    return ranked.sort((a, b) => b.probability - a.probability);
+  }
+
+  // The labels that reach a threshold, or else their own thresholds, the most probable first.
+  labelsOf(probabilities, ranked, threshold) {
+    const given = new Set();
+    this.labels.forEach((label, number) => {
+      if (probabilities[number] >= (threshold ?? this.thresholds[number])) given.add(label);
+    });
+    return ranked.map(({ label }) => label).filter((label) => given.has(label));
+  }
+
+  addExplanation(record, text, probabilities, isBlank, { maxExplainedTokens }) {
+    record.explanation = [];
+    if (isBlank) return;
+    const label = indexOfLargest(probabilities);
+    const { explanation, leftOut } = explain(this, text, label, maxExplainedTokens);
+    record.explanation = explanation;
+    if (leftOut) record.explanation_left_out = leftOut;
+  }
+
+  // The logits of each part, (classes,). By default, the linear model decides whether the text
+  // skips the encoder.
+  partLogits(tokens, skipsEncoder) {
+    const parts = { skipsEncoder: false };
+    if (this.linear) {
+      const margins = this.linear.margins(tokens);
+      parts.linear = this.task.marginsToLogits(margins);
+      parts.skipsEncoder = skipsEncoder ?? this.isSure(parts.linear);
+      if (this.familiarity) parts.linearFeatures = this.linear.familiarity(margins);
+    }
+    if (this.encoder && !parts.skipsEncoder) parts.encoder = this.encoder.logits(tokens);
+    return parts;
+  }
+
+  // Whether the linear model alone predicts a text.
+  isSure(linearLogits) {
+    if (this.gate === null || this.gate === undefined) return false;
+    return this.task.confidence(this.task.probabilities(linearLogits)) >= this.gate;
+  }
+
+  // The weighted sum of the logits of both parts, (classes,).
+  combined({ encoder, linear, skipsEncoder }) {
+    if (skipsEncoder) return linear;
+    const sums = new Float32Array(this.labels.length);
+    const { encoder: encoderWeight, linear: linearWeight } = this.mixtureWeights;
+    for (let number = 0; number < sums.length; number++) {
+      let sum = 0;
+      if (encoder) sum += encoderWeight * encoder[number];
+      if (linear) sum += linearWeight * linear[number];
+      sums[number] = sum;
+    }
+    return sums;
+  }
+
+  get linearAlone() {
+    return !this.encoder;
+  }
+
+  // Whether a text is longer than the linear model reads. A text of which as many tokens are kept
+  // as possible may have had more.
+  isTooLong(tokens) {
+    const maxTokens = Math.min(this.linear.maxTokens, KEPT_PER_TOKEN * this.maxSeqLen - 1);
+    return tokens.length > maxTokens;
+  }
+
+  countUnknown(tokens) {
+    const numTokens = Math.min(tokens.length, this.maxSeqLen);
+    let count = 0;
+    for (let token = 0; token < numTokens; token++) if (tokens[token].id === UNK_ID) count++;
+    return count;
+  }
+
+  // Which parts predict a text; undefined if both parts predict every text.
+  answeredBy({ skipsEncoder }) {
+    if (!this.encoder) return "linear";
+    if (!this.linear) return "encoder";
+    if (this.gate === null) return undefined;
+    return skipsEncoder ? "linear" : "both";
+  }
+}
+
+const OPTIONS = ["topK", "threshold", "minPrecision", "coverage", "explain", "maxExplainedTokens"];
+
+function checkedTexts(texts) {
+  if (typeof texts === "string" || !texts?.[Symbol.iterator]) {
+    throw new TypeError("predict takes several texts; put a single one in a list: predict([text])");
+  }
+  const checked = Array.from(texts);
+  checked.forEach((text, number) => {
+    if (typeof text !== "string") throw new TypeError(`texts[${number}] is not a string`);
+  });
+  return checked;
+}

@@ -1,0 +1,102 @@
+// Explain a prediction: how much the log odds of a class fall when a word is left out.
+
+// The smallest weight of a word that counts as one for or against the class.
+const MIN_WEIGHT = 0.1;
+// The most tokens that are read to explain one text, which is read once for each of its words.
+const MAX_TOKENS = 1 << 22;
+// The characters of scripts without spaces between words.
+const UNSPACED_START = /^[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]/;
+
+// Returns the words of a text with their weights for a class, and how many words at the end have
+// none, because it would take too long.
+export function explain(classifier, text, label, maxTokens = MAX_TOKENS) {
+  const { tokens } = classifier.words.tokenize(text);
+  const places = classifier.tokenizer.wordsWithPlaces(text).slice(0, classifier.maxSeqLen - 1);
+  const words = wordsOf(places);
+
+  const numTokens = Math.min(tokens.length, classifier.maxSeqLen);
+  const affordable = Math.max(1, Math.floor(maxTokens / numTokens) - 1);
+  let explained = words.slice(0, affordable);
+
+  const weightOf = occlusion(classifier, tokens, label);
+  let weights = explained.map(weightOf);
+  const joined = joinedWords(explained, weights);
+  if (joined.length < explained.length) {
+    explained = joined;
+    weights = joined.map(weightOf);
+  }
+
+  const count = characterCounter(text);
+  const explanation = explained.map((word, index) => ({
+    word: text.slice(word.start, word.end),
+    start: count(word.start),
+    end: count(word.end),
+    weight: weights[index],
+  }));
+  return { explanation, leftOut: words.length - Math.min(words.length, affordable) };
+}
+
+// Returns a function that computes the weight of a word. The text without the word is classified by
+// the same parts as the text, so that a weight does not show the difference between two parts.
+function occlusion(classifier, tokens, label) {
+  const { skipsEncoder } = classifier.partLogits(tokens);
+  const logOdds = (someTokens) => {
+    const logits = classifier.combined(classifier.partLogits(someTokens, skipsEncoder));
+    return classifier.task.logOdds(logits, label);
+  };
+  const whole = logOdds(tokens);
+  return ({ first, last }) => {
+    // The token at position 0 is [CLS].
+    return whole - logOdds([...tokens.slice(0, first + 1), ...tokens.slice(last + 2)]);
+  };
+}
+
+// Groups tokens that share a character to words: the first and the last token, and the place.
+function wordsOf(places) {
+  const words = [];
+  places.forEach(([spelling, start, end], token) => {
+    const before = words.at(-1);
+    if (before && start < before.end) {
+      before.last = token;
+      before.end = Math.max(before.end, end);
+    } else {
+      words.push({ first: token, last: token, start, end, isUnspaced: UNSPACED_START.test(spelling) });
+    }
+  });
+  return words;
+}
+
+// Joins neighbouring words of scripts without spaces if their weights have the same sign.
+function joinedWords(words, weights) {
+  const joined = [];
+  let signBefore = 0;
+  words.forEach((word, index) => {
+    const weight = weights[index];
+    const sign = Math.abs(weight) < MIN_WEIGHT ? 0 : Math.sign(weight);
+    const before = joined.at(-1);
+
+    const areNeighbours = before && before.end === word.start;
+    const areUnspaced = areNeighbours && before.isUnspaced && word.isUnspaced;
+    if (areUnspaced && sign !== 0 && sign === signBefore) {
+      joined[joined.length - 1] = { ...before, last: word.last, end: word.end };
+    } else {
+      joined.push(word);
+    }
+    signBefore = sign;
+  });
+  return joined;
+}
+
+// Returns a function that converts increasing indices of a string to numbers of characters, of
+// which some are two code units of the string.
+function characterCounter(text) {
+  let index = 0;
+  let characters = 0;
+  return (end) => {
+    while (index < end) {
+      index += text.codePointAt(index) > 0xffff ? 2 : 1;
+      characters++;
+    }
+    return characters;
+  };
+}

@@ -1,0 +1,123 @@
+// The linear model: the sum of a weight for each word and n-gram of a text.
+
+import { CHAR_NGRAM_IDS, FeatureCounter, NUM_KINDS, TEMPLATE_IDS, kindOf } from "./features.mjs";
+
+// The norms to which the values of words and pairs, of templates and of character n-grams are
+// scaled.
+const GROUP_NORMS = [1, 0.4, 1];
+// Added to a sum of effects, so that its logarithm is finite.
+const MIN_EVIDENCE = 0.01;
+
+export class LinearModel {
+  // `description` is what the config says of the model.
+  constructor(weights, description) {
+    this.maxTokens = description.max_tokens;
+    this.counter = new FeatureCounter(
+      weights.ids("linear.feature_ids"),
+      weights.dense("linear.frequent_token_ids"),
+    );
+    this.idf = weights.dense("linear.idf"); // (features,)
+    this.rarest = this.idf.reduce((largest, idf) => Math.max(largest, idf), 0);
+    this.weights = weights.table("linear.weights"); // (features, machines)
+    this.biases = weights.dense("linear.biases"); // (machines,)
+    this.values = new Float32Array(1024);
+  }
+
+  // The margins of a text, (machines,), a Float32Array.
+  margins(tokens) {
+    this.counter.count(tokens, Math.min(tokens.length, this.maxTokens));
+    this.computeValues();
+
+    const sums = new Float64Array(this.biases);
+    const { found, numFound } = this.counter;
+    for (let number = 0; number < numFound; number++) {
+      this.weights.addRow(found[number], this.values[number], sums);
+    }
+    return new Float32Array(sums);
+  }
+
+  // Weights the features of the text that was counted by (1 + ln count) * idf, and scales each
+  // group of features to its norm.
+  computeValues() {
+    const { found, numFound, counts, ids } = this.counter;
+    if (this.values.length < numFound) this.values = new Float32Array(2 * numFound);
+
+    const squares = [0, 0, 0];
+    for (let number = 0; number < numFound; number++) {
+      const index = found[number];
+      const value = Math.fround((1 + Math.log(counts[index])) * this.idf[index]);
+      this.values[number] = value;
+      squares[groupOf(ids[index])] += value * value;
+    }
+
+    const scales = GROUP_NORMS.map((norm, group) => norm / Math.sqrt(squares[group] || 1));
+    for (let number = 0; number < numFound; number++) {
+      this.values[number] *= scales[groupOf(ids[found[number]])];
+    }
+  }
+
+  // What shows how familiar the text is whose margins were computed last: its evidence, two
+  // numbers, and its rarity, eight numbers.
+  familiarity(margins) {
+    return [...this.evidence(margins), ...this.rarity()];
+  }
+
+  // How little speaks for the best class: minus the logarithm of the sum of the positive effects,
+  // and minus the share of the features with a positive effect.
+  evidence(margins) {
+    const { found, numFound } = this.counter;
+    const best = indexOfLargest(margins);
+    const sign = margins.length === 1 && margins[0] < 0 ? -1 : 1;
+
+    let effects = 0;
+    let squares = 0;
+    let positiveSquares = 0;
+    for (let number = 0; number < numFound; number++) {
+      const value = this.values[number];
+      const effect = sign * value * this.weights.at(found[number], best);
+      squares += value * value;
+      if (effect > 0) {
+        effects += effect;
+        positiveSquares += value * value;
+      }
+    }
+    return [-Math.log(MIN_EVIDENCE + effects), -positiveSquares / Math.max(squares, 1e-9)];
+  }
+
+  // The mean inverse document frequency of each kind of features, and the share of each kind that
+  // is unknown.
+  rarity() {
+    const { found, numFound, ids, numUnknownOfKinds } = this.counter;
+    const unknown = Array.from(numUnknownOfKinds);
+    const total = unknown.slice();
+    const sums = unknown.map((count) => count * this.rarest);
+
+    for (let number = 0; number < numFound; number++) {
+      const index = found[number];
+      const kind = kindOf(ids[index]);
+      const idf = this.idf[index];
+      total[kind]++;
+      sums[kind] += idf || this.rarest;
+      if (idf === 0) unknown[kind]++;
+    }
+
+    const numbers = new Array(2 * NUM_KINDS).fill(0);
+    for (let kind = 0; kind < NUM_KINDS; kind++) {
+      numbers[kind] = sums[kind] / Math.max(1, total[kind]);
+      numbers[NUM_KINDS + kind] = unknown[kind] / Math.max(1, total[kind]);
+    }
+    return numbers;
+  }
+}
+
+function groupOf(id) {
+  return (id >= TEMPLATE_IDS ? 1 : 0) + (id >= CHAR_NGRAM_IDS ? 1 : 0);
+}
+
+export function indexOfLargest(numbers) {
+  let best = 0;
+  for (let index = 1; index < numbers.length; index++) {
+    if (numbers[index] > numbers[best]) best = index;
+  }
+  return best;
+}

@@ -1,0 +1,88 @@
+// The words of texts, each with its id and its hashed character n-grams.
+
+import { CLS_ID, UNK_ID } from "./tokenizer.mjs";
+
+// The hash of several tokens is the hash of all but the last, times this prime, plus the last.
+export const PAIR_MULTIPLIER = 1_000_003;
+
+// The maximum number of characters of a word whose n-grams are hashed.
+const MAX_WORD_LENGTH = 40;
+// The numbers of characters of the shortest and of the longest n-grams.
+const SHORTEST_NGRAM = 2;
+const LONGEST_NGRAM = 5;
+// The maximum number of words that are remembered; their vectors take some 16 MB.
+const MAX_REMEMBERED = 20_000;
+
+// The CRC-32 of each byte, (256,).
+const CRC32_OF_BYTE = crc32OfBytes();
+
+const encoder = new TextEncoder();
+
+// A word that is looked up once, and remembered for the next text that has it.
+class Word {
+  constructor(spelling, id, ngrams) {
+    this.spelling = spelling;
+    this.id = id; // the id of the token
+    this.ngrams = ngrams; // the hashes of its character n-grams, a Uint32Array
+    this.vector = null; // what the encoder computes of the n-grams, at the first use
+  }
+}
+
+export class Words {
+  constructor(tokenizer) {
+    this.tokenizer = tokenizer;
+    this.remembered = new Map();
+    this.start = new Word("[CLS]", CLS_ID, new Uint32Array(0));
+  }
+
+  // The tokens of a text, of which the first is [CLS], and whether the encoder reads fewer.
+  tokenize(text) {
+    const { words, isTruncated } = this.tokenizer.words(text);
+    const tokens = [this.start];
+    for (const spelling of words) tokens.push(this.word(spelling));
+    return { tokens, isTruncated };
+  }
+
+  word(spelling) {
+    let word = this.remembered.get(spelling);
+    if (!word) {
+      if (this.remembered.size >= MAX_REMEMBERED) this.remembered.clear();
+      const id = this.tokenizer.ids.get(spelling) ?? UNK_ID;
+      word = new Word(spelling, id, hashedNgrams(spelling));
+      this.remembered.set(spelling, word);
+    }
+    return word;
+  }
+}
+
+// The CRC-32 of the bytes of each n-gram of a word between "<" and ">".
+function hashedNgrams(spelling) {
+  const characters = ["<", ...firstCharacters(spelling), ">"];
+  const bytes = characters.map((character) => encoder.encode(character));
+  const numCharacters = characters.length;
+
+  const ngrams = [];
+  for (let start = 0; start < numCharacters; start++) {
+    const end = Math.min(numCharacters, start + LONGEST_NGRAM);
+    let hash = 0;
+    for (let index = start; index < end; index++) {
+      for (const byte of bytes[index]) hash = CRC32_OF_BYTE[(hash ^ byte) & 255] ^ (hash >>> 8);
+      if (index - start + 1 >= SHORTEST_NGRAM) ngrams.push(hash);
+    }
+  }
+  return Uint32Array.from(ngrams, (hash) => hash >>> 0);
+}
+
+function firstCharacters(spelling) {
+  return Array.from(spelling.slice(0, 2 * MAX_WORD_LENGTH)).slice(0, MAX_WORD_LENGTH);
+}
+
+function crc32OfBytes() {
+  const table = new Int32Array(256);
+  for (let byte = 0; byte < 256; byte++) {
+    let hash = byte ^ 255;
+    for (let bit = 0; bit < 8; bit++) hash = hash & 1 ? (hash >>> 1) ^ 0xedb88320 : hash >>> 1;
+    table[byte] = hash ^ 0xff000000;
+  }
+  return table;
+}
