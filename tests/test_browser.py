@@ -25,8 +25,8 @@ from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.html_pages import SHADES, html_page, shade
 from encoder_cls.classifier.prediction_page import (
     LEGEND,
+    page_around_rows,
     prediction_row,
-    render_predictions,
     words_html,
 )
 from encoder_cls.data.dataset import Split
@@ -58,7 +58,7 @@ def rendered(classifier) -> list[str]:
     maps = attention_maps(classifier, HOSTILE)
     return [
         render_report("a report", report),
-        render_predictions("".join(rows), is_multi_label=False),
+        "".join(rows).join(page_around_rows(is_multi_label=False)),
         render_attention(HOSTILE, [(HOSTILE, maps)]),
     ]
 

@@ -13,6 +13,7 @@ from encoder_cls.bulk.input_texts import Chunk, size_of
 from encoder_cls.bulk.json_and_csv_formats import PredictionFormat
 from encoder_cls.bulk.predicted_text import predict_chunk
 from encoder_cls.bulk.prediction_options import PredictionOptions
+from encoder_cls.bulk.sorted_rows import sort_key
 from encoder_cls.bulk.unexpected_predictions import (
     Unexpected,
     count_unexpected,
@@ -34,33 +35,48 @@ WORDS_LEFT_OUT = (
 SHARED_BYTES = 5_000_000
 
 
+class Job(NamedTuple):
+    """A chunk to classify.
+
+    Attributes:
+        prediction_format: encodes the predictions.
+        chunk: the rows.
+        explained: whether each prediction is explained.
+    """
+
+    prediction_format: PredictionFormat
+    chunk: Chunk
+    explained: bool
+
+
 class ClassifiedChunk(NamedTuple):
     """The encoded predictions for a chunk.
 
     Attributes:
         encoded: what the format's method `encode` returns for the predictions.
+        sort_keys: the number of each prediction by which predictions are sorted.
         num_texts: the number of texts in the chunk.
         unexpected: the number of predictions of each unexpected kind.
         last: the location of the last text.
     """
 
     encoded: Any
+    sort_keys: list[float]
     num_texts: int
     unexpected: Counter[Unexpected]
     last: SourceLocation
 
 
-def classify_chunk(
-    classifier: Classifier, options: PredictionOptions, job: tuple[PredictionFormat, Chunk]
-) -> ClassifiedChunk:
+def classify_chunk(classifier: Classifier, options: PredictionOptions, job: Job) -> ClassifiedChunk:
     """Classify a chunk and encode the predictions.
 
     All arguments and the result can be pickled, so that another process can do this.
     """
-    prediction_format, chunk = job
-    predicted_texts = predict_chunk(classifier, options, chunk)
+    chunk = job.chunk
+    predicted_texts = predict_chunk(classifier, options, chunk, explained=job.explained)
     return ClassifiedChunk(
-        encoded=prediction_format.encode(predicted_texts),
+        encoded=job.prediction_format.encode(predicted_texts),
+        sort_keys=[sort_key(predicted) for predicted in predicted_texts],
         num_texts=len(predicted_texts),
         unexpected=count_unexpected(predicted_texts),
         last=chunk[-1].where if chunk else SourceLocation(""),
@@ -86,7 +102,7 @@ class ChunkClassifier:
         options: PredictionOptions,
         *,
         warn: Callable[[str], None] = note,
-        workers: Workers[tuple[PredictionFormat, Chunk], ClassifiedChunk] | None = None,
+        workers: Workers[Job, ClassifiedChunk] | None = None,
     ) -> None:
         self.classifier = classifier
         self.options = options
@@ -96,10 +112,22 @@ class ChunkClassifier:
         self._unexpected: Counter[Unexpected] = Counter()
 
     def classify(
-        self, chunks: Iterable[Chunk], prediction_format: PredictionFormat
+        self,
+        chunks: Iterable[Chunk],
+        prediction_format: PredictionFormat,
+        *,
+        explained: bool | None = None,
     ) -> Iterator[ClassifiedChunk]:
-        """Classify chunks, and yield the encoded predictions in the order of the chunks."""
-        jobs = ((prediction_format, chunk) for chunk in chunks)
+        """Classify chunks, and yield the encoded predictions in the order of the chunks.
+
+        Args:
+            chunks: the rows.
+            prediction_format: encodes the predictions.
+            explained: whether each prediction is explained; None means what the options say.
+        """
+        if explained is None:
+            explained = self.options.explained
+        jobs = (Job(prediction_format, chunk, explained) for chunk in chunks)
         if self._workers:
             classified_chunks = self._workers.map(jobs)
         else:
@@ -144,7 +172,7 @@ def open_chunk_classifier(
         device: the device of PyTorch, such as "auto", "cpu" or "cuda".
         warn: called with each warning.
     """
-    if not _shares_work(classifier, options, files, device):
+    if not _shares_work(classifier, files, device):
         yield ChunkClassifier(classifier, options, warn=warn)
         return
 
@@ -153,14 +181,9 @@ def open_chunk_classifier(
         yield ChunkClassifier(classifier, options, warn=warn, workers=workers)
 
 
-def _shares_work(
-    classifier: Classifier, options: PredictionOptions, files: Sequence[Path], device: str
-) -> bool:
+def _shares_work(classifier: Classifier, files: Sequence[Path], device: str) -> bool:
     """Whether several processes should classify the texts of files."""
-    # All texts of an HTML page are one chunk, which cannot be shared.
-    if size_of(files) < SHARED_BYTES or options.output_format == "html":
-        return False
-    if usable_processes() == 1:
+    if size_of(files) < SHARED_BYTES or usable_processes() == 1:
         return False
 
     # Processes do not share a GPU, so share only work on CPUs.

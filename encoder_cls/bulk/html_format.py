@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from encoder_cls.bulk.json_and_csv_formats import Output, PredictionFormat
+from encoder_cls.bulk.json_and_csv_formats import Output, RowFormat
 from encoder_cls.bulk.plain_text_format import NO_LABEL, notes_on
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
@@ -13,61 +13,82 @@ from encoder_cls.classifier.attention_maps import attention_maps
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.metrics.logits import MULTI_LABEL
 
+# The number of rows of a page whose words are coloured without `--explain`: to explain a text takes
+# about as long as to classify 20 texts.
+MAX_EXPLAINED_ROWS = 1000
+# The number of rows of a page from which a warning says that browsers take long to open it.
+MANY_ROWS = 50_000
 
-class PageFormat(PredictionFormat):
+
+class PageFormat(RowFormat):
     """An HTML page with a row for each prediction.
+
+    The words of explained predictions are coloured. Without `--explain`, these are the first
+    `MAX_EXPLAINED_ROWS` rows of the page.
 
     Args:
         options: what the predictions contain.
         classifier: the classifier that makes the predictions.
-        note: which texts the page shows, such as "the first 1,000 texts"; None if it shows all.
     """
 
-    def __init__(
-        self, options: PredictionOptions, classifier: Classifier, note: str | None
-    ) -> None:
+    def __init__(self, options: PredictionOptions, classifier: Classifier) -> None:
         self._set_threshold = options.set_threshold
         self._is_multi_label = classifier.task is MULTI_LABEL
-        self._note = note
+        self._note = ""
+        if not options.explained:
+            self._note = (
+                f"Words have colours in the first {MAX_EXPLAINED_ROWS:,} rows; with --explain, in "
+                "all."
+            )
+        self._num_rows = 0
         self._model = ""
         if classifier.folder:
             self._model = f"{classifier.folder} ({classifier.sha256[:12]})"
 
-    def encode(self, predicted_texts: Sequence[PredictedText]) -> str:
+    def encode(self, predicted_texts: Sequence[PredictedText]) -> list[bytes]:
         """The HTML rows of the predictions for a chunk."""
-        return "".join(f"{self._row(predicted)}\n" for predicted in predicted_texts)
+        return [f"{self._row(predicted)}\n".encode() for predicted in predicted_texts]
 
     def _row(self, predicted: PredictedText) -> str:
         from encoder_cls.classifier.prediction_page import prediction_row
 
         prediction = predicted.prediction
-        assert predicted.words is not None
         notes = notes_on(predicted, self._set_threshold)
         if predicted.labels is None:
             label = predicted.label or "?"
         else:
             label = ", ".join(predicted.labels) or NO_LABEL
-            if not prediction.reason:
+            if predicted.words is not None and not prediction.reason:
                 notes.append(f"words for and against {prediction.label}")
         return prediction_row(
             predicted.row.text, prediction, predicted.words, label=label, notes=notes
         )
 
     @contextmanager
-    def writing_to(self, output: Output) -> Iterator[Callable[[str], object]]:
-        """Collect the rows of all chunks, and write the page at the end of the block."""
-        from encoder_cls.classifier.prediction_page import render_predictions
+    def writing_to(self, output: Output) -> Iterator[Callable[[Sequence[bytes]], object]]:
+        """Write the page up to its rows, the rows as they come, and the rest of the page."""
+        from encoder_cls.classifier.prediction_page import page_around_rows
 
-        rows: list[str] = []
-        yield rows.append
-
-        page = render_predictions(
-            "".join(rows),
-            is_multi_label=self._is_multi_label,
-            note=self._note,
-            model=self._model,
+        before, after = page_around_rows(
+            is_multi_label=self._is_multi_label, note=self._note, model=self._model
         )
-        output.write(f"{page}\n".encode())
+        output.write(before.encode())
+
+        def write(rows: Sequence[bytes]) -> None:
+            self._num_rows += len(rows)
+            output.write(b"".join(rows))
+
+        yield write
+
+        output.write(f"{after}\n".encode())
+
+    def warnings(self) -> Iterator[str]:
+        """A warning if the page is so large that a browser takes long to open it."""
+        if self._num_rows > MANY_ROWS:
+            yield (
+                f"warning: a page of {self._num_rows:,} rows, which browsers take long to open; "
+                "spreadsheets open .xlsx"
+            )
 
 
 def attention_page(classifier: Classifier, texts: Sequence[str]) -> bytes:

@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from encoder_cls.bulk.progress_bar import Progress
+from encoder_cls.bulk.progress_bar import Progress, count_rows
 from encoder_cls.bulk.standard_input import (
     STANDARD_INPUT,
     ending_of_table,
@@ -17,6 +17,7 @@ from encoder_cls.bulk.standard_input import (
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.csv_form import CsvForm, form_of
+from encoder_cls.data.reading.excel import EXCEL, SheetLayout, sheet_layout
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.options import Reading
@@ -53,10 +54,12 @@ class InputOptions:
         texts: given texts, for an input without a source.
         source: a file, a folder, a pattern or `-`, standard input; None: the given texts.
         text_columns: the columns of the text; empty: as in training.
-        keep_columns: whether rows come with all their columns; None: only those of CSV and Excel
-            files, for predictions in CSV.
+        keep_columns: whether rows come with all their columns; None: those of CSV and Excel files
+            for predictions in CSV, and all rows for predictions in an Excel file.
         delimiter: of the fields of tables; None: as in training.
         encoding: of text files; None: as in training.
+        sheet: the sheet of an Excel file to read if several sheets have the columns; None: no sheet
+            is named.
         bad_rows: `error`, or `skip` to leave out rows that cannot be read.
     """
 
@@ -66,6 +69,7 @@ class InputOptions:
     keep_columns: bool | None = None
     delimiter: str | None = None
     encoding: str | None = None
+    sheet: str | None = None
     bad_rows: str = "error"
 
 
@@ -75,6 +79,7 @@ class InputTexts:
     Bytes that are not UTF-8 are an error in a file, and replaced in standard input.
 
     Attributes:
+        source: a file, a folder, a pattern or `-`, standard input; None for given texts.
         files: the files to read; empty for standard input and given texts.
         keeps_columns: whether rows come with all their columns.
         columns: the columns that outputs keep, `id` alone or all; None: not known.
@@ -90,6 +95,7 @@ class InputTexts:
         self._encoding = options.encoding or classifier.text_format.encoding
         self._reading = self._new_reading()
 
+        self.source = options.source
         self.files: list[Path] = []
         if options.source not in {None, STANDARD_INPUT}:
             self.files = files_named(str(options.source))
@@ -99,6 +105,8 @@ class InputTexts:
     def _decide_to_keep_columns(self) -> bool:
         if self._options.keep_columns is not None:
             return self._options.keep_columns
+        if self._output_format == "xlsx":
+            return True
         are_spreadsheets = self._all_files_have(lambda known: known.is_spreadsheet)
         return self._output_format == "csv" and bool(self.files) and are_spreadsheets
 
@@ -116,6 +124,7 @@ class InputTexts:
             delimiter=self._delimiter,
             encoding=self._encoding,
             is_sure=self._options.encoding is not None,
+            sheet=self._options.sheet,
             bad_rows=self._options.bad_rows,
         )
         if notify:
@@ -132,7 +141,7 @@ class InputTexts:
             DataError: a file is missing or malformed.
         """
         if self._options.source is None:
-            yield [Row(_as_unicode(text)) for text in self._options.texts]
+            yield [self._row_of_text(_as_unicode(text)) for text in self._options.texts]
         elif self._options.source == STANDARD_INPUT:
             yield from self._chunks_of_standard_input(notify)
         else:
@@ -155,7 +164,13 @@ class InputTexts:
                     )
             is_first = False
 
-            yield from in_chunks((Row(line) for line in lines), CHUNK)
+            yield from in_chunks((self._row_of_text(line) for line in lines), CHUNK)
+
+    def _row_of_text(self, text: str) -> Row:
+        """The row of a text that is not in a file; if rows keep columns, it has the text's."""
+        if self.keeps_columns:
+            return Row(text, record={self._text_columns[0]: text})
+        return Row(text)
 
     def _chunks_of_files(self, reading: Reading) -> Iterator[list[Row]]:
         columns = Columns(self._text_columns, every=self.keeps_columns)
@@ -171,7 +186,7 @@ class InputTexts:
             reports_errors: whether a malformed file raises a `DataError`. Where predictions are
                 printed, those for the rows before it come first.
         """
-        needs_columns = self._output_format in {"csv", "tsv", "parquet"}
+        needs_columns = self._output_format in {"csv", "tsv", "xlsx", "parquet"}
         if self._output_format == "jsonl":
             needs_columns = self.keeps_columns
         can_read_twice = all(file.is_file() or file.is_dir() for file in self.files)
@@ -244,6 +259,47 @@ class InputTexts:
             form = form_of(self.files[0], self._text_columns, self._new_reading())
         are_delimited = self._all_files_have(lambda known: known.is_delimited)
         return form._replace(is_guarded=not are_delimited)
+
+    def sheet_layout(self) -> SheetLayout | None:
+        """How the first file shows its sheet; None if it is not an Excel file."""
+        if not self.has_workbook() or not self.files[0].is_file():
+            return None
+        # Ignore errors here: the same errors are reported when the rows are read.
+        with suppress(OSError, DataError):
+            return sheet_layout(self.files[0], self._text_columns, self._new_reading())
+        return None
+
+    def has_workbook(self) -> bool:
+        """Whether the first file is an Excel file."""
+        return bool(self.files) and format_of(self.files[0]) is EXCEL
+
+    def has_more_rows_than(self, limit: int, progress: Progress) -> bool:
+        """Whether the files have more rows than a limit; False if they can be read only once.
+
+        Args:
+            limit: the number of rows, at least as many as a sheet of Excel has.
+            progress: is shown how far reading is.
+
+        Raises:
+            DataError: a file is malformed.
+        """
+        can_read_twice = bool(self.files) and all(file.is_file() for file in self.files)
+        is_one_sheet = len(self.files) == 1 and self.has_workbook()
+        if not can_read_twice or is_one_sheet:
+            return False
+
+        # A row takes at least one line, and most files have few lines: then no row is read.
+        num_lines = count_rows(self.files)
+        if num_lines and sum(num_lines.values()) <= limit:
+            return False
+
+        num_rows = 0
+        for chunk in self._chunks_of_files(self._new_reading()):
+            num_rows += len(chunk)
+            if num_rows > limit:
+                return True
+            progress.done(chunk[-1].where, len(chunk))
+        return False
 
     def files_to_read_again(self) -> list[Path]:
         """The files from which columns can be copied into Parquet beside the predictions.

@@ -56,8 +56,29 @@ class PredictionFormat(ABC):
         returns.
         """
 
+    def warnings(self) -> Iterator[str]:
+        """Warnings about what was written, once the output is complete."""
+        yield from ()
 
-class LineFormat(PredictionFormat):
+
+class RowFormat(PredictionFormat):
+    """A format in which each prediction is encoded by itself, so that predictions can be sorted."""
+
+    @abstractmethod
+    def encode(self, predicted_texts: Sequence[PredictedText]) -> list[bytes]:
+        """Encode each prediction for a chunk, in the process that has classified the chunk."""
+
+    @abstractmethod
+    def writing_to(
+        self, output: Output
+    ) -> AbstractContextManager[Callable[[Sequence[bytes]], object]]:
+        """Begin to write an output; the end of the block completes the output.
+
+        The context manager yields a function that writes encoded predictions.
+        """
+
+
+class LineFormat(RowFormat):
     """A format with a line for each prediction.
 
     Attributes:
@@ -70,16 +91,20 @@ class LineFormat(PredictionFormat):
     def line(self, predicted: PredictedText) -> str:
         """The line of a prediction, without the line end."""
 
-    def encode(self, predicted_texts: Sequence[PredictedText]) -> bytes:
+    def encode(self, predicted_texts: Sequence[PredictedText]) -> list[bytes]:
         """Encode the predictions for a chunk as lines of UTF-8."""
-        return "".join(f"{self.line(predicted)}\n" for predicted in predicted_texts).encode()
+        return [f"{self.line(predicted)}\n".encode() for predicted in predicted_texts]
 
     @contextmanager
-    def writing_to(self, output: Output) -> Iterator[Callable[[bytes], object]]:
+    def writing_to(self, output: Output) -> Iterator[Callable[[Sequence[bytes]], object]]:
         """Write the header, and yield the function that writes encoded lines."""
         if self.header is not None:
             output.write(f"{self.header}\n".encode())
-        yield output.write
+
+        def write(lines: Sequence[bytes]) -> None:
+            output.write(b"".join(lines))
+
+        yield write
 
 
 class JsonFormat(LineFormat):
@@ -252,6 +277,9 @@ class DelimitedFormat(LineFormat):
     input is CSV or TSV, too, fields are guarded: a field that a spreadsheet could take for a
     formula gets an apostrophe before it.
 
+    With decimal commas, numbers are written as 0,5. Where numbers have decimal commas, spreadsheets
+    separate fields by semicolons, so these take the place of commas between fields.
+
     Args:
         options: what the predictions contain.
         classifier: the classifier that makes the predictions.
@@ -272,7 +300,10 @@ class DelimitedFormat(LineFormat):
         self._columns = TableColumns(options, classifier, columns, keeps_all=texts.keeps_columns)
         form = texts.csv_form()
         self._is_csv = options.output_format == "csv"
+        self._decimal = options.decimal
         self._separator = form.separator
+        if self._decimal == "comma" and form.separator == ",":
+            self._separator = ";"
         self._is_guarded = form.is_guarded
         self._on_terminal = on_terminal
 
@@ -283,9 +314,21 @@ class DelimitedFormat(LineFormat):
 
     def line(self, predicted: PredictedText) -> str:
         """A row of the table."""
-        fields = [cell(value) for value in self._columns.kept_values(predicted.row)]
-        fields += [_field(value) for value in self._columns.prediction_values(predicted)]
+        fields = []
+        for value in self._columns.kept_values(predicted.row):
+            field = cell(value)
+            fields.append(self._with_decimal(field) if isinstance(value, float) else field)
+        for value in self._columns.prediction_values(predicted):
+            field = prediction_field(value)
+            is_number = isinstance(value, float) or _are_numbers(value)
+            fields.append(self._with_decimal(field) if is_number else field)
         return self._joined(fields)
+
+    def _with_decimal(self, number: str) -> str:
+        """A number, or several numbers, with a decimal comma if the options ask for it."""
+        if self._decimal == "comma":
+            return number.replace(".", ",")
+        return number
 
     def _joined(self, fields: Sequence[str]) -> str:
         """Join fields to a row, with the escapes that the output needs."""
@@ -301,7 +344,12 @@ class DelimitedFormat(LineFormat):
         return "\t".join(field.translate(ESCAPED_IN_TSV) for field in fields)
 
 
-def _field(value: Any) -> str:
+def _are_numbers(value: Any) -> bool:
+    """Whether a value is a list of numbers, such as the probabilities of several labels."""
+    return isinstance(value, list) and all(isinstance(part, float) for part in value)
+
+
+def prediction_field(value: Any) -> str:
     """A value of a prediction as a field of CSV or TSV."""
     if isinstance(value, float):
         return f"{value:.6f}"
@@ -311,5 +359,5 @@ def _field(value: Any) -> str:
             words.append(f"({value.left_out} words left out)")
         return " ".join(words)
     if isinstance(value, list):
-        return LABEL_SEPARATOR.join(_field(part) for part in value)
+        return LABEL_SEPARATOR.join(prediction_field(part) for part in value)
     return cell(value)

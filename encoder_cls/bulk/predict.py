@@ -26,6 +26,7 @@ from encoder_cls.bulk.request import (
 )
 from encoder_cls.bulk.resumable_folder import Part, ResumableFolder, parts_of
 from encoder_cls.bulk.standard_input import STANDARD_INPUT, size_of_standard_input, stream_as_file
+from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.system.files import output_file
 from encoder_cls.system.terminal import note, print_out
@@ -78,6 +79,9 @@ def _predict_here(request: CheckedRequest) -> None:
     num_bytes = _size_of_input(request, files)
     choose_engine(classifier, num_bytes, is_explained=options.explained)
 
+    if request.output_format == "xlsx":
+        _check_rows_fit_sheets(request, texts, parts, classifier)
+
     # A bar would be mixed up with predictions on the same terminal.
     has_bar = not _prints_on_terminal(request)
     if not request.into_folder:
@@ -102,6 +106,28 @@ def _predict_here(request: CheckedRequest) -> None:
             note(summary)
     if folder_summary:
         note(folder_summary)
+    has_points = request.output_format == "csv" and request.decimal == "point"
+    if request.output and has_points and texts.has_workbook():
+        note(
+            f"{request.output}: has commas between fields and decimal points; where Excel "
+            "expects semicolons, choose --decimal comma, or an output that ends with .xlsx"
+        )
+
+
+def _check_rows_fit_sheets(
+    request: CheckedRequest, texts: InputTexts, parts: Sequence[Part], classifier: Classifier
+) -> None:
+    """Raise a `ConfigError` if a sheet would have more rows than Excel allows."""
+    from encoder_cls.bulk.excel_format import check_rows_fit
+
+    inputs = [texts]
+    if request.into_folder:
+        inputs = []
+        for part in parts:
+            options = replace(request.input, source=str(part.source))
+            inputs.append(InputTexts(options, classifier, output_format="xlsx"))
+    for texts_of_sheet in inputs:
+        check_rows_fit(texts_of_sheet)
 
 
 def _parts_of_request(request: CheckedRequest) -> list[Part]:

@@ -38,15 +38,22 @@ class PredictedText(NamedTuple):
 
 
 def predict_chunk(
-    classifier: Classifier, options: PredictionOptions, chunk: Chunk
+    classifier: Classifier, options: PredictionOptions, chunk: Chunk, *, explained: bool
 ) -> list[PredictedText]:
-    """Classify the rows of a chunk, and explain the predictions if the options ask for it."""
+    """Classify the rows of a chunk.
+
+    Args:
+        classifier: classifies the texts.
+        options: what the predictions contain.
+        chunk: the rows.
+        explained: whether to explain each prediction by the weights of the words.
+    """
     texts = [row.text for row in chunk]
     tokenized = classifier.tokenize(texts)
     predictions = classifier.predict_tokenized(tokenized, batch_tokens=options.batch_tokens)
 
     explanations: Sequence[Explanation | None] = [None] * len(chunk)
-    if options.needs_explanations:
+    if explained:
         best_labels = [prediction.label for prediction in predictions]
         explanations = explain(
             classifier, texts, tokenized, best_labels, batch_tokens=options.batch_tokens

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-from encoder_cls.bulk.chunk_classifier import ChunkClassifier
-from encoder_cls.bulk.html_format import PageFormat, attention_page
-from encoder_cls.bulk.input_texts import Chunk, ColumnTypes, InputTexts, add_columns
+from encoder_cls.bulk.chunk_classifier import ChunkClassifier, ClassifiedChunk
+from encoder_cls.bulk.html_format import MAX_EXPLAINED_ROWS, PageFormat, attention_page
+from encoder_cls.bulk.input_texts import CHUNK, Chunk, ColumnTypes, InputTexts, add_columns
 from encoder_cls.bulk.json_and_csv_formats import (
     DelimitedFormat,
     JsonFormat,
     Output,
     PredictionFormat,
+    RowFormat,
+    encodable,
 )
 from encoder_cls.bulk.plain_text_format import PlainTextFormat
+from encoder_cls.bulk.predicted_text import predict_chunk
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.bulk.progress_bar import Progress
+from encoder_cls.bulk.sorted_rows import SortedRows
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.system.files import write_output
+from encoder_cls.system.lazy_sequences import DiskBackedTexts, in_chunks
 
 # The maximum number of texts on a page of attention maps.
 MAX_ATTENTION_TEXTS = 20
-# The maximum number of texts on a page of predictions. To explain more texts would take long, and
-# browsers would be slow to show them.
-MAX_PAGE_TEXTS = 1000
 
 
 def predict_texts(
@@ -62,56 +64,98 @@ def predict_texts(
         first_texts = [row.text for row in first_chunk[:MAX_ATTENTION_TEXTS]]
         write_output(attention, attention_page(classifier, first_texts))
 
-    prediction_format: PredictionFormat
-    if options.output_format == "html":
-        page_rows, are_all_rows = _rows_of_page(chunks)
-        chunks = iter([page_rows])
-        prediction_format = _page_format(chunk_classifier, has_all_texts=are_all_rows)
-    else:
-        # Standard input cannot be read ahead, so take the columns of its first chunk.
-        columns = texts.columns
-        if columns is None:
-            columns = {}
-            add_columns(columns, first_chunk)
-        prediction_format = _format_of_rows(
-            options, classifier, texts, columns, on_terminal=on_terminal
-        )
+    # Standard input cannot be read ahead, so take the columns of its first chunk.
+    columns = texts.columns
+    if columns is None:
+        columns = {}
+        add_columns(columns, first_chunk)
+    prediction_format = _format_of(options, classifier, texts, columns, on_terminal=on_terminal)
 
-    with prediction_format.writing_to(output) as write:
-        for classified in chunk_classifier.classify(chunks, prediction_format):
-            write(classified.encoded)
+    def counted(classified_chunks: Iterable[ClassifiedChunk]) -> Iterator[ClassifiedChunk]:
+        for classified in classified_chunks:
+            yield classified
             # The progress is measured in lines of files, which other inputs do not have.
             if texts.files:
                 progress.done(classified.last, classified.num_texts)
 
-    for warning in texts.skipped_rows():
+    with prediction_format.writing_to(output) as write:
+        if options.is_sorted:
+            assert isinstance(prediction_format, RowFormat)
+            _write_sorted(chunk_classifier, chunks, prediction_format, counted, write)
+        else:
+            for classified in counted(_classified(chunk_classifier, chunks, prediction_format)):
+                write(classified.encoded)
+
+    for warning in (*texts.skipped_rows(), *prediction_format.warnings()):
         chunk_classifier.warn(warning)
 
 
-def _rows_of_page(chunks: Iterator[Chunk]) -> tuple[list[Row], bool]:
-    """Read the rows that fit on a page.
+Counted = Callable[[Iterable[ClassifiedChunk]], Iterator[ClassifiedChunk]]
+"""Yields classified chunks, and shows that they are done."""
 
-    Returns:
-        The rows, and whether they are all rows of the chunks.
+
+def _classified(
+    chunk_classifier: ChunkClassifier,
+    chunks: Iterator[Chunk],
+    prediction_format: PredictionFormat,
+) -> Iterator[ClassifiedChunk]:
+    """Classify chunks in the order of the input.
+
+    The first rows of a page are explained even if the options do not ask for explanations.
     """
-    rows = chain.from_iterable(chunks)
-    page_rows = list(islice(rows, MAX_PAGE_TEXTS))
-    are_all_rows = next(rows, None) is None
-    return page_rows, are_all_rows
+    if _explains_first_rows(chunk_classifier.options):
+        rows = chain.from_iterable(chunks)
+        first_rows = list(islice(rows, MAX_EXPLAINED_ROWS))
+        if first_rows:
+            yield from chunk_classifier.classify([first_rows], prediction_format, explained=True)
+        chunks = in_chunks(rows, CHUNK)
+    yield from chunk_classifier.classify(chunks, prediction_format)
 
 
-def _page_format(chunk_classifier: ChunkClassifier, *, has_all_texts: bool) -> PageFormat:
-    """Make the format of an HTML page, and warn if the page does not show all texts."""
-    note = None
-    if not has_all_texts:
-        note = f"the first {MAX_PAGE_TEXTS:,} texts"
-        chunk_classifier.warn(
-            f"warning: the page shows only {note}; choose another --format to get all predictions"
-        )
-    return PageFormat(chunk_classifier.options, chunk_classifier.classifier, note)
+def _write_sorted(
+    chunk_classifier: ChunkClassifier,
+    chunks: Iterator[Chunk],
+    prediction_format: RowFormat,
+    counted: Counted,
+    write: Callable[[Sequence[bytes]], object],
+) -> None:
+    """Classify chunks, and write the predictions in the order of their probabilities."""
+    options = chunk_classifier.options
+    kept_texts = DiskBackedTexts()
+    if _explains_first_rows(options):
+        chunks = _keeping_texts(chunks, kept_texts)
+
+    sorted_rows = SortedRows()
+    for classified in counted(chunk_classifier.classify(chunks, prediction_format)):
+        sorted_rows.add(classified.encoded, classified.sort_keys)
+    order = sorted_rows.order()
+
+    # Only now it is known which rows of a page are the first ones. Classify them again, to explain
+    # them.
+    num_explained = 0
+    if _explains_first_rows(options):
+        first_rows = [Row(text) for text in kept_texts.select(order[:MAX_EXPLAINED_ROWS])]
+        num_explained = len(first_rows)
+        explained = predict_chunk(chunk_classifier.classifier, options, first_rows, explained=True)
+        write(prediction_format.encode(explained))
+
+    for rows in sorted_rows.read(order[num_explained:]):
+        write(rows)
 
 
-def _format_of_rows(
+def _explains_first_rows(options: PredictionOptions) -> bool:
+    """Whether the first rows are explained, and not the others."""
+    return options.output_format == "html" and not options.explained
+
+
+def _keeping_texts(chunks: Iterator[Chunk], kept_texts: DiskBackedTexts) -> Iterator[Chunk]:
+    """Yield chunks, and append their texts to `kept_texts`."""
+    for chunk in chunks:
+        kept_texts.append([encodable(row.text) for row in chunk])
+        yield chunk
+
+
+def _format_of(
     options: PredictionOptions,
     classifier: Classifier,
     texts: InputTexts,
@@ -119,7 +163,7 @@ def _format_of_rows(
     *,
     on_terminal: bool,
 ) -> PredictionFormat:
-    """Make the format of an output that is not an HTML page.
+    """Make the format of an output.
 
     Args:
         options: the options, with the name of the format.
@@ -132,6 +176,12 @@ def _format_of_rows(
         from encoder_cls.bulk.parquet_format import ParquetFormat
 
         return ParquetFormat(options, classifier, texts, columns)
+    if options.output_format == "xlsx":
+        from encoder_cls.bulk.excel_format import ExcelFormat
+
+        return ExcelFormat(options, classifier, texts, columns)
+    if options.output_format == "html":
+        return PageFormat(options, classifier)
     if options.output_format in {"csv", "tsv"}:
         return DelimitedFormat(options, classifier, texts, columns, on_terminal=on_terminal)
     if options.output_format == "jsonl":

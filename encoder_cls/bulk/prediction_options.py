@@ -25,8 +25,10 @@ class PredictionOptions:
             multi-label model its own thresholds.
         min_precision: the precision that `threshold` guarantees; None if it guarantees none.
         set_threshold: the least probability of a class in the set of a text; None makes no sets.
-        explained: whether to explain each prediction by the weights of the words. The format
-            "html" always explains.
+        explained: whether to explain each prediction by the weights of the words.
+        is_sorted: whether the predictions are sorted by their probabilities, the least probable
+            one first; if not, they have the order of the input.
+        decimal: the decimal mark of numbers in CSV and TSV, "point" or "comma".
         batch_tokens: the maximum number of tokens in a batch; None lets the device decide.
     """
 
@@ -36,12 +38,9 @@ class PredictionOptions:
     min_precision: float | None = None
     set_threshold: float | None = None
     explained: bool = False
+    is_sorted: bool = False
+    decimal: str = "point"
     batch_tokens: int | None = None
-
-    @property
-    def needs_explanations(self) -> bool:
-        """Whether the weights of words must be computed."""
-        return self.explained or self.output_format == "html"
 
 
 def prediction_options(request: CheckedRequest, classifier: Classifier) -> PredictionOptions:
@@ -65,6 +64,8 @@ def prediction_options(request: CheckedRequest, classifier: Classifier) -> Predi
         min_precision=request.min_precision,
         set_threshold=set_threshold,
         explained=request.explained,
+        is_sorted=request.sort is not None,
+        decimal=request.decimal,
         batch_tokens=request.batch_tokens,
     )
 

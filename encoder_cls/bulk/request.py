@@ -10,21 +10,23 @@ from pathlib import Path
 
 from encoder_cls.bulk.input_texts import InputOptions
 from encoder_cls.bulk.standard_input import STANDARD_INPUT
+from encoder_cls.data.reading.excel import check_excel_installed
 from encoder_cls.errors import ConfigError
 from encoder_cls.run.run_folder import newest_with_model
 from encoder_cls.system.files import stream_named
 from encoder_cls.system.libraries import check_installed
 from encoder_cls.system.terminal import note
 
-FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
+FORMATS = ("text", "jsonl", "tsv", "csv", "xlsx", "html", "parquet")
 FORMATS_WITHOUT_COLUMNS = ("text", "html")
+# Formats that are not text, which a terminal cannot show.
+BINARY_FORMATS = ("xlsx", "parquet")
 # The endings of file names that mean the format "text".
 TEXT_ENDINGS = ("txt", "log", "out")
 
 # For some endings without a format of predictions: what to choose instead.
-SPREADSHEET_HINT = "spreadsheets open .csv"
+SPREADSHEET_HINT = "spreadsheets open .xlsx"
 ENDING_HINTS = {
-    "xlsx": SPREADSHEET_HINT,
     "xls": SPREADSHEET_HINT,
     "ods": SPREADSHEET_HINT,
     "json": "lines of JSON are .jsonl",
@@ -43,8 +45,8 @@ class Request:
 
     `encoder-cls predict --help` describes the options, and most fields have the name of their
     option. The other names: `source` is `--input`, `output_format` is `--format`, `text_columns` is
-    `--text-column`, `explained` is `--explain`, and `delimiter` and `encoding` are given with
-    `--set`. None means that an option was not given.
+    `--text-column`, `explained` is `--explain`, and `delimiter`, `encoding` and `sheet` are
+    given with `--set`. None means that an option was not given.
     """
 
     texts: tuple[str, ...] = ()
@@ -60,9 +62,12 @@ class Request:
     coverage: float | None = None
     batch_tokens: int | None = None
     explained: bool = False
+    sort: str | None = None
+    decimal: str = "point"
     attention: Path | None = None
     delimiter: str | None = None
     encoding: str | None = None
+    sheet: str | None = None
     bad_rows: str = "error"
     device: str = "auto"
     engine: str = "auto"
@@ -87,6 +92,9 @@ class CheckedRequest:
             predicts no sets.
         batch_tokens: the maximum number of tokens in a batch; None lets the device decide.
         explained: whether each prediction is explained by the words of its text.
+        sort: "probability" sorts the predictions, the least probable one first; None keeps the
+            order of the input.
+        decimal: the decimal mark of numbers in CSV and TSV, "point" or "comma".
         attention: the file for a page of attention maps; None writes none.
         device: "auto", "cpu", "cuda" or another device of PyTorch.
         engine: "auto", "numpy" or "torch".
@@ -103,6 +111,8 @@ class CheckedRequest:
     coverage: float | None
     batch_tokens: int | None
     explained: bool
+    sort: str | None
+    decimal: str
     attention: Path | None
     device: str
     engine: str
@@ -134,7 +144,7 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
         output_format = _format_by_ending(request.output or "")
 
     if into_folder:
-        _check_folder(request, output_format, has_files=has_files)
+        _check_folder(request, has_files=has_files)
     if request.keep_columns:
         _check_kept_columns(output_format, has_files=has_files)
 
@@ -143,10 +153,7 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
     output = None
     if request.output and (into_folder or stream_named(Path(request.output)) != 1):
         output = Path(request.output)
-    if output_format == "parquet":
-        if output is None:
-            raise ConfigError("--format parquet: cannot be printed; name a file with --output")
-        check_installed("pyarrow", needed_by="--format parquet")
+    _check_format(request, output_format, is_printed=output is None)
 
     source = request.source
     if source is None and not request.texts:
@@ -159,6 +166,7 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
             keep_columns=request.keep_columns,
             delimiter=request.delimiter,
             encoding=request.encoding,
+            sheet=request.sheet,
             bad_rows=request.bad_rows,
         ),
         output=output,
@@ -171,6 +179,8 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
         coverage=request.coverage,
         batch_tokens=request.batch_tokens,
         explained=request.explained,
+        sort=request.sort,
+        decimal=request.decimal,
         attention=request.attention,
         device=request.device,
         engine=request.engine,
@@ -243,7 +253,7 @@ def _check_input(request: Request, *, has_files: bool) -> None:
                 'give texts, such as: encoder-cls predict "some text", or --input FILE'
             )
 
-    if (request.delimiter or request.encoding) and not has_files:
+    if (request.delimiter or request.encoding or request.sheet) and not has_files:
         raise ConfigError("--set works only with files: it sets how files are read")
 
 
@@ -266,22 +276,41 @@ def _is_output_folder(request: Request, *, has_files: bool) -> bool:
     return path.is_dir() or (has_several_files and is_new_name)
 
 
-def _check_folder(request: Request, output_format: str, *, has_files: bool) -> None:
+def _check_folder(request: Request, *, has_files: bool) -> None:
     """Check that the other options allow a folder as output."""
     where = f"--output {request.output}"
     if not has_files:
         raise ConfigError(
             f"{where}: a folder takes only the predictions for files (--input FILES); name a file"
         )
-    if output_format == "html":
-        raise ConfigError(
-            f"{where}: a folder takes no HTML pages, which hold only the first texts; choose "
-            "--format jsonl"
-        )
     if request.attention:
         raise ConfigError(
             "--attention: shows only a few texts, so it needs a file as --output; leave out "
             "--attention, or name a file"
+        )
+
+
+def _check_format(request: Request, output_format: str, *, is_printed: bool) -> None:
+    """Check that the output can have this format, and that the other options apply to it."""
+    if output_format in BINARY_FORMATS:
+        if is_printed:
+            raise ConfigError(
+                f"--format {output_format}: cannot be printed; name a file with --output"
+            )
+        if output_format == "xlsx":
+            check_excel_installed("--format xlsx")
+        else:
+            check_installed("pyarrow", needed_by="--format parquet")
+
+    if request.sort and output_format == "parquet":
+        raise ConfigError(
+            "--sort: does not sort Parquet, whose columns are copied as they are; sort it where it "
+            "is read, or choose another --format"
+        )
+    if request.decimal == "comma" and output_format not in {"csv", "tsv"}:
+        raise ConfigError(
+            f"--decimal comma: is for CSV and TSV, and the format is {output_format}; in .xlsx, "
+            "numbers have the decimal mark of the spreadsheet program"
         )
 
 
@@ -292,7 +321,7 @@ def _check_kept_columns(output_format: str, *, has_files: bool) -> None:
     if output_format in FORMATS_WITHOUT_COLUMNS:
         raise ConfigError(
             f"--keep-columns: the format {output_format} has no columns; choose --format csv, tsv, "
-            "jsonl or parquet"
+            "xlsx, jsonl or parquet"
         )
 
 

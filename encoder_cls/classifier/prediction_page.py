@@ -30,23 +30,27 @@ LEGEND = (
 )
 
 
-def render_predictions(
-    rows: str, *, is_multi_label: bool, note: str | None = None, model: str = ""
-) -> str:
-    """Make a page of predictions.
+# The place of the rows in a page. No escaped text contains it.
+_ROWS = "<!-- rows -->"
+
+
+def page_around_rows(*, is_multi_label: bool, note: str = "", model: str = "") -> tuple[str, str]:
+    """Make a page of predictions without its rows, so that any number of rows can be written.
 
     Args:
-        rows: the HTML of all rows, each made by `prediction_row`.
         is_multi_label: whether texts may have several labels. Then there is no column for the
             second class.
-        note: which texts are on the page, such as "the first 10 texts"; None if all texts are.
+        note: a sentence about the rows; empty to leave it out.
         model: the name of the model; empty to leave it out.
+
+    Returns:
+        The HTML before the rows, each of which `prediction_row` makes, and the HTML after them.
     """
     notes = []
     if model:
         notes.append(f"Predicted by {escaped(model)}.")
     if note:
-        notes.append(f"This page holds {escaped(note)} only.")
+        notes.append(escaped(note))
 
     heads = '<th class="middling">class</th><th class="narrow">probability</th>'
     if not is_multi_label:
@@ -61,21 +65,27 @@ def render_predictions(
         '<table class="sortable stacked full">',
         f"<thead><tr>{heads}</tr></thead>",
         "<tbody>",
-        f"{rows}</tbody>",
+        f"{_ROWS}</tbody>",
         "</table>",
     ]
-    return html_page("Predictions", "\n".join(lines))
+    before, _, after = html_page("Predictions", "\n".join(lines)).partition(_ROWS)
+    return before, after
 
 
 def prediction_row(
-    text: str, prediction: Prediction, words: Explanation, *, label: str, notes: Sequence[str] = ()
+    text: str,
+    prediction: Prediction,
+    words: Explanation | None,
+    *,
+    label: str,
+    notes: Sequence[str] = (),
 ) -> str:
     """Render a text with its prediction as a row of a table.
 
     Args:
         text: the text, whose words are coloured by their weights.
         prediction: the prediction for the text.
-        words: the words of the text with their weights.
+        words: the words of the text with their weights; None if the prediction is not explained.
         label: the text in the column of the predicted class.
         notes: notes to show below the text.
     """
@@ -83,6 +93,7 @@ def prediction_row(
     if prediction.probability is not None:
         probability = f"{prediction.probability:.3f}"
 
+    words = words or Explanation()
     shown = words_html(marked(text, words))
     below = _notes_below(words, notes)
     if below:

@@ -39,15 +39,15 @@ def predict_command(
         list[str] | None,
         typer.Option(
             "--set",
-            help="How to read --input: data.delimiter=... or data.encoding=... "
-            "Default: as in training.",
+            help="How to read --input: data.delimiter=..., data.encoding=... or data.sheet=... "
+            "Default: separator and encoding as in training.",
         ),
     ] = None,
     bad_rows: Annotated[
         Literal["error", "skip"], typer.Option(help="What to do with rows that cannot be read.")
     ] = "error",
     output_format: Annotated[
-        Literal["text", "jsonl", "tsv", "csv", "html", "parquet"] | None,
+        Literal["text", "jsonl", "tsv", "csv", "xlsx", "html", "parquet"] | None,
         typer.Option(
             "--format",
             help="Format of the predictions. Default: by the ending of --output, or text.",
@@ -57,8 +57,8 @@ def predict_command(
         bool | None,
         typer.Option(
             "--keep-columns/--no-keep-columns",
-            help="Keep all columns of the input beside the predictions. Default: only if the input "
-            "is CSV or Excel and the output is CSV.",
+            help="Keep all columns of the input beside the predictions. Default: only if the "
+            "output is Excel, or CSV from CSV or Excel.",
         ),
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="The number of classes to show.")] = 1,
@@ -98,6 +98,17 @@ def predict_command(
     explained: Annotated[
         bool, typer.Option("--explain", help="Show which words count for or against the label.")
     ] = False,
+    sort: Annotated[
+        Literal["probability"] | None,
+        typer.Option(help="Sort the predictions, the least probable one first."),
+    ] = None,
+    decimal: Annotated[
+        Literal["point", "comma"],
+        typer.Option(
+            help="The decimal mark in CSV and TSV. With comma, semicolons separate the fields of "
+            "CSV, as spreadsheets expect it then."
+        ),
+    ] = "point",
     attention: Annotated[
         Path | None,
         typer.Option(help="Write the attention maps of the first texts to this HTML file."),
@@ -129,7 +140,7 @@ def predict_command(
     from encoder_cls.bulk.predict import predict
     from encoder_cls.bulk.request import Request
 
-    reading = data_overrides(overrides, "delimiter", "encoding")
+    reading = data_overrides(overrides, "delimiter", "encoding", "sheet")
     request = Request(
         texts=tuple(texts or ()),
         model=model,
@@ -145,6 +156,8 @@ def predict_command(
         coverage=coverage,
         batch_tokens=batch_tokens,
         explained=explained,
+        sort=sort,
+        decimal=decimal,
         attention=attention,
         device=device,
         engine=engine,

@@ -40,8 +40,8 @@ def suggest_command(
         list[str] | None,
         typer.Option(
             "--set",
-            help="How to read --input: data.delimiter=..., data.encoding=... or data.bad_rows=... "
-            "Default: as in training.",
+            help="How to read --input: data.delimiter=..., data.encoding=..., data.sheet=... or "
+            "data.bad_rows=... Default: separator and encoding as in training.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -53,7 +53,7 @@ def suggest_command(
             "file and line of a text"
         )
     check_ending(output, ".csv", ".jsonl")
-    reading = data_overrides(overrides, "delimiter", "encoding", "bad_rows")
+    reading = data_overrides(overrides, "delimiter", "encoding", "sheet", "bad_rows")
 
     from encoder_cls.bulk.input_texts import InputOptions
     from encoder_cls.bulk.output_checks import check_outputs

@@ -655,10 +655,10 @@ FAULTS = [
         make=constant(10**9),
     ),
     Fault(
-        "all texts are on one page",
+        "all texts of a page are explained",
         case="sizes[0-page_of_many_texts]",
         fraction=1,
-        target="encoder_cls.bulk.prediction_loop.MAX_PAGE_TEXTS",
+        target="encoder_cls.bulk.prediction_loop.MAX_EXPLAINED_ROWS",
         make=constant(10**9),
     ),
     Fault(

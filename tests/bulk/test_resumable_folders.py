@@ -241,7 +241,6 @@ def test_predictions_for_files_that_are_gone_are_warned_of(cli, trained_run):
         ("--output", "in/out/", 2, "is in a folder that is read (in)"),
         ("--input", "missing", 3, "no such file or folder"),
         ("--input", "-", 2, "a folder takes only the predictions for files"),
-        ("--format", "html", 2, "a folder takes no HTML pages"),
         ("--attention", "a.html", 2, "--attention: shows only a few texts"),
         ("--output", "a file/", 2, "a file is not a folder"),
         ("--output", "{model}/", 2, "is a part of"),

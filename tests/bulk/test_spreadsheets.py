@@ -156,7 +156,8 @@ def test_predictions_for_excel_files_are_csv_that_excel_opens(cli, trained_run):
     outcome = cli("predict", "--model", trained_run.path, *options)
 
     assert outcome.code == 0
-    assert outcome.err == ""
+    assert outcome.err.startswith("out.csv: has commas between fields and decimal points; ")
+    assert "--decimal comma, or an output that ends with .xlsx" in outcome.err
     assert labelled_rows("out.csv") == [
         ["id", "text", "n", "label"],
         ["1", "rain", "2.5", "weather"],
@@ -165,7 +166,52 @@ def test_predictions_for_excel_files_are_csv_that_excel_opens(cli, trained_run):
     assert Path("out.csv").read_bytes().startswith(MARK)
 
 
-@pytest.mark.parametrize("name", ["a.xlsx", "a.json", "a.predictions", "A.XLS"])
+def test_decimal_commas_come_with_semicolons(cli, trained_run):
+    """Numbers of an Excel file get them, too, but not texts such as versions."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in [["text", "price", "version"], ["rain", 2.5, "1.5"]]:
+        book.active.append(row)
+    book.save("in.xlsx")
+    command = ["predict", "--model", trained_run.path, "--input", "in.xlsx", "--top-k", 2]
+
+    plain = cli(*command, "--output", "point.csv")
+    outcome = cli(*command, "--output", "comma.csv", "--decimal", "comma")
+
+    assert plain.code == outcome.code == 0
+    assert outcome.err == ""
+    by_point = read_table("point.csv", ",")
+    by_comma = read_table("comma.csv", ";")
+    assert by_comma[0] == by_point[0]
+    text, price, version, label, *others = by_comma[1]
+    assert (text, price, version, label) == ("rain", "2,5", "1.5", "weather")
+    assert [cell.replace(",", ".") for cell in others] == by_point[1][4:]
+    assert others[0].startswith("0,")
+
+
+def test_decimal_commas_leave_tabs_and_texts_as_they_are(cli, trained_run):
+    write_table("in.csv", [["text", "price"], ["rain 1.5", "2.5"]], "\t")
+    command = ["predict", "--model", trained_run.path, "--input", "in.csv", "--decimal", "comma"]
+
+    assert cli(*command, "--output", "out.csv").code == 0
+
+    _, (text, price, _label, probability) = read_table("out.csv", "\t")
+    assert (text, price) == ("rain 1.5", "2.5")
+    assert re.fullmatch(r"0,\d{6}", probability)
+
+
+@pytest.mark.parametrize("output_format", ["jsonl", "text", "html", "xlsx", "parquet"])
+def test_only_csv_and_tsv_have_decimal_commas(cli, trained_run, output_format):
+    options = ["--format", output_format, "--output", "out", "--decimal", "comma"]
+    outcome = cli("predict", "--model", trained_run.path, "rain", *options)
+
+    assert_failed(
+        outcome, 2, f"--decimal comma: is for CSV and TSV, and the format is {output_format}"
+    )
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.predictions", "A.XLS"])
 def test_an_output_of_an_unknown_ending_needs_a_format(cli, trained_run, name):
     """Without one, it is refused before any work, and the known endings are named."""
     command = ["predict", "--model", trained_run.path, "rain", "--output", name]
@@ -173,7 +219,7 @@ def test_an_output_of_an_unknown_ending_needs_a_format(cli, trained_run, name):
     outcome = cli(*command)
     assert outcome.code == 2
     assert f"--output {name}: no format has the ending ." in outcome.err
-    assert ".jsonl, .tsv, .csv, .html, .parquet" in outcome.err
+    assert ".jsonl, .tsv, .csv, .xlsx, .html, .parquet" in outcome.err
     assert ".txt" in outcome.err
     assert not Path(name).exists()
 
@@ -193,6 +239,7 @@ OUTPUTS = [
     ["--output", "out.csv"],
     ["--output", "out.jsonl"],
     ["--output", "out.html"],
+    ["--output", "out.xlsx"],
     ["--output", "out.parquet"],
     ["--output", "out/"],
 ]

@@ -16,8 +16,8 @@ from encoder_cls.classifier.attention_page import MAX_MAP_TOKENS, render_attenti
 from encoder_cls.classifier.explanation import Explanation, WordWeight, marked
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.classifier.prediction_page import (
+    page_around_rows,
     prediction_row,
-    render_predictions,
     words_html,
 )
 
@@ -112,7 +112,7 @@ def test_a_page_of_predictions_names_runner_up_and_model():
     rows = prediction_row("abcd", prediction, Explanation(), label="x")
     rows += prediction_row("", blank, Explanation(), label="?")
 
-    page = render_predictions(rows, is_multi_label=False, model="runs/<b> (0123)")
+    page = rows.join(page_around_rows(is_multi_label=False, model="runs/<b> (0123)"))
 
     cell = 'data-value="0.150000"><bdi>y</bdi> <span class="note">0.150</span></td>'
     assert page.count(cell) == 1
@@ -124,8 +124,9 @@ def test_a_multi_label_page_has_no_runner_up():
     prediction = replace(predicted("x", x=0.8, y=0.15), labels=("x",))
 
     row = prediction_row("abcd", prediction, Explanation(), label="x")
+    page = row.join(page_around_rows(is_multi_label=True))
 
-    assert "runner-up" not in render_predictions(row, is_multi_label=True)
+    assert "runner-up" not in page
 
 
 def test_a_hostile_text_is_shown_and_not_run():
@@ -133,7 +134,7 @@ def test_a_hostile_text_is_shown_and_not_run():
     prediction = predicted(HOSTILE, x=0.5, y=0.5)
 
     row = prediction_row(HOSTILE, prediction, Explanation(), label=HOSTILE, notes=[HOSTILE])
-    page = render_predictions(row, is_multi_label=False, note=HOSTILE)
+    page = row.join(page_around_rows(is_multi_label=False, note=HOSTILE))
 
     assert page.count("<script") == 1
     assert "<img" not in page

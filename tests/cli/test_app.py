@@ -318,7 +318,7 @@ PREDICT = ["predict", "--model", "RUN", "--input", "mine.csv"]
         (
             [*PREDICT, "--keep-columns"],
             2,
-            ["text has no columns; choose --format csv, tsv, jsonl or parquet"],
+            ["text has no columns; choose --format csv, tsv, xlsx, jsonl or parquet"],
         ),
         ([*PREDICT, "--format", "parquet"], 2, ["cannot be printed; name a file with --output"]),
         ([*PREDICT, "--output", "/dev/stdout", "--format", "parquet"], 2, ["cannot be printed"]),
@@ -336,7 +336,7 @@ PREDICT = ["predict", "--model", "RUN", "--input", "mine.csv"]
         (
             [*PREDICT, "--set", "train.epochs=3"],
             2,
-            ["only data.delimiter and data.encoding can be set here"],
+            ["only data.delimiter, data.encoding and data.sheet can be set here"],
         ),
         ([*PREDICT, "--attention", "mine.csv"], 2, ["is a file that is"]),
         (["predict", "rain"], 2, ["no run with a model", "--model"]),

@@ -328,36 +328,63 @@ def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monk
 # Pages, explanations and files
 
 
-def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch):
-    """A browser can show only so many. The others are not classified."""
-    monkeypatch.setattr("encoder_cls.bulk.prediction_loop.MAX_PAGE_TEXTS", 2)
-    classified = []
-    tokenize = Classifier.tokenize
-
-    def recording_tokenize(classifier, texts):
-        classified.extend(texts)
-        return tokenize(classifier, texts)
-
-    monkeypatch.setattr(Classifier, "tokenize", recording_tokenize)
-
-    outcome = cli("predict", "--model", trained_run.path, "--format", "html", *TEXTS)
-
-    assert classified == TEXTS[:2]
-    assert outcome.out.count("<tr>") == 3
-    assert "This page holds the first 2 texts only." in outcome.out
-    assert outcome.err == (
-        "warning: the page shows only the first 2 texts; choose another --format to get all "
-        "predictions\n"
-    )
+@pytest.fixture
+def two_explained(monkeypatch) -> None:
+    """A page explains its first two rows."""
+    monkeypatch.setattr("encoder_cls.bulk.prediction_loop.MAX_EXPLAINED_ROWS", 2)
+    monkeypatch.setattr("encoder_cls.bulk.html_format.MAX_EXPLAINED_ROWS", 2)
 
 
-def test_a_page_of_all_texts_says_nothing_of_it(cli, trained_run, monkeypatch):
-    monkeypatch.setattr("encoder_cls.bulk.prediction_loop.MAX_PAGE_TEXTS", 2)
+def rows_of_page(page: str) -> list[tuple[str, bool]]:
+    """The text of each row of a page of predictions, and whether its words have weights."""
+    rows = []
+    for row in re.findall("<tr><td>(.*)</tr>", page):
+        _, _, text = row.partition('<span class="words" dir="auto">')
+        words, _, below = text.partition("<br>")
+        rows.append((re.sub("<.*?>", "", words), 'class="nowrap"' in below))
+    return rows
 
-    outcome = cli("predict", "--model", trained_run.path, "--format", "html", *TEXTS[:2])
 
-    assert "holds" not in outcome.out
-    assert "holds" not in outcome.err
+PAGE_TEXTS = ["rain", "rain and snow", "soup", "rain ball", "zzz"]
+
+
+@pytest.mark.usefixtures("two_explained")
+def test_a_page_holds_all_texts_and_colours_the_first_ones(cli, trained_run):
+    """To explain a text takes as long as to classify many."""
+    command = ["predict", "--model", trained_run.path, "--format", "html", *PAGE_TEXTS]
+
+    outcome = cli(*command)
+    explained = cli(*command, "--explain")
+
+    texts = [text for text, _ in rows_of_page(outcome.out)]
+    assert texts == PAGE_TEXTS
+    coloured = [is_coloured for _, is_coloured in rows_of_page(outcome.out)]
+    assert coloured == [True, True, False, False, False]
+    assert "Words have colours in the first 2 rows; with --explain, in all." in outcome.out
+    assert [is_coloured for _, is_coloured in rows_of_page(explained.out)][:4] == [True] * 4
+    assert "in the first" not in explained.out
+
+
+@pytest.mark.usefixtures("two_explained")
+def test_a_sorted_page_colours_the_rows_at_its_top(cli, trained_run, classifier):
+    command = ["predict", "--model", trained_run.path, "--format", "html", *PAGE_TEXTS]
+
+    outcome = cli(*command, "--sort", "probability")
+
+    predictions = dict(zip(PAGE_TEXTS, classifier.predict(PAGE_TEXTS), strict=True))
+    by_probability = sorted(PAGE_TEXTS, key=lambda text: predictions[text].probability)
+    rows = rows_of_page(outcome.out)
+    assert [text for text, _ in rows] == by_probability
+    assert [is_coloured for _, is_coloured in rows][2:] == [False, False, False]
+    assert any(is_coloured for _, is_coloured in rows)
+
+
+def test_a_page_of_very_many_rows_is_warned_of(cli, trained_run, monkeypatch):
+    monkeypatch.setattr("encoder_cls.bulk.html_format.MANY_ROWS", 2)
+    command = ["predict", "--model", trained_run.path, "--format", "html"]
+
+    assert "warning" not in cli(*command, *PAGE_TEXTS[:2]).err
+    assert "warning: a page of 3 rows" in cli(*command, *PAGE_TEXTS[:3]).err
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from encoder_cls.data.reading.columns import Columns, numbered, repeats_header
 from encoder_cls.data.reading.content_errors import content_errors
@@ -16,6 +16,7 @@ from encoder_cls.data.reading.rows import Record
 from encoder_cls.data.reading.xlsx import (
     NO_RESULT,
     Cells,
+    ColumnLayout,
     ErrorCell,
     Sheet,
     Workbook,
@@ -24,7 +25,7 @@ from encoder_cls.data.reading.xlsx import (
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.encodings import SKIP
-from encoder_cls.system.libraries import check_installed
+from encoder_cls.system.libraries import WHOLE, check_installed, installed_version
 
 # What messages call the value `NO_RESULT`.
 WITHOUT_RESULT = "a formula without a stored result"
@@ -45,6 +46,30 @@ def visible_sheets(path: Path) -> list[str]:
     with _open_excel(path) as workbook:
         in_sight = [sheet for sheet in workbook.sheets if not sheet.is_hidden]
         return [sheet.title for sheet in in_sight if _header(workbook, sheet)]
+
+
+class SheetLayout(NamedTuple):
+    """How a spreadsheet shows a sheet.
+
+    Attributes:
+        title: the name of the sheet.
+        columns: how it shows the columns, by the names that `excel_header` lists.
+    """
+
+    title: str
+    columns: dict[str, ColumnLayout]
+
+
+def sheet_layout(path: Path, columns: Sequence[str], reading: Reading) -> SheetLayout:
+    """Find out how a spreadsheet shows the sheet that has the given columns."""
+    with _open_excel(path) as workbook:
+        sheet, header = _sheet_with(path, workbook, columns, reading.sheet)
+        by_number = workbook.layout(sheet)
+
+    by_name = {}
+    for number, name in enumerate(numbered(header), start=1):
+        by_name[name] = by_number.get(number, ColumnLayout())
+    return SheetLayout(sheet.title, by_name)
 
 
 def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
@@ -196,10 +221,23 @@ def _header(workbook: Workbook, sheet: Sheet) -> list[str]:
     return names
 
 
+def check_excel_installed(needed_by: str) -> None:
+    """Check that the library for Excel files is installed.
+
+    Args:
+        needed_by: the file or the option that needs the library, for the message.
+
+    Raises:
+        ConfigError: the library is not installed.
+    """
+    distribution, _ = installed_version() or (WHOLE, "")
+    check_installed("openpyxl", needed_by=needed_by, install=f"'{distribution}[excel]'")
+
+
 @contextmanager
 def _open_excel(path: Path) -> Iterator[Workbook]:
     """Open a file; errors about its content become a DataError."""
-    check_installed("openpyxl", needed_by=str(path), install="'encoder-cls[excel]'")
+    check_excel_installed(str(path))
     with content_errors(path, "Excel"), opened_workbook(path) as workbook:
         yield workbook
 

@@ -56,6 +56,19 @@ class Sheet(NamedTuple):
     is_hidden: bool
 
 
+class ColumnLayout(NamedTuple):
+    """How a spreadsheet shows a column.
+
+    Attributes:
+        width: the width in characters; None if the column has the usual width.
+        number_format: the code of the format of its numbers and dates, such as `yyyy-mm-dd`; None
+            if the first rows of the column are empty.
+    """
+
+    width: float | None = None
+    number_format: str | None = None
+
+
 class Workbook:
     """An open Excel file: its sheets, and the rows of each sheet.
 
@@ -96,6 +109,24 @@ class Workbook:
                 last_column = max(cells, default=0)
                 yield number, [cells.get(column) for column in range(1, last_column + 1)]
             target.finished.clear()
+
+    def layout(self, sheet: Sheet) -> dict[int, ColumnLayout]:
+        """Find out how a spreadsheet shows the columns of a sheet, by their numbers from 1 on.
+
+        The format of a column is that of the first cell below the header that is not empty.
+        """
+        target = _Layout(self._path)
+        for _ in self._steps(sheet.part, target):
+            if target.num_rows > LAYOUT_ROWS:
+                break
+
+        columns = {}
+        for column in target.widths.keys() | target.styles.keys():
+            number_format = None
+            if column in target.styles:
+                number_format = self._formats.codes[target.styles[column]]
+            columns[column] = ColumnLayout(target.widths.get(column), number_format)
+        return columns
 
     def _related(self, part: str, kind: str) -> dict[str, str]:
         """Find the parts of the archive that are related to a part.
@@ -312,6 +343,7 @@ class _Formats(_Part):
     """The cell formats that show times.
 
     Attributes:
+        codes: the code of each format, such as `yyyy-mm-dd`, in the order of their numbers.
         of_times: the numbers of the formats that show dates, times of day or durations.
         of_durations: the numbers of the formats that show durations.
     """
@@ -319,9 +351,9 @@ class _Formats(_Part):
     def __init__(self) -> None:
         from openpyxl.styles.numbers import BUILTIN_FORMATS
 
-        self._codes = dict(BUILTIN_FORMATS)
+        self._codes_by_id = dict(BUILTIN_FORMATS)
         self._is_in_cells = False
-        self._count = 0
+        self.codes: list[str] = []
         self.of_times: set[int] = set()
         self.of_durations: set[int] = set()
 
@@ -330,16 +362,17 @@ class _Formats(_Part):
 
         name = _name(tag)
         if name == "numFmt" and "numFmtId" in attributes:
-            self._codes[int(attributes["numFmtId"])] = attributes.get("formatCode", "")
+            self._codes_by_id[int(attributes["numFmtId"])] = attributes.get("formatCode", "")
         elif name == "cellXfs":
             self._is_in_cells = True
         elif name == "xf" and self._is_in_cells:
-            code = self._codes.get(int(attributes.get("numFmtId", 0)), "")
+            number = len(self.codes)
+            code = self._codes_by_id.get(int(attributes.get("numFmtId", 0)), "")
+            self.codes.append(code)
             if is_date_format(code):
-                self.of_times.add(self._count)
+                self.of_times.add(number)
             if is_timedelta_format(code):
-                self.of_durations.add(self._count)
-            self._count += 1
+                self.of_durations.add(number)
 
     def end(self, tag: str) -> None:
         if _name(tag) == "cellXfs":
@@ -428,6 +461,80 @@ MAX_COLUMNS = 16_384
 _PLACE = re.compile(r"([A-Za-z]{1,3})[0-9]+")
 
 
+def _column_of(path: Path, attributes: dict[str, str], *, row: int, last_column: int) -> int:
+    """Find the column of a cell, from 1 on.
+
+    Some programs do not write the places of cells. Then each cell is to the right of the cell
+    before it.
+
+    Args:
+        path: the file, for messages.
+        attributes: the attributes of the cell's element.
+        row: the number of its row, for messages.
+        last_column: the column of the cell before it; 0 if there is none.
+    """
+    place = attributes.get("r")
+    if place is None:
+        column = last_column + 1
+    else:
+        match = _PLACE.fullmatch(place)
+        if match is None:
+            raise ValueError(f"{place!r} is not the place of a cell")
+        column = 0
+        for letter in match[1].upper():
+            column = column * 26 + ord(letter) - ord("A") + 1
+    if column > MAX_COLUMNS:
+        raise DataError(path, f"row {row} has more than {MAX_COLUMNS:,} columns")
+    return column
+
+
+# The number of first rows by which the formats of columns are found.
+LAYOUT_ROWS = 100
+
+
+class _Layout(_Part):
+    """The widths of the columns of a sheet, and the formats of their first cells.
+
+    Attributes:
+        widths: the width of each column that has one, in characters.
+        styles: for each column the number of the format of the first cell below the header that is
+            not empty.
+        num_rows: the number of rows that have begun.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._column = 0
+        self._style = 0
+        self.widths: dict[int, float] = {}
+        self.styles: dict[int, int] = {}
+        self.num_rows = 0
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        name = _name(tag)
+        if name == "col":
+            self._add_width(attributes)
+        elif name == "row":
+            self.num_rows += 1
+            self._column = 0
+        elif name == "c":
+            self._column = _column_of(
+                self._path, attributes, row=self.num_rows, last_column=self._column
+            )
+            self._style = int(attributes.get("s", 0))
+        elif name in {"v", "is"} and self.num_rows > 1:
+            self.styles.setdefault(self._column, self._style)
+
+    def _add_width(self, attributes: dict[str, str]) -> None:
+        """Add the width of neighbouring columns, unless they are hidden."""
+        width = float(attributes.get("width", 0))
+        first = int(attributes["min"])
+        last = min(int(attributes["max"]), MAX_COLUMNS)
+        if width > 0 and attributes.get("hidden", "0") not in {"1", "true"}:
+            for column in range(first, last + 1):
+                self.widths[column] = width
+
+
 class _Rows(_Pieces):
     """The rows of a sheet.
 
@@ -459,7 +566,9 @@ class _Rows(_Pieces):
             self._size = 0
         elif name == "c":
             self._cell = attributes
-            self._column = self._column_of(attributes)
+            self._column = _column_of(
+                self._path, attributes, row=self._number, last_column=self._column
+            )
             self._has_formula = False
             self._has_value = False
         elif name == "f":
@@ -474,27 +583,6 @@ class _Rows(_Pieces):
             self._end_cell()
         elif name == "row":
             self.finished.append((self._number, self._cells))
-
-    def _column_of(self, attributes: dict[str, str]) -> int:
-        """Find the column of a cell, from 1 on.
-
-        Some programs do not write the places of cells. Then each cell is to the right of the cell
-        before it.
-        """
-        place = attributes.get("r")
-        if place is None:
-            column = self._column + 1
-        else:
-            match = _PLACE.fullmatch(place)
-            if match is None:
-                raise ValueError(f"{place!r} is not the place of a cell")
-            column = 0
-            for letter in match[1].upper():
-                column = column * 26 + ord(letter) - ord("A") + 1
-        if column > MAX_COLUMNS:
-            what = f"row {self._number} has more than {MAX_COLUMNS:,} columns"
-            raise DataError(self._path, what)
-        return column
 
     def _end_cell(self) -> None:
         """Add the value of the cell that ends to the values of its row."""
