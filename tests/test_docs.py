@@ -10,11 +10,12 @@ import re
 import runpy
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pytest
 import typer.main
 from support.topics import labelled_texts, write_labelled_texts, write_tiny_config
@@ -310,6 +311,7 @@ def write_stand_ins(page: str, folder: Path, run: Path) -> None:
         write_labelled_texts(folder / name, labelled(8, seed=seed))
     for number in range(2):
         write_labelled_texts(folder / "parts" / f"part-{number}.csv", labelled(8, seed=number))
+    write_sheet(folder / "tickets.xlsx", ["text"], *([text] for text, _ in labelled(8, seed=3)))
     for name in ("pool.csv", "unlabelled.csv"):
         lines = [f"{text}\n" for text, _ in labelled(20, seed=4)]
         (folder / name).write_text("text\n" + "".join(lines), encoding="utf-8")
@@ -322,6 +324,14 @@ def write_stand_ins(page: str, folder: Path, run: Path) -> None:
         (folder / "spam.yaml").write_bytes((run.parent / "spam.yaml").read_bytes())
     for name in names:
         (folder / "runs" / name).symlink_to(run, target_is_directory=True)
+
+
+def write_sheet(path: Path, *rows: Sequence[object]) -> None:
+    """Write an Excel file of these rows."""
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path)
 
 
 def is_run(words: list[str]) -> bool:

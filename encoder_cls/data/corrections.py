@@ -24,7 +24,7 @@ from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError, EncodingError, MissingColumnError
 from encoder_cls.system.csv_cells import unguarded
 from encoder_cls.system.display import listed, shown
-from encoder_cls.system.encodings import is_utf8
+from encoder_cls.system.encodings import WINDOWS, is_utf8
 
 # The names of the columns of a correction, besides the column with the corrected label.
 KEY = "key"
@@ -90,7 +90,8 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
     corrections = []
     has_rows = False
     try:
-        for row in read_rows(config.corrections, columns, reading):
+        rows, reading = _rows_of(config.corrections, columns, reading)
+        for row in rows:
             has_rows = True
             correction = _correction(row)
             if correction.label.strip() != _label_in_data(row, config):
@@ -101,10 +102,6 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
         what = f"no column {shown(key_column)}, by which corrections find their texts"
         hint = "run encoder-cls review again, which writes it"
         raise DataError(error.where, what, hint) from None
-    except EncodingError as error:
-        if not is_utf8(reading.encoding):
-            raise
-        raise DataError(error.where, error.what, "save it as CSV UTF-8") from None
 
     if not has_rows:
         reading.note(
@@ -112,6 +109,35 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
             ", so no label is changed"
         )
     return corrections, reading.notes
+
+
+def _rows_of(source: str, columns: Columns, reading: Reading) -> tuple[list[Row], Reading]:
+    """Read the rows of a file of corrections.
+
+    A file that is not UTF-8, as it should be, is read as Windows-1252, in which Excel saves CSV. A
+    wrong guess does no harm: keys are ASCII, and a label that is read wrongly is no class of the
+    data.
+
+    Returns:
+        The rows, and the options by which they were read, with their notes.
+
+    Raises:
+        DataError: the file is missing or malformed, or is in another encoding.
+    """
+    try:
+        return list(read_rows(source, columns, reading)), reading
+    except EncodingError as error:
+        if not is_utf8(reading.encoding):
+            raise
+        utf8_error = error
+
+    reading = Reading(delimiter=reading.delimiter, encoding=WINDOWS)
+    try:
+        rows = list(read_rows(source, columns, reading))
+    except EncodingError:
+        raise DataError(utf8_error.where, utf8_error.what, "save it as CSV UTF-8") from None
+    reading.note(f"{source}: read as Windows-1252, since it is not UTF-8")
+    return rows, reading
 
 
 def _correction(row: Row) -> Correction:

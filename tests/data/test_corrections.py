@@ -160,11 +160,39 @@ def test_a_correction_of_a_row_that_has_lost_its_label_is_refused():
     assert message.startswith("fix.csv:2: no labelled row of the data has the key")
 
 
-def test_corrections_in_another_encoding_are_refused():
-    """Spreadsheets write it where they are not asked for UTF-8."""
-    content = f"key,label\n{SOUP},größe\n".encode("cp1252")
+def test_corrections_may_be_in_windows_1252_with_semicolons():
+    """So does Excel save CSV in Germany. A line says how the file was read."""
+    source = write("a.csv", "text,label\nsoup,food\nball,größe\npan,food\n")
+    table = f"key;label;note\n{SOUP};größe;é\n"
+    corrections = write("fix.csv", table.encode("cp1252"))
+
+    dataset = load(source, corrections=corrections)
+
+    assert classes_of(dataset, dataset.train) == ["größe", "größe", "food"]
+    assert "fix.csv: read as Windows-1252, since it is not UTF-8" in dataset.notes
+
+
+def test_corrections_may_be_an_excel_file():
+    """Labels that are numbers there have the names of the data."""
+    openpyxl = pytest.importorskip("openpyxl")
+    source = write("a.csv", "text,label\nsoup,1\nball,2\npan,1\n")
+    book = openpyxl.Workbook()
+    book.active.append(["key", "label", "label_in_data"])
+    book.active.append([SOUP, 2, 1])
+    book.active.append([BALL, 2, 2])
+    book.save("fix.xlsx")
+
+    dataset = load(source, corrections="fix.xlsx")
+
+    assert classes_of(dataset, dataset.train) == ["2", "2", "1"]
+    assert dataset.labels_before_corrections == {"a.csv:2": "1"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_corrections_in_another_encoding_are_refused(encoding):
+    content = f"key,label\n{SOUP},größe\n".encode(encoding)
     message = refusal(write("a.csv", GOOD), corrections=write("fix.csv", content))
-    assert message.startswith("fix.csv:2: not UTF-8 text")
+    assert message.startswith("fix.csv:1: not UTF-8 text")
     assert message.endswith("; save it as CSV UTF-8")
 
 
