@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from encoder_cls import Classifier
 from encoder_cls.classifier.classifier import checked_texts
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.linear.top_features import NgramWeight
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.display import kind, listed
@@ -338,6 +339,29 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         columns = [column_of.get(_name(label), -1) for label in self.classes_]
         with_zeros = np.pad(probabilities, ((0, 0), (0, 1)))
         return with_zeros[:, columns]
+
+    def top_features(self, label: Any, *, top_k: int = 20) -> list[NgramWeight]:
+        """The words and pairs of words that speak most for a class, by the linear model.
+
+        An estimator that has been pickled and loaded again has no texts, in which pairs are looked
+        up; it lists words alone.
+
+        Args:
+            label: one of `classes_`.
+            top_k: the most words and pairs to return.
+
+        Returns:
+            Words and pairs, `ngram`, with their `weight` in the linear model, the largest first.
+
+        Raises:
+            ValueError: the label is unknown, or the settings leave out the linear model.
+        """
+        check_is_fitted(self, "classifier_")
+        texts = [row.text for row in self._rows]
+        try:
+            return self.classifier_.top_features(_name(label), texts=texts, top_k=top_k)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
 
     def save(self, path: str | Path) -> None:
         """Write a run folder for the command line, with the model, the config and the texts.

@@ -433,6 +433,18 @@ def test_a_missing_text_is_a_blank_one(fitted, nothing):
         fitted.predict(["rain", 3.5])
 
 
+def test_words_of_a_class_are_found_by_the_label_of_the_caller(fitted):
+    """Pairs are those of the texts of `fit`, which a pickle leaves out."""
+    ngrams = [ngram.ngram for ngram in fitted.top_features("weather", top_k=40)]
+    copied = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - its own
+
+    assert {"rain", "snow"} <= set(ngrams)
+    assert any(" " in ngram for ngram in ngrams)
+    assert not any(" " in ngram.ngram for ngram in copied.top_features("weather", top_k=40))
+    with pytest.raises(ValueError, match="no label of the classifier: 'fog'"):
+        fitted.top_features("fog")
+
+
 def test_each_fit_leaves_its_curves_in_a_folder_of_its_own(tmp_path):
     """Nothing else is left, and nothing at all of a fit that fails."""
     model = tiny(epochs=1, log_dir=tmp_path / "logs").fit(TEXTS, LABELS)

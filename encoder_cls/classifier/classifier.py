@@ -19,6 +19,7 @@ from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.engine_choice import Encoder
 from encoder_cls.errors import ConfigError
 from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear.top_features import NgramWeight, top_features
 from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, Task
 from encoder_cls.system.display import counted, kind, listed, shown
 from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
@@ -224,6 +225,59 @@ class Classifier:
             explained_labels = labels
 
         return explain(self, texts, tokenized, explained_labels, batch_tokens=batch_tokens)
+
+    @own_settings()
+    def top_features(
+        self, label: str, *, texts: Sequence[str] = (), top_k: int = 20
+    ) -> list[NgramWeight]:
+        """Find the words and pairs of words that speak most for a class, by the linear model.
+
+        Args:
+            label: the name of the class.
+            texts: texts in which pairs of words are looked up, such as the training texts. The
+                model stores pairs as hashes, so it lists only pairs that these texts have.
+            top_k: the most words and pairs to return.
+
+        Returns:
+            Words and pairs with their weights in the linear model, the largest weight first.
+
+        Raises:
+            ConfigError: the classifier has no linear model.
+            ValueError: the label is unknown, or `top_k` is below 1.
+            TypeError: `texts` is a single string, or one of its items is not a string.
+        """
+        if label not in self.label_names:
+            raise ValueError(f"no label of the classifier: {shown(label)}")
+        if top_k < 1:
+            raise ValueError(f"top_k: {top_k} is below 1")
+        if not self.linear:
+            raise ConfigError("the model has no linear model, so words have no weights")
+
+        tokenized = self.tokenize(checked_texts(texts, "top_features"))
+        return self.top_features_of_classes(tokenized, top_k=top_k)[label]
+
+    def top_features_of_classes(
+        self, texts: TokenizedTexts, *, top_k: int
+    ) -> dict[str, list[NgramWeight]]:
+        """Find the words and pairs of words that speak most for each class, as `top_features` does.
+
+        Returns:
+            The words and pairs by class; empty without a linear model.
+        """
+        if not self.linear:
+            return {}
+        ngrams = top_features(
+            self.linear,
+            texts,
+            num_classes=len(self.label_names),
+            top_k=top_k,
+            word_of=self._word,
+        )
+        return dict(zip(self.label_names, ngrams, strict=True))
+
+    def _word(self, token_id: int) -> str:
+        """The word or piece of a token id; empty if there is no such token."""
+        return self.tokenizer.id_to_token(token_id) or ""
 
     def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
         """Tokenize texts, and keep the first `KEPT_PER_TOKEN * max_seq_len` tokens of each."""

@@ -88,6 +88,9 @@ class Report:
         values["unknown_fraction"] = evaluation.unknown_fraction
         values["doubtful_labels"] = len(evaluation.doubtful_labels)
         values["guarantees"] = _as_dict(evaluation.guarantees)
+        values["top_features"] = {}
+        for name, ngrams in evaluation.top_features.items():
+            values["top_features"][name] = [ngram._asdict() for ngram in ngrams]
         values["worst_errors"] = [mistake.to_dict() for mistake in evaluation.worst_mistakes]
         values["class_weights_note"] = self.run_findings.class_weights_note
 

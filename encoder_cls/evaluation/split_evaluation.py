@@ -17,6 +17,7 @@ from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees, measu
 from encoder_cls.evaluation.mistakes import Mistake, worst_mistakes
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.evaluation.suggested_threshold import SuggestedThreshold, suggest_threshold
+from encoder_cls.linear.top_features import NgramWeight
 from encoder_cls.metrics.classification import Metrics, compute_metrics, parts_alone
 from encoder_cls.metrics.logits import Logits
 
@@ -42,6 +43,8 @@ class SplitEvaluation:
             or if they were fitted to these texts.
         worst_mistakes: the most confident mistakes, the most confident first.
         doubtful_labels: the indices of the texts whose labels seem to be wrong.
+        top_features: the words and pairs of words that speak most for each class, by class; empty
+            without a linear model.
         truncated_fraction: the fraction of texts that are longer than the encoder reads, or, if
             there is no encoder, than the linear model reads.
         unknown_fraction: the fraction of tokens that do not occur in the training texts.
@@ -57,6 +60,7 @@ class SplitEvaluation:
     guarantees: MeasuredGuarantees | None
     worst_mistakes: list[Mistake]
     doubtful_labels: tuple[int, ...]
+    top_features: Mapping[str, list[NgramWeight]]
     truncated_fraction: float
     unknown_fraction: float
 
@@ -79,6 +83,10 @@ class SplitEvaluation:
     def scores(self) -> Scores:
         """The scores of the whole classifier."""
         return self.parts[COMBINED]
+
+
+# The number of words and pairs of words of a class that a report names: about two lines of a page.
+TOP_FEATURES = 15
 
 
 def evaluate_split(
@@ -131,6 +139,7 @@ def evaluate_split(
         guarantees=_guarantees(classifier, predictions),
         worst_mistakes=worst_mistakes(classifier, predictions, tokenized, frozenset(doubtful)),
         doubtful_labels=doubtful,
+        top_features=classifier.top_features_of_classes(tokenized, top_k=TOP_FEATURES),
         truncated_fraction=float(classifier.truncated(tokenized).mean()),
         unknown_fraction=tokenized.unknown_fraction,
     )

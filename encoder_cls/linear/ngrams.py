@@ -12,6 +12,7 @@ A feature's id is the first id of its kind plus a hash, which needs no vocabular
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -150,6 +151,44 @@ def count_features(
             ranges.append(_char_ngrams(texts, tokens))
 
         yield _counts(ranges, lengths)
+
+
+# The ids of pairs of neighbouring words.
+NEIGHBOUR_IDS = range(HASHES, 2 * HASHES)
+
+
+def find_neighbours(
+    texts: TokenizedTexts, ids: NDArray[np.int32], *, max_tokens: int
+) -> dict[int, tuple[int, int]]:
+    """Find the tokens of pairs of neighbouring words by the ids of their features.
+
+    If several pairs have the same id, the most frequent one is found.
+
+    Args:
+        texts: the texts in which the pairs are looked up.
+        ids: the ids of pairs, among `NEIGHBOUR_IDS`, (ids,).
+        max_tokens: how many tokens of a text are read, `[CLS]` included.
+
+    Returns:
+        The first and the second token by the id of the pair. Ids of pairs that no text has are
+        missing.
+    """
+    counts: Counter[tuple[int, int, int]] = Counter()
+    for tokens, offsets in _in_chunks(texts, max_tokens):
+        token_ids = texts.input_ids(tokens).astype(np.int64)
+        positions = np.arange(len(token_ids)) - np.repeat(offsets[:-1], np.diff(offsets))
+        neighbours = next(_pairs(token_ids, positions))
+
+        pair_ids = NEIGHBOUR_IDS.start + (neighbours.hashes & (HASHES - 1))
+        is_wanted = np.isin(pair_ids, ids)
+        ends = neighbours.ends[is_wanted]
+        columns = [pair_ids[is_wanted], token_ids[ends - 1], token_ids[ends]]
+        counts.update(zip(*(column.tolist() for column in columns), strict=True))
+
+    found: dict[int, tuple[int, int]] = {}
+    for (pair_id, first, second), _ in counts.most_common():
+        found.setdefault(pair_id, (first, second))
+    return found
 
 
 def _counts(ranges: list[Occurrences], lengths: NDArray[np.int64]) -> Counts:

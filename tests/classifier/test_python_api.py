@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from support.programs import TIME_LIMIT
 
 from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.errors import ConfigError
 
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
 METHODS = pytest.mark.parametrize("method", ["predict", "predict_proba", "embed", "explain"])
@@ -52,6 +54,34 @@ def test_words_have_other_weights_for_another_label(classifier):
 def test_an_unknown_label_is_not_explained(classifier):
     with pytest.raises(ValueError, match="no label of the classifier: 'spord'"):
         classifier.explain(TEXTS[:1], labels=["spord"])
+
+
+def test_words_of_a_class_are_those_of_its_training_texts(classifier):
+    ngrams = classifier.top_features("weather", texts=["rain and snow"], top_k=5)
+
+    assert len(ngrams) == 5
+    assert ngrams[0].weight >= ngrams[-1].weight > 0
+    assert {"rain", "snow"} & {ngram.ngram for ngram in ngrams}
+
+
+@pytest.mark.parametrize(
+    ("label", "options", "error", "message"),
+    [
+        ("wether", {}, ValueError, "no label of the classifier: 'wether'"),
+        ("weather", {"top_k": 0}, ValueError, "top_k: 0 is below 1"),
+        ("weather", {"texts": "rain"}, TypeError, r"put a single one in a list"),
+    ],
+)
+def test_words_of_a_class_need_a_known_label(classifier, label, options, error, message):
+    with pytest.raises(error, match=message):
+        classifier.top_features(label, **options)
+
+
+def test_without_a_linear_model_no_words_have_weights(classifier):
+    encoder_alone = replace(classifier, linear=None)
+
+    with pytest.raises(ConfigError, match="the model has no linear model"):
+        encoder_alone.top_features("weather")
 
 
 def test_both_engines_give_the_same_probabilities_and_vectors(trained_run, monkeypatch):

@@ -57,6 +57,7 @@ def test_the_summary_comes_first(classifier):
         "figures",
         "mistakes",
         "classes",
+        "words",
         "confusion",
         "trust",
         "config",
@@ -174,6 +175,22 @@ def test_the_page_has_what_was_measured(classifier):
     count = f"{num_wrong} of 5 texts get another prediction than their label.\nAll are in\n"
     assert f'{count}<a href="mistakes.csv">' in page
     assert '(<a href="doubtful_labels.csv">' in page
+
+
+def test_the_page_names_the_words_of_each_class(classifier):
+    """They are in `report.json`, too; without a linear model there is no such section."""
+    report = report_on(classifier, split_of([f"rain and snow {HOSTILE}"]))
+    without_linear = Report(evaluation=replace(report.evaluation, top_features={}))
+
+    page = render_report("x", report)
+
+    section = page[page.index('id="words"') : page.index('id="confusion"')]
+    for name in classifier.label_names:
+        assert f"<td><bdi>{name}</bdi></td>" in section
+        for ngram in report.to_dict()["top_features"][name][:3]:
+            assert f'title="{ngram["weight"]:.2f}">' in section
+    assert ">rain</bdi>" in section
+    assert 'id="words"' not in render_report("x", without_linear)
 
 
 def test_equal_reports_have_equal_pages(classifier):

@@ -1,0 +1,142 @@
+"""The words and pairs of words that speak most for each class, by their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear.ngrams import HASHES, NEIGHBOUR_IDS, find_neighbours
+from encoder_cls.text.tokens import CLS_ID, SPECIAL_TOKENS, TokenizedTexts, drawn_rows
+
+# The most tokens of texts in which pairs of words are looked up, which takes about a second.
+MAX_TOKENS = 1_000_000
+# How many pairs are looked up for each one that is wanted: not every pair is in the texts.
+LOOKED_UP_PER_WANTED = 4
+
+
+class NgramWeight(NamedTuple):
+    """A word, or a pair of words, and its weight.
+
+    Attributes:
+        ngram: the word; two neighbouring words with a space between them; or `^` and the first word
+            of a text.
+        weight: the weight of the n-gram in the linear model for a class, above 0.
+    """
+
+    ngram: str
+    weight: float
+
+
+def top_features(
+    linear: LinearModel,
+    texts: TokenizedTexts,
+    *,
+    num_classes: int,
+    top_k: int,
+    word_of: Callable[[int], str],
+) -> list[list[NgramWeight]]:
+    """Find the words and pairs of words with the largest weights for each class.
+
+    Character n-grams, templates and pairs with a word between them are left out, as are pairs with
+    punctuation: they say little to people.
+
+    Args:
+        linear: the linear model.
+        texts: the texts in which the pairs of words are looked up. The model knows pairs by their
+            hash alone, so pairs that no text has are not listed.
+        num_classes: the number of classes.
+        top_k: the most n-grams of a class.
+        word_of: returns the word of a token id.
+
+    Returns:
+        The n-grams of each class with weights above 0, the largest weight first.
+    """
+    feature_ids = linear.feature_ids
+    is_word = (feature_ids >= len(SPECIAL_TOKENS)) & (feature_ids < HASHES)
+    is_pair = (feature_ids >= NEIGHBOUR_IDS.start) & (feature_ids < NEIGHBOUR_IDS.stop)
+    words = np.flatnonzero(is_word)
+    pairs = np.flatnonzero(is_pair)
+    word_weights = _weights_of_classes(linear, words, num_classes)
+    pair_weights = _weights_of_classes(linear, pairs, num_classes)
+
+    # Choose the features with the largest weights for each class.
+    top_words = []
+    top_pairs = []
+    for class_number in range(num_classes):
+        top_words.append(_largest(words, word_weights[:, class_number], top_k))
+        top_pairs.append(
+            _largest(pairs, pair_weights[:, class_number], LOOKED_UP_PER_WANTED * top_k)
+        )
+
+    # Look the chosen pairs of all classes up in the texts.
+    chosen_pairs = np.unique(np.concatenate([features for features, _ in top_pairs]))
+    drawn = np.sort(drawn_rows(texts.lengths_within(linear.max_tokens), MAX_TOKENS))
+    tokens_of_pairs = find_neighbours(
+        texts.take(drawn), feature_ids[chosen_pairs], max_tokens=linear.max_tokens
+    )
+
+    top_of_classes = []
+    for class_words, class_pairs in zip(top_words, top_pairs, strict=True):
+        ngrams = []
+        for feature, weight in zip(*class_words, strict=True):
+            ngrams.append(NgramWeight(word_of(int(feature_ids[feature])), float(weight)))
+
+        for feature, weight in zip(*class_pairs, strict=True):
+            tokens = tokens_of_pairs.get(int(feature_ids[feature]))
+            if tokens is not None:
+                name = _pair_name(*tokens, word_of=word_of)
+                if name:
+                    ngrams.append(NgramWeight(name, float(weight)))
+
+        ngrams.sort(key=lambda ngram: -ngram.weight)
+        top_of_classes.append(ngrams[:top_k])
+    return top_of_classes
+
+
+def _weights_of_classes(
+    linear: LinearModel, features: NDArray[np.int64], num_classes: int
+) -> NDArray[np.float32]:
+    """Return the weights of features for each class, (features, classes)."""
+    weights = linear.weights.take(features)
+    if weights.shape[1] == num_classes:
+        return weights
+    # The only machine of two classes is that of the second class.
+    return np.hstack([-weights, weights])
+
+
+def _largest(
+    features: NDArray[np.int64], weights: NDArray[np.float32], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Choose the features with the largest weights above 0, and return their weights, too.
+
+    Args:
+        features: the indices of the features to choose from, (features,).
+        weights: the weight of each feature, (features,).
+        count: the most features to choose.
+    """
+    largest_first = np.argsort(-weights, kind="stable")[:count]
+    largest_first = largest_first[weights[largest_first] > 0]
+    return features[largest_first], weights[largest_first]
+
+
+def _pair_name(first: int, second: int, *, word_of: Callable[[int], str]) -> str:
+    """Write a pair of tokens; empty if it includes punctuation or an unknown word."""
+    second_word = word_of(second)
+    if second < len(SPECIAL_TOKENS) or not _has_letters(second_word):
+        return ""
+    if first == CLS_ID:
+        return f"^ {second_word}"
+
+    first_word = word_of(first)
+    if first < len(SPECIAL_TOKENS) or not _has_letters(first_word):
+        return ""
+    return f"{first_word} {second_word}"
+
+
+def _has_letters(word: str) -> bool:
+    """Whether a word has a letter or a digit."""
+    return any(character.isalnum() for character in word)
