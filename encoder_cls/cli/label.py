@@ -74,18 +74,20 @@ def label_command(
         check_installed(library, needed_by="label", install=f"'{WHOLE}[serve]'")
 
     from encoder_cls.bulk.output_checks import check_outputs
+    from encoder_cls.labelling.model_loop import ModelLoop, curve_file
     from encoder_cls.labelling.open_session import PoolOptions, open_session, skipped_file
     from encoder_cls.labelling.server import serve_session
     from encoder_cls.system.files import locked
 
-    check_outputs([output, skipped_file(output)], sources=[pool])
+    check_outputs([output, skipped_file(output), curve_file(output)], sources=[pool])
     assert pool
     options = PoolOptions(pool, tuple(text_columns or ("text",)), **reading)
     with locked(output.with_name(f".{output.name}.lock"), wait=False, doing="labelling"):
         opened = open_session(options, output, class_names, is_multi_label=multi_label)
         for line in opened.notes:
             note(line)
-        serve_session(opened.session, port=port, opens_browser=browser, log=note)
+        with ModelLoop(opened.session, opened.queue, opened.texts, note):
+            serve_session(opened.session, port=port, opens_browser=browser, log=note)
         _report(opened.session, options)
 
 
@@ -104,6 +106,8 @@ def _report(session: Session, options: PoolOptions) -> None:
         counts.update(session.classes.labels_in(row.label))
     of_classes = ", ".join(f"{name} {counts[name]:,}" for name in session.classes.names)
     note(f"{session.labels.path}: {len(rows):,} labels ({of_classes})")
+    if session.model:
+        _report_model(session)
     if len([name for name in session.classes.names if counts[name]]) < 2:
         return
 
@@ -116,3 +120,18 @@ def _report(session: Session, options: PoolOptions) -> None:
     for key, value in settings.items():
         words += ["--set", f"data.{key}={value}"]
     note(f"train with: {shlex.join(words)}")
+
+
+def _report_model(session: Session) -> None:
+    """Say how often the model is right, and how often its guesses were accepted."""
+    from encoder_cls.labelling.estimates import acceptance
+
+    assert session.model
+    note(f"the model: {session.model.summary()['accuracy']}")
+    shown, num_shown = acceptance(session.labels.rows, is_random=False)
+    hidden, num_hidden = acceptance(session.labels.rows, is_random=True)
+    if num_shown or num_hidden:
+        note(
+            f"guesses that were the label: {shown:,} of {num_shown:,} that were shown, and "
+            f"{hidden:,} of {num_hidden:,} for texts drawn at random, which were hidden"
+        )

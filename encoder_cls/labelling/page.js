@@ -19,6 +19,8 @@ let state = null;
 let chosen = new Set();
 // Whether a request is on its way. Keys are ignored meanwhile, so that no text is labelled unseen.
 let isBusy = false;
+// The number of actions so far. News that were asked for before the last action are out of date.
+let numActions = 0;
 
 function element(name, className, text) {
   const made = document.createElement(name);
@@ -52,6 +54,7 @@ async function request(path, fields) {
 async function act(path, fields) {
   if (isBusy) return false;
   isBusy = true;
+  numActions += 1;
   let isDone = false;
   try {
     show(await request(path, fields));
@@ -65,17 +68,17 @@ async function act(path, fields) {
   return isDone;
 }
 
-// Show what other pages or the model have changed. The message of an error stays.
+// Show what other pages or the model have changed, unless a person has done something meanwhile. The
+// message of an error stays.
 async function refresh() {
-  if (isBusy) return;
-  isBusy = true;
+  const numBefore = numActions;
   try {
-    show(await request(`state?back=${state?.back ?? 0}`));
+    const newState = await request(`state?back=${state?.back ?? 0}`);
+    if (numActions === numBefore) show(newState);
     if (byId("error").textContent === GONE) byId("error").textContent = "";
   } catch (error) {
-    byId("error").textContent = error.message;
+    if (numActions === numBefore) byId("error").textContent = error.message;
   }
-  isBusy = false;
 }
 
 const look = (back) => act(`state?back=${back}`);

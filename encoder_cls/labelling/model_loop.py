@@ -1,0 +1,272 @@
+"""The loop of the model: fit again in another process whenever there are enough new labels.
+
+No call waits for a fit. The thread of this class waits, and the page goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Any, Self
+
+from encoder_cls.labelling.estimates import (
+    Estimate,
+    accuracy_line,
+    estimate,
+    outlook_line,
+    random_sample,
+)
+from encoder_cls.labelling.label_table import LabelledText
+from encoder_cls.labelling.pool import PoolText
+from encoder_cls.labelling.pool_model import Fit, Labels, PoolModel, has_enough
+from encoder_cls.labelling.session import Guess, Session
+from encoder_cls.labelling.text_queue import TextQueue
+from encoder_cls.system.json_values import json_text
+from encoder_cls.system.processes import Workers
+
+# The number of labels of the first fit.
+FIRST_FIT = 10
+# The number of new labels after which the model is fitted again: at least this many, and this share
+# of the labels so far.
+MIN_NEW_LABELS = 5
+NEW_LABELS_SHARE = 0.1
+# The number of labels that each class needs before suggestions replace the spread of texts, unless
+# there are many labels without them.
+LABELS_OF_EACH_CLASS = 2
+# The number of labels after which suggestions replace the spread of texts, and that for each class.
+MIN_SPREAD = 20
+MAX_SPREAD_OF_EACH_CLASS = 3
+
+
+def labels_of_last_fit(num_labels: int) -> int:
+    """The number of labels of the last fit that is due with this many labels; 0 if none is.
+
+    Fits are due at the same numbers in every process. So a session that continues makes the fit
+    that a killed one has made.
+    """
+    due = 0
+    next_due = FIRST_FIT
+    while next_due <= num_labels:
+        due = next_due
+        next_due += max(MIN_NEW_LABELS, int(NEW_LABELS_SHARE * next_due))
+    return due
+
+
+class ModelLoop:
+    """Fits the model in another process while its block runs, and keeps its predictions.
+
+    Args:
+        session: the session, whose model this becomes.
+        queue: the queue, which gets the suggestions.
+        texts: the texts of the pool.
+        log: called with a message if a fit fails.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        queue: TextQueue,
+        texts: Sequence[PoolText],
+        log: Callable[[str], None],
+    ) -> None:
+        self._session = session
+        self._queue = queue
+        self._log = log
+        self._index_of = {text.key: index for index, text in enumerate(texts)}
+        self._spread: list[int] = []
+        self._fit: Fit | None = None
+        self._class_names: list[str] = []
+        self._fitted: Labels | None = None
+        self._estimate: Estimate | None = None
+        self._status = ""
+
+        # Labelled texts that the pool does not have are known from the start.
+        others = {}
+        for row in session.labels.rows:
+            if row.key not in self._index_of:
+                others[row.key] = row.text
+        self._pool_size = len(texts)
+        for key in others:
+            self._index_of[key] = len(self._index_of)
+        self._model = PoolModel([*(text.text for text in texts), *others.values()], len(texts))
+
+        self._curve_file = curve_file(session.labels.path)
+        self._curve = _read_curve(self._curve_file)
+        self._has_news = Condition()
+        self._is_stopping = False
+        self._workers: Workers[Labels | None, Any] = Workers(self._model, 1)
+        self._thread = Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._workers.__enter__()
+        self._session.model = self
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._has_news:
+            self._is_stopping = True
+            self._has_news.notify()
+        # This kills the process. The thread then has an error in place of a fit.
+        self._workers.__exit__(kind, error, traceback)
+        self._thread.join()
+
+    def guess(self, key: str) -> Guess | None:
+        """The prediction for a text of the pool; None if there is none yet."""
+        fit = self._fit
+        index = self._index_of.get(key, self._pool_size)
+        if fit is None or index >= self._pool_size:
+            return None
+
+        names = [self._class_names[number] for number in fit.top_classes[index]]
+        num_predicted = int(fit.num_predicted[index])
+        top = list(zip(names, map(float, fit.top_probabilities[index]), strict=True))
+        return Guess(labels=names[:num_predicted], top=top)
+
+    def labels_changed(self) -> None:
+        """Look whether a fit is due; returns at once."""
+        with self._has_news:
+            self._has_news.notify()
+
+    def renamed(self, name: str, new_name: str) -> None:
+        """Take note that a class has another name; returns at once."""
+        self._class_names = [new_name if old == name else old for old in self._class_names]
+
+    def summary(self) -> Mapping[str, Any]:
+        """What the page shows of the model, as JSON."""
+        found = self._estimate
+        accuracy = ""
+        outlook = ""
+        if found:
+            accuracy = accuracy_line(found)
+            outlook = outlook_line(found, self._session.labels.rows)
+        elif self._fit:
+            accuracy = "how often it is right is known after a few more texts drawn at random"
+        else:
+            accuracy = f"it learns from {FIRST_FIT} labels of two classes on"
+        return {
+            "has_guesses": self._fit is not None,
+            "accuracy": accuracy,
+            "outlook": outlook,
+            "status": self._status,
+            "curve": [point._asdict() for point in self._curve],
+        }
+
+    def _run(self) -> None:
+        """Fit whenever a fit is due, until the block ends."""
+        self._status = "reading the texts"
+        self._work(None)
+        while True:
+            with self._has_news:
+                due = self._due()
+                while due is None and not self._is_stopping:
+                    self._has_news.wait()
+                    due = self._due()
+                if self._is_stopping:
+                    return
+            assert due is not None
+            self._status = f"learning from {len(due.texts):,} labels"
+            self._fitted = due
+            self._work(due)
+
+    def _work(self, labels: Labels | None) -> None:
+        """Let the process fit, or choose a spread of texts, and take its result."""
+        try:
+            [result] = self._workers.map([labels])
+        # The labelling goes on without the model, whatever happens to it.
+        except Exception as error:
+            if not self._is_stopping:
+                self._status = f"the model could not be fitted: {error}"
+                self._log(f"warning: {self._status}")
+            return
+
+        self._status = ""
+        if labels is None:
+            self._spread = result
+            self._queue.suggestions = result
+        else:
+            self._take(labels, result)
+
+    def _take(self, labels: Labels, fit: Fit) -> None:
+        """Use a fit: its guesses, its suggestions, and what it says of its accuracy."""
+        self._class_names = list(labels.class_names)
+        self._fit = fit
+        if self._knows_classes(labels):
+            self._queue.suggestions = [*fit.suggestions, *self._spread]
+
+        rows = self._rows_of(labels)
+        self._estimate = estimate(fit, random_sample(rows))
+        self._status = f"learned from {len(labels.texts):,} labels in {fit.seconds:.0f} s"
+        if self._estimate:
+            self._curve = _with_point(self._curve, self._estimate)
+            with suppress(OSError), self._curve_file.open("a", encoding="utf-8") as file:
+                file.write(json_text(self._estimate._asdict()) + "\n")
+
+    def _due(self) -> Labels | None:
+        """The labels of the fit that is due; None if it was made, or there are too few labels."""
+        session = self._session
+        rows = session.labels.rows[: labels_of_last_fit(len(session.labels.rows))]
+        rows = [row for row in rows if row.key in self._index_of]
+        labels = [tuple(session.classes.labels_in(row.label)) for row in rows]
+        present = {name for names in labels for name in names}
+        due = Labels(
+            texts=tuple(self._index_of[row.key] for row in rows),
+            labels=tuple(labels),
+            class_names=tuple(name for name in session.classes.names if name in present),
+            is_multi_label=session.classes.is_multi_label,
+        )
+        if due == self._fitted or not has_enough(due):
+            return None
+        return due
+
+    def _rows_of(self, labels: Labels) -> list[LabelledText]:
+        """The rows that a fit has learned from."""
+        row_of = {row.key: row for row in self._session.labels.rows}
+        keys = list(self._index_of)
+        rows = []
+        for index in labels.texts:
+            key = keys[index]
+            # A label may have been taken back during the fit.
+            rows.append(row_of.get(key, LabelledText(key, "", "")))
+        return rows
+
+    def _knows_classes(self, labels: Labels) -> bool:
+        """Whether each class has enough labels, or there are many labels without them."""
+        num_classes = len(self._session.classes.names)
+        if len(labels.texts) < MIN_SPREAD:
+            return False
+        if len(labels.texts) >= MIN_SPREAD + MAX_SPREAD_OF_EACH_CLASS * num_classes:
+            return True
+        given = [name for names in labels.labels for name in names]
+        return all(
+            given.count(name) >= LABELS_OF_EACH_CLASS for name in self._session.classes.names
+        )
+
+
+def curve_file(output: Path) -> Path:
+    """The file with the accuracy after each fit."""
+    return output.with_name(f"{output.stem}-curve.jsonl")
+
+
+def _with_point(curve: Sequence[Estimate], point: Estimate) -> list[Estimate]:
+    """Add a point to a curve, in place of those with as many labels or more."""
+    return [*(old for old in curve if old.labels < point.labels), point]
+
+
+def _read_curve(path: Path) -> list[Estimate]:
+    """Read the curve of earlier processes; a damaged line is left out."""
+    curve: list[Estimate] = []
+    with suppress(OSError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError, TypeError):
+                curve = _with_point(curve, Estimate(**json.loads(line)))
+    return curve

@@ -1,0 +1,282 @@
+"""The model in the loop: it learns from the labels so far, predicts the pool, and suggests texts.
+
+A fit depends only on the pool and on the labels that it is given, so that the same labels give the
+same guesses and suggestions.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from encoder_cls.bulk.suggestions import CANDIDATES, choose, ngram_vectors
+from encoder_cls.config.schema import TokenizerConfig, TrainConfig
+from encoder_cls.data.label_names import names_as_texts
+from encoder_cls.linear.effort import EffortChoice
+from encoder_cls.linear.features import CountedTexts, LinearOptions
+from encoder_cls.linear.few_labels import fit_linear_from_few_labels
+from encoder_cls.linear.folds import split_into_folds
+from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear.nb_svm import cross_validate, fit_linear
+from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, Logits
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokenizer_training import train_and_tokenize
+from encoder_cls.text.tokens import TokenizedTexts
+
+Floats = NDArray[np.float64]
+
+# The maximum time of a fit in seconds. A fit that would take longer has fewer rounds of
+# self-training, or learns from a sample of the pool.
+SECONDS_OF_FIT = 60.0
+# The maximum number of labels for the fit to few labels, as in training.
+MAX_FEW_LABELS = 2000
+# The maximum number of tokens that the model reads of a text.
+MAX_TOKENS = 1024
+# The probability from which a label is predicted in a multi-label task.
+THRESHOLD = 0.5
+# The number of classes that a guess lists.
+TOP = 3
+# The number of texts that are suggested after a fit. The next fit comes after fewer labels.
+SUGGESTED = 30
+# The texts among which a spread is chosen, and the number of texts of the spread.
+SPREAD_AMONG = 3000
+SPREAD = 150
+# By how much the process of the model gives way to others, the page among them.
+NICENESS = 5
+
+
+class Labels(NamedTuple):
+    """The labels that the model learns from.
+
+    Attributes:
+        texts: the labelled texts, as indices of texts, (labelled,).
+        labels: the labels of each of them.
+        class_names: the names of the classes that have labelled texts.
+        is_multi_label: whether a text may have any number of labels.
+    """
+
+    texts: Sequence[int]
+    labels: Sequence[Sequence[str]]
+    class_names: Sequence[str]
+    is_multi_label: bool
+
+
+class Fit(NamedTuple):
+    """What the model has learned.
+
+    Attributes:
+        class_names: the names of the classes that the model knows.
+        top_classes: the most probable classes of each text, (texts, top).
+        top_probabilities: their probabilities, (texts, top).
+        num_predicted: how many of the most probable classes are predicted for each text, (texts,);
+            always 1 unless the task is multi-label.
+        suggestions: the indices of texts to label next, the most useful first.
+        is_right: for each labelled text, whether a model that has not learned from it predicts all
+            its labels and no other, (labelled,).
+        accuracy: the estimated accuracy, from all labelled texts.
+        accuracy_with_twice: the same with twice as many labels; None if it is unknown.
+        seconds: how long the fit took.
+    """
+
+    class_names: Sequence[str]
+    top_classes: NDArray[np.int32]
+    top_probabilities: NDArray[np.float32]
+    num_predicted: NDArray[np.int32]
+    suggestions: Sequence[int]
+    is_right: NDArray[np.bool_]
+    accuracy: float
+    accuracy_with_twice: float | None
+    seconds: float
+
+
+@dataclass
+class PoolModel:
+    """A model of a pool. A copy of it works in a process of its own.
+
+    Attributes:
+        texts: the texts of the pool, then further labelled texts.
+        pool_size: the number of texts of the pool.
+    """
+
+    texts: Sequence[str]
+    pool_size: int
+    _is_nice: bool = field(default=False, init=False)
+
+    def __call__(self, labels: Labels | None) -> Fit | list[int]:
+        """Fit to labels, or choose a spread of texts if there are none.
+
+        Returns:
+            The fit; without labels, the indices of texts that are spread over the pool.
+        """
+        if not self._is_nice:
+            self._is_nice = True
+            with suppress(OSError, AttributeError):
+                os.nice(NICENESS)
+
+        if labels is None:
+            return self.spread()
+        return self.fit(labels)
+
+    @cached_property
+    def _tokenized(self) -> tuple[Tokenizer, TokenizedTexts]:
+        tokenizer, texts, _ = train_and_tokenize(
+            self.texts, TokenizerConfig(), max_seq_len=MAX_TOKENS
+        )
+        return tokenizer, texts
+
+    def spread(self) -> list[int]:
+        """Choose texts that represent the pool and are unlike each other, the first ones first."""
+        _, texts = self._tokenized
+        num_texts = min(self.pool_size, SPREAD_AMONG)
+        vectors = ngram_vectors(texts[:num_texts], None)
+        return choose(np.ones(num_texts), vectors, min(SPREAD, num_texts))
+
+    def fit(self, labels: Labels) -> Fit:
+        """Fit to labels and to the pool without labels, predict the pool, and suggest texts."""
+        began = time.monotonic()
+        if labels.is_multi_label:
+            linear, out_of_fold, outlook = self._fit_multi_label(labels)
+        elif len(labels.texts) > MAX_FEW_LABELS:
+            linear, out_of_fold, outlook = self._fit_many(labels)
+        else:
+            linear, out_of_fold, outlook = self._fit_few(labels)
+
+        task = MULTI_LABEL if labels.is_multi_label else SINGLE_LABEL
+        is_right = self._are_right(labels, task.probabilities(out_of_fold))
+        accuracy, with_twice = outlook or (float(is_right.mean()), None)
+
+        _, texts = self._tokenized
+        probabilities = task.probabilities(linear.logits(texts[: self.pool_size]))
+        order = np.argsort(-probabilities, axis=1, kind="stable")[:, :TOP]
+        num_predicted = np.ones(self.pool_size, dtype=np.int32)
+        if labels.is_multi_label:
+            num_predicted = (probabilities >= THRESHOLD).sum(axis=1).clip(max=TOP)
+
+        return Fit(
+            class_names=labels.class_names,
+            top_classes=order.astype(np.int32),
+            top_probabilities=np.take_along_axis(probabilities, order, axis=1).astype(np.float32),
+            num_predicted=num_predicted.astype(np.int32),
+            suggestions=self._suggestions(
+                linear, uncertainty(probabilities, is_multi_label=labels.is_multi_label), labels
+            ),
+            is_right=is_right,
+            accuracy=accuracy,
+            accuracy_with_twice=with_twice,
+            seconds=time.monotonic() - began,
+        )
+
+    def _fit_few(self, labels: Labels) -> tuple[LinearModel, Logits, tuple[float, float | None]]:
+        """Fit to labels and to the pool by self-training."""
+        tokenizer, texts = self._tokenized
+        is_unlabelled = np.ones(len(texts), dtype=bool)
+        is_unlabelled[list(labels.texts)] = False
+        is_unlabelled[self.pool_size :] = False
+        rows = np.concatenate([labels.texts, np.flatnonzero(is_unlabelled)]).astype(np.int64)
+
+        names = tokenize(tokenizer, names_as_texts(labels.class_names), max_seq_len=MAX_TOKENS)
+        linear, result = fit_linear_from_few_labels(
+            texts.take(rows),
+            _class_numbers(labels),
+            names,
+            _options(labels),
+            config=TrainConfig(),
+            split_groups=np.arange(len(labels.texts)),
+            effort_choice=EffortChoice(end=time.monotonic() + SECONDS_OF_FIT),
+        )
+        out_of_fold = result.logits[np.argsort(result.rows)]
+        return linear, out_of_fold, (result.accuracy, result.accuracy_with_twice)
+
+    def _fit_many(self, labels: Labels) -> tuple[LinearModel, Logits, None]:
+        """Fit to labels alone."""
+        return self._fit_plain(labels, _class_numbers(labels))
+
+    def _fit_multi_label(self, labels: Labels) -> tuple[LinearModel, Logits, None]:
+        """Fit a machine for each label, to labels alone."""
+        return self._fit_plain(labels, _indicators(labels))
+
+    def _fit_plain(self, labels: Labels, targets: NDArray[Any]) -> tuple[LinearModel, Logits, None]:
+        _, texts = self._tokenized
+        counted = CountedTexts.of(
+            texts.take(np.array(labels.texts, dtype=np.int64)), targets, _options(labels)
+        )
+        folds = split_into_folds(np.arange(len(labels.texts)))
+        calibration = cross_validate(counted, folds)
+        linear, _ = fit_linear(counted, calibration=calibration)
+        return linear, calibration.logits[np.argsort(np.concatenate(folds))], None
+
+    def _are_right(self, labels: Labels, probabilities: Floats) -> NDArray[np.bool_]:
+        """Whether the out-of-fold prediction for each labelled text is right, (labelled,)."""
+        if labels.is_multi_label:
+            predicted = probabilities >= THRESHOLD
+            is_right: NDArray[np.bool_] = (predicted == (_indicators(labels) > 0)).all(axis=1)
+            return is_right
+        right: NDArray[np.bool_] = probabilities.argmax(axis=1) == _class_numbers(labels)
+        return right
+
+    def _suggestions(self, linear: LinearModel, uncertain: Floats, labels: Labels) -> list[int]:
+        """Choose texts of which the model is unsure, and which are unlike each other."""
+        _, texts = self._tokenized
+        uncertain = uncertain.copy()
+        in_pool = [index for index in labels.texts if index < self.pool_size]
+        uncertain[in_pool] = -1
+
+        most_uncertain = np.argsort(-uncertain, kind="stable")[: CANDIDATES * SUGGESTED]
+        candidates = most_uncertain[uncertain[most_uncertain] >= 0]
+        vectors = ngram_vectors(texts.take(candidates), linear)
+        chosen = choose(uncertain[candidates], vectors, SUGGESTED)
+        return [int(candidates[index]) for index in chosen]
+
+
+def uncertainty(probabilities: Floats, *, is_multi_label: bool) -> Floats:
+    """How uncertain each prediction is, from 0 to 1, (texts,).
+
+    With one label a text, it is one minus the lead of the most probable class. Otherwise it is that
+    of the least certain label.
+
+    Args:
+        probabilities: (texts, classes).
+        is_multi_label: whether a text may have any number of labels.
+    """
+    if is_multi_label:
+        least_certain: Floats = 1 - np.abs(2 * probabilities - 1).min(axis=1)
+        return least_certain
+    ascending = np.sort(probabilities, axis=1)
+    lead: Floats = ascending[:, -1] - ascending[:, -2]
+    return 1 - lead
+
+
+def _options(labels: Labels) -> LinearOptions:
+    class_weights = np.ones(len(labels.class_names), dtype=np.float32)
+    return LinearOptions(MAX_TOKENS, char_ngrams=True, class_weights=class_weights)
+
+
+def _class_numbers(labels: Labels) -> NDArray[np.int64]:
+    """The number of the class of each labelled text, (labelled,)."""
+    number_of = {name: number for number, name in enumerate(labels.class_names)}
+    return np.array([number_of[names[0]] for names in labels.labels], dtype=np.int64)
+
+
+def _indicators(labels: Labels) -> NDArray[np.int8]:
+    """Whether each labelled text has each label, (labelled, labels)."""
+    number_of = {name: number for number, name in enumerate(labels.class_names)}
+    indicators = np.zeros((len(labels.labels), len(labels.class_names)), dtype=np.int8)
+    for row, names in enumerate(labels.labels):
+        for name in names:
+            indicators[row, number_of[name]] = 1
+    return indicators
+
+
+def has_enough(labels: Labels) -> bool:
+    """Whether there is something to learn: two classes, or one label of a multi-label task."""
+    least = 1 if labels.is_multi_label else 2
+    return len(labels.class_names) >= least

@@ -1,0 +1,119 @@
+"""The model is fitted beside the labelling, which never waits for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.labelling import read_table, write_pool
+from support.programs import TIME_LIMIT
+
+from encoder_cls.labelling import model_loop
+from encoder_cls.labelling.model_loop import ModelLoop, labels_of_last_fit
+from encoder_cls.labelling.session import Session
+
+
+class InThisProcess:
+    """Stands for `Workers`, without another process."""
+
+    def __init__(self, function: Callable, number: int) -> None:
+        self._function = function
+
+    def __enter__(self) -> InThisProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(self, items: list) -> Iterator:
+        return map(self._function, items)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIME_LIMIT
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def label_next(session: Session, topics: dict[str, str]) -> str:
+    """Label the text that is asked, and return how it was chosen."""
+    text = session.state()["text"]
+    shown = text["guess"]["labels"] if text["guess"] else []
+    session.label(text["key"], [topics[text["text"]]], shown_guess=shown)
+    return text["how"]
+
+
+def test_fits_are_due_at_the_same_numbers_in_every_process():
+    due = [labels_of_last_fit(number) for number in range(200)]
+    assert due[:21] == [0] * 10 + [10] * 5 + [15] * 5 + [20]
+    assert sorted(set(due))[-3:] == [163, 179, 196]
+    assert all(last <= number for number, last in enumerate(due))
+
+
+@pytest.fixture
+def topics(tmp_path) -> dict[str, str]:
+    return write_pool(tmp_path / "pool.csv")
+
+
+def test_guesses_come_with_the_labels(reopen, topics, monkeypatch):
+    """Guesses for texts drawn at random are hidden, and kept; suggested texts show them."""
+    monkeypatch.setattr(model_loop, "Workers", InThisProcess)
+    opened = reopen(classes=tuple(sorted(set(topics.values()))))
+    session = opened.session
+    messages: list[str] = []
+
+    with ModelLoop(session, opened.queue, opened.texts, messages.append) as loop:
+        until(lambda: bool(opened.queue.suggestions))
+        while len(session.labels.rows) < 20:
+            label_next(session, topics)
+        until(lambda: loop.summary()["status"].startswith("learned from 20 labels"))
+        hows = [label_next(session, topics) for _ in range(10)]
+        summary = session.state()["model"]
+
+    assert messages == []
+    assert hows.count("random") == 1
+    for row in read_table(Path("labels.csv"))[20:]:
+        assert row["guess"] == row["label"]
+    assert summary["has_guesses"]
+    assert summary["accuracy"].startswith("right on about ")
+    assert summary["curve"][0]["labels"] <= 20
+
+    # Another process shows the curve at once, and makes the same fit.
+    again = reopen()
+    with ModelLoop(again.session, again.queue, again.texts, messages.append) as loop:
+        assert loop.summary()["curve"][0] == summary["curve"][0]
+        until(lambda: loop.summary()["has_guesses"])
+    assert messages == []
+
+
+def test_renamed_classes_have_renamed_guesses(reopen, topics, monkeypatch):
+    monkeypatch.setattr(model_loop, "Workers", InThisProcess)
+    opened = reopen(classes=tuple(sorted(set(topics.values()))))
+    session = opened.session
+    for _ in range(10):
+        label_next(session, topics)
+
+    with ModelLoop(session, opened.queue, opened.texts, print) as loop:
+        until(lambda: loop.summary()["has_guesses"])
+        session.rename_class("weather", "climate")
+        names = {name for text in opened.texts for name, _ in loop.guess(text.key).top}
+    assert names == {"küche", "sport", "climate"}
+
+
+def test_a_fit_that_fails_does_not_stop_the_labelling(reopen, topics, monkeypatch):
+    class Killed(InThisProcess):
+        def map(self, items: list) -> Iterator:
+            raise MemoryError("a worker process was killed")
+
+    monkeypatch.setattr(model_loop, "Workers", Killed)
+    opened = reopen(classes=tuple(sorted(set(topics.values()))))
+    messages: list[str] = []
+    with ModelLoop(opened.session, opened.queue, opened.texts, messages.append) as loop:
+        for _ in range(12):
+            assert label_next(opened.session, topics) == "random"
+        until(lambda: len(messages) >= 2)
+        assert "could not be fitted" in loop.summary()["status"]
+    assert len(read_table(Path("labels.csv"))) == 12

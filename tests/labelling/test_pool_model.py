@@ -1,0 +1,85 @@
+"""The model of a pool learns from labels, predicts all texts, and suggests other texts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from support.topics import labelled_texts
+
+from encoder_cls.labelling.pool_model import Fit, Labels, PoolModel, has_enough, uncertainty
+
+TEXTS = labelled_texts(30, seed=5)
+TOPICS = sorted({topic for _, topic in TEXTS})
+LABELLED = tuple(range(24))
+
+
+def labels_of(rows: tuple[int, ...]) -> Labels:
+    return Labels(rows, tuple((TEXTS[row][1],) for row in rows), tuple(TOPICS), False)
+
+
+def new_model() -> PoolModel:
+    texts = [text for text, _ in TEXTS]
+    return PoolModel(texts, len(texts))
+
+
+@pytest.fixture(scope="module")
+def fit() -> Fit:
+    return new_model()(labels_of(LABELLED))
+
+
+def test_the_pool_is_predicted(fit):
+    predicted = [fit.class_names[number] for number in fit.top_classes[:, 0]]
+    is_right = [label == topic for label, (_, topic) in zip(predicted, TEXTS, strict=True)]
+    assert np.mean(is_right) > 0.9
+    assert (np.diff(fit.top_probabilities, axis=1) <= 0).all()
+    assert (fit.num_predicted == 1).all()
+    assert len(fit.is_right) == len(LABELLED)
+    assert fit.accuracy > 0.7
+
+
+def test_suggestions_are_other_texts(fit):
+    assert len(fit.suggestions) == len(set(fit.suggestions)) > 10
+    assert not set(fit.suggestions) & set(LABELLED)
+    assert max(fit.suggestions) < len(TEXTS)
+
+
+def test_equal_labels_give_an_equal_fit(fit):
+    """So a killed session continues with the same texts."""
+    again = new_model()(labels_of(LABELLED))
+    assert again.suggestions == fit.suggestions
+    assert (again.top_probabilities == fit.top_probabilities).all()
+
+
+def test_a_spread_has_all_topics():
+    spread = new_model()(None)
+    assert {TEXTS[index][1] for index in spread[:6]} == set(TOPICS)
+
+
+def test_several_labels_a_text_are_learned():
+    pairs = []
+    labels = []
+    for (first, topic), (second, other) in pairwise(TEXTS):
+        pairs.append(f"{first} {second}")
+        labels.append(tuple(sorted({topic, other})))
+    model = PoolModel(pairs, len(pairs))
+    fit = model(Labels(tuple(range(30)), tuple(labels[:30]), tuple(TOPICS), True))
+
+    num_right = 0
+    for row, expected in enumerate(labels):
+        given = fit.top_classes[row, : fit.num_predicted[row]]
+        num_right += {TOPICS[number] for number in given} == set(expected)
+    assert num_right > 0.8 * len(labels)
+
+
+def test_uncertainty():
+    probabilities = np.array([[0.5, 0.5], [0.9, 0.1], [1.0, 0.0]])
+    assert uncertainty(probabilities, is_multi_label=False) == pytest.approx([1, 0.2, 0])
+    probabilities = np.array([[0.5, 0.99], [0.1, 0.0]])
+    assert uncertainty(probabilities, is_multi_label=True) == pytest.approx([1, 0.2])
+
+
+def test_one_class_is_not_enough():
+    assert not has_enough(Labels((0,), (("a",),), ("a",), False))
+    assert has_enough(Labels((0,), (("a",),), ("a",), True))
