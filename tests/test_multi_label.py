@@ -20,6 +20,8 @@ from support.programs import assert_failed, succeed
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.config.loading import config_of
+from encoder_cls.data.corrections import correction_key
+from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.errors import EncoderClsError, StoppedError
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir, read_metrics
@@ -183,8 +185,7 @@ def test_the_files_of_a_report_have_the_labels_of_each_text(cli, linear_run):
     assert not (linear_run.eval / "confusion_matrix.png").exists()
 
 
-def test_the_report_invites_to_no_corrections(cli, linear_run):
-    """Corrections are for one label a text: several labels are corrected in the data itself."""
+def test_the_report_of_a_table_invites_to_correct_its_labels(cli, linear_run):
     shutil.copytree(linear_run.model, "model")
     Path("test.csv").write_text("text,label\nsoup with salt,sport\n")
 
@@ -192,8 +193,12 @@ def test_the_report_invites_to_no_corrections(cli, linear_run):
     succeed(cli, "eval", "model", *options)
 
     page = Path("scored", "report.html").read_text()
-    assert "to correct the labels in the data itself" in page
-    assert "in a spreadsheet" not in page
+    assert "to correct labels in a spreadsheet" in page
+    with Path("scored", "mistakes.csv").open(encoding="utf-8-sig", newline="") as file:
+        (mistake,) = csv.DictReader(file)
+    assert mistake["label"] == "sport"
+    assert mistake["suggested"] == "food"
+    assert mistake["key"] == correction_key("soup with salt")
 
 
 @pytest.mark.parametrize(
@@ -201,7 +206,6 @@ def test_the_report_invites_to_no_corrections(cli, linear_run):
     [
         ["predict", "text", "--model", "RUN", "--min-precision", "0.9"],
         ["predict", "text", "--model", "RUN", "--coverage", "0.9"],
-        ["review", "RUN", "--output", "review.csv"],
         ["suggest", "RUN", "--input", "pool.jsonl", "--n", "1"],
     ],
 )
@@ -262,6 +266,68 @@ def test_a_run_continues_with_a_new_label_and_is_compared_with_its_base_run(cli,
     assert len(changed) == former["changed"]
     assert "predictions differ: " in trained_on.out
     assert "randomization test" in trained_on.out
+
+
+WRONG_LABELS = {5: ["sport"], 17: ["food", "sport", "weather"], 30: []}
+
+
+@pytest.fixture(scope="module")
+def mislabelled_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """A run of which three training texts have other labels than their words."""
+    texts = rows(240, seed=0)
+    for index, labels in WRONG_LABELS.items():
+        texts[index] = (texts[index][0], labels)
+    folder = tmp_path_factory.mktemp("mislabelled")
+    validation = write(folder / "validation.jsonl", rows(60, seed=1))
+    return trained(folder, texts, **{"data.validation": str(validation)})
+
+
+def reviewed(path: Path) -> list[dict[str, str]]:
+    """The rows of a table of a review."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_review_finds_wrong_and_missing_labels_first(cli, mislabelled_run):
+    done = succeed(cli, "review", mislabelled_run.path, "--output", "review.csv")
+
+    found = reviewed(Path("review.csv"))
+    texts = rows(240, seed=0)
+    assert {row["text"] for row in found[:3]} == {texts[index][0] for index in WRONG_LABELS}
+    for row in found[:3]:
+        index = int(row["line"]) - 1
+        assert row["label"] == row["label_in_data"] == "|".join(WRONG_LABELS[index])
+        assert row["suggested"] == "|".join(texts[index][1])
+        assert float(row["score"]) > 0.5
+    assert "(no label)" in done.out
+    assert "the labels of 300 texts checked: others are predicted for " in done.err
+
+
+def test_corrected_labels_are_trained_on_and_listed_again(cli, mislabelled_run):
+    """A cell is corrected to all labels of its text, in any order, or to none."""
+    succeed(cli, "review", mislabelled_run.path, "--output", "review.csv")
+    texts = dict(rows(240, seed=0))
+    fix = ["key,label"]
+    for row in reviewed(Path("review.csv"))[:3]:
+        right_labels = reversed(texts[row["text"]])
+        fix.append(f"{row['key']},{' | '.join(right_labels)}")
+    Path("fix.csv").write_text("\n".join([*fix, ""]))
+
+    config = mislabelled_run.path / "config.yaml"
+    options = ["--set", "data.corrections=fix.csv", "--run-dir", "new"]
+    succeed(cli, "train", config, *options)
+
+    dataset = load_dataset(RunDir(Path("new")).load_config().data)
+    assert len(dataset.labels_before_corrections) == 3
+    for index in WRONG_LABELS:
+        text, labels = rows(240, seed=0)[index]
+        row = list(dataset.train.texts).index(text)
+        assert dataset.train.label_text(row, dataset.label_names) == ", ".join(labels)
+
+    succeed(cli, "review", "new", "--output", "again.csv")
+    again = reviewed(Path("again.csv"))
+    corrected = [row for row in again if row["label"] != row["label_in_data"]]
+    assert {row["label_in_data"] for row in corrected} == {"sport", "food|sport|weather", ""}
 
 
 def test_a_copied_model_scores_a_table_whose_cells_have_several_labels(cli, linear_run):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The number of labels that are printed.
 MAX_SHOWN = 10
+# What stands for the labels of a text that has none.
+NO_LABEL = "(no label)"
 # The maximum number of characters of a class name in a line.
 LONGEST_NAME = 28
 # The maximum number of characters of a text in a line.
@@ -74,10 +76,12 @@ def review_command(
         for row in review.rows[:MAX_SHOWN]:
             print_out(f"{_line(row)}\n")
 
+    checked = f"{review.num_texts:,} labels checked: another one is more probable for "
+    if review.is_multi_label:
+        checked = f"the labels of {review.num_texts:,} texts checked: others are predicted for "
     note(
-        f"{review.num_texts:,} labels checked: another one is more probable for "
-        f"{review.num_doubtful:,}, of which {review.num_estimated_errors:,} seem to be wrong; "
-        "read them from the top until labels are right"
+        f"{checked}{review.num_doubtful:,}, of which {review.num_estimated_errors:,} seem to be "
+        "wrong; read them from the top until labels are right"
     )
     if output:
         note(
@@ -99,8 +103,8 @@ def _print_as_json(review: Review) -> None:
 
 def _line(row: LabelRow) -> str:
     """Describe a doubtful label in one line: its score, both labels, the text and its location."""
-    label = printable(shortened(row.label, limit=LONGEST_NAME))
-    suggested = printable(shortened(row.suggested, limit=LONGEST_NAME))
+    label = printable(shortened(row.label, limit=LONGEST_NAME)) or NO_LABEL
+    suggested = printable(shortened(row.suggested, limit=LONGEST_NAME)) or NO_LABEL
     text = shown(row.text, limit=LONGEST_TEXT)
 
     # Paths in a run are absolute. Show files in the current folder by their relative paths.

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from string import ascii_lowercase
 from typing import NamedTuple
 
+import numpy as np
+
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.classes import Classes
+from encoder_cls.data.label_cells import (
+    SEPARATORS,
+    cell_separator,
+    joined_labels,
+    split_labels,
+)
 from encoder_cls.data.label_names import label_key
 from encoder_cls.data.labelled_rows import LabelledRows
 from encoder_cls.data.reading.columns import Columns
@@ -32,7 +39,14 @@ LABEL_IN_DATA = "label_in_data"
 
 
 class Correction(NamedTuple):
-    """A corrected label, read at `where`, for all texts with this key."""
+    """A correction of all texts with a key.
+
+    Attributes:
+        where: the location of the row with the correction.
+        key: the key of the texts.
+        label: the corrected label as it is written; several labels are joined by a separator. In
+            multi-label data, it is empty if the texts have no label.
+    """
 
     where: SourceLocation
     key: str
@@ -79,7 +93,7 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
         which warn of a file without rows.
 
     Raises:
-        DataError: a column is missing, or the cell of a key or of a label is empty.
+        DataError: a column is missing, or the cell of a key is empty.
     """
     reading = Reading(delimiter=config.delimiter, encoding=config.encoding, is_sure=False)
     if config.corrections is None:
@@ -141,14 +155,12 @@ def _rows_of(source: str, columns: Columns, reading: Reading) -> tuple[list[Row]
 
 
 def _correction(row: Row) -> Correction:
-    """Make a correction of a row of the table; raise a `DataError` if its key or label is empty."""
+    """Make a correction of a row of the table; raise a `DataError` if its key is empty."""
     key = row.text.strip()
     if not key:
         raise DataError(row.where, "the key is empty", "remove the row, or review again")
 
     label = "" if row.label is None else unguarded(str(row.label))
-    if not label.strip():
-        raise DataError(row.where, "the label is empty", "fill in a label, or remove the row")
     return Correction(row.where, key, label)
 
 
@@ -165,108 +177,167 @@ def with_corrections(
     corrections: Sequence[Correction],
     classes: Classes,
     config: DataConfig,
+    *,
+    is_multi_label: bool = False,
 ) -> tuple[dict[str, LabelledRows], dict[str, str]]:
     """Correct the label of each row whose text has the key of a correction.
 
+    In multi-label data, a correction gives all labels of a text.
+
     Args:
-        rows_by_role: the rows of each split by its name. Each row has one label, as an index into
+        rows_by_role: the rows of each split by its name. Their labels are indices into
             `classes.every`.
         corrections: the corrections.
         classes: the classes of the data.
-        config: says by `fold_labels` how labels are compared.
+        config: says by `fold_labels` how labels are compared, and by `label_separator` how several
+            labels are joined.
+        is_multi_label: whether a row may have any number of labels.
 
     Returns:
         The rows with corrected labels, by split; and for the location of each row whose label has
-        changed, the name of the class that it had before.
+        changed, the label that it had before, by name. Several labels are joined by a separator.
 
     Raises:
-        DataError: a correction has the key of no row, its label is no class of the data, or two
-            corrections give the same text two classes.
+        DataError: a correction has the key of no row, its label is empty or no class of the data,
+            or two corrections give the same text different labels.
     """
     corrected_rows = dict(rows_by_role)
     labels_before: dict[str, str] = {}
     if not corrections:
         return corrected_rows, labels_before
 
-    class_numbers = _class_numbers(corrections, classes, config)
+    reader = _LabelReader(classes, config, is_multi_label=is_multi_label)
+    numbers_by_key = _numbers_by_key(corrections, reader)
+    separator = cell_separator(classes.every, config.label_separator)
     found_keys: set[str] = set()
     for role, rows in rows_by_role.items():
-        numbers = rows.numbers.copy()
+        ends = np.cumsum(rows.counts)
+        new_numbers: dict[int, Sequence[int]] = {}
         for row, text in enumerate(rows.texts):
             key = correction_key(text)
-            if key not in class_numbers:
+            if key not in numbers_by_key:
                 continue
 
             found_keys.add(key)
-            if numbers[row] != class_numbers[key]:
-                labels_before[rows.where[row]] = classes.every[numbers[row]]
-                numbers[row] = class_numbers[key]
-        corrected_rows[role] = replace(rows, numbers=numbers)
+            before = sorted(rows.numbers[ends[row] - rows.counts[row] : ends[row]].tolist())
+            if before != numbers_by_key[key]:
+                names = [classes.every[number] for number in before]
+                labels_before[rows.where[row]] = joined_labels(names, separator)
+                new_numbers[row] = numbers_by_key[key]
+        corrected_rows[role] = rows.with_numbers(new_numbers)
 
     _check_keys_are_found(corrections, found_keys)
     return corrected_rows, labels_before
 
 
-def _class_numbers(
-    corrections: Sequence[Correction], classes: Classes, config: DataConfig
-) -> dict[str, int]:
-    """Find the number of the corrected class for each key.
+def _numbers_by_key(
+    corrections: Sequence[Correction], reader: _LabelReader
+) -> dict[str, list[int]]:
+    """Find the numbers of the corrected classes for each key, in ascending order.
 
     Raises:
-        DataError: the label of a correction is no class of the data, or two corrections give the
-            same text two classes.
+        DataError: the label of a correction is empty or no class of the data, or two corrections
+            give the same text different labels.
     """
-    numbers: dict[str, int] = {}
+    numbers_by_key: dict[str, list[int]] = {}
     firsts: dict[str, Correction] = {}
-    numbers_by_label = _numbers_by_label(classes, config)
     for correction in corrections:
-        number = _class_number(correction, numbers_by_label, classes, config)
+        numbers = reader.numbers(correction)
         first = firsts.setdefault(correction.key, correction)
-        if numbers.setdefault(correction.key, number) != number:
+        if numbers_by_key.setdefault(correction.key, numbers) != numbers:
             what = (
                 f"the label is {shown(correction.label)}, but the same text has "
                 f"{shown(first.label)} at {first.where}"
             )
             raise DataError(correction.where, what, "equal texts must have equal labels")
-    return numbers
-
-
-def _numbers_by_label(classes: Classes, config: DataConfig) -> dict[str, int]:
-    """The number of each class, by its name in the form in which labels are compared."""
-    return {_comparable(name, config): number for number, name in enumerate(classes.every)}
-
-
-def _comparable(label: str, config: DataConfig) -> str:
-    """Turn a label into the form in which labels are compared."""
-    if config.fold_labels:
-        return label_key(label)
-    return label
+    return numbers_by_key
 
 
 # The number of classes that an error lists.
 MAX_LISTED = 20
 
 
-def _class_number(
-    correction: Correction,
-    numbers_by_label: Mapping[str, int],
-    classes: Classes,
-    config: DataConfig,
-) -> int:
-    """The number of the class of a correction; raise a `DataError` if its label is no class."""
-    # A label of the data may belong to a class with another name: the class of the label 1.0 is 1.
-    label = classes.of_labels.get(correction.label, correction.label)
+class _LabelReader:
+    """Reads the labels of corrections as numbers of classes.
 
-    # Try the label without outer spaces, too: a space may have been added in the spreadsheet.
-    for candidate in (label, label.strip()):
-        number = numbers_by_label.get(_comparable(candidate, config))
+    Args:
+        classes: the classes of the data.
+        config: says by `fold_labels` how labels are compared, and by `label_separator` how several
+            labels are joined.
+        is_multi_label: whether a correction may have any number of labels.
+    """
+
+    def __init__(self, classes: Classes, config: DataConfig, *, is_multi_label: bool) -> None:
+        self._classes = classes
+        self._folds_labels = config.fold_labels
+        self._is_multi_label = is_multi_label
+        self._separator = cell_separator(classes.every, config.label_separator)
+
+        # If the data has lists of labels, a person may have written any of the usual separators.
+        self._separators: Sequence[str] = SEPARATORS
+        if config.label_separator is not None:
+            self._separators = (config.label_separator,)
+
+        # The number of each class, by its name in the form in which labels are compared.
+        self._numbers = {}
+        for number, name in enumerate(classes.every):
+            self._numbers[self._comparable(name)] = number
+
+    def numbers(self, correction: Correction) -> list[int]:
+        """Return the numbers of the labels of a correction, in ascending order.
+
+        Raises:
+            DataError: the label is empty, though each text has one, or is no class of the data.
+        """
+        if not self._is_multi_label:
+            if not correction.label.strip():
+                hint = "fill in a label, or remove the row"
+                raise DataError(correction.where, "the label is empty", hint)
+            return [self._known_number(correction.label, correction.where)]
+
+        # The separator may occur in the name of a class, so try the whole cell first.
+        whole = self._number(correction.label)
+        if whole is not None:
+            return [whole]
+        for separator in self._separators:
+            numbers = [self._number(label) for label in split_labels(correction.label, separator)]
+            known_numbers = [number for number in numbers if number is not None]
+            if len(known_numbers) == len(numbers):
+                return sorted(set(known_numbers))
+
+        # A label is unknown. Name the first one.
+        for label in split_labels(correction.label, self._separator):
+            self._known_number(label, correction.where)
+        raise AssertionError("a label that is known by no separator")
+
+    def _known_number(self, label: str, where: SourceLocation) -> int:
+        """The number of the class of a label; raise a `DataError` if it is no class."""
+        number = self._number(label)
         if number is not None:
             return number
+        names = listed(self._classes.every, most=MAX_LISTED)
+        what = f"label {shown(label)} occurs nowhere in the data ({names})"
+        hint = "correct the cell, or give the row its new label in the data itself"
+        raise DataError(where, what, hint)
 
-    names = listed(classes.every, most=MAX_LISTED)
-    what = f"label {shown(label)} occurs nowhere in the data ({names})"
-    hint = "correct the cell, or give the row its new label in the data itself"
-    raise DataError(correction.where, what, hint)
+    def _number(self, label: str) -> int | None:
+        """The number of the class of a label; None if it is no class."""
+        # A label of the data may belong to a class with another name: the class of the label 1.0
+        # is 1.
+        name = self._classes.of_labels.get(label, label)
+
+        # Try the label without outer spaces, too: a space may have been added in the spreadsheet.
+        for candidate in (name, name.strip()):
+            number = self._numbers.get(self._comparable(candidate))
+            if number is not None:
+                return number
+        return None
+
+    def _comparable(self, label: str) -> str:
+        """Turn a label into the form in which labels are compared."""
+        if self._folds_labels:
+            return label_key(label)
+        return label
 
 
 def _check_keys_are_found(corrections: Sequence[Correction], found_keys: set[str]) -> None:

@@ -199,7 +199,8 @@ class Dataset:
         unlabelled: texts without labels, to learn from as well.
         labels_are: whether the labels in the files are names or indices into `data.label_names`.
         labels_before_corrections: for the location of each row that `data.corrections` has
-            corrected, the name of the class that the row had before.
+            corrected, the label that the row had before, by name; several labels are joined by a
+            separator.
         first_multi_label_row: the location of the first row with several labels, because of which
             the data is multi-label; None if there is no such row.
         sources: the name of each source that was read, with the notes on it.

@@ -70,6 +70,28 @@ class LabelledRows:
         unlabelled = Unlabelled(texts=self.texts.select(others), where=self.where.select(others))
         return labelled, unlabelled
 
+    def with_numbers(self, new_numbers: Mapping[int, Sequence[int]]) -> LabelledRows:
+        """Give some rows other labels.
+
+        Args:
+            new_numbers: all labels of a row, as indices like those of `numbers`, by its index.
+        """
+        if not new_numbers:
+            return self
+
+        # Join the labels of the other rows, as they are, and those of the changed rows.
+        ends = np.cumsum(self.counts)
+        counts = self.counts.copy()
+        parts = []
+        next_start = 0
+        for row in sorted(new_numbers):
+            parts.append(self.numbers[next_start : ends[row] - self.counts[row]])
+            parts.append(np.array(new_numbers[row], dtype=self.numbers.dtype))
+            counts[row] = len(new_numbers[row])
+            next_start = ends[row]
+        parts.append(self.numbers[next_start:])
+        return replace(self, numbers=np.concatenate(parts), counts=counts)
+
 
 def read_labelled(source: str, role: str, config: DataConfig, reading: Reading) -> LabelledRows:
     """Read a source whose rows have labels."""

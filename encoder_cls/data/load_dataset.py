@@ -39,7 +39,7 @@ from encoder_cls.data.reading.options import LeftOut, Notes, Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import content_hash, read_rows
 from encoder_cls.data.splitting import hold_out
-from encoder_cls.errors import ConfigError, DataError, NoRowsError, NothingNewError
+from encoder_cls.errors import DataError, NoRowsError, NothingNewError
 from encoder_cls.system.cache import CacheEntry, cached
 from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.reporter import SILENT, Reporter
@@ -229,7 +229,7 @@ def _read_dataset(
     classes = decide_classes(sources.rows.values(), config, known_names)
     rows_before = {role: classes.numbered(rows) for role, rows in sources.rows.items()}
     rows_by_role, labels_before_corrections = with_corrections(
-        rows_before, corrections, classes, config
+        rows_before, corrections, classes, config, is_multi_label=sources.is_multi_label
     )
 
     # The classes of the data set are the classes of the base run, then the other classes that occur
@@ -248,7 +248,13 @@ def _read_dataset(
     # rows are held out.
     uncorrected = None
     if corrections:
-        uncorrected = _by_name(rows_before["train"].numbers, classes.every)
+        uncorrected_labels = _label_array(
+            rows_before["train"].numbers,
+            rows_before["train"].counts,
+            len(classes.every),
+            is_multi_label=sources.is_multi_label,
+        )
+        uncorrected = _by_name(uncorrected_labels, classes.every)
 
     # Keep only the rows that the base run does not have.
     must_stay = None
@@ -322,9 +328,6 @@ def _read_sources(
     sources.is_multi_label = (
         config.label_separator is not None or sources.first_multi_label_row is not None
     )
-    if sources.is_multi_label:
-        _check_corrections_fit(config, sources.first_multi_label_row)
-
     if config.unlabelled is not None:
         sources.readings[UNLABELLED] = reading_of(config)
         sources.unlabelled = _read_unlabelled(
@@ -445,10 +448,7 @@ def _check_something_is_learned(sources: _Sources, config: DataConfig) -> None:
         return
 
     hint = f"{LABEL_SOME}; {SUGGEST}"
-    if sources.is_multi_label:
-        # `encoder-cls suggest` makes no suggestions for multi-label data.
-        hint = LABEL_SOME
-    elif not train.empty.count:
+    if not sources.is_multi_label and not train.empty.count:
         # No row has an empty label cell, so the rows are lines of text without a label.
         hint = f"{FASTTEXT_LINES}; {hint}"
     raise DataError(config.train, "no row has a label, so there is nothing to learn", hint)
@@ -474,23 +474,6 @@ def _check_two_classes(names_in_train: Sequence[str], config: DataConfig) -> Non
         name = shown(names_in_train[0])
         what = f"every row has the label {name}; at least two classes are needed"
         raise DataError(config.train, what)
-
-
-def _check_corrections_fit(
-    config: DataConfig, first_multi_label_row: SourceLocation | None
-) -> None:
-    """Raise a `ConfigError` if the config of multi-label data names corrections."""
-    if config.corrections is None:
-        return
-
-    why = "because data.label_separator is set"
-    if first_multi_label_row:
-        why = f"as at {first_multi_label_row}"
-    what = (
-        "data.corrections is for data with one label per text, but here a text may have several "
-        f"labels, {why}; correct the labels in the data itself"
-    )
-    raise ConfigError(f"{config.corrections}: {what}")
 
 
 # The largest share of the rows of a split that may have labels that never occur in train.
@@ -530,19 +513,41 @@ def _to_split(
     in the rows, which become `unseen_names`.
     """
     unseen = in_order({*classes.present(rows.numbers)} - {*label_names}, classes.names)
-    labels: NDArray[Any] = renumbered(rows.numbers, classes.every, (*label_names, *unseen))
-    if is_multi_label:
-        # A column for each label, with a 1 in each row that has it.
-        num_rows = len(rows.counts)
-        matrix = np.zeros((num_rows, len(label_names) + len(unseen)), dtype=np.int8)
-        matrix[np.repeat(np.arange(num_rows), rows.counts), labels] = 1
-        labels = matrix
+    numbers = renumbered(rows.numbers, classes.every, (*label_names, *unseen))
+    labels = _label_array(
+        numbers, rows.counts, len(label_names) + len(unseen), is_multi_label=is_multi_label
+    )
 
     split = Split(
         texts=rows.texts, labels=labels, where=rows.where, groups=rows.groups, unseen_names=unseen
     )
     _check_labels_are_known(split, label_names)
     return split
+
+
+def _label_array(
+    numbers: NDArray[np.integer[Any]],
+    counts: NDArray[np.int64],
+    num_classes: int,
+    *,
+    is_multi_label: bool,
+) -> NDArray[Any]:
+    """Make the array of labels of a split.
+
+    Args:
+        numbers: the class numbers of all rows, one row after the other.
+        counts: the number of labels of each row, (rows,).
+        num_classes: the number of classes.
+        is_multi_label: whether a row may have any number of labels.
+
+    Returns:
+        Class numbers, (rows,); multi-label, 1 where a row has a label and else 0, (rows, classes).
+    """
+    if not is_multi_label:
+        return np.asarray(numbers)
+    labels = np.zeros((len(counts), num_classes), dtype=np.int8)
+    labels[np.repeat(np.arange(len(counts)), counts), numbers] = 1
+    return labels
 
 
 def _by_name(labels: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
@@ -552,6 +557,8 @@ def _by_name(labels: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
     `data.label_names`.
     """
     if labels.ndim == 2:
-        return renumbered(labels, names, in_order(names, None))
+        numbers = np.flatnonzero(labels.any(axis=0))
+        present = [names[number] for number in numbers.tolist()]
+        return renumbered(labels[:, numbers], present, in_order(present, None))
     present = [names[number] for number in np.unique(labels)]
     return renumbered(labels, names, in_order(present, None))

@@ -82,8 +82,7 @@ def hold_out(
         is_held_out = choose(classes)
     else:
         is_held_out = choose(uncorrected)
-        lost_classes = np.setdiff1d(classes, classes[~is_held_out])
-        if lost_classes.size:
+        if _loses_class(classes, is_held_out):
             is_held_out = choose(classes)
 
     if is_needed and not is_held_out.any():
@@ -98,6 +97,19 @@ def hold_out(
         )
         raise DataError(split.where[0], what, "add examples, or name a file in data.validation")
     return split.subset(np.flatnonzero(~is_held_out)), split.subset(np.flatnonzero(is_held_out))
+
+
+def _loses_class(classes: NDArray[Any], is_held_out: NDArray[np.bool_]) -> bool:
+    """Whether all rows of some class are held out.
+
+    Args:
+        classes: class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels).
+        is_held_out: whether each row is held out, (rows,).
+    """
+    staying = classes[~is_held_out]
+    if classes.ndim == 1:
+        return np.setdiff1d(classes, staying).size > 0
+    return bool((classes.any(axis=0) & ~staying.any(axis=0)).any())
 
 
 def rows_to_hold_out(

@@ -34,8 +34,7 @@ class LabelRow(NamedTuple):
         suggested: the name of the predicted label; several labels are joined by a separator.
         score: how doubtful the label is, from 0 to 1: 1 minus the probability of the label.
         label_in_data: the label in the data file. `label` is another one if it was corrected.
-        key: the key of the text in a file of `data.corrections`; empty in a multi-label task, which
-            has no such files.
+        key: the key of the text in a file of `data.corrections`.
     """
 
     split: str
@@ -123,11 +122,6 @@ def _label_table(
     if not has_row_numbers:
         # The numbers of rows are unknown, or equal to those of lines.
         del added["row"]
-    if rows and not rows[0].key:
-        # A multi-label task has no corrections, so it needs no columns for them.
-        del added[LABEL_IN_DATA]
-        del added[KEY]
-
     names = [*data_columns, *added.values()]
     lines = []
     for record in records:

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Split
+from encoder_cls.data.label_cells import cell_separator, joined_labels
 from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.metrics.classification import padded, predicted_labels
 from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, task_of
-
-# The separator of several labels in a cell of a table, unless the data have another one.
-LABEL_SEPARATOR = "|"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,30 +115,26 @@ class SplitPredictions:
 
         Args:
             rows: the indices of the texts; the rows are in their order.
-            separator: the separator of several labels in a cell; None for `LABEL_SEPARATOR`.
+            separator: the separator of several labels in the data (`data.label_separator`); None
+                if the data has none.
         """
-        if not separator:
-            separator = LABEL_SEPARATOR
-
+        separator = cell_separator(self.label_names, separator)
         doubts = self._doubts()
         label_rows = []
         for row in np.asarray(rows, dtype=np.int64).tolist():
             text = self.split.texts[row]
-            label = separator.join(self.names(self.labels[row]))
-            key = ""
-            if not self.split.is_multi_label:
-                key = correction_key(text)
-
+            label = joined_labels(self.names(self.labels[row]), separator)
+            suggested = joined_labels(self.names(self.predicted_labels[row]), separator)
             label_rows.append(
                 LabelRow(
                     split=self.name,
                     where=self.split.where[row],
                     text=text,
                     label=label,
-                    suggested=separator.join(self.names(self.predicted_labels[row])),
+                    suggested=suggested,
                     score=float(doubts[row]),
                     label_in_data=label,
-                    key=key,
+                    key=correction_key(text),
                 )
             )
         return label_rows
@@ -148,9 +142,12 @@ class SplitPredictions:
     def _doubts(self) -> NDArray[np.float64]:
         """How doubtful the labels of each text are, from 0 to 1, (texts,).
 
-        This is 1 minus the probability of the text's label. In a multi-label task, it is the
-        largest difference between a label, 0 or 1, and its probability, among the labels that are
-        predicted wrongly; 0 if all are predicted correctly.
+        This is 1 minus the probability of the text's label. In a multi-label task, a text has a
+        yes or no for each label. The text is as doubtful as the most doubtful of those that differ
+        from the prediction: as a label with a low probability, or a missing label with a high one.
+        It is 0 if all are predicted correctly. Thyagarajan et al., "Identifying Incorrect
+        Annotations in Multi-Label Classification Data" (2022), https://arxiv.org/abs/2211.13895,
+        compare ways to score a text by its labels; this is the minimum of their self-confidence.
         """
         if not self.split.is_multi_label:
             return 1 - SINGLE_LABEL.label_probabilities(self.probabilities, self.labels)

@@ -25,7 +25,6 @@ from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.linear.features import LinearOptions
 from encoder_cls.linear.nb_svm import out_of_fold_logits
-from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.run.reloaded_data import config_with_moved_data, dataset_of_run
 from encoder_cls.run.run_folder import run_of
 
@@ -34,13 +33,15 @@ class Review(NamedTuple):
     """The labels of a run that may be wrong.
 
     Attributes:
-        rows: the texts whose label is not the most probable class, the most doubtful first. The
+        rows: the texts whose label is not the most probable class, the most doubtful first;
+            multi-label, the texts whose labels are not exactly those that are predicted. The
             texts whose label `data.corrections` has corrected are listed as well, so that a new
             file of corrections can replace the old one.
         num_texts: the number of reviewed texts.
-        num_doubtful: the number of reviewed texts whose label is not the most probable class.
-        num_estimated_errors: an estimate of the number of wrong labels. It is too high if the
-            classifier is weak.
+        num_doubtful: the number of reviewed texts whose label is not the prediction.
+        num_estimated_errors: an estimate of the number of texts with a wrong label. It is too high
+            if the classifier is weak.
+        is_multi_label: whether a text may have any number of labels.
         data: the config of the data of the run.
     """
 
@@ -48,6 +49,7 @@ class Review(NamedTuple):
     num_texts: int
     num_doubtful: int
     num_estimated_errors: int
+    is_multi_label: bool
     data: DataConfig
 
 
@@ -59,7 +61,7 @@ def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
         moved: the new paths of the run's data, if it has been moved, by key of `DataConfig`.
 
     Raises:
-        ConfigError: the path is not a run, or the run has no classifier yet, or is multi-label.
+        ConfigError: the path is not a run, or the run has no classifier yet.
         DataError: the data is missing, or has changed since the training.
     """
     classifier = load_classifier(path, engine="torch")
@@ -67,10 +69,6 @@ def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
     if run is None:
         raise ConfigError(
             f"{path}: a model folder without its run has no data to review; name the run"
-        )
-    if classifier.task is MULTI_LABEL:
-        raise ConfigError(
-            f"{path}: review is for data with one label a text; here a text may have several"
         )
 
     config = config_with_moved_data(run, moved)
@@ -86,7 +84,9 @@ def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
     for predictions in _predict_splits(dataset, classifier, validation_predictions):
         labels = predictions.split.labels
         is_reviewed = _can_be_reviewed(predictions)
-        is_doubtful = (predictions.predicted_labels != labels) & is_reviewed
+        is_doubtful = np.zeros(len(labels), dtype=bool)
+        is_doubtful[predictions.mistakes] = True
+        is_doubtful &= is_reviewed
 
         # Count the reviewed texts, the doubtful labels and the errors.
         num_texts += int(is_reviewed.sum())
@@ -97,7 +97,7 @@ def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
 
         # List the doubtful labels and the corrected labels.
         is_listed = is_doubtful | _are_corrected(predictions.split, dataset)
-        for row in predictions.label_rows(np.flatnonzero(is_listed)):
+        for row in predictions.label_rows(np.flatnonzero(is_listed), config.data.label_separator):
             label_in_data = dataset.labels_before_corrections.get(row.where, row.label)
             rows.append(row._replace(label_in_data=label_in_data))
 
@@ -106,6 +106,7 @@ def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
         num_texts=num_texts,
         num_doubtful=num_doubtful,
         num_estimated_errors=num_errors,
+        is_multi_label=dataset.is_multi_label,
         data=config.data,
     )
 
@@ -113,19 +114,20 @@ def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
 def _can_be_reviewed(predictions: SplitPredictions) -> NDArray[np.bool_]:
     """Return which texts of a split have a label that can be reviewed, (texts,).
 
-    A training text can be reviewed only if its class has training texts in other split groups. If
-    it has none, all texts of its class are held out in the same fold, so that the model of this
-    fold does not know the class.
+    A training text can be reviewed only if each of its classes has training texts in other split
+    groups. If a class has none, all of its texts are held out in the same fold, so that the model
+    of this fold does not know the class.
     """
     split = predictions.split
+    can_be_reviewed = np.ones(len(split), dtype=bool)
     if predictions.name != "train":
-        return np.ones(len(split), dtype=bool)
+        return can_be_reviewed
 
-    # Count the split groups of each class: list the distinct pairs of a class and a group.
-    pairs = np.unique([split.labels, split.split_groups], axis=1)
-    num_groups_of_class = np.bincount(pairs[0])
-    has_other_groups: NDArray[np.bool_] = num_groups_of_class[split.labels] > 1
-    return has_other_groups
+    for number in range(len(predictions.label_names)):
+        has_class = split.has_class(number)
+        if len(np.unique(split.split_groups[has_class])) < 2:
+            can_be_reviewed &= ~has_class
+    return can_be_reviewed
 
 
 def _are_corrected(split: Split, dataset: Dataset) -> NDArray[np.bool_]:
@@ -159,12 +161,17 @@ def _predict_splits(
         options = LinearOptions(
             classifier.max_seq_len, char_ngrams=False, class_weights=class_weights
         )
+    thresholds = tuple(classifier.thresholds)
     texts = classifier.tokenize(train.texts)
     (out_of_fold,) = out_of_fold_logits(
         texts, train.labels, [options], split_groups=train.split_groups
     )
     yield SplitPredictions(
-        name="train", split=train, logits=out_of_fold, label_names=classifier.label_names
+        name="train",
+        split=train,
+        logits=out_of_fold,
+        label_names=classifier.label_names,
+        thresholds=thresholds,
     )
 
     # Predict the other splits with the classifier of the run.
@@ -172,4 +179,6 @@ def _predict_splits(
         if split:
             logits = held_out_logits(classifier, split, validation_predictions)
             names = (*classifier.label_names, *split.unseen_names)
-            yield SplitPredictions(name=name, split=split, logits=logits, label_names=names)
+            yield SplitPredictions(
+                name=name, split=split, logits=logits, label_names=names, thresholds=thresholds
+            )

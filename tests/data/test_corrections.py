@@ -270,3 +270,96 @@ def test_a_file_of_corrections_that_changes_nothing_needs_no_warning():
 
     assert dataset.labels_before_corrections == {}
     assert dataset.notes == []
+
+
+SEVERAL = "text,label\ngood soup,sport|food\nfast ball,sport\nsalt,food\nthe of,\n"
+
+
+def several_labels(dataset: Dataset) -> list[str]:
+    """The labels of each training row."""
+    names = dataset.label_names
+    return [dataset.train.label_text(row, names) for row in range(len(dataset.train))]
+
+
+def test_a_correction_gives_all_labels_of_a_text():
+    """Their order and spaces do not matter, and an empty cell takes all labels away."""
+    source = write("a.csv", SEVERAL)
+    corrections = fix(("good soup", "food"), ("fast ball", ""), ("the of", " sport |food"))
+
+    dataset = load(source, label_separator="|", corrections=corrections)
+
+    assert several_labels(dataset) == ["food", "", "food", "food, sport"]
+    before = dict(dataset.labels_before_corrections)
+    assert before == {"a.csv:2": "food|sport", "a.csv:3": "sport", "a.csv:5": ""}
+
+
+def test_labels_in_another_order_correct_nothing():
+    source = write("a.csv", SEVERAL)
+    corrections = fix(("good soup", "sport|food"))
+
+    dataset = load(source, label_separator="|", corrections=corrections)
+
+    assert dataset.labels_before_corrections == {}
+
+
+@pytest.mark.parametrize("cell", ["a|b; c", "c;a|b", "c ; a|b"])
+def test_the_separator_of_lists_is_in_no_name(cell):
+    """A name with the usual separator stays whole."""
+    lines = [
+        '{"text": "one", "label": ["a|b"]}',
+        '{"text": "two", "label": ["c"]}',
+        '{"text": "three", "label": ["a|b", "c"]}',
+    ]
+    source = write("a.jsonl", "\n".join([*lines, ""]))
+
+    dataset = load(source, corrections=fix(("one", cell), ("two", "a|b")))
+
+    assert several_labels(dataset) == ["a|b, c", "a|b", "a|b, c"]
+    assert dict(dataset.labels_before_corrections) == {"a.jsonl:1": "a|b", "a.jsonl:2": "c"}
+
+
+def test_an_unknown_label_among_several_is_named():
+    source = write("a.csv", SEVERAL)
+    corrections = fix(("good soup", "food|fodo"))
+
+    refused = refusal(source, label_separator="|", corrections=corrections)
+
+    what = "label 'fodo' occurs nowhere in the data ('food', 'sport')"
+    assert refused.startswith(f"fix.csv:2: {what}")
+
+
+def test_corrections_that_give_a_text_different_sets_are_refused():
+    source = write("a.csv", SEVERAL)
+    corrections = fix(("good soup", "food|sport"), ("good soup", "food"))
+    refused = refusal(source, label_separator="|", corrections=corrections)
+    assert "equal texts must have equal labels" in refused
+
+
+def test_a_correction_of_several_labels_does_not_change_which_rows_are_held_out():
+    lines = ["text,label"]
+    for number in range(60):
+        lines.append(f"{'soup' if number % 2 else 'ball'} w{number} x{number},{'ab'[number % 2]}|c")
+    source = write("a.csv", "\n".join([*lines, ""]))
+    options = {"validation": None, "label_separator": "|"}
+
+    before = load(source, **options)
+    corrected = [(text, "a") for text in before.train.texts[:5]]
+    after = load(source, **options, corrections=fix(*corrected))
+
+    assert len(after.labels_before_corrections) == 5
+    assert list(after.validation.texts) == list(before.validation.texts)
+
+
+def test_rows_are_held_out_anew_where_a_correction_would_hold_out_all_rows_of_a_label():
+    lines = ["text,label"]
+    for number in range(40):
+        lines.append(f"w{number} x{number},a|b")
+    source = write("a.csv", "\n".join([*lines, ""]))
+    options = {"validation": None, "label_separator": "|"}
+    held_out = load(source, **options).validation.texts
+    corrections = fix(*[(f"w{n} x{n}", "a") for n in range(40) if f"w{n} x{n}" not in held_out])
+
+    dataset = load(source, **options, corrections=corrections)
+
+    assert dataset.label_names == ("a", "b")
+    assert dataset.train.class_counts(2).tolist()[1] > 0

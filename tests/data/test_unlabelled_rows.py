@@ -87,10 +87,9 @@ def test_data_without_any_label_is_refused(name, content, names):
 
 
 def test_several_labels_a_text_without_any_are_refused():
-    """`suggest` is for one label a text, so the message does not name it."""
     write("several.jsonl", '{"text": "one", "label": []}\n{"text": "two", "label": []}\n')
     assert refusal("several.jsonl") == (
-        f"several.jsonl: no row has a label, so there is nothing to learn; {LABEL_SOME}"
+        f"several.jsonl: no row has a label, so there is nothing to learn; {LABEL_SOME}; {SUGGEST}"
     )
 
 

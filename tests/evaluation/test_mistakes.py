@@ -160,7 +160,7 @@ def test_each_row_leads_back_to_its_data():
     assert rows_of(b"".join(none)) == []
 
 
-def test_texts_with_several_labels_have_no_keys_since_they_have_no_corrections():
+def test_texts_with_several_labels_have_their_columns_of_corrections():
     split = Split(texts=["one"], labels=np.array([[1, 0]], dtype=np.int8), where=["a.jsonl:1"])
     predictions = SplitPredictions(
         name="test",
@@ -174,7 +174,10 @@ def test_texts_with_several_labels_have_no_keys_since_they_have_no_corrections()
     (table,) = label_tables(rows, data=DataConfig(train="gone.jsonl"))
 
     (row,) = rows_of(b"".join(table))
-    assert list(row) == ["text", "label", "suggested", "score", "split", "file", "line"]
+    assert list(row)[-2:] == ["label_in_data", "key"]
+    assert row["label"] == row["label_in_data"] == "a"
+    assert row["suggested"] == "b"
+    assert row["key"] == correction_key("one")
 
 
 def test_a_run_has_the_mistakes_of_its_predictions_and_its_doubtful_labels(trained_run):
