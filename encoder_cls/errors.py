@@ -69,6 +69,12 @@ class EncodingError(DataError):
     """A text file is not written in the encoding in which it is read."""
 
 
+class WorseError(EncoderClsError):
+    """A model is worse than the one it is compared with (`eval --against --fail-if-worse`)."""
+
+    exit_code = 5
+
+
 class DivergedError(EncoderClsError):
     """The loss, the gradient, a weight or a logit is no longer a finite number.
 

@@ -16,6 +16,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from encoder_cls import errors
 from encoder_cls.cli.app import app
 from encoder_cls.config.loading import load_config
 from encoder_cls.config.schema import Config
@@ -39,10 +40,20 @@ what differs."""
 
 COMMAND_INTRODUCTION = f"""# Command reference
 
-{GENERATED} `encoder-cls COMMAND --help` prints the same. Exit codes: 0 done,
-1 failure at run time, 2 usage or config, 3 bad data, 4 training diverged, 6 nothing new to learn,
-129, 130 or 143 stopped by a signal.
+{GENERATED} `encoder-cls COMMAND --help` prints the same.
+
+Results go to standard output, all other lines to standard error: warnings begin with `warning:`,
+errors with `error:`. `encoder-cls --quiet COMMAND` prints no other lines there.
 """
+
+# The exit codes that are not those of one kind of error.
+OTHER_EXIT_CODES = {
+    0: "The command is done.",
+    1: "Something else failed: the disk is full, memory is short, a file is damaged.",
+    129: "Stopped because the terminal was closed (SIGHUP); a training has written a checkpoint.",
+    130: "Stopped by Ctrl-C (SIGINT); a training has written a checkpoint.",
+    143: "Stopped by SIGTERM; a training has written a checkpoint, a server has ended its work.",
+}
 
 
 def config_page() -> str:
@@ -133,9 +144,23 @@ def _value_lines(key: str, value: Any, *, indent: str = "") -> list[str]:
     return [f"{indent}{line}" for line in to_yaml({key: value}).splitlines()]
 
 
+def exit_code_table() -> Iterator[str]:
+    """A table of the exit codes of all commands: those of errors have their docstrings."""
+    meanings = {}
+    for error in vars(errors).values():
+        if isinstance(error, type) and "exit_code" in vars(error):
+            meanings[vars(error)["exit_code"]] = (error.__doc__ or "").partition("\n")[0]
+    meanings |= OTHER_EXIT_CODES
+
+    yield "| exit code | meaning |"
+    yield "| ---: | --- |"
+    for code, meaning in sorted(meanings.items()):
+        yield f"| {code} | {meaning} |"
+
+
 def command_page() -> str:
-    """Every command with its arguments and options."""
-    lines = [COMMAND_INTRODUCTION]
+    """Every command with its arguments and options, below the exit codes."""
+    lines = [COMMAND_INTRODUCTION, *exit_code_table(), ""]
     commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for name, command in commands.items():
         words = ["encoder-cls", name]

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from support.blank_plots import PLOTS, blank_plot
 from support.browser import Browser
 from support.joining import encoders_joining
-from support.programs import TIME_LIMIT
+from support.programs import TIME_LIMIT, TIME_OF_LINE
 from support.topics import labelled_texts, write_labelled_texts, write_tiny_config
 
 from encoder_cls.classifier.classifier import Classifier
@@ -31,7 +31,7 @@ from encoder_cls.cli.app import main
 from encoder_cls.config.loading import load_config
 from encoder_cls.evaluation import matplotlib_figures
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system import stop
+from encoder_cls.system import stop, terminal
 from encoder_cls.training import final_model, run_progress
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
@@ -149,13 +149,19 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def cli(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., Outcome]:
-    """A function that runs `encoder-cls` with some arguments in this process."""
+    """A function that runs `encoder-cls` with some arguments in this process.
+
+    What it prints is as on a terminal, without the times that lines of a log file have.
+    """
 
     def run(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["encoder-cls", *map(str, arguments)])
+        # A process runs one command, so nothing ends the quiet that `--quiet` asks for.
+        monkeypatch.setattr(terminal, "_is_quiet", False)
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
             main()
-        return Outcome(int(ended.value.code or 0), *capfd.readouterr())
+        out, err = capfd.readouterr()
+        return Outcome(int(ended.value.code or 0), out, TIME_OF_LINE.sub("", err))
 
     return run

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.programs import TIME_OF_LINE
 
 ROOT = Path(__file__).parents[1]
 TOUR = ROOT / "docs" / "tour.md"
@@ -83,7 +84,8 @@ def run(command: str, folder: Path) -> str:
         text=True,
         check=False,
     )
-    return ended.stdout.rstrip("\n")
+    # The pages show what a terminal shows.
+    return TIME_OF_LINE.sub("", ended.stdout.rstrip("\n"))
 
 
 def comparable(text: str) -> list[str]:

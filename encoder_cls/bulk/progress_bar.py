@@ -12,7 +12,7 @@ from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.system.display import counted, duration
 from encoder_cls.system.encodings import is_gzipped
-from encoder_cls.system.terminal import note
+from encoder_cls.system.terminal import is_quiet, note
 
 SECONDS_BEFORE_BAR = 1.0
 SECONDS_BETWEEN_LINES = 30.0
@@ -30,7 +30,7 @@ class Progress:
         self._files = files
         self._doing = doing
         self._on_terminal = sys.stderr.isatty()
-        self._is_shown = bar or not self._on_terminal
+        self._is_shown = (bar or not self._on_terminal) and not is_quiet()
         self._bar: Any = None
 
         # The lines of each file, counted when there is first something to show.

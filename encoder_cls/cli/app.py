@@ -26,7 +26,13 @@ from encoder_cls.cli.suggest import suggest_command
 from encoder_cls.cli.train import train_command
 from encoder_cls.cli.tune import tune_command
 from encoder_cls.errors import EncoderClsError, StoppedError
-from encoder_cls.system.terminal import end_at_sigterm_as_process_1, note, open_streams, print_out
+from encoder_cls.system.terminal import (
+    be_quiet,
+    end_at_sigterm_as_process_1,
+    note,
+    open_streams,
+    print_out,
+)
 
 # The exit code of a program that was stopped by Ctrl-C: 128 plus the number of SIGINT.
 INTERRUPTED = 130
@@ -77,6 +83,9 @@ def _root(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error, and log decisions.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print results, warnings and errors only.")
+    ] = False,
     version: Annotated[  # noqa: ARG001 - the callback prints the version
         bool,
         typer.Option(
@@ -87,6 +96,8 @@ def _root(
     """Handle the options that come before a command."""
     global _is_debugging  # noqa: PLW0603 - `_run_command` reads it when a command has failed
     _is_debugging = debug
+    if quiet:
+        be_quiet(shows_warnings=True)
     if debug:
         import logging
 
@@ -106,7 +117,7 @@ def main() -> NoReturn:
     try:
         print_out("")
     except EncoderClsError as error:
-        note(f"error: {error}")
+        note(f"error: {error}", is_error=True)
         exit_code = exit_code or 1
     sys.exit(exit_code)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from encoder_cls.cli.options import AsJson, print_json
-from encoder_cls.system.terminal import note, print_out
+from encoder_cls.system.terminal import WARNING, note, print_out
 
 
 def compare_command(
@@ -29,7 +29,7 @@ def compare_command(
         summaries += [summarize(run) for run in runs_of(path)]
 
     for warning in comparison_warnings(summaries):
-        note(f"warning: {warning}")
+        note(f"{WARNING}{warning}")
 
     differing = differing_settings(summaries)
     if as_json:

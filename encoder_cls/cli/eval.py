@@ -7,8 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from encoder_cls.cli.options import SOURCE_KEYS, AsJson, TrainedModel, data_overrides, print_json
-from encoder_cls.errors import ConfigError
+from encoder_cls.cli.options import (
+    SOURCE_KEYS,
+    AsJson,
+    Quiet,
+    TrainedModel,
+    data_overrides,
+    print_json,
+)
+from encoder_cls.errors import ConfigError, WorseError
 from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.terminal import note, print_out
@@ -39,6 +46,14 @@ def eval_command(
             help="Another run or model folder, to compare with on the same texts (paired test)."
         ),
     ] = None,
+    fail_if_worse: Annotated[
+        bool,
+        typer.Option(
+            "--fail-if-worse",
+            help="End with exit code 5 if the model of --against is surely better: if the 95% "
+            "interval of the difference of the accuracies shows it.",
+        ),
+    ] = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,11 +78,14 @@ def eval_command(
         ),
     ] = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,  # noqa: ARG001 - the callback of the option handles it
 ) -> None:
     """Score a trained classifier, for each class and beside a linear baseline."""
     check_training_installed()
     if data == "":
         raise ConfigError("--data: names no file; name one, or leave out --data")
+    if fail_if_worse and against is None:
+        raise ConfigError("--fail-if-worse: worse than what? name a run with --against")
 
     reading, moved = _parsed_overrides(overrides)
     if reading and not data:
@@ -99,6 +117,10 @@ def eval_command(
         print_json(scores.to_dict())
     else:
         print_out(f"{full_text(scores)}\n")
+
+    if fail_if_worse and scores.against and scores.against.is_other_better:
+        difference, _ = scores.against.sentences()
+        raise WorseError(f"{run} is worse: {difference}")
 
 
 def _parsed_overrides(overrides: list[str] | None) -> tuple[dict[str, Any], dict[str, str]]:

@@ -11,7 +11,7 @@ import typer
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.encodings import delimiter_named, encoding_named
 from encoder_cls.system.json_values import json_text
-from encoder_cls.system.terminal import print_out
+from encoder_cls.system.terminal import be_quiet, print_out
 
 # The default folder of runs.
 RUNS = Path("runs")
@@ -40,6 +40,14 @@ TextColumns = Annotated[
         "--text-column",
         help="A column with the text. Repeatable: the texts of several columns are joined in this "
         "order. Default: as in training.",
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        help="Print results, warnings and errors only.",
+        callback=lambda is_wanted: is_wanted and be_quiet(shows_warnings=True),
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

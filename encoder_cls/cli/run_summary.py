@@ -7,29 +7,46 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encoder_cls.metrics.scores import SCORES
+from encoder_cls.system.json_values import json_text
 from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.training.train import EncoderGain, Finished
 
 
-def show_finished(finished: Finished, run: Path, *, total_steps: int) -> None:
+def show_finished(finished: Finished, run: Path, *, total_steps: int, as_json: bool) -> None:
     """Print the summary of the report, and note the gain, the time, the size and what to do next.
 
     Args:
         finished: the outcome of the training.
         run: the folder of the run.
         total_steps: the number of steps that the training planned.
+        as_json: whether to print JSON in place of the summary, which is noted then.
     """
     from encoder_cls.evaluation.report_text import summary_text
 
     if finished.report:
-        print_out(f"{summary_text(finished.report)}\n")
+        summary = summary_text(finished.report)
+        if as_json:
+            note(summary)
+        else:
+            print_out(f"{summary}\n")
 
     if finished.gain:
         note(f"\n{_gain_line(finished.gain, is_better=finished.best_step > 0)}")
-    note(f"\n{_time_line(finished, total_steps)}; {_model_size(run)}")
+    note("")
+    note(f"{_time_line(finished, total_steps)}; {_model_size(run)}", has_time=True)
     note_next_commands(run)
+
+    if as_json:
+        print_main_figures(run)
+
+
+def print_main_figures(run: Path) -> None:
+    """Print the main figures of a finished run as one line of JSON."""
+    from encoder_cls.run.compare import main_figures
+
+    print_out(f"{json_text(main_figures(run))}\n")
 
 
 def _gain_line(gain: EncoderGain, *, is_better: bool) -> str:

@@ -15,14 +15,16 @@ from encoder_cls.cli.options import (
     ConfigOption,
     Device,
     Overrides,
+    Quiet,
     chosen_config_file,
 )
 from encoder_cls.cli.plan_text import plan_lines
-from encoder_cls.cli.run_summary import show_finished
+from encoder_cls.cli.run_summary import print_main_figures, show_finished
 from encoder_cls.cli.stop_signals import stop_signals
 from encoder_cls.cli.torchrun import process_group
+from encoder_cls.errors import ConfigError
 from encoder_cls.run.terminal_reporter import TerminalReporter
-from encoder_cls.system.terminal import note, print_out
+from encoder_cls.system.terminal import WARNING, note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
@@ -52,12 +54,22 @@ def train_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only check config and data, and show the plan.")
     ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print the main figures of the report as one line of JSON, for programs."
+        ),
+    ] = False,
+    quiet: Quiet = False,  # noqa: ARG001 - the callback of the option handles it
 ) -> None:
     """Train a classifier, then report on its test split."""
     # If torchrun has started several processes, each of them runs this function. Only the first
     # process writes files and prints. `group.failing_together` ends all of them if one has
     # an error.
     started = time.monotonic()
+    if as_json and dry_run:
+        raise ConfigError("--json: a dry run has no report; leave out --json or --dry-run")
+
     with process_group() as group, ExitStack() as stack:
         from encoder_cls.bulk.output_checks import check_run_folder
         from encoder_cls.config.loading import load_config
@@ -99,6 +111,8 @@ def train_command(
         # All processes get the message of the first process, and end if it is not empty.
         if group.broadcast_value(finished_message):
             note(finished_message)
+            if as_json and group.is_first:
+                print_main_figures(run.path)
             return
 
         from encoder_cls.training.train import train
@@ -106,10 +120,7 @@ def train_command(
         with group.failing_together():
             torch_device = device_of_rank(device)
             prepared = _prepare(config, config_file, run, started=started)
-        for line in plan_lines(prepared):
-            note(line)
-        for message in prepared.warnings():
-            note(f"warning: {message}")
+        _show_plan(prepared)
 
         with group.failing_together():
             facts = fingerprint(config, prepared.dataset, prepared.tokenizer, device=torch_device)
@@ -121,7 +132,7 @@ def train_command(
                 prepared, run, device=torch_device, resume=resume, group=group, reporter=reporter
             )
         if finished:
-            show_finished(finished, run.path, total_steps=reporter.last_total)
+            show_finished(finished, run.path, total_steps=reporter.last_total, as_json=as_json)
 
 
 def _prepare(config: Config, config_file: Path | None, run: RunDir, *, started: float) -> Prepared:
@@ -139,9 +150,17 @@ def _prepare(config: Config, config_file: Path | None, run: RunDir, *, started: 
     resumed_config = run.config_file if run.is_run() else None
     check_sources(config.data, config_file=config_file, of_run=resumed_config)
 
-    note(f"reading {config.data.train}")
     with TerminalReporter() as reporter:
+        reporter.note(f"reading {config.data.train}")
         return prepare(config, started=started, reporter=reporter)
+
+
+def _show_plan(prepared: Prepared) -> None:
+    """Note the data, the sizes and steps of the training, and the warnings."""
+    for line in plan_lines(prepared):
+        note(line)
+    for message in prepared.warnings():
+        note(f"{WARNING}{message}")
 
 
 def _show_dry_run(prepared: Prepared) -> None:
@@ -153,7 +172,7 @@ def _show_dry_run(prepared: Prepared) -> None:
         note(line)
     note(f"plan: {prepared.plan}")
     for message in prepared.warnings():
-        note(f"warning: {message}")
+        note(f"{WARNING}{message}")
 
 
 def _record_moved_data(run: RunDir, config: Config) -> str:

@@ -16,6 +16,7 @@ from encoder_cls.cli.options import (
     ConfigOption,
     Device,
     Overrides,
+    Quiet,
     chosen_config_file,
     print_json,
 )
@@ -48,6 +49,7 @@ def tune_command(
     ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
+    quiet: Quiet = False,  # noqa: ARG001 - the callback of the option handles it
 ) -> None:
     """Search hyperparameters by validation score, and compare the best with the unchanged config.
 

@@ -281,6 +281,12 @@ class RunComparison:
     only_other: int
     p_value: float
 
+    @property
+    def is_other_better(self) -> bool:
+        """Whether the other classifier is surely better, by the 95% interval of the accuracies."""
+        low, _ = self.accuracy_difference_interval
+        return low > 0
+
     def to_dict(self) -> dict[str, Any]:
         """JSON values, with the scores of the other classifier at the top level."""
         return {

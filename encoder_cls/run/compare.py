@@ -167,6 +167,36 @@ def _encoder_parameters(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> int |
     return None
 
 
+def main_figures(path: Path) -> dict[str, Any]:
+    """Read the main figures of a finished run from its files, for `train --json`.
+
+    Returns:
+        The path of the run, which split its report scores and how many texts that has, the main
+        scores with the interval of the most important one, the scores of the TF-IDF baseline (None
+        without one), the bytes of the model, and the seconds of the training. Without a report,
+        which needs labels to score, there are neither a split nor scores.
+
+    Raises:
+        EncoderClsError: the report of the run cannot be read.
+    """
+    run = RunDir(path)
+    report = _read_report(run)
+
+    figures: dict[str, Any] = {"run": str(path)}
+    if report:
+        figures["split"] = report["split"]
+        figures["num_examples"] = report["num_examples"]
+        for score in scores_shown_in(Place.COMPARE):
+            for key in (score.key, score.interval_key):
+                if key in report:
+                    figures[key] = report[key]
+        figures["linear_reference"] = report["linear_reference"]
+
+    figures["model_bytes"] = _model_bytes(run)
+    figures["seconds"] = _training_seconds(read_metrics(run.metrics_file))
+    return figures
+
+
 def comparison_warnings(runs: Sequence[RunSummary]) -> Iterator[str]:
     """Yield warnings of scores or settings of runs that cannot be compared."""
     for run in runs:

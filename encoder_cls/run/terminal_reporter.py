@@ -12,7 +12,7 @@ from typing import Any, Self
 from encoder_cls.metrics.scores import Place, scores_shown_in
 from encoder_cls.system.display import counted
 from encoder_cls.system.reporter import Reporter
-from encoder_cls.system.terminal import is_quiet, note
+from encoder_cls.system.terminal import WARNING, is_quiet, note
 
 # How long a piece of work takes before a log file gets its first line about it.
 SECONDS_BEFORE_FIRST_LINE = 1.0
@@ -73,13 +73,14 @@ class TerminalReporter(Reporter):
             self._bar.close()
 
     def note(self, message: str) -> None:
-        """Write a line above the bar."""
+        """Write a line above the bar, or with the time before it into a log file."""
         with self._lock:
-            note(message, above=self._bar)
+            note(message, has_time=True, above=self._bar)
 
     def warning(self, message: str) -> None:
-        """Write a warning above the bar."""
-        self.note(f"warning: {message}")
+        """Write a warning above the bar. It begins with `warning:` in a log file, too."""
+        with self._lock:
+            note(f"{WARNING}{message}", above=self._bar)
 
     def working(self, what: str) -> None:
         """Show the current work: as the name of the bar, or as lines in a log file.
@@ -182,7 +183,7 @@ class TerminalReporter(Reporter):
         if self._bar is not None:
             self._bar.set_description_str(text)
         elif seconds >= self._next_line:
-            note(text)
+            note(text, has_time=True)
             self._next_line += SECONDS_BETWEEN_LINES
 
 

@@ -10,6 +10,7 @@ import io
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
@@ -17,8 +18,12 @@ from typing import Any, TextIO
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.display import printable
 
-# Whether this process writes only errors.
+# How a warning begins.
+WARNING = "warning: "
+
+# Whether this process writes no notes to standard error except errors, and perhaps warnings.
 _is_quiet = False
+_shows_warnings = True
 
 
 def open_streams() -> None:
@@ -70,27 +75,39 @@ def print_out(text: str) -> bool:
     return True
 
 
-def be_quiet() -> None:
-    """Write only errors from now on, because another process writes all other lines."""
-    global _is_quiet  # noqa: PLW0603 - the whole process has the same streams
+def be_quiet(*, shows_warnings: bool = False) -> None:
+    """Write only errors to standard error from now on.
+
+    Args:
+        shows_warnings: whether to write warnings, too.
+    """
+    global _is_quiet, _shows_warnings  # noqa: PLW0603 - the whole process has the same streams
     _is_quiet = True
+    _shows_warnings = shows_warnings
 
 
 def is_quiet() -> bool:
-    """Whether this process writes only errors."""
+    """Whether this process writes only errors, and perhaps warnings."""
     return _is_quiet
 
 
-def note(message: str, *, is_error: bool = False, above: Any = None) -> None:
+def note(
+    message: str, *, is_error: bool = False, has_time: bool = False, above: Any = None
+) -> None:
     """Write a line to standard error; a failure to write is ignored.
 
     Args:
         message: the line.
         is_error: whether to write the line even if this process is quiet.
+        has_time: whether to write date and time before the line, unless standard error is a
+            terminal: a person who reads a log file wants to know when something happened.
         above: the progress bar of tqdm above which the line appears; None if there is no bar.
     """
-    if _is_quiet and not is_error:
+    is_shown_warning = _shows_warnings and message.startswith(WARNING)
+    if _is_quiet and not is_error and not is_shown_warning:
         return
+    if has_time and not sys.stderr.isatty():
+        message = f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {message}"
 
     try:
         if above is not None:
@@ -107,7 +124,7 @@ def note(message: str, *, is_error: bool = False, above: Any = None) -> None:
 def warn_if_output_closed() -> None:
     """Warn that results are lost if standard output was closed when the program started."""
     if is_output_closed():
-        note("warning: standard output is closed, so results are lost; name a file with --output")
+        note(f"{WARNING}standard output is closed, so results are lost; name a file with --output")
 
 
 def is_output_closed() -> bool:

@@ -99,6 +99,29 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, m
     assert RunDir(Path("runs/tiny")).is_finished()
 
 
+def test_a_training_can_print_its_main_figures_as_one_line_of_json(cli, tiny):
+    """All other lines go to standard error; a run that is finished prints the same line again."""
+    command = ["train", tiny, "--set", "model.encoder=false", "--json"]
+
+    outcome = succeed(cli, *command)
+
+    report = json.loads(Path("runs/tiny/eval/report.json").read_text("utf-8"))
+    (line,) = outcome.out.splitlines()
+    figures = json.loads(line)
+    assert figures["run"] == "runs/tiny"
+    for key in ("split", "num_examples", "accuracy", "accuracy_interval", "macro_f1", "ece"):
+        assert figures[key] == report[key], key
+    assert figures["linear_reference"] == report["linear_reference"]
+    assert figures["model_bytes"] > 0
+    assert "test: 15 examples\n" in outcome.err
+    assert "next: encoder-cls predict" in outcome.err
+
+    again = succeed(cli, *command, "--resume")
+    assert json.loads(again.out) == figures
+
+    assert_failed(cli(*command, "--dry-run"), 2, "--json: a dry run has no report")
+
+
 def test_the_newest_run_predicts_unless_another_is_named(cli, run_copy):
     outcome = cli("predict", "snow and rain")
     assert outcome.out.startswith("weather ")

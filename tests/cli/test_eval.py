@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -410,6 +411,43 @@ def test_a_comparison_is_in_the_text_and_in_all_files_of_a_report(cli, run_copy)
     written = json.loads(Path("new/report.json").read_text("utf-8"))
     assert written["against"] == printed["against"]
     assert (run_copy.eval / "report.html").read_text() == "mine"
+
+
+def test_a_model_that_is_surely_worse_can_fail(cli, run_copy):
+    """The report is printed and written all the same; a model that is no worse ends with 0."""
+    # A model that takes each class for another one.
+    first, *others = load_classifier(run_copy.path).label_names
+    save_with("other", label_names=(*others, first))
+    test = str(run_copy.load_config().data.test)
+    options = ["--data", test, "--against", run_copy.path, "--output", "report.json"]
+
+    worse = cli("eval", "other", *options, "--fail-if-worse", "--quiet")
+
+    assert worse.code == 5
+    assert "accuracy" in worse.out
+    assert json.loads(Path("report.json").read_text("utf-8"))["against"]["p_value"] < 0.05
+    error = worse.err.splitlines()[-1]
+    assert re.match(r"error: other is worse: .*runs/tiny is better by [\d.]+ points of acc", error)
+
+    assert cli("eval", "other", *options).code == 0
+    assert cli("eval", run_copy.path, "--against", "other", "--fail-if-worse").code == 0
+    assert cli("eval", run_copy.path, "--against", run_copy.path, "--fail-if-worse").code == 0
+    assert_failed(cli("eval", run_copy.path, "--fail-if-worse"), 2, "name a run with --against")
+
+
+def test_a_quiet_command_writes_only_results_warnings_and_errors(cli, run_copy):
+    noted = cli("eval", run_copy.path)
+    quiet = cli("eval", run_copy.path, "--quiet")
+
+    assert "wrote " in noted.err
+    assert quiet.err == ""
+    assert quiet.out == noted.out
+    assert cli("--quiet", "eval", run_copy.path).err == ""
+
+    test = str(run_copy.load_config().data.train)
+    warned = cli("eval", run_copy.path, "--data", test, "--quiet")
+    assert warned.err
+    assert all(line.startswith("warning: ") for line in warned.err.splitlines())
 
 
 def test_classifiers_without_a_class_in_common_are_not_compared(cli, run_copy):

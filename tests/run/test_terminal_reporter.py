@@ -7,7 +7,7 @@ import re
 import sys
 import time
 
-from support.programs import TIME_LIMIT
+from support.programs import TIME, TIME_LIMIT
 
 from encoder_cls.run import terminal_reporter
 from encoder_cls.run.terminal_reporter import TerminalReporter
@@ -27,8 +27,19 @@ def test_a_log_file_has_lines_about_long_work(monkeypatch, capsys):
             lines += capsys.readouterr().err.splitlines()
         reporter.working("")
 
-    seconds = [int(re.fullmatch(r"long, (\d+) s", line)[1]) for line in lines]
+    seconds = [int(re.fullmatch(f"{TIME}  long, (\\d+) s", line)[1]) for line in lines]
     assert 1 <= seconds[0] < seconds[1]
+
+
+def test_a_log_file_has_the_time_before_each_line_except_warnings(capsys):
+    """Warnings begin with `warning:`, so that they are found; a quiet process shows them alone."""
+    with TerminalReporter() as reporter:
+        reporter.note("begun")
+        reporter.warning("few texts")
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(f"{TIME}  begun", first)
+    assert second == "warning: few texts"
 
 
 def test_a_terminal_shows_work_at_once_and_cleans_up(monkeypatch):

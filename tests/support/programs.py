@@ -32,6 +32,10 @@ TRAINING_LIBRARIES = [
     "openpyxl",
 ]
 
+# Date and time of a line of a log file, as a regular expression. A terminal shows no times.
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+TIME_OF_LINE = re.compile(f"^{TIME}  ", re.MULTILINE)
+
 RUN_MAIN = "from encoder_cls.cli.app import main; main()"
 COMMAND = [sys.executable, "-c", RUN_MAIN]
 
