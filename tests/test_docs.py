@@ -40,6 +40,7 @@ OTHERS = {
     "du",
     "hf",
     "lint-imports",
+    "ln",
     "mypy",
     "npm",
     "pip",
@@ -52,7 +53,7 @@ OTHERS = {
 }
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-COMMANDS = "train|tune|eval|compare|predict|review|suggest|label|serve"
+COMMANDS = "train|tune|eval|compare|prune|predict|review|suggest|label|serve"
 INLINE = re.compile(rf"`((?:encoder-cls )?(?:{COMMANDS}) [^`]+)`")
 
 # Pages whose blocks are run in order in one folder. Others are run elsewhere: docs/library.md by
