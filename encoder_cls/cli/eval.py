@@ -51,7 +51,7 @@ def eval_command(
         typer.Option(
             "--fail-if-worse",
             help="End with exit code 5 if the model of --against is surely better: if the 95% "
-            "interval of the difference of the accuracies shows it.",
+            "interval of the difference of their accuracies (multi-label: micro-F1) shows it.",
         ),
     ] = False,
     overrides: Annotated[

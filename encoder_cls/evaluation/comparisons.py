@@ -283,8 +283,8 @@ class RunComparison:
 
     @property
     def is_other_better(self) -> bool:
-        """Whether the other classifier is surely better, by the 95% interval of the accuracies."""
-        low, _ = self.accuracy_difference_interval
+        """Whether the other classifier is surely better, by the interval of the main score."""
+        low, _ = self.difference_interval
         return low > 0
 
     def to_dict(self) -> dict[str, Any]:
