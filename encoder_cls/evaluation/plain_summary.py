@@ -29,6 +29,9 @@ MAX_WEAK_CLASSES = 2
 MIN_CLASS_TEXTS = 10
 # A class with a higher recall is not named as one to label more texts of.
 WEAK_RECALL = 0.8
+# From this share of the texts on, labels that contradict a sure prediction are not called wrong:
+# that many wrong labels are less likely than a model that has learned too little.
+MANY_DOUBTFUL = 0.2
 # An interval of this width or more is called wide: 20 points are one text in five.
 WIDE_INTERVAL = 0.2
 
@@ -231,8 +234,14 @@ def _next_steps(evaluation: SplitEvaluation) -> Iterator[NextStep]:
     num_doubtful = len(evaluation.doubtful_labels)
     if num_doubtful:
         texts = counted(num_doubtful, "text whose label looks", "texts whose labels look")
+        sentence = f"Check the {texts} wrong: wrong labels make a model worse."
+        if num_doubtful >= MANY_DOUBTFUL * evaluation.metrics.num_examples:
+            sentence = (
+                f"For {counted(num_doubtful, 'text')}, it is sure of something else than the label "
+                "says. Look at some of them: who is right?"
+            )
         yield NextStep(
-            sentence=f"Check the {texts} wrong: wrong labels make a model worse.",
+            sentence=sentence,
             file=report_file_names.DOUBTFUL_LABELS,
             command="encoder-cls review RUN --output review.csv",
         )

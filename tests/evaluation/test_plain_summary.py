@@ -103,9 +103,11 @@ def test_without_mistakes_nothing_is_confused(classifier):
 
 
 def test_doubtful_labels_come_first_among_the_next_steps(classifier):
-    report = report_of(classifier, doubtful_labels=(1, 2))
+    evaluation = evaluation_of_labels(
+        classifier, [0] * 20, [0] * 18 + [1] * 2, doubtful_labels=(18, 19)
+    )
 
-    first, second, *_ = plain_summary(report).next_steps
+    first, second, *_ = plain_summary(Report(evaluation=evaluation)).next_steps
 
     assert "2 texts whose labels look wrong" in first.sentence
     assert (first.file, first.command) == (
@@ -113,6 +115,16 @@ def test_doubtful_labels_come_first_among_the_next_steps(classifier):
         "encoder-cls review RUN --output review.csv",
     )
     assert second.command == "encoder-cls suggest RUN --input UNLABELLED.csv"
+
+
+def test_many_doubtful_labels_may_be_mistakes_of_the_model(classifier):
+    evaluation = evaluation_of_labels(
+        classifier, [0] * 20, [0] * 15 + [1] * 5, doubtful_labels=(15, 16, 17, 18)
+    )
+
+    first, *_ = plain_summary(Report(evaluation=evaluation)).next_steps
+
+    assert first.sentence.startswith("For 4 texts, it is sure of something else than the label")
 
 
 def test_weak_classes_are_named_if_they_have_texts_enough(classifier):
