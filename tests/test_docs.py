@@ -37,16 +37,19 @@ OTHERS = {
     ".",
     "bash",
     "curl",
+    "docker",
     "du",
     "hf",
     "lint-imports",
     "ln",
+    "mv",
     "mypy",
     "npm",
     "pip",
     "pytest",
     "python3",
     "ruff",
+    "systemctl",
     "tensorboard",
     "uv",
     "uvx",
@@ -85,6 +88,9 @@ COMPILED_ONLY = {
     "GridSearchCV": "takes a minute: test_the_search_of_the_guide_runs",
 }
 
+
+# Files of other programs that docs/deploy.md shows: checked by tests/serving/test_deploying.py.
+OTHER_FILES = {"compose.yaml", "kubernetes.yaml", "alerts.yaml"}
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -366,6 +372,8 @@ def run_python(block: str, namespace: dict[str, object]) -> None:
 def write_config(block: str, folder: Path) -> None:
     """Write a config under the name in its first line, or check its keys."""
     named = re.match(r"# (\S+\.yaml)\n", block)
+    if named and named[1] in OTHER_FILES:
+        return
     path = folder / (named[1] if named else "block.yaml")
     path.write_text(block, encoding="utf-8")
     if "data:" not in block:  # a section alone

@@ -46,7 +46,7 @@ def serve_command(
         ),
     ] = KEEP_ALIVE_SECONDS,
 ) -> None:
-    """Predict over HTTP: POST /predict, GET /health and /metrics, and a page to try texts."""
+    """Predict over HTTP: POST /predict, GET /health, /live, /metrics, and a page to try texts."""
     distribution, _ = installed_version() or (WHOLE, "")
     for library in ("starlette", "uvicorn", "prometheus_client"):
         check_installed(library, needed_by="serve", install=f"'{distribution}[serve]'")

@@ -69,6 +69,7 @@ class Service:
         routes = [
             Route("/predict", self._predict, methods=["POST"]),
             Route("/health", self._health),
+            Route("/live", self._live),
             Route("/metrics", self._metrics),
             Route("/", Response(PAGE, headers=PAGE_HEADERS), methods=["GET"]),
         ]
@@ -179,11 +180,22 @@ class Service:
             disconnect.cancel()
             results.cancel()
 
-    async def _health(self, _: Request) -> Response:
-        if self.batcher.is_stopping:
-            raise RefusedError(503, "the server is stopping")
+    async def _live(self, _: Request) -> Response:
+        """Respond that the process can continue; a server that is stopping needs no restart."""
+        if not self.batcher.is_stopping:
+            self._check_thread()
+        return json_response({"status": "ok"})
+
+    def _check_thread(self) -> None:
+        """Raise an error (503) if the thread that computes predictions has ended."""
         if not self.batcher.thread.is_alive():
             raise RefusedError(503, "the computing thread has ended")
+
+    async def _health(self, _: Request) -> Response:
+        """Respond whether new requests get predictions."""
+        if self.batcher.is_stopping:
+            raise RefusedError(503, "the server is stopping")
+        self._check_thread()
         classifier = self.classifier
         return json_response(
             {"status": "ok", "model": classifier.sha256, "labels": classifier.label_names}
@@ -203,6 +215,6 @@ class Service:
 
 async def _unknown_request(request: Request, error: HTTPException) -> Response:
     """Respond to a path or method that does not exist with those that do."""
-    known = "POST /predict, GET /health, GET /metrics, and GET / to try texts"
+    known = "POST /predict, GET /health, /live and /metrics, and GET / to try texts"
     message = f"{request.method} {shown(request.url.path)}: no such request; known are {known}"
     return json_response({"error": message}, error.status_code, error.headers)
