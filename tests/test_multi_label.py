@@ -206,7 +206,6 @@ def test_the_report_of_a_table_invites_to_correct_its_labels(cli, linear_run):
     [
         ["predict", "text", "--model", "RUN", "--min-precision", "0.9"],
         ["predict", "text", "--model", "RUN", "--coverage", "0.9"],
-        ["suggest", "RUN", "--input", "pool.jsonl", "--n", "1"],
     ],
 )
 def test_what_is_for_one_label_a_text_is_refused(cli, linear_run, arguments):
@@ -266,6 +265,52 @@ def test_a_run_continues_with_a_new_label_and_is_compared_with_its_base_run(cli,
     assert len(changed) == former["changed"]
     assert "predictions differ: " in trained_on.out
     assert "randomization test" in trained_on.out
+
+
+def test_texts_of_which_not_all_labels_are_sure_are_suggested(cli, linear_run):
+    """Their labels are joined by a separator, and the probability is that of all decisions."""
+    sure = [text for text, labels in rows(40, seed=7) if labels]
+    Path("pool.txt").write_text("\n".join([*sure, "soup with a team", "rain or goal", ""]))
+
+    table = succeed(cli, "suggest", linear_run.path, "--input", "pool.txt", "--n", 2)
+    lines = succeed(cli, "suggest", linear_run.path, "--input", "pool.txt", "--n", 2, "--json")
+
+    first, second = csv.DictReader(table.out.splitlines())
+    assert {first["text"], second["text"]} == {"soup with a team", "rain or goal"}
+
+    records = [json.loads(line) for line in lines.out.splitlines()]
+    for row, record in zip((first, second), records, strict=True):
+        assert row["label"] == ""
+        assert record["label"] is None
+        assert row["suggested"] == "|".join(record["suggested"])
+
+        (prediction,) = load_classifier(linear_run.path).predict([row["text"]])
+        probability = 1.0
+        for name, label_probability in prediction.probabilities.items():
+            is_predicted = name in prediction.labels
+            probability *= label_probability if is_predicted else 1 - label_probability
+        assert float(row["probability"]) == pytest.approx(probability, abs=1e-5)
+
+
+def test_suggested_texts_that_are_filled_in_continue_a_run(cli, linear_run):
+    Path("pool.txt").write_text("soup with a team\nrain or goal\n")
+    command = ["suggest", linear_run.path, "--input", "pool.txt", "--n", 2, "--output", "next.csv"]
+    suggested = succeed(cli, *command)
+    assert "an empty cell means that a text has none of the labels" in suggested.err
+
+    with Path("next.csv").open(encoding="utf-8-sig", newline="") as file:
+        found = list(csv.DictReader(file))
+    lines = ["text,label"]
+    for row in found:
+        lines.append(f"{row['text']},food|sport")
+    Path("next.csv").write_text("\n".join([*lines, ""]))
+
+    options = ["--set", "data.train=next.csv", "--set", "data.label_separator='|'"]
+    succeed(cli, "train", "--from", linear_run.path, *options, "--run-dir", "new")
+
+    dataset = prepare(RunDir(Path("new")).load_config()).dataset
+    texts = [*dataset.train.texts, *dataset.validation.texts]
+    assert {"soup with a team", "rain or goal"} <= set(texts)
 
 
 WRONG_LABELS = {5: ["sport"], 17: ["food", "sport", "weather"], 30: []}

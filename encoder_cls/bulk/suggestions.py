@@ -1,7 +1,8 @@
 """Choose the unlabelled texts to label next.
 
-Margin sampling (Scheffer et al., 2001, https://doi.org/10.1007/3-540-44816-0_31) takes the texts
-whose two best classes are nearly equally probable. Many of these texts are similar to each other.
+Candidates are the texts with the most uncertain predictions (`Task.uncertainty`): those whose two
+best classes are nearly equally probable; in a multi-label task, those whose labels are probably not
+all right. Many of these texts are similar to each other.
 To choose different texts, the most uncertain texts are clustered, weighted by their uncertainty,
 and the text nearest to the centre of each cluster is chosen (Zhdanov, "Diverse Mini-Batch Active
 Learning", 2019, https://arxiv.org/abs/1901.05954). The vectors are hashed n-grams (Weinberger et
@@ -24,7 +25,6 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.data.reading.rows import Row
-from encoder_cls.errors import ConfigError
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.ngrams import count_features, find
 from encoder_cls.metrics.logits import MULTI_LABEL
@@ -64,7 +64,7 @@ class Suggestion(NamedTuple):
 
 def suggest_from(
     options: InputOptions, run: Path, number: int
-) -> tuple[list[Suggestion], InputTexts]:
+) -> tuple[list[Suggestion], InputTexts, bool]:
     """Choose texts of an input to label next.
 
     Args:
@@ -73,18 +73,13 @@ def suggest_from(
         number: the number of texts to choose.
 
     Returns:
-        The chosen texts, the most useful first, and the input.
+        The chosen texts, the most useful first; the input; and whether a text may have any number
+        of labels.
 
     Raises:
-        ConfigError: the classifier is multi-label.
         DataError: the input is missing or malformed.
     """
     classifier = load_classifier(run)
-    if classifier.task is MULTI_LABEL:
-        raise ConfigError(
-            f"{run}: suggest is for models with one label a text; this one is multi-label"
-        )
-
     texts = InputTexts(options, classifier)
     choose_engine(classifier, size_of(texts.files))
     with Progress(texts.files, doing="classified") as progress:
@@ -95,7 +90,7 @@ def suggest_from(
         note(warning)
     if len(suggestions) < number:
         note(f"warning: {options.source}: has only {len(suggestions):,} different texts to suggest")
-    return suggestions, texts
+    return suggestions, texts, classifier.task is MULTI_LABEL
 
 
 def _counted_chunks(chunks: Iterable[Chunk], progress: Progress) -> Iterator[Chunk]:
@@ -150,7 +145,10 @@ def _candidates(classifier: Classifier, rows: Sequence[Row], max_texts: int) -> 
     tokenized = classifier.tokenize([row.text for row in rows])
     predictions = classifier.predict_tokenized(tokenized)
 
-    uncertainty = np.array([_uncertainty(prediction) for prediction in predictions])
+    probabilities = np.array([[*prediction.probabilities.values()] for prediction in predictions])
+    uncertainty = classifier.task.uncertainty(
+        probabilities, classifier.task.predictions(probabilities, classifier.thresholds)
+    )
     most_uncertain = np.argsort(-uncertainty, kind="stable")[:max_texts].tolist()
     # A blank text has no label.
     indices = [index for index in most_uncertain if predictions[index].label]
@@ -167,12 +165,6 @@ def _candidates(classifier: Classifier, rows: Sequence[Row], max_texts: int) -> 
         )
         candidates.append(candidate)
     return candidates
-
-
-def _uncertainty(prediction: Prediction) -> float:
-    """One minus the difference between the probabilities of the two best classes, from 0 to 1."""
-    (_, best), (_, next_best) = prediction.top(2)
-    return 1 - (best - next_best)
 
 
 def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> list[int]:

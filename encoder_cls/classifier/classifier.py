@@ -306,6 +306,10 @@ class Classifier:
             familiarity_features = measure_familiarity(probabilities, texts, linear_features)
             unfamiliar = self.familiarity.are_unfamiliar(familiarity_features).tolist()
 
+        prediction_probabilities = self.task.prediction_probabilities(
+            probabilities, self.task.predictions(probabilities, self.thresholds)
+        ).tolist()
+
         predictions = []
         for row, row_probabilities in enumerate(probabilities):
             is_blank = are_blank[row]
@@ -328,6 +332,7 @@ class Classifier:
                 reason=reason,
                 unfamiliar=unfamiliar[row],
                 labels=self._labels(row_probabilities, is_blank=is_blank),
+                prediction_probability=prediction_probabilities[row],
                 answered_by=answered_by[row],
             )
             predictions.append(prediction)

@@ -24,6 +24,9 @@ class Prediction:
         unfamiliar: whether the text is out of distribution; None if the model does not measure it.
         labels: multi-label, the labels whose probabilities reach their thresholds, most probable
             first; None in a single-label task.
+        prediction_probability: the probability that the prediction is correct: that of `label`;
+            multi-label, the probability that the text has exactly `labels`, if labels are
+            independent of each other.
         answered_by: the parts that predict this text, `linear`, `encoder` or `both`; None if the
             model has both parts and both predict every text.
     """
@@ -36,6 +39,7 @@ class Prediction:
     reason: str | None = None
     unfamiliar: bool | None = None
     labels: tuple[str, ...] | None = None
+    prediction_probability: float = 0.0
     answered_by: str | None = None
 
     def top(self, k: int | None = None) -> list[tuple[str, float]]:

@@ -67,7 +67,7 @@ def suggest_command(
     options = InputOptions(
         source=pool, text_columns=tuple(text_columns or ()), keep_columns=True, **reading
     )
-    suggestions, texts = suggest_from(options, run, number)
+    suggestions, texts, is_multi_label = suggest_from(options, run, number)
     form = texts.csv_form()
 
     has_json_ending = output is not None and output.suffix.lower() == ".jsonl"
@@ -90,3 +90,8 @@ def suggest_command(
         f"wrote {output}: {len(suggestions):,} texts to label; fill in the column label, and add "
         "the file to the training data"
     )
+    if is_multi_label:
+        note(
+            "several labels of a text: late|refund, with data.label_separator='|'; an empty cell "
+            "means that a text has none of the labels, so remove rows that you did not look at"
+        )

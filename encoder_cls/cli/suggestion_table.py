@@ -1,7 +1,8 @@
 """Suggested texts as a table in CSV or JSON lines, in which a person fills in the labels.
 
 A row has the columns of the input, then an empty label, the predicted label with its probability,
-and the file and line of the text.
+and the file and line of the text. In a multi-label task, it has all predicted labels, with the
+probability that exactly these are right.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from encoder_cls.data.label_cells import SEPARATORS, joined_labels
 from encoder_cls.system.csv_cells import cell, csv_row
 from encoder_cls.system.display import printable
 from encoder_cls.system.json_values import record_text
@@ -47,6 +49,8 @@ def suggestion_table(
     for record in records:
         values = {ROW_COLUMN: record["line"]} | record
         values["probability"] = f"{record['probability']:.6f}"
+        if isinstance(record["suggested"], list):
+            values["suggested"] = joined_labels(record["suggested"], SEPARATORS[0])
         rows.append([cell(values.get(column)) for column in columns])
 
     is_guarded = form.is_guarded or is_for_terminal
@@ -72,7 +76,9 @@ def _record(suggestion: Suggestion) -> dict[str, Any]:
 
     record["label"] = None
     record["suggested"] = prediction.label
-    record["probability"] = prediction.probability
+    if prediction.labels is not None:
+        record["suggested"] = list(prediction.labels)
+    record["probability"] = prediction.prediction_probability
     record["file"] = where.file
     record["line"] = where.line if where.line >= 0 else None
     if where.row != where.line:

@@ -158,8 +158,9 @@ class PoolModel:
         probabilities = task.probabilities(linear.logits(texts[: self.pool_size]))
         order = np.argsort(-probabilities, axis=1, kind="stable")[:, :TOP]
         num_predicted = np.ones(self.pool_size, dtype=np.int32)
+        predictions = task.predictions(probabilities, [THRESHOLD] * len(labels.class_names))
         if labels.is_multi_label:
-            num_predicted = (probabilities >= THRESHOLD).sum(axis=1).clip(max=TOP)
+            num_predicted = predictions.sum(axis=1).clip(max=TOP)
 
         return Fit(
             class_names=labels.class_names,
@@ -167,7 +168,7 @@ class PoolModel:
             top_probabilities=np.take_along_axis(probabilities, order, axis=1).astype(np.float32),
             num_predicted=num_predicted.astype(np.int32),
             suggestions=self._suggestions(
-                linear, uncertainty(probabilities, is_multi_label=labels.is_multi_label), labels
+                linear, task.uncertainty(probabilities, predictions), labels
             ),
             is_right=is_right,
             accuracy=accuracy,
@@ -235,24 +236,6 @@ class PoolModel:
         vectors = ngram_vectors(texts.take(candidates), linear)
         chosen = choose(uncertain[candidates], vectors, SUGGESTED)
         return [int(candidates[index]) for index in chosen]
-
-
-def uncertainty(probabilities: Floats, *, is_multi_label: bool) -> Floats:
-    """How uncertain each prediction is, from 0 to 1, (texts,).
-
-    With one label a text, it is one minus the lead of the most probable class. Otherwise it is that
-    of the least certain label.
-
-    Args:
-        probabilities: (texts, classes).
-        is_multi_label: whether a text may have any number of labels.
-    """
-    if is_multi_label:
-        least_certain: Floats = 1 - np.abs(2 * probabilities - 1).min(axis=1)
-        return least_certain
-    ascending = np.sort(probabilities, axis=1)
-    lead: Floats = ascending[:, -1] - ascending[:, -2]
-    return 1 - lead
 
 
 def _options(labels: Labels) -> LinearOptions:

@@ -105,6 +105,22 @@ class Task:
         """
         return cast("NDArray[np.float64]", probabilities.max(axis=1))
 
+    def predictions(
+        self,
+        probabilities: NDArray[np.float64],
+        thresholds: Sequence[float],  # noqa: ARG002
+    ) -> NDArray[Any]:
+        """Return the most probable class of each text, (texts,).
+
+        In a multi-label task, return whether each text gets each label, (texts, classes).
+
+        Args:
+            probabilities: the predicted probabilities, (texts, classes).
+            thresholds: in a multi-label task, the probability from which a text gets each label,
+                (classes,).
+        """
+        return np.asarray(probabilities.argmax(axis=1))
+
     def are_correct(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
         """Return whether the predicted class of each text is its label, (texts,).
 
@@ -128,6 +144,32 @@ class Task:
                 (texts, classes).
         """
         return np.asarray(probabilities[np.arange(len(predictions)), predictions])
+
+    def uncertainty(
+        self, probabilities: NDArray[np.float64], predictions: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        """Return how uncertain the prediction for each text is, from 0 to 1, (texts,).
+
+        It is 1 minus the difference between the probabilities of the predicted class, which is the
+        most probable one, and of the next one, as in margin sampling:
+        Scheffer et al., "Active Hidden Markov Models for Information Extraction" (2001),
+        https://doi.org/10.1007/3-540-44816-0_31.
+
+        In a multi-label task, it is 1 minus the probability of the whole prediction
+        (`prediction_probabilities`), as in least confident sampling of structured predictions:
+        Culotta and McCallum, "Reducing Labeling Effort for Structured Prediction Tasks" (2005),
+        https://aaai.org/papers/00746-aaai05-117. It needs fewer labels than the uncertainty of the
+        least certain label (docs/experiments/accuracy.md).
+
+        Args:
+            probabilities: the predicted probabilities, (texts, classes), of at least two classes.
+            predictions: class numbers, (texts,); multi-label, whether each text gets each label,
+                (texts, classes).
+        """
+        best = self.prediction_probabilities(probabilities, predictions)
+        others = probabilities.copy()
+        others[np.arange(len(predictions)), predictions] = 0
+        return np.asarray(1 - (best - others.max(axis=1)))
 
     def label_probabilities(
         self, probabilities: NDArray[np.float64], labels: NDArray[Any]
@@ -188,6 +230,11 @@ class _MultiLabel(Task):
         confidences = np.maximum(probabilities, 1 - probabilities)
         return cast("NDArray[np.float64]", confidences.min(axis=1))
 
+    def predictions(
+        self, probabilities: NDArray[np.float64], thresholds: Sequence[float]
+    ) -> NDArray[Any]:
+        return np.asarray(probabilities >= np.asarray(thresholds, dtype=np.float64))
+
     def are_correct(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
         return np.asarray((predictions == labels).all(axis=1))
 
@@ -196,6 +243,11 @@ class _MultiLabel(Task):
     ) -> NDArray[np.float64]:
         decisions = np.where(predictions, probabilities, 1 - probabilities)
         return cast("NDArray[np.float64]", decisions.prod(axis=1))
+
+    def uncertainty(
+        self, probabilities: NDArray[np.float64], predictions: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        return 1 - self.prediction_probabilities(probabilities, predictions)
 
     def label_probabilities(
         self, probabilities: NDArray[np.float64], labels: NDArray[Any]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.topics import labelled_texts
 
-from encoder_cls.labelling.pool_model import Fit, Labels, PoolModel, has_enough, uncertainty
+from encoder_cls.labelling.pool_model import Fit, Labels, PoolModel, has_enough
 
 TEXTS = labelled_texts(30, seed=5)
 TOPICS = sorted({topic for _, topic in TEXTS})
@@ -71,13 +71,6 @@ def test_several_labels_a_text_are_learned():
         given = fit.top_classes[row, : fit.num_predicted[row]]
         num_right += {TOPICS[number] for number in given} == set(expected)
     assert num_right > 0.8 * len(labels)
-
-
-def test_uncertainty():
-    probabilities = np.array([[0.5, 0.5], [0.9, 0.1], [1.0, 0.0]])
-    assert uncertainty(probabilities, is_multi_label=False) == pytest.approx([1, 0.2, 0])
-    probabilities = np.array([[0.5, 0.99], [0.1, 0.0]])
-    assert uncertainty(probabilities, is_multi_label=True) == pytest.approx([1, 0.2])
 
 
 def test_one_class_is_not_enough():
