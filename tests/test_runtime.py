@@ -106,6 +106,18 @@ def test_help_is_shown(is_posix):
         assert "Usage: encoder-cls" in out
 
 
+def test_a_classifier_is_exported_without_libraries_of_training(trained_run, tmp_path):
+    outputs = [tmp_path / "model.html", tmp_path / "model.mjs"]
+    commands = [["export", trained_run.path, "--output", output] for output in outputs]
+
+    outcomes = run_restricted(commands, forbidden=TRAINING_LIBRARIES)
+
+    for output, (code, _, err) in zip(outputs, outcomes, strict=True):
+        assert code == 0
+        assert err.startswith(f"wrote {output}: ")
+        assert output.exists()
+
+
 NEEDS_TORCH = "needs PyTorch: pip install encoder-cls"
 
 

@@ -16,6 +16,9 @@ from pathlib import Path
 
 from encoder_cls.system.display import replace_unprintable
 
+# The functions of scripts that show a prediction, for pages on which texts are tried.
+PREDICTION_VIEW = Path(__file__).with_name("prediction_view.js").read_text(encoding="utf-8")
+
 # The number of shades of a colour in the style sheet.
 SHADES = 9
 
@@ -30,6 +33,7 @@ def html_page(
     script: str | None = None,
     style: str = "",
     connect: str = "'none'",
+    worker: str = "'none'",
 ) -> str:
     """Make a whole HTML page of its body.
 
@@ -40,6 +44,7 @@ def html_page(
         style: rules of this page, which are added to the common style sheet.
         connect: the addresses that the script may connect to, as a value of `connect-src` in the
             content security policy.
+        worker: the addresses from which workers may be started, as a value of `worker-src`.
     """
     if script is None:
         script = _file_beside("js")
@@ -51,6 +56,7 @@ def html_page(
         script=script,
         digest=base64.b64encode(digest).decode(),
         connect=connect,
+        worker=worker,
     )
 
 

@@ -1,4 +1,4 @@
-"""The command `encoder-cls export`: a classifier as a JavaScript module."""
+"""The command `encoder-cls export`: a classifier as a web page or a JavaScript module."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ def export_command(
     run: TrainedModel,
     output: Annotated[
         Path,
-        typer.Option(help="The file to write: .mjs for a JavaScript module."),
+        typer.Option(
+            help="The file to write: .html for a page that opens by a double click, or .mjs for a "
+            "JavaScript module."
+        ),
     ],
 ) -> None:
     """Export a classifier as one file that runs in browsers and in Node, without Python."""
-    check_ending(output, ".mjs")
+    check_ending(output, ".html", ".mjs")
 
     from encoder_cls.bulk.output_checks import check_outputs
     from encoder_cls.system.files import write_output
@@ -28,11 +31,21 @@ def export_command(
 
     from encoder_cls.export.javascript import javascript_module
     from encoder_cls.export.model_file import exportable_model
+    from encoder_cls.export.web_page import model_facts, web_page
 
     classifier, model = exportable_model(run)
-    content = javascript_module(classifier, model).encode()
-    write_output(output, content)
+    is_page = output.suffix.lower() == ".html"
+    if is_page:
+        content = web_page(classifier, model, model_facts(run, classifier))
+    else:
+        content = javascript_module(classifier, model)
+    encoded = content.encode()
+    write_output(output, encoded)
 
-    note(f"wrote {output}: {len(content) / 1e6:.1f} MB, for browsers, Node, Deno and Bun")
+    size = f"{len(encoded) / 1e6:.1f} MB"
+    if is_page:
+        note(f"wrote {output}: {size}; open it in a browser, it needs no server and no network")
+        return
+    note(f"wrote {output}: {size}, for browsers, Node, Deno and Bun")
     note(f'next: import {{ load }} from "./{output.name}"; const classifier = await load();')
     note('      classifier.predict(["some text"], { topK: 3 })')

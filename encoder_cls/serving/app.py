@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.html_pages import html_page
+from encoder_cls.classifier.html_pages import PREDICTION_VIEW, html_page
 from encoder_cls.serving import limits
 from encoder_cls.serving.json_response import HEADERS, PAGE_HEADERS, json_response
 from encoder_cls.serving.metrics import CONTENT_TYPE, Metrics
@@ -36,7 +36,7 @@ _FILES = files("encoder_cls.serving")
 PAGE = html_page(
     "encoder-cls",
     _FILES.joinpath("page.html").read_text("utf-8"),
-    script=_FILES.joinpath("page.js").read_text("utf-8"),
+    script=PREDICTION_VIEW + _FILES.joinpath("page.js").read_text("utf-8"),
     connect="'self'",
 ).encode()
 

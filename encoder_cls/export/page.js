@@ -1,0 +1,199 @@
+// The page of an exported classifier.
+
+// The largest file that is read, in bytes; `encoder-cls predict` is for larger ones.
+const MAX_FILE_BYTES = 100_000_000;
+// The number of rows that the page shows of a table; the download has all.
+const MAX_SHOWN_ROWS = 100;
+const MAX_SHOWN_LENGTH = 200;
+// The milliseconds without a key after which a screen reader is told the label.
+const PAUSE = 700;
+
+const dataOf = (id) => document.getElementById(id).textContent;
+const settings = JSON.parse(dataOf("settings"));
+
+const worker = new Worker(
+  URL.createObjectURL(new Blob([dataOf("engine")], { type: "text/javascript" })),
+);
+worker.postMessage({ kind: "load", model: dataOf("model"), characters: JSON.parse(dataOf("characters")) });
+
+let textNumber = 0;
+let tableNumber = 0;
+let pause;
+// The table that is being predicted, with its predictions so far.
+let table = null;
+let predictions = [];
+
+// --- One text -----------------------------------------------------------------------------------
+
+function sendText() {
+  textNumber++;
+  const text = byId("text").value;
+  if (text.trim()) {
+    worker.postMessage({ kind: "text", number: textNumber, text, threshold: threshold() });
+  } else {
+    byId("prediction").replaceChildren();
+    byId("spoken").textContent = "";
+  }
+}
+
+function showText({ number, text, prediction }) {
+  if (number !== textNumber) return;
+  const made = shown(text, prediction);
+  made.prepend(element("p", "result", resultOf(prediction)));
+  if (prediction.unfamiliar) {
+    made.append(element("p", "note", "unfamiliar: unlike all texts that the model was measured on"));
+  }
+  byId("prediction").replaceChildren(made);
+
+  clearTimeout(pause);
+  pause = setTimeout(() => {
+    byId("spoken").textContent = resultOf(prediction);
+  }, PAUSE);
+}
+
+function resultOf({ label, labels, probability, top, reason }) {
+  if (reason) return "No words";
+  if (labels) return labels.join(", ") || "No label";
+  if (label === null) return `Withheld: ${top[0].label}, ${percent(probability)}`;
+  return `${label}, ${percent(probability)}`;
+}
+
+const percent = (share) => `${(100 * share).toFixed(share > 0.995 && share < 1 ? 1 : 0)}%`;
+
+function threshold() {
+  const value = byId("threshold").valueAsNumber;
+  return value >= 0 && value <= 1 ? value : null;
+}
+
+// --- Many texts ---------------------------------------------------------------------------------
+
+function openTable(content, name) {
+  table = readTable(content, settings.textColumns);
+  if (!table.rows.length) {
+    showError(new Error(`${name}: has no texts`));
+    return;
+  }
+  const options = table.names.map((column) => element("option", "", column));
+  byId("column").replaceChildren(...options);
+  byId("column").selectedIndex = table.textColumn;
+  byId("column-line").hidden = table.names.length < 2;
+  predictTable();
+}
+
+function predictTable() {
+  tableNumber++;
+  predictions = [];
+  const column = byId("column").selectedIndex;
+  const texts = table.rows.map((row) => row[column]);
+
+  byId("error").textContent = "";
+  byId("rows").replaceChildren();
+  byId("table").hidden = true;
+  byId("download").hidden = true;
+  byId("progress").max = texts.length;
+  byId("progress").value = 0;
+  byId("progress-line").hidden = false;
+  worker.postMessage({ kind: "table", number: tableNumber, texts, threshold: threshold() });
+}
+
+function showRows({ number, predictions: more }) {
+  if (number !== tableNumber) return;
+  const column = byId("column").selectedIndex;
+  for (const prediction of more) {
+    const text = table.rows[predictions.length][column];
+    if (predictions.length < MAX_SHOWN_ROWS) byId("rows").append(tableRow(text, prediction));
+    predictions.push(prediction);
+  }
+  byId("table").hidden = false;
+
+  const total = table.rows.length;
+  byId("progress").value = predictions.length;
+  byId("count").textContent = `${predictions.length.toLocaleString("en")} of ${total.toLocaleString("en")}`;
+  if (predictions.length === total) endTable(total);
+}
+
+function endTable(total) {
+  byId("progress-line").hidden = true;
+  byId("download").hidden = false;
+  const rest = total > MAX_SHOWN_ROWS ? `; the first ${MAX_SHOWN_ROWS} are shown` : "";
+  byId("done").textContent = `${total.toLocaleString("en")} texts are classified${rest}.`;
+}
+
+function tableRow(text, prediction) {
+  const label = element("td");
+  label.append(element("bdi", "", prediction.labels?.join(", ") ?? prediction.label ?? "—"));
+  const probability = prediction.probability ?? prediction.top[0]?.probability;
+  const number = element("td", "", probability?.toFixed(3) ?? "");
+
+  const cut = text.length > MAX_SHOWN_LENGTH ? `${text.slice(0, MAX_SHOWN_LENGTH)}…` : text;
+  const shownText = element("td", "text", cut);
+  shownText.dir = "auto";
+  const note = prediction.reason ?? (prediction.unfamiliar ? "unfamiliar" : "");
+
+  const made = element("tr");
+  made.append(label, number, shownText, element("td", "text note", note));
+  return made;
+}
+
+function stopTable() {
+  worker.postMessage({ kind: "stop" });
+  tableNumber++;
+  byId("progress-line").hidden = true;
+  byId("done").textContent = `Stopped after ${predictions.length.toLocaleString("en")} texts.`;
+}
+
+function download() {
+  const link = element("a");
+  link.href = URL.createObjectURL(
+    new Blob([writeTable(table, predictions)], { type: "text/csv" }),
+  );
+  link.download = "predictions.csv";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href));
+}
+
+async function openFile(file) {
+  if (!file) return;
+  if (file.size > MAX_FILE_BYTES) {
+    const limit = MAX_FILE_BYTES / 1e6;
+    showError(new Error(`${file.name}: is larger than ${limit} MB; use encoder-cls predict for it`));
+    return;
+  }
+  openTable(decode(new Uint8Array(await file.arrayBuffer())), file.name);
+}
+
+// --- Events -------------------------------------------------------------------------------------
+
+function showError({ message }) {
+  byId("error").textContent = message;
+}
+
+const received = {
+  ready() {
+    for (const id of ["text", "many", "file", "classify"]) byId(id).disabled = false;
+    byId("loading").textContent = "";
+    byId("text").focus({ preventScroll: true });
+    sendText();
+  },
+  text: showText,
+  rows: showRows,
+  error: showError,
+};
+
+worker.onmessage = ({ data }) => received[data.kind](data);
+worker.onerror = showError;
+
+byId("text").addEventListener("input", sendText);
+byId("threshold").addEventListener("input", sendText);
+byId("classify").addEventListener("click", () => openTable(byId("many").value, "the text field"));
+byId("column").addEventListener("change", predictTable);
+byId("stop").addEventListener("click", stopTable);
+byId("download").addEventListener("click", download);
+byId("file").addEventListener("change", (event) => openFile(event.target.files[0]));
+
+// A file may be dropped anywhere on the page.
+addEventListener("dragover", (event) => event.preventDefault());
+addEventListener("drop", (event) => {
+  event.preventDefault();
+  openFile(event.dataTransfer.files[0]);
+});

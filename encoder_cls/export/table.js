@@ -1,0 +1,114 @@
+// Tables that a person pastes or drops: CSV, TSV, or one text a line.
+
+const SEPARATORS = [",", ";", "\t", "|"];
+// What a spreadsheet could take for a formula; a negative number is none.
+const FORMULA = /^[=+\-@\t\r]/;
+const NEGATIVE = /^-[0-9]+(\.[0-9]+)?$/;
+
+// Reads a table: the names of its columns, its rows, and the number of the column with the texts.
+// `textColumns` are the columns that the model was trained on.
+function readTable(content, textColumns) {
+  const text = content.replace(/^\ufeff/, "");
+  for (const separator of SEPARATORS) {
+    const rows = parseRows(text, separator);
+    const [header] = rows;
+    if (header?.some((name) => textColumns.includes(name.trim()))) {
+      return tableOf(header, rows.slice(1), header.findIndex((name) => name.trim() === textColumns[0]));
+    }
+  }
+  for (const separator of SEPARATORS) {
+    const rows = parseRows(text, separator);
+    const width = rows[0]?.length ?? 0;
+    if (width > 1 && rows.length > 1 && rows.every((row) => row.length === width)) {
+      return tableOf(rows[0], rows.slice(1), widestColumn(rows.slice(1)));
+    }
+  }
+  const lines = text.split(/\r\n|\n|\r/).filter((line) => line.trim());
+  return tableOf(["text"], lines.map((line) => [line]), 0);
+}
+
+// A table, in which each column has a name of its own and each row has all columns.
+function tableOf(header, rows, textColumn) {
+  const names = [];
+  for (const name of header) names.push(freeName(name.trim() || "column", names));
+  const complete = rows.map((row) => names.map((_, column) => row[column] ?? ""));
+  return { names, rows: complete, textColumn: Math.max(0, textColumn) };
+}
+
+// The column whose cells are longest.
+function widestColumn(rows) {
+  const lengths = rows[0].map((_, column) =>
+    rows.reduce((total, row) => total + row[column].length, 0),
+  );
+  return lengths.indexOf(Math.max(...lengths));
+}
+
+// The rows of CSV. A quoted field may contain separators, line ends and doubled quotes.
+function parseRows(text, separator) {
+  const rows = [];
+  let row = [];
+  let field = "";
+  let isQuoted = false;
+  const endField = () => {
+    row.push(field);
+    field = "";
+  };
+  const endRow = () => {
+    endField();
+    if (row.length > 1 || row[0].trim()) rows.push(row);
+    row = [];
+  };
+
+  for (let index = 0; index < text.length; index++) {
+    const character = text[index];
+    if (isQuoted) {
+      if (character !== '"') field += character;
+      else if (text[index + 1] === '"') field += text[++index];
+      else isQuoted = false;
+    } else if (character === '"' && field === "") isQuoted = true;
+    else if (character === separator) endField();
+    else if (character === "\n") endRow();
+    else if (character !== "\r") field += character;
+    else if (text[index + 1] !== "\n") endRow();
+  }
+  if (field || row.length) endRow();
+  return rows;
+}
+
+// CSV for spreadsheets: the columns of the table, then those of the predictions.
+function writeTable({ names, rows }, predictions) {
+  const taken = [...names];
+  const columns = ["label", "probability", "unfamiliar", "reason"];
+  for (const name of columns) taken.push(freeName(name, taken));
+
+  const lines = [taken];
+  rows.forEach((row, index) => {
+    const prediction = predictions[index];
+    const label = prediction.labels ? prediction.labels.join("|") : prediction.label;
+    const probability = prediction.probability?.toFixed(4);
+    lines.push([...row, label, probability, prediction.unfamiliar, prediction.reason]);
+  });
+  return "\ufeff" + lines.map((line) => line.map(cell).join(",") + "\r\n").join("");
+}
+
+function freeName(name, taken) {
+  while (taken.includes(name)) name = `predicted_${name}`;
+  return name;
+}
+
+function cell(value) {
+  let text = String(value ?? "");
+  if (FORMULA.test(text) && !NEGATIVE.test(text)) text = `'${text}`;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+// The text of a file in UTF-8, in UTF-16 with a mark, or else in the encoding of Western Windows.
+function decode(bytes) {
+  const isUtf16 = (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff);
+  if (isUtf16) return new TextDecoder(bytes[0] === 0xff ? "utf-16le" : "utf-16be").decode(bytes);
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return new TextDecoder("windows-1252").decode(bytes);
+  }
+}

@@ -1,0 +1,170 @@
+"""Export a classifier as one web page, which answers while a person types, and needs no network."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.html_pages import PREDICTION_VIEW, escaped, html_page
+from encoder_cls.classifier.model_folder import WEIGHTS_FILE, model_folder
+from encoder_cls.errors import EncoderClsError
+from encoder_cls.export.character_tables import character_tables
+from encoder_cls.export.javascript import engine
+from encoder_cls.run.run_folder import run_of
+from encoder_cls.system.display import counted
+from encoder_cls.system.files import read_json
+from encoder_cls.system.json_values import json_text
+
+_FILES = files(__package__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What the page says of its model.
+
+    Attributes:
+        name: the name of the model.
+        sentences: what is known of the model, one sentence each.
+        suggested_threshold: the probability from which labels are nearly always right; None if it
+            is unknown.
+    """
+
+    name: str
+    sentences: tuple[str, ...]
+    suggested_threshold: float | None
+
+
+def model_facts(path: Path, classifier: Classifier) -> ModelFacts:
+    """Collect what is known of the model of a run or of a model folder.
+
+    Without its run, only what is in the model folder is known.
+    """
+    folder = model_folder(path)
+    run = run_of(path)
+    name = folder.resolve().name
+    report: Mapping[str, Any] = {}
+    if run is not None:
+        name = run.path.resolve().name
+        report = _report_of(run.eval / "report.json")
+
+    saved = datetime.fromtimestamp((folder / WEIGHTS_FILE).stat().st_mtime).astimezone()
+    sentences = [
+        *_scores(report),
+        *_advice(report, classifier),
+        f"Saved on {saved:%d %B %Y}; SHA-256 of the model file: {classifier.sha256}.",
+        "Texts stay on this page: it works offline, and a browser refuses all requests of it.",
+    ]
+    return ModelFacts(
+        name=name,
+        sentences=tuple(sentences),
+        suggested_threshold=report.get("suggested_threshold"),
+    )
+
+
+def _report_of(path: Path) -> Mapping[str, Any]:
+    """Read the report of a run; empty if there is none."""
+    try:
+        report = read_json(path)
+    except (EncoderClsError, ValueError):
+        return {}
+    if not isinstance(report, dict):
+        return {}
+    return report
+
+
+def _scores(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield sentences about the scores in a report, which may have none."""
+    split = report.get("split", "test")
+    texts = (
+        f"{counted(report.get('num_examples', 0), f'{split} text')} that it has not learned from"
+    )
+
+    if "accuracy" in report:
+        accuracy = f"{report['accuracy']:.0%}"
+        low, high = report["accuracy_interval"]
+        yield f"Right for {accuracy} of {texts} (95% interval: {low:.0%} to {high:.0%})."
+    elif "micro_f1" in report:
+        low, high = report["micro_f1_interval"]
+        yield (
+            f"Micro-F1 of its labels {report['micro_f1']:.2f}, on {texts} "
+            f"(95% interval: {low:.2f} to {high:.2f})."
+        )
+    else:
+        yield "There are no results of tests beside this model, so nothing is known of its errors."
+        return
+
+    if split == "validation":
+        yield "It was tuned on these texts, so expect slightly lower scores on new ones."
+    if "ece" in report:
+        yield (
+            "Its probabilities differ from the share of correct labels by "
+            f"{100 * report['ece']:.0f} percentage points on average."
+        )
+
+
+def _advice(report: Mapping[str, Any], classifier: Classifier) -> Iterator[str]:
+    """Yield sentences about how far to trust predictions."""
+    threshold = report.get("suggested_threshold")
+    if threshold:
+        yield (
+            f"Of its labels with a probability of at least {threshold:.2f}, 95% were right; they "
+            f"are {report['answered_fraction']:.0%} of all labels."
+        )
+    if classifier.familiarity is not None:
+        yield (
+            "A text is marked as unfamiliar if it differs from nearly all texts that the model was "
+            "tested on: do not rely on its label."
+        )
+    yield "New texts should come from where the training texts came from."
+
+
+def web_page(classifier: Classifier, model: bytes, facts: ModelFacts) -> str:
+    """Write a classifier as a page.
+
+    Args:
+        classifier: the classifier.
+        model: the content of its weights file.
+        facts: what the page says of the model.
+    """
+    suggested = ""
+    if facts.suggested_threshold:
+        suggested = f' placeholder="{facts.suggested_threshold:.2f}"'
+
+    settings = {"textColumns": classifier.text_format.columns}
+    body = _source("page.html").format(
+        title=escaped(facts.name),
+        suggested=suggested,
+        facts=_items(facts.sentences),
+        num_classes=counted(len(classifier.label_names), "class", "classes"),
+        classes=_items(classifier.label_names),
+        settings=_json_in_html(settings),
+        characters=_json_in_html(character_tables()),
+        engine=f"{engine()}\n{_source('worker.js')}",
+        model=base64.b64encode(model).decode(),
+    )
+    return html_page(
+        facts.name,
+        body,
+        script=PREDICTION_VIEW + _source("table.js") + "\n" + _source("page.js"),
+        style=_source("page.css"),
+        worker="blob:",
+    )
+
+
+def _source(name: str) -> str:
+    return _FILES.joinpath(name).read_text(encoding="utf-8")
+
+
+def _items(texts: tuple[str, ...]) -> str:
+    return "".join(f"<li><bdi>{escaped(text)}</bdi></li>" for text in texts)
+
+
+def _json_in_html(value: Any) -> str:
+    """Write a value as JSON in which no tag can begin."""
+    return json_text(value).replace("<", r"\u003c")

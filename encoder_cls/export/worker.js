@@ -1,0 +1,66 @@
+// The worker of the page, behind the engine: it predicts texts, so that the page never stands still.
+
+// The milliseconds for which texts of a table are predicted before other messages are read.
+const SLICE = 30;
+// The most tokens that are read to explain a text: a second or two, also with an encoder.
+const MAX_EXPLAINED_TOKENS = 8192;
+// The number of classes that the page shows of a text.
+const TOP_K = 5;
+
+let classifier;
+// The numbers of the last text and of the last table that the page has sent.
+let lastText = 0;
+let lastTable = 0;
+
+const handlers = {
+  load({ model, characters }) {
+    classifier = new Classifier(bytesOfBase64(model), characters);
+    postMessage({ kind: "ready" });
+  },
+
+  // Answers at once, and explains the prediction if no other text has come meanwhile.
+  text({ number, text, threshold }) {
+    lastText = number;
+    const options = { topK: TOP_K, threshold };
+    const [prediction] = classifier.predict([text], options);
+    postMessage({ kind: "text", number, text, prediction });
+
+    const explained = { ...options, explain: true, maxExplainedTokens: MAX_EXPLAINED_TOKENS };
+    setTimeout(() => {
+      if (number !== lastText || prediction.reason) return;
+      const [withWords] = classifier.predict([text], explained);
+      postMessage({ kind: "text", number, text, prediction: withWords });
+    });
+  },
+
+  table({ number, texts, threshold }) {
+    lastTable = number;
+    predictFrom(0, number, texts, threshold);
+  },
+
+  stop() {
+    lastTable = 0;
+  },
+};
+
+function predictFrom(first, number, texts, threshold) {
+  if (number !== lastTable) return;
+  const predictions = [];
+  const end = performance.now() + SLICE;
+  while (first + predictions.length < texts.length && performance.now() < end) {
+    const text = texts[first + predictions.length];
+    predictions.push(...classifier.predict([text], { threshold }));
+  }
+  postMessage({ kind: "rows", number, predictions });
+
+  const next = first + predictions.length;
+  if (next < texts.length) setTimeout(() => predictFrom(next, number, texts, threshold));
+}
+
+onmessage = ({ data }) => {
+  try {
+    handlers[data.kind](data);
+  } catch (error) {
+    postMessage({ kind: "error", message: error.message });
+  }
+};

@@ -1,0 +1,186 @@
+"""A classifier as a page, in a real browser: it answers offline, and may do nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.browser import Page, needs_axe, needs_browser, violations
+
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
+from encoder_cls.export.model_file import exportable_model
+from encoder_cls.export.web_page import model_facts, web_page
+
+HOSTILE = '😀 rain zebra <img src=x onerror="document.title=1">'
+ASKS_ANOTHER_MACHINE = "fetch('http://127.0.0.1:9/').then(() => 'open', () => 'closed')"
+RUNS_A_HANDLER = "'<img src=/x onerror=\"document.title=1\">'"
+
+
+@pytest.fixture(scope="module")
+def page_file(trained_run, tmp_path_factory) -> Path:
+    """The exported page of the trained run."""
+    file = tmp_path_factory.mktemp("page") / "page.html"
+    classifier, model = exportable_model(trained_run.path)
+    file.write_text(web_page(classifier, model, model_facts(trained_run.path, classifier)))
+    return file
+
+
+@pytest.fixture
+def page(page_file, browser) -> Iterator[Page]:
+    """The page in a browser, with the model unpacked."""
+    with browser.opened(page_file.as_uri()) as page:
+        page.until("!document.querySelector('#text').disabled")
+        yield page
+
+
+def texts_of(page: Page, selector: str) -> list[str]:
+    """The texts of the elements that a selector finds."""
+    found = f"[...document.querySelectorAll({json.dumps(selector)})]"
+    return page.run(f"{found}.map((element) => element.textContent)")
+
+
+def type_in(page: Page, field: str, text: str) -> None:
+    """Set the value of a field, as if it were typed."""
+    element = f"document.querySelector({json.dumps(field)})"
+    page.run(f"{element}.value = {json.dumps(text)}")
+    page.run(f"{element}.dispatchEvent(new Event('input'))")
+
+
+def classify_many(page: Page, content: str) -> None:
+    """Paste some texts, and wait until all are classified."""
+    type_in(page, "#many", content)
+    page.run("document.querySelector('#classify').click()")
+    page.until("!document.querySelector('#download').hidden")
+
+
+@needs_browser
+def test_a_text_is_classified_while_it_is_typed(page, classifier):
+    """The label, the classes, and the words in colours; the HTML in a text is only characters."""
+    type_in(page, "#text", HOSTILE)
+    page.until("document.querySelectorAll('.words span').length")
+
+    [prediction] = classifier.predict([HOSTILE])
+    assert texts_of(page, ".result")[0].startswith(f"{prediction.label}, ")
+    assert texts_of(page, "#prediction td:first-child") == [name for name, _ in prediction.top(5)]
+    assert texts_of(page, ".words") == [HOSTILE]
+    assert page.run("document.title") == "tiny"
+    assert page.complaints == []
+
+    # A screen reader is told the label after a pause.
+    page.until("document.querySelector('#spoken').textContent")
+    assert texts_of(page, "#spoken") == texts_of(page, ".result")
+
+    type_in(page, "#text", " ")
+    assert texts_of(page, "#prediction > *") == []
+
+
+@needs_browser
+def test_labels_below_a_threshold_are_withheld(page):
+    type_in(page, "#text", "zzz qqq")
+    type_in(page, "#threshold", "0.999")
+    page.until("document.querySelector('.result')?.textContent.startsWith('Withheld: ')")
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        ("rain, snow\nball goal\n\nsoup", ["rain, snow", "ball goal", "soup"]),
+        ('id;text\r\n1;"rain; ""snow"""\r\n2;ball', ['rain; "snow"', "ball"]),
+        ("name\tnote\nA\tball and goal\nB\train and snow", ["ball and goal", "rain and snow"]),
+    ],
+    ids=["lines", "a column of the model", "the longest column"],
+)
+def test_many_texts_are_pasted(page, classifier, content, texts):
+    """One a line, or as a table, in which the column with the texts is found."""
+    classify_many(page, content)
+    assert texts_of(page, "#rows td:nth-child(3)") == texts
+    labels = [prediction.label for prediction in classifier.predict(texts)]
+    assert texts_of(page, "#rows td:first-child") == labels
+
+
+@needs_browser
+def test_the_download_has_the_columns_of_the_table_and_of_the_predictions(page):
+    """No cell is a formula, and no column of the table is lost."""
+    classify_many(page, 'label,text\nx,"=1+1, rain"\ny,')
+    csv = page.run("writeTable(table, predictions)")
+    header, first, second, end = csv.split("\r\n")
+    assert header == "\ufefflabel,text,predicted_label,probability,unfamiliar,reason"
+    assert re.fullmatch(r"x,\"'=1\+1, rain\",\w+,0\.\d{4},\w*,", first)
+    assert second.startswith("y,,,")
+    assert second.endswith("blank")
+    assert end == ""
+
+
+@needs_browser
+def test_a_dropped_file_is_read_in_its_encoding(page):
+    """UTF-8, UTF-16 with a mark, and the encoding of Western Windows."""
+    for encoding in ("utf-8-sig", "utf-16", "cp1252"):
+        content = list("text,id\nKüche,1\n".encode(encoding))
+        dropped = f"""
+        const data = new DataTransfer();
+        data.items.add(new File([new Uint8Array({content})], "a.csv"));
+        dispatchEvent(new DragEvent("drop", {{ dataTransfer: data }}));
+        """
+        page.run(f"{{ {dropped} }}")
+        page.until("document.querySelector('#rows td:nth-child(3)')?.textContent === 'Küche'")
+        page.run("document.querySelector('#rows').replaceChildren()")
+
+
+@needs_browser
+def test_the_page_may_do_nothing_else(page):
+    """Its policy refuses scripts of others and all requests, of the page and of its worker."""
+    page.run(f"document.body.insertAdjacentHTML('beforeend', {RUNS_A_HANDLER})")
+    assert page.run(ASKS_ANOTHER_MACHINE) == "closed"
+    assert page.run("document.title") == "tiny"
+
+    code = f"{ASKS_ANOTHER_MACHINE}.then(postMessage)"
+    worker = f"new Worker(URL.createObjectURL(new Blob([{json.dumps(code)}])))"
+    asked = f"new Promise((done) => {{ {worker}.onmessage = ({{ data }}) => done(data); }})"
+    assert page.run(asked) == "closed"
+
+
+@needs_axe
+def test_the_page_is_accessible(page):
+    """With predictions, on a wide window and in both colours; a phone scrolls only down."""
+    type_in(page, "#text", "rain and zebra")
+    classify_many(page, "rain\n\nball")
+    page.run("showError(new Error('no such thing'))")
+    assert violations(page) == []
+
+    page.resize(390)
+    assert page.run("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_page_tells_of_the_model(cli, trained_run, classifier, tmp_path):
+    """Its classes, its score on test texts with the interval, its hash; and it is one file."""
+    page_file = tmp_path / "tiny.html"
+    outcome = cli("export", trained_run.path, "--output", page_file)
+    assert outcome.code == 0
+    assert "open it in a browser" in outcome.err
+
+    content = page_file.read_text(encoding="utf-8")
+    report = json.loads((trained_run.eval / "report.json").read_bytes())
+    low, high = report["accuracy_interval"]
+    assert f"Right for {report['accuracy']:.0%} of 15 test texts" in content
+    assert f"(95% interval: {low:.0%} to {high:.0%})" in content
+    assert classifier.sha256 in content
+    for name in classifier.label_names:
+        assert f"<li><bdi>{name}</bdi></li>" in content
+    assert not re.search(r"(?:src|href)=\"(?!data:)", content)
+
+
+def test_a_model_without_its_run_has_no_results(trained_run, tmp_path):
+    """The page says so. Names in HTML are characters."""
+    classifier = load_classifier(trained_run.path)
+    classifier.label_names = ("</script><b>", "b", "c")
+    save_classifier(classifier, tmp_path / "model")
+
+    loaded, model = exportable_model(tmp_path / "model")
+    content = web_page(loaded, model, model_facts(tmp_path / "model", loaded))
+    assert "nothing is known of its errors" in content
+    assert "</script><b>" not in content
+    assert "<h1>model</h1>" in content
