@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from encoder_cls.classifier.classifier import Classifier
     from encoder_cls.classifier.model_folder import load_classifier
     from encoder_cls.classifier.prediction import Prediction
-    from encoder_cls.config.schema import ModelConfig
+    from encoder_cls.config.schema import ModelConfig, TokenizerConfig
+    from encoder_cls.encoder.torch_encoder import make_batch
     from encoder_cls.encoder.transformer import Encoder, EncoderClassifier
+    from encoder_cls.text.tokenizer import tokenize
+    from encoder_cls.text.tokenizer_training import train_tokenizer
     from encoder_cls.training.from_python import train
 
 __version__ = "0.1.0"
@@ -28,9 +31,13 @@ __all__ = [
     "ModelConfig",
     "Prediction",
     "Predictor",
+    "TokenizerConfig",
     "__version__",
     "load_classifier",
+    "make_batch",
+    "tokenize",
     "train",
+    "train_tokenizer",
 ]
 
 
@@ -43,8 +50,12 @@ _HOMES = {
     "ModelConfig": "config.schema",
     "Prediction": "classifier.prediction",
     "Predictor": "bulk.ray_spark",
+    "TokenizerConfig": "config.schema",
     "load_classifier": "classifier.model_folder",
+    "make_batch": "encoder.torch_encoder",
+    "tokenize": "text.tokenizer",
     "train": "training.from_python",
+    "train_tokenizer": "text.tokenizer_training",
 }
 
 

@@ -1,7 +1,4 @@
-"""The embedding tables of a model, and their sparse gradients.
-
-Gradients of tables are sparse, because a batch uses few of the rows of a table.
-"""
+"""The embedding tables of a model, and their sparse gradients."""
 
 from __future__ import annotations
 
@@ -19,9 +16,20 @@ def embedding_tables(model: nn.Module) -> dict[str, Tensor]:
     """The weights of all embedding tables of a model, by the names of `state_dict`."""
     tables = {}
     for name, module in model.named_modules():
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             tables[f"{name}.weight"] = module.weight
     return tables
+
+
+def use_sparse_gradients(model: nn.Module) -> None:
+    """Let the gradients of all embedding tables of a model be sparse from now on.
+
+    A batch uses few of the rows of a table, so the time of a step then depends on the batch, and
+    not on the sizes of the tables. Only optimizers that take sparse gradients can be used.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.sparse = True
 
 
 def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,11 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from encoder_cls.config.schema import TrainConfig
-from encoder_cls.encoder.embedding_tables import embedding_tables, sum_by_row
+from encoder_cls.encoder.embedding_tables import (
+    embedding_tables,
+    sum_by_row,
+    use_sparse_gradients,
+)
 
 # The decay of the moving averages of gradients and of squared gradients: the part of an average
 # that remains after a step. The second one is lower than Adam's default of 0.999, as in Vaswani et
@@ -28,11 +32,13 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     """Make an `AdamW` for dense parameters and a `RowwiseAdam` for embedding tables.
 
     A batch uses few rows of a table. Only these rows are updated, so that the time of a step does
-    not grow with the vocabulary.
+    not grow with the vocabulary: the gradients of the model's tables become sparse.
 
     Weight decay applies only to the matrices of linear maps. Biases and norms should not become
     small, and the embedding of a rare word would vanish between its occurrences.
     """
+    use_sparse_gradients(model)
+
     tables = list(embedding_tables(model).values())
     matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -66,15 +66,17 @@ class Batch(NamedTuple):
         )
 
 
-def make_batch(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> Batch:
-    """Make a batch of some of the texts.
+def make_batch(
+    texts: TokenizedTexts, indices: Indices | Tensor | Sequence[int], length: int | None = None
+) -> Batch:
+    """Make a batch of some of the texts: the arguments of a model, as in `model(*batch)`.
 
     Args:
         texts: all texts.
         indices: the indices of the texts of the batch, (B,).
         length: the number of tokens to which texts are padded; None for that of the longest one.
     """
-    return Batch.of(pad(texts, indices, length))
+    return Batch.of(pad(texts, np.asarray(indices), length))
 
 
 class TorchEncoder:

@@ -151,9 +151,7 @@ class CharNgramEmbedding(nn.Module):
 
     def __init__(self, buckets: int, d_model: int) -> None:
         super().__init__()
-        self.table = nn.EmbeddingBag(
-            buckets, d_model, mode="mean", sparse=True, include_last_offset=True
-        )
+        self.table = nn.EmbeddingBag(buckets, d_model, mode="mean", include_last_offset=True)
 
     def forward(self, char_ngrams: CharNgramBatch) -> Tensor:
         """The vector of each token's word, (B, T, D)."""
@@ -172,7 +170,7 @@ class BigramEmbedding(nn.Module):
 
     def __init__(self, buckets: int, d_model: int) -> None:
         super().__init__()
-        self.table = nn.Embedding(buckets, d_model, sparse=True)
+        self.table = nn.Embedding(buckets, d_model)
 
     def forward(self, input_ids_BT: Tensor) -> Tensor:
         """The vector of each token's pair, (B, T, D)."""
@@ -187,8 +185,9 @@ class InputEmbedding(nn.Module):
 
     def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
         super().__init__()
-        # The gradients of all tables are sparse, because a batch uses few of their rows.
-        self.tokens = nn.Embedding(vocab_size, config.d_model, sparse=True)
+        # The gradients of all tables are dense, so that every optimizer of torch takes them.
+        # Training makes them sparse: see `embedding_tables.use_sparse_gradients`.
+        self.tokens = nn.Embedding(vocab_size, config.d_model)
 
         self.char_ngrams: CharNgramEmbedding | None = None
         if config.char_ngram_buckets:

@@ -126,6 +126,29 @@ def _subword_trainer(config: TokenizerConfig, first_tokens: list[str]) -> traine
     )
 
 
+def train_tokenizer(
+    texts: Iterable[str], config: TokenizerConfig | None = None, *, max_seq_len: int = 512
+) -> Tokenizer:
+    """Train a tokenizer on texts.
+
+    Args:
+        texts: the training texts.
+        config: the settings of the tokenizer; None for the defaults.
+        max_seq_len: the number of tokens of a text that the encoder reads. The tokenizer learns
+            from somewhat more of each text.
+
+    Raises:
+        ConfigError: max_vocab_size is less than the number of single characters, with which a
+            sub-word model starts.
+    """
+    # Imported here, because prediction imports this module, and needs no configs.
+    from encoder_cls.config.schema import TokenizerConfig
+
+    config = config or TokenizerConfig()
+    tokenizer, _, _ = train_and_tokenize(texts, config, max_seq_len=max_seq_len)
+    return tokenizer
+
+
 def train_and_tokenize(
     texts: Iterable[str],
     config: TokenizerConfig,

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from encoder_cls.config.schema import ModelConfig, TrainConfig
+from encoder_cls.encoder.embedding_tables import embedding_tables
 from encoder_cls.encoder.learning_rate import learning_rate
 from encoder_cls.encoder.optimizer import (
     BETAS,
@@ -13,10 +14,32 @@ from encoder_cls.encoder.optimizer import (
     RowwiseAdam,
     make_optimizers,
 )
-from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 on_each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+
+
+def test_an_optimizer_of_torch_takes_all_parameters_until_ours_are_made():
+    """Gradients of tables are dense unless `make_optimizers` makes them sparse."""
+    config = ModelConfig(d_model=16, num_heads=2, char_ngram_buckets=64, bigram_buckets=64)
+    model = EncoderClassifier(config, vocab_size=9, num_classes=2)
+    input_ids = torch.tensor([[2, 4, 5]])
+    char_ngrams = CharNgramBatch(input_ids * 0, torch.tensor([7]), torch.tensor([0, 1]))
+    batch = (input_ids, input_ids > 0, char_ngrams)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+
+    model(*batch)[0, 0].backward()
+    torch.optim.AdamW(model.parameters(), lr=0.1).step()
+
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert not parameter.grad.is_sparse
+        assert not torch.equal(parameter, old)
+
+    make_optimizers(model, TrainConfig())
+    model.zero_grad()
+    model(*batch)[0, 0].backward()
+    assert all(table.grad.is_sparse for table in embedding_tables(model).values())
 
 
 def test_only_matrices_of_linear_maps_decay():

@@ -31,6 +31,7 @@ from support.programs import TIME_LIMIT
 
 from encoder_cls.cli.app import main
 from encoder_cls.evaluation import matplotlib_figures
+from encoder_cls.training import train as training
 
 # What a training loads only when it needs it, which takes two seconds: once here, not in each fork.
 LIBRARIES = (
@@ -139,6 +140,8 @@ if __name__ == "__main__":
         setattr(matplotlib_figures, plot, blank_plot)
     for library in LIBRARIES:
         importlib.import_module(library)
+    # Finished runs keep their checkpoints, whose weights and moments are compared.
+    training.remove_files_to_resume = lambda _folder: None
 
     results = []
     for job in json.loads(Path(sys.argv[1]).read_text()):
