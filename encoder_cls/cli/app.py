@@ -17,6 +17,7 @@ from encoder_cls.cli.compare import compare_command
 from encoder_cls.cli.error_messages import PROGRAM, is_interrupted, message_and_exit_code
 from encoder_cls.cli.eval import eval_command
 from encoder_cls.cli.export import export_command
+from encoder_cls.cli.init import init_command
 from encoder_cls.cli.label import label_command
 from encoder_cls.cli.predict import predict_command
 from encoder_cls.cli.prune import prune_command
@@ -46,6 +47,7 @@ app = typer.Typer(
     epilog="Start with: encoder-cls train (bundled example data), "
     "then encoder-cls train --set data.train=FILE",
 )
+app.command("init")(init_command)
 app.command("train")(train_command)
 app.command("tune")(tune_command)
 app.command("eval")(eval_command)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from encoder_cls.cli.init import explained
 from encoder_cls.cli.options import (
     RUNS,
     ConfigArgument,
@@ -22,7 +23,7 @@ from encoder_cls.cli.plan_text import plan_lines
 from encoder_cls.cli.run_summary import print_main_figures, show_finished
 from encoder_cls.cli.stop_signals import stop_signals
 from encoder_cls.cli.torchrun import process_group
-from encoder_cls.errors import ConfigError
+from encoder_cls.errors import ConfigError, EncodingError, MissingColumnError
 from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.terminal import WARNING, note, print_out
 
@@ -150,9 +151,13 @@ def _prepare(config: Config, config_file: Path | None, run: RunDir, *, started: 
     resumed_config = run.config_file if run.is_run() else None
     check_sources(config.data, config_file=config_file, of_run=resumed_config)
 
-    with TerminalReporter() as reporter:
-        reporter.note(f"reading {config.data.train}")
-        return prepare(config, started=started, reporter=reporter)
+    try:
+        with TerminalReporter() as reporter:
+            reporter.note(f"reading {config.data.train}")
+            return prepare(config, started=started, reporter=reporter)
+    except (MissingColumnError, EncodingError) as error:
+        # The source has another form than the config says: say all that was found in it at once.
+        raise explained(error, config.data.train) from None
 
 
 def _show_plan(prepared: Prepared) -> None:

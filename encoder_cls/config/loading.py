@@ -103,11 +103,11 @@ def _origin(path: Path | None, overrides: Sequence[_Override], from_run: Path | 
     """
     if path:
         values = data_beside_config(_read_config_file(path), path.parent)
-        return _Origin(str(path), _run_name(path.stem), values)
+        return _Origin(str(path), run_name(path.stem), values)
 
     data = _overridden({}, overrides).get("data")
     if isinstance(data, dict) and "train" in data:
-        return _Origin("--set", _run_name(Path(str(data["train"])).stem), {})
+        return _Origin("--set", run_name(Path(str(data["train"])).stem), {})
 
     if from_run:
         raise ConfigError(
@@ -162,7 +162,7 @@ def _looks_like_data(path: Path) -> bool:
 LONGEST_RUN_NAME = 100
 
 
-def _run_name(stem: str) -> str:
+def run_name(stem: str) -> str:
     """Turn the name of a file, without its ending, into a valid name of a run.
 
     Letters with their marks, digits, `_`, `-` and `.` are kept. Other characters become dashes.

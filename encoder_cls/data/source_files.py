@@ -101,7 +101,7 @@ def _data_files_of_folder(source: str, files: list[Path], *, is_labelled: bool) 
     if is_labelled:
         known = _without_readmes(known, TEXT, LABEL_PREFIX.encode())
 
-    splits = {_split_in_name(file) for file in known} - {None}
+    splits = {split_in_name(file) for file in known} - {None}
     if len(splits) > 1:
         names = ", ".join(sorted(map(str, splits)))
         raise DataError(source, f"holds files of several splits ({names})", "name one of them")
@@ -111,7 +111,7 @@ def _data_files_of_folder(source: str, files: list[Path], *, is_labelled: bool) 
     return known
 
 
-def _split_in_name(file: Path) -> str | None:
+def split_in_name(file: Path) -> str | None:
     """The split that a word in a file's name names; None if no word names one.
 
     `my_test.csv` and `TrainData2.csv` name a split; `values.csv` does not.

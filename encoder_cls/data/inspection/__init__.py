@@ -1,0 +1,1 @@
+"""Look through data whose columns and form are not known yet, and draft a config for it."""

@@ -1,0 +1,155 @@
+"""Describe the columns of a source by what their cells hold."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from encoder_cls.data.reading.fields import field_names, field_of
+
+_NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)*%?")
+# A date such as 2024-05-01, 1.5.2024 or 05/01/24, with or without a time of day.
+_DATE = re.compile(
+    r"(?:[0-9]{4}([-./])[0-9]{1,2}\1[0-9]{1,2}|[0-9]{1,2}([-./])[0-9]{1,2}\2[0-9]{2,4})"
+    r"(?:[T ].*)?"
+)
+# An address, a path or another code: a single word with digits or signs inside.
+_CODE = re.compile(r"(?=.*[0-9@/:_.-])\S+")
+
+
+@dataclass
+class ColumnProfile:
+    """What the cells of a column hold, of the rows of a sample.
+
+    Attributes:
+        name: the name of the column.
+        cells: the cells of all rows as texts; a list is a list of texts. None for an empty cell.
+        kinds: the number of cells of each kind: text, code, number, truth value, time, list and
+            other.
+        counts: the number of cells of each value; of lists, the number of each item.
+    """
+
+    name: str
+    cells: list[str | list[str] | None] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def num_filled(self) -> int:
+        """The number of cells that are not empty."""
+        return sum(self.kinds.values())
+
+    @property
+    def kind(self) -> str:
+        """The most frequent kind of its cells; empty if all cells are empty."""
+        if not self.kinds:
+            return ""
+        return self.kinds.most_common(1)[0][0]
+
+    @property
+    def distinct_share(self) -> float:
+        """The number of different values, as a share of the cells that are not empty."""
+        return len(self.counts) / max(1, self.num_filled)
+
+    @property
+    def mean_words(self) -> float:
+        """The mean number of words of a cell that is not empty."""
+        num_words = sum(len(cell.split()) for cell in self.cells if isinstance(cell, str))
+        return num_words / max(1, self.num_filled)
+
+    def add(self, value: Any) -> None:
+        """Add the cell of a row."""
+        if _is_empty(value):
+            self.cells.append(None)
+            return
+
+        kind = _kind(value)
+        self.kinds[kind] += 1
+        if kind == "list":
+            items = [str(item) for item in value if not _is_empty(item)]
+            self.cells.append(items)
+            self.counts.update(items)
+        else:
+            text = _as_text(value)
+            self.cells.append(text)
+            self.counts[text] += 1
+
+
+def column_profiles(records: Iterable[Mapping[str, Any]]) -> list[ColumnProfile]:
+    """Describe the columns of some records; objects are replaced by the fields inside them."""
+    profiles: dict[str, ColumnProfile] = {}
+    for row, record in enumerate(records):
+        for name in field_names(record):
+            if name not in profiles:
+                # The column is missing in all earlier rows.
+                profiles[name] = ColumnProfile(name, cells=[None] * row)
+            profiles[name].add(field_of(record, name))
+        _fill_up(profiles.values(), row + 1)
+    return list(profiles.values())
+
+
+def sampled(records: Iterable[Any], stride: int, most: int) -> Iterator[Any]:
+    """Take every record whose number is a multiple of the stride, up to a number of records."""
+    num_taken = 0
+    for number, record in enumerate(records):
+        if number % stride == 0:
+            yield record
+            num_taken += 1
+        if num_taken == most:
+            return
+
+
+def _fill_up(profiles: Iterable[ColumnProfile], num_rows: int) -> None:
+    """Add an empty cell to each column that the last row does not have."""
+    for profile in profiles:
+        if len(profile.cells) < num_rows:
+            profile.cells.append(None)
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isnan(value)
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None
+
+
+def _as_text(value: Any) -> str:
+    """A value as a text; a whole number has no decimal point."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def _kind(value: Any) -> str:
+    """The kind of a cell that is not empty."""
+    if isinstance(value, str):
+        return _kind_of_text(value.strip())
+    for kind, types in _TYPES.items():
+        if isinstance(value, types):
+            return kind
+    return "other"
+
+
+# The types of the values of each kind, beside texts. Truth values come first: they are integers.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "truth value": (bool,),
+    "number": (int, float),
+    "list": (list, tuple),
+    "time": (datetime.date, datetime.time, datetime.timedelta),
+}
+
+
+def _kind_of_text(text: str) -> str:
+    """The kind of a cell that is a text, as all cells of a CSV file are."""
+    if text.lower() in {"true", "false"}:
+        return "truth value"
+    for kind, pattern in (("number", _NUMBER), ("time", _DATE), ("code", _CODE)):
+        if pattern.fullmatch(text):
+            return kind
+    return "text"

@@ -1,0 +1,266 @@
+"""Choose the columns with the text and with the label, by what is in them, and say why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from encoder_cls.data.inspection.column_profile import ColumnProfile
+from encoder_cls.data.inspection.word_test import WordTest, word_test
+from encoder_cls.data.label_checks import SeveralLabels, several_labels
+from encoder_cls.system.display import counted
+
+# Words in the names of columns that usually hold texts, labels, or something else, in languages
+# that people have sent data in.
+_TEXT_NAMES = """
+    text texts texte texto testo tekst message messages nachricht nachrichten mensaje body content
+    inhalt review comment comments kommentar commentaire description beschreibung sentence satz
+    question frage query utterance tweet post abstract document email mail ticket anfrage anliegen
+    verwendungszweck transcript feedback answer headline article
+"""
+_LABEL_NAMES = """
+    label labels class classes klasse classe category categories kategorie categorie categoria
+    target intent intents topic topics thema sentiment polarity emotion emotions rating stars score
+    tag tags type typ tipo art spam genre queue department abteilung reason grund annotation gold
+"""
+_OTHER_NAMES = """
+    id ids nr no number nummer key uuid guid index row zeile date datum time zeit timestamp year
+    jahr month monat day created updated user username author autor name customer kunde kunden
+    kundennummer agent bearbeiter language lang sprache locale country land split set fold source
+    quelle channel kanal status priority prio url link version confidence probability count length
+    thread session conversation
+"""
+# Words in the names of columns whose rows with one value belong together.
+_GROUP_NAMES = """
+    user username author autor customer kunde kunden kundennummer thread session conversation
+    dialog dialogue patient account konto
+"""
+TEXT_NAMES = frozenset(_TEXT_NAMES.split())
+LABEL_NAMES = frozenset(_LABEL_NAMES.split())
+OTHER_NAMES = frozenset(_OTHER_NAMES.split())
+GROUP_NAMES = frozenset(_GROUP_NAMES.split())
+
+
+class TextColumn(NamedTuple):
+    """The column with the text.
+
+    Attributes:
+        name: the name of the column.
+        mean_words: the mean number of words of a text.
+        distinct_share: the share of the texts that differ.
+        others: the names of other columns that hold texts.
+    """
+
+    name: str
+    mean_words: float
+    distinct_share: float
+    others: tuple[str, ...]
+
+
+class LabelColumn(NamedTuple):
+    """The column with the label.
+
+    Attributes:
+        name: the name of the column.
+        num_labels: the number of different labels in the sample.
+        test: how well words tell the label; None if labels are lists, or without a test.
+        several: the separator between several labels of a cell; None if there is none.
+        others: the names of the next best columns.
+    """
+
+    name: str
+    num_labels: int
+    test: WordTest | None
+    several: SeveralLabels | None
+    others: tuple[str, ...]
+
+
+# The smallest score of a text column: below, cells are names and codes.
+MIN_TEXT_SCORE = 0.3
+# From this mean number of words on, longer texts are no better texts.
+MANY_WORDS = 20
+# How much the name of a column counts.
+RIGHT_NAME = 3.0
+WRONG_NAME = 0.3
+
+
+def text_column(profiles: Sequence[ColumnProfile]) -> TextColumn | None:
+    """Choose the column with the longest and most different texts; None if no column has texts."""
+    scores = {profile.name: _text_score(profile) for profile in profiles}
+    by_score = sorted(profiles, key=lambda profile: -scores[profile.name])
+    texts = [profile for profile in by_score if scores[profile.name] >= MIN_TEXT_SCORE]
+    if not texts:
+        return None
+
+    best, *others = texts
+    has_sentences = [profile.name for profile in others if profile.mean_words >= 3]
+    return TextColumn(best.name, best.mean_words, best.distinct_share, tuple(has_sentences))
+
+
+def _text_score(profile: ColumnProfile) -> float:
+    """How much a column looks like texts; 0 if most of its cells are something else."""
+    if profile.kind != "text":
+        return 0.0
+    text_share = profile.kinds["text"] / max(1, len(profile.cells))
+    words = min(profile.mean_words, MANY_WORDS)
+    score = words * profile.distinct_share * text_share
+    return score * _name_factor(profile.name, TEXT_NAMES, LABEL_NAMES | OTHER_NAMES)
+
+
+# The largest number of labels, as a share of the rows: labels must occur again.
+MAX_LABEL_SHARE = 0.35
+# The largest number of different labels that are tested by words.
+MAX_TESTED_LABELS = 500
+# The largest mean number of words of a label.
+MAX_LABEL_WORDS = 8
+# The score of a label that words do not tell at all, and that of a number or a truth value, as a
+# share of the score of a name.
+UNTOLD = 0.05
+NOT_A_NAME = 0.6
+# The smallest score of a label column. A column that words do not tell needs a fitting name.
+MIN_LABEL_SCORE = 0.06
+
+
+def label_column(profiles: Sequence[ColumnProfile], text: ColumnProfile) -> LabelColumn | None:
+    """Choose the column whose values occur again and are told best by the words of the text.
+
+    Args:
+        profiles: all columns.
+        text: the column with the text.
+
+    Returns:
+        None if no column looks like labels.
+    """
+    candidates = []
+    scores: dict[str, float] = {}
+    for profile in profiles:
+        if profile.name == text.name:
+            continue
+        candidate = _candidate(profile, text)
+        if candidate:
+            candidates.append(candidate)
+            scores[profile.name] = _label_score(profile, candidate)
+
+    candidates.sort(key=lambda candidate: -scores[candidate.name])
+    likely = [candidate for candidate in candidates if scores[candidate.name] >= MIN_LABEL_SCORE]
+    if not likely:
+        return None
+    best, *others = likely
+    return best._replace(others=tuple(candidate.name for candidate in others[:3]))
+
+
+def describe_label_column(profile: ColumnProfile, text: ColumnProfile) -> LabelColumn:
+    """Describe a column that a person has named as the label, as `label_column` does."""
+    candidate = _candidate(profile, text)
+    if candidate:
+        return candidate
+    return LabelColumn(profile.name, len(profile.counts), None, None, ())
+
+
+def _candidate(profile: ColumnProfile, text: ColumnProfile) -> LabelColumn | None:
+    """Describe a column as labels; None if its values cannot be labels."""
+    if profile.kind not in {"text", "code", "number", "truth value", "list"}:
+        return None
+
+    several = None
+    if profile.kind in {"text", "code", "number"}:
+        several = several_labels(profile.counts)
+    num_labels = len(several.names) if several else len(profile.counts)
+    max_labels = max(2, MAX_LABEL_SHARE * profile.num_filled)
+    if not 2 <= num_labels <= max_labels or profile.mean_words > MAX_LABEL_WORDS:
+        return None
+
+    test = None
+    if profile.kind != "list" and num_labels <= MAX_TESTED_LABELS:
+        test = _tested(profile, text, several)
+    return LabelColumn(profile.name, num_labels, test, several, ())
+
+
+def _tested(profile: ColumnProfile, text: ColumnProfile, several: SeveralLabels | None) -> WordTest:
+    """Test how well the words of the text tell a label; of several labels, the first one."""
+    texts = []
+    labels = []
+    for text_cell, cell in zip(text.cells, profile.cells, strict=True):
+        if isinstance(text_cell, str) and isinstance(cell, str):
+            texts.append(text_cell)
+            labels.append(cell.split(several.separator)[0].strip() if several else cell)
+    return word_test(texts, labels)
+
+
+def _label_score(profile: ColumnProfile, candidate: LabelColumn) -> float:
+    """How much a column looks like labels."""
+    gain = 0.5
+    if candidate.test:
+        gain = candidate.test.gain
+    score = UNTOLD + gain
+    if profile.kind in {"number", "truth value"}:
+        score *= NOT_A_NAME
+    filled_share = profile.num_filled / max(1, len(profile.cells))
+    return score * filled_share * _name_factor(profile.name, LABEL_NAMES, OTHER_NAMES | TEXT_NAMES)
+
+
+def group_column(profiles: Sequence[ColumnProfile], used: Sequence[str]) -> str | None:
+    """Find a column such as a customer, whose rows with one value belong together.
+
+    Args:
+        profiles: all columns.
+        used: the names of the columns with the text and the label.
+
+    Returns:
+        The first column whose name says so and whose values occur again; None without one.
+    """
+    for profile in profiles:
+        occurs_again = 2 <= len(profile.counts) < 0.9 * profile.num_filled
+        if profile.name not in used and occurs_again and _name_words(profile.name) & GROUP_NAMES:
+            return profile.name
+    return None
+
+
+def _name_factor(name: str, right: frozenset[str], wrong: frozenset[str]) -> float:
+    """How much the name of a column speaks for a use or against it."""
+    words = _name_words(name)
+    if words & right:
+        return RIGHT_NAME
+    if words & wrong:
+        return WRONG_NAME
+    return 1.0
+
+
+def _name_words(name: str) -> set[str]:
+    """The words of a column's name, in lower case: `ticket_Category` has two."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return set(re.findall(r"[^\W\d_]+", spaced.lower()))
+
+
+def reason_for_text(text: TextColumn) -> str:
+    """Say why a column is the text."""
+    words = counted(round(text.mean_words), "word")
+    return f"{words} on average, {text.distinct_share:.0%} of the cells differ"
+
+
+def reason_for_label(label: LabelColumn) -> str:
+    """Say why a column is the label."""
+    reason = f"{label.num_labels:,} different values"
+    if label.several:
+        reason += f", several in a cell, separated by {label.several.separator!r}"
+    if label.test is None:
+        return reason
+    return (
+        f"{reason}; the words of the text tell it: a quick test is right on "
+        f"{label.test.accuracy:.0%}, without the words on {label.test.without_words:.0%}"
+    )
+
+
+def header_is_a_row(profiles: Sequence[ColumnProfile], *, max_words: int = 8) -> bool:
+    """Whether the names of the columns look like the cells of a row, as in a file without a header.
+
+    They do if a name is a number, long, or also a frequent value of its own column.
+    """
+    for profile in profiles:
+        is_number = bool(re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?", profile.name))
+        is_frequent = profile.counts[profile.name] > 1
+        is_long = len(profile.name.split()) > max_words
+        if is_number or is_frequent or is_long:
+            return True
+    return False

@@ -1,0 +1,170 @@
+"""Say in lines what was found in a source of data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from encoder_cls.data.checks import data_warnings
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.inspection.column_roles import (
+    LabelColumn,
+    TextColumn,
+    reason_for_label,
+    reason_for_text,
+)
+from encoder_cls.data.inspection.inspect_data import Inspection, SplitRows, Table
+from encoder_cls.data.reading.options import LeftOut
+from encoder_cls.system.display import counted, listed, shown
+from encoder_cls.system.encodings import UTF8
+
+# The number of classes that are listed with their sizes.
+MAX_CLASSES = 30
+# The number of columns that a line lists.
+MAX_COLUMNS = 12
+# The names of separators that cannot be seen.
+_SEPARATOR_NAMES = {"\t": "tab"}
+
+
+def finding_lines(inspection: Inspection) -> Iterator[str]:
+    """Say how the data is written, what its columns and rows are, and what to look at.
+
+    Lines with something to correct begin with `warning:`.
+    """
+    yield _source_line(inspection)
+    if inspection.table and inspection.table.has_header:
+        yield from _column_lines(inspection.table)
+    for role, split in inspection.splits.items():
+        yield from _row_lines(role, split, inspection)
+    if inspection.several and "label_separator" in inspection.settings:
+        yield _several_line(inspection)
+
+    dataset = inspection.dataset
+    if dataset:
+        yield _class_line(dataset)
+        # The rows that are left out have been told.
+        for warning in data_warnings(replace(dataset, sources=())):
+            yield f"warning: {warning}"
+
+
+def _source_line(inspection: Inspection) -> str:
+    """The sizes of the splits, and how the files are written."""
+    parts = []
+    sizes = {role: split.num_rows for role, split in inspection.splits.items()}
+    for role, source in inspection.layout.sources.items():
+        size = f" ({counted(sizes[role], 'row')})" if role in sizes else ""
+        parts.append(f"{role} {source}{size}" if len(inspection.layout.sources) > 1 else source)
+    line = ", ".join(parts)
+    if len(inspection.layout.sources) == 1 and sizes:
+        line += f": {counted(sizes['train'], 'row')}"
+
+    form = inspection.form
+    if form is None:
+        line += ", a folder of texts for each class"
+    elif form.delimiter:
+        separator = _SEPARATOR_NAMES.get(form.delimiter, repr(form.delimiter))
+        line += f", fields separated by {separator}"
+    if form and form.encoding != UTF8:
+        line += f", encoding {form.encoding}"
+
+    if inspection.table and inspection.table.sheet and form:
+        others = [sheet for sheet in form.sheets if sheet != inspection.table.sheet]
+        line += f", sheet {shown(inspection.table.sheet)}"
+        if others:
+            line += f" (not {listed(others)})"
+    if inspection.layout.others:
+        names = [path.name for path in inspection.layout.others]
+        line += f"; not used: {listed(names)}"
+    return line
+
+
+def _column_lines(table: Table) -> Iterator[str]:
+    """The columns with text, label and group, and why; and the columns that are not used."""
+    used = []
+    if table.text:
+        used.append(table.text.name)
+        yield f"text: {_text(table.text)}"
+    if table.label:
+        used.append(table.label.name)
+        yield f"label: {_label(table.label)}"
+    if table.group:
+        yield (
+            f"group: rows with the same {shown(table.group)} may belong together; if so, set "
+            f"data.group_column={table.group}"
+        )
+    others = [name for name in table.names if name not in used]
+    if others:
+        yield f"columns that are not used: {listed(others, most=MAX_COLUMNS)}"
+
+
+def _text(text: TextColumn) -> str:
+    line = f"column {shown(text.name)}: {reason_for_text(text)}"
+    if text.others:
+        line += f"; {listed(text.others)} could be read, too"
+    return line
+
+
+def _label(label: LabelColumn) -> str:
+    line = f"column {shown(label.name)}: {reason_for_label(label)}"
+    if label.others:
+        line += f"; else {listed(label.others)}"
+    return line
+
+
+def _row_lines(role: str, split: SplitRows, inspection: Inspection) -> Iterator[str]:
+    """The rows of a split that cannot be used as they are, and what happens to them."""
+    empty = split.notes.empty
+    if empty.count:
+        yield f"warning: rows of {role} without a text, which are left out: {empty}"
+    skipped = split.notes.skipped
+    if skipped.count:
+        yield (
+            f"warning: rows of {role} that cannot be read, which are left out: {skipped}; the "
+            f"first: {skipped.reason}"
+        )
+    if split.notes.repeated_headers.count:
+        headers = split.notes.repeated_headers
+        yield f"warning: rows of {role} that repeat the header, which are left out: {headers}"
+
+    if split.without_label and "label_separator" not in inspection.settings:
+        consequence = "which are left out"
+        if role == "train" and "label_names" in inspection.settings:
+            consequence = "from which the model learns the language alone"
+        yield f"warning: rows of {role} without a label, {consequence}: {_unlabelled(split)}"
+
+
+def _unlabelled(split: SplitRows) -> LeftOut:
+    """The rows without a label, with the locations of the first ones."""
+    found = LeftOut()
+    for where, count in zip(split.rows.where, split.rows.counts.tolist(), strict=True):
+        if not count:
+            found.add(where)
+    return found
+
+
+def _several_line(inspection: Inspection) -> str:
+    """The separator between several labels of a cell, with an example."""
+    several = inspection.several
+    assert several
+    separator = inspection.settings["label_separator"]
+    return (
+        f"several labels: {counted(several.num_rows, 'cell')} list labels with {separator!r} "
+        f"between them, such as {shown(several.example)}, so each text may have several labels"
+    )
+
+
+def _class_line(dataset: Dataset) -> str:
+    """The classes with their numbers of rows in train and the validation texts taken from it."""
+    num_classes = len(dataset.label_names)
+    counts = dataset.train.class_counts(num_classes) + dataset.validation.class_counts(num_classes)
+    by_size = sorted(zip(-counts, dataset.label_names, strict=True))
+    sizes = [f"{shown(name, limit=40)[1:-1]} {-count:,}" for count, name in by_size]
+    line = f"{counted(num_classes, 'class', 'classes')}: {', '.join(_shortened(sizes))}"
+    return line
+
+
+def _shortened(sizes: Sequence[str]) -> Sequence[str]:
+    """The first sizes and the last one."""
+    if len(sizes) <= MAX_CLASSES:
+        return sizes
+    return [*sizes[: MAX_CLASSES - 1], "…", sizes[-1]]
