@@ -319,6 +319,7 @@ def write_stand_ins(page: str, folder: Path, run: Path) -> None:
     for number in range(2):
         write_labelled_texts(folder / "parts" / f"part-{number}.csv", labelled(8, seed=number))
     write_sheet(folder / "tickets.xlsx", ["text"], *([text] for text, _ in labelled(8, seed=3)))
+    write_sheet(folder / "complaints.xlsx", ["Message", "Topic"], *labelled(20, seed=4))
     for name in ("pool.csv", "unlabelled.csv"):
         lines = [f"{text}\n" for text, _ in labelled(20, seed=4)]
         (folder / name).write_text("text\n" + "".join(lines), encoding="utf-8")
