@@ -134,6 +134,7 @@ _ALIASES = {
     "tokenizer.min_frequency": "min_df min_count",
     "pretrain.mask_probability": "mlm_probability masking_rate",
     "data.text_column": "text text_field text_col",
+    "data.label_map": "label_mapping mapping rename_labels id2label",
     "data.label_column": "label target label_field label_col",
     "seed": "random_state random_seed",
 }

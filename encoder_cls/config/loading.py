@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from encoder_cls.config.checked_values import FIELDS, validated_config
 from encoder_cls.config.data_paths import data_beside_config
+from encoder_cls.config.label_files import with_label_files
 from encoder_cls.config.schema import Config
 from encoder_cls.config.yaml import parse_setting, parse_yaml
 from encoder_cls.errors import ConfigError
@@ -69,6 +70,7 @@ def load_config(
     if isinstance(values.get("from_run"), str):
         values = _with_inherited(values, origin.name)
 
+    values = with_label_files(values, folder=path.parent if path else None)
     return validated_config(values, source=origin.name)
 
 
@@ -92,7 +94,8 @@ def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = N
         overrides.append(_Override(key.split("."), value))
 
     base_values = base.model_dump(mode="json") if base else {}
-    return validated_config(_overridden(base_values, overrides), source=source)
+    overridden = with_label_files(_overridden(base_values, overrides))
+    return validated_config(overridden, source=source)
 
 
 def _origin(path: Path | None, overrides: Sequence[_Override], from_run: Path | None) -> _Origin:

@@ -137,9 +137,13 @@ class DataConfig(Section):
     the data and the column `key`, a hash of the text. A correction applies to every row with this
     text. If null, no label is corrected."""
     label_names: tuple[str, ...] | None = None
-    """The names of the classes, in order. The labels in the files are either all names, or all
-    numbers (0 for the first name); spaces around them are ignored. If null, the classes are the
-    labels that occur in train."""
+    """The names of the classes, in order, as a list or as a file: a name on each line, or .csv with
+    a number and a name. A label in the data is a name, or a number (0 for the first name); spaces
+    around it are ignored. If null, the classes are the labels that occur in train."""
+    label_map: dict[NotEmpty, NotEmpty] | None = None
+    """The class that each of some labels becomes, such as `{Refunds: refund, rfund: refund}`, or a
+    file of two columns, the label and its class. All other labels stay as they are. If null, each
+    label is its own class."""
     fold_labels: bool = False
     """Whether labels that differ only in case, in spaces or in how Unicode writes the same
     characters are one class. It is named as in `label_names`, or else by its most frequent spelling

@@ -34,8 +34,9 @@ _TEXTS: set[KeyPath] = {
     *_SEPARATORS,
     *_LISTS_OF_TEXTS,
 }
-# Mappings whose keys are texts.
-_MAPPINGS_OF_TEXTS: set[KeyPath] = {("train", "class_weights")}
+# Mappings from texts to texts, and mappings whose keys are texts.
+_TEXTS_BY_TEXT: set[KeyPath] = {("data", "label_map")}
+_MAPPINGS_OF_TEXTS: set[KeyPath] = {("train", "class_weights"), *_TEXTS_BY_TEXT}
 # The number of parts of a key inside a section.
 _LONGEST_PATH = 2
 
@@ -128,6 +129,8 @@ def _keep_texts_as_written(node: yaml.Node, path: KeyPath) -> None:
         nodes = node.value
     elif isinstance(node, yaml.MappingNode):
         nodes = [key for key, _ in node.value]
+        if path in _TEXTS_BY_TEXT:
+            nodes += [value for _, value in node.value]
     else:
         nodes = [node]
 

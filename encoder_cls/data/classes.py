@@ -65,7 +65,8 @@ def decide_classes(
 
     Args:
         all_rows: the rows of all sources, train first.
-        config: says by `label_names` and `fold_labels` which labels belong to one class.
+        config: says by `label_names`, `label_map` and `fold_labels` which labels belong to one
+            class.
         known: the names of classes that are known already, such as those of a base run.
         labels_are: whether the labels are names or indices into `data.label_names`. None if the
             labels are to decide.
@@ -77,7 +78,7 @@ def decide_classes(
     """
     rows_of_sources = list(all_rows)
     names = config.label_names
-    spelling = _spelling(rows_of_sources, config, known)
+    spelling = _mapped(_spelling(rows_of_sources, config, known), config)
 
     # The first location of each label, by its spelling.
     locations: dict[str, SourceLocation] = {}
@@ -188,6 +189,34 @@ def _spelling_by_key(
     return spelled
 
 
+def _mapped(spelling: Mapping[str, str], config: DataConfig) -> dict[str, str]:
+    """Replace the spelling of labels by the classes that `data.label_map` gives them.
+
+    With `data.fold_labels`, labels and classes are found in it by their `label_key`.
+    """
+
+    def key(label: str) -> str:
+        return label_key(label) if config.fold_labels else label.strip()
+
+    class_by_key = {key(label): name for label, name in (config.label_map or {}).items()}
+    spelled_by_key = {key(spelled): spelled for spelled in spelling.values()}
+    mapped = {}
+    for label, spelled in spelling.items():
+        name = class_by_key.get(key(label), class_by_key.get(key(spelled)))
+        if name is None:
+            mapped[label] = spelled
+        else:
+            # Labels that are not mapped may spell the class in another way.
+            mapped[label] = spelled_by_key.get(key(name), name)
+    return mapped
+
+
+def labels_that_do_not_occur(all_rows: Iterable[LabelledRows], config: DataConfig) -> list[str]:
+    """List the labels of `data.label_map` that no row has."""
+    present = {label_key(label) for rows in all_rows for label in rows.labels}
+    return [label for label in config.label_map or () if label_key(label) not in present]
+
+
 # Names or indices
 
 
@@ -215,7 +244,8 @@ def _names_or_indices(
     if are_indices:
         return "indices"
 
-    # The labels are mixed. Decide by the first one, so that `_class_of` refuses the others.
+    # The labels are mixed. If no name is a number, `_class_of` reads each label as what it is.
+    # Otherwise decide by the first label, and `_class_of` refuses the others.
     first = next(iter(locations))
     if _INDEX.fullmatch(first) and first not in names:
         return "indices"
@@ -247,7 +277,10 @@ def _class_of(
         return label
 
     is_number = bool(_INDEX.fullmatch(label))
-    if labels_are == "indices" and is_number:
+    may_be_mixed = not any(_INDEX.fullmatch(name) for name in names)
+    if may_be_mixed and label in names:
+        return label
+    if is_number and (labels_are == "indices" or may_be_mixed):
         if int(label) < len(names):
             return names[int(label)]
         hint = f"data.label_names holds {len(names)} names"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,9 @@ from typing import NamedTuple
 
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.label_names import label_key
-from encoder_cls.system.display import counted, listed, shortened
+from encoder_cls.data.similar_labels import label_map_of, similar_labels
+from encoder_cls.system.display import counted, listed, shortened, shown
+from encoder_cls.system.json_values import json_text
 
 # The number of names that a warning lists.
 MAX_LISTED = 3
@@ -34,6 +37,7 @@ def label_warnings(dataset: Dataset) -> Iterator[str]:
     yield from _numbers_beside_names(dataset)
     yield from _minus_one(dataset)
     yield from _names_alike(names)
+    yield from _similar_names(dataset)
 
 
 def _names_in_any_split(dataset: Dataset) -> list[str]:
@@ -140,6 +144,26 @@ def _names_alike(names: Sequence[str]) -> Iterator[str]:
     if len(groups) > MAX_LISTED:
         num_more = len(groups) - MAX_LISTED
         yield f"further groups of classes that differ only in this way: {num_more:,}"
+
+
+def _similar_names(dataset: Dataset) -> Iterator[str]:
+    """Warn of classes that look like another spelling of a more frequent class."""
+    counts = dataset.train.class_counts(len(dataset.label_names)).tolist()
+    groups = similar_labels(dict(zip(dataset.label_names, counts, strict=True)))
+    if not groups:
+        return
+
+    examples = []
+    for group in groups[:MAX_LISTED]:
+        others = [f"{shown(name)} ({count:,})" for name, count in group.others.items()]
+        examples.append(f"{', '.join(others)} like {shown(group.label)} ({group.num_rows:,})")
+    if len(groups) > MAX_LISTED:
+        examples.append(f"and {len(groups) - MAX_LISTED:,} more")
+    setting = f"data.label_map={json_text(label_map_of(groups))}"
+    yield (
+        f"classes that look like another one, with their training texts: {'; '.join(examples)}; "
+        f"if they are the same, add --set {shlex.quote(setting)}"
+    )
 
 
 def _distinguishable(names: Sequence[str]) -> str:

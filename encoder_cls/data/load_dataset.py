@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from encoder_cls.config.data_paths import SOURCES, check_sources_of_run
 from encoder_cls.config.schema import Config, DataConfig
-from encoder_cls.data.classes import Classes, decide_classes, in_order, use_of_empty
+from encoder_cls.data.classes import (
+    Classes,
+    decide_classes,
+    in_order,
+    labels_that_do_not_occur,
+    use_of_empty,
+)
 from encoder_cls.data.continued_data import (
     BaseData,
     check_same_kind,
@@ -227,6 +233,7 @@ def _read_dataset(
     # Number the labels by class, and apply the corrections.
     known_names = base.dataset.label_names if base else ()
     classes = decide_classes(sources.rows.values(), config, known_names)
+    _note_unused_map(sources, config)
     rows_before = {role: classes.numbered(rows) for role, rows in sources.rows.items()}
     rows_by_role, labels_before_corrections = with_corrections(
         rows_before, corrections, classes, config, is_multi_label=sources.is_multi_label
@@ -429,6 +436,15 @@ def _leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None
 
 
 # Checks
+
+
+def _note_unused_map(sources: _Sources, config: DataConfig) -> None:
+    """Note the labels of `data.label_map` that no row has: they may be misspelt."""
+    unused = labels_that_do_not_occur(sources.rows.values(), config)
+    if unused:
+        sources.readings["train"].note(
+            f"warning: labels of data.label_map that no row has: {len(unused):,} ({listed(unused)})"
+        )
 
 
 def _check_some_have_labels(rows: LabelledRows, source: str) -> None:

@@ -242,6 +242,17 @@ def test_all_classes_are_listed_with_their_sizes_and_warnings_follow():
     assert any(line.startswith("warning: ") and "repeat" in line for line in lines)
 
 
+def test_labels_that_look_alike_are_a_setting_in_comments():
+    rows = [["text", "label"], *TEXTS, ["one more", "weahter"], ["and another", "weahter"]]
+    inspection = inspected(write_table("a.csv", rows))
+    draft = draft_config(inspection)
+    assert draft.endswith("  # label_map:\n  #   weahter: weather\n")
+
+    joined = draft.replace("  # label_map", "  label_map").replace("  #   wea", "    wea")
+    config = load_config(Path(write("b.yaml", joined)))
+    assert load_dataset(config.data).label_names == ("küche", "sport", "weather")
+
+
 # Files and folders
 
 

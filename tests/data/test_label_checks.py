@@ -188,3 +188,21 @@ def test_a_separator_between_labels_is_found(separator: str):
 )
 def test_a_separator_inside_names_is_not_found(names: list[str]):
     assert several_labels(dict.fromkeys(names, 10)) is None
+
+
+def test_classes_that_look_like_a_more_frequent_one_are_named_with_a_line_to_paste():
+    names = ["Überweisung", "Überweisng", "other"]
+    split = Split(
+        texts=[f"text {number}" for number in range(12)],
+        labels=np.array([0] * 10 + [1, 2]),
+        where=["a"] * 12,
+    )
+    dataset = Dataset(label_names=tuple(names), train=split, validation=split, test=None)
+
+    [warning] = label_warnings(dataset)
+
+    assert warning == (
+        "classes that look like another one, with their training texts: 'Überweisng' (1) like "
+        "'Überweisung' (10); if they are the same, add --set "
+        """'data.label_map={"Überweisng": "Überweisung"}'"""
+    )

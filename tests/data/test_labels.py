@@ -310,13 +310,23 @@ def test_names_of_digits_are_decided_on_once_for_a_data_set(
         ),
         (
             ["high", 1],
-            ["low", "mid", "high"],
+            ["low", "mid", "2"],
+            "a.csv:2: label 'high' is not in data.label_names",
+        ),
+        (
+            ["low", 1],
+            ["low", "mid", "2"],
             "a.csv:3: label '1' is not in data.label_names; labels are either all",
         ),
         (
-            [1, "high"],
+            [1, "low"],
+            ["low", "mid", "2"],
+            "a.csv:3: label 'low' is a name where others are numbers; labels are",
+        ),
+        (
+            ["low", 7],
             ["low", "mid", "high"],
-            "a.csv:3: label 'high' is a name where others are numbers; labels are",
+            "a.csv:3: label 7 has no name; data.label_names holds 3 names",
         ),
         (
             [0, 7],
@@ -348,8 +358,27 @@ def test_names_of_digits_are_decided_on_once_for_a_data_set(
 def test_labels_that_are_both_or_neither_are_refused_with_the_first_such_row(
     labels, names, message
 ):
-    """A mixture is refused, too: which row is wrong depends on the others."""
+    """If a name is a number, a mixture is refused: a number could be a name or an index."""
     assert refusal(write_labelled("a.csv", *labels), label_names=names).startswith(message)
+
+
+@pytest.mark.parametrize("labels", [["high", 1, "0", "mid"], [2, "mid", "low", "1"]])
+def test_names_and_numbers_of_the_same_classes_may_be_mixed(labels: list[object]):
+    """Also where another file of the same data has names or numbers alone."""
+    names = ["low", "mid", "high"]
+    dataset = load(
+        write_labelled("a.csv", *labels), label_names=names, test=write_labelled("b.csv", 0, 1)
+    )
+
+    assert classes_of(dataset, dataset.train) == ["high", "mid", "low", "mid"]
+    assert dataset.test is not None
+    assert classes_of(dataset, dataset.test) == ["low", "mid"]
+
+    source = write_labelled("c.csv", "mid", 2)
+    split = load_split(
+        source, DataConfig(train=source, label_names=names), tuple(names), labels_are="names"
+    )
+    assert split.labels.tolist() == [1, 2]
 
 
 def test_an_ambiguous_file_by_itself_is_refused():

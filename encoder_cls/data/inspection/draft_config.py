@@ -9,6 +9,7 @@ from typing import Any
 from encoder_cls.config.yaml import to_yaml
 from encoder_cls.data.inspection.column_roles import reason_for_label, reason_for_text
 from encoder_cls.data.inspection.inspect_data import Inspection
+from encoder_cls.data.similar_labels import label_map_of, similar_labels
 from encoder_cls.system.display import counted, listed, printable
 from encoder_cls.system.json_values import json_text
 
@@ -38,6 +39,7 @@ def draft_config(inspection: Inspection) -> str:
         if key in settings:
             lines += _comment(reason)
             lines += _setting(key, settings[key])
+    lines += _similar(inspection)
     return "\n".join(lines) + "\n"
 
 
@@ -83,6 +85,23 @@ def _columns(inspection: Inspection) -> Iterator[str]:
         yield from _setting("# group_column", table.group)
     elif "group_column" in settings:
         yield from _setting("group_column", settings["group_column"])
+
+
+def _similar(inspection: Inspection) -> Iterator[str]:
+    """Labels that look alike, as a setting in comments."""
+    dataset = inspection.dataset
+    if dataset is None:
+        return
+    counts = dataset.train.class_counts(len(dataset.label_names)).tolist()
+    groups = similar_labels(dict(zip(dataset.label_names, counts, strict=True)))
+    if not groups:
+        return
+
+    yield from _comment(
+        "These labels look like another one. If they are the same, remove the # of the lines below:"
+    )
+    for line in to_yaml({"label_map": label_map_of(groups)}).splitlines():
+        yield f"{INDENT}# {line}"
 
 
 def _setting(key: str, value: Any) -> Iterator[str]:

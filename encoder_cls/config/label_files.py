@@ -1,0 +1,138 @@
+"""Read the files that `data.label_map` and `data.label_names` may name."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.system.display import shown
+from encoder_cls.system.encodings import UTF8, guessed_encoding, text_lines
+
+# The separators that a table may have. The first line shows which one it is.
+SEPARATORS = "\t;,"
+# The endings of files that are tables. All other files of class names have a name on each line.
+TABLES = {".csv", ".tsv"}
+# The name of a column of labels by which the first row is a header, beside `data.label_column`.
+LABEL = "label"
+
+
+def with_label_files(values: Mapping[str, Any], *, folder: Path | None = None) -> dict[str, Any]:
+    """Replace the files that `data.label_map` and `data.label_names` name by what they hold.
+
+    So the config of a run has all labels, and the run does not need the files any more.
+
+    Args:
+        values: the sections of a config.
+        folder: the folder of the config file, where a path starts if nothing is at the path itself.
+
+    Raises:
+        ConfigError: a file cannot be read, or is no such table.
+    """
+    data = values.get("data")
+    if not isinstance(data, Mapping):
+        return dict(values)
+
+    header = str(data.get("label_column", LABEL))
+    replaced: dict[str, Any] = {}
+    if isinstance(data.get("label_map"), str):
+        path = _beside(data["label_map"], folder)
+        replaced["label_map"] = _label_map(path, header)
+    if isinstance(data.get("label_names"), str):
+        path = _beside(data["label_names"], folder)
+        replaced["label_names"] = _label_names(path, header)
+    return dict(values) | {"data": dict(data) | replaced}
+
+
+def _beside(name: str, folder: Path | None) -> Path:
+    """The path of a file, which may start in the folder of the config file."""
+    path = Path(name)
+    if folder and not path.exists() and (folder / name).exists():
+        return folder / name
+    return path
+
+
+def _label_map(path: Path, header: str) -> dict[str, str]:
+    """Read a table of two columns: each label, and the class that it becomes."""
+    mapping: dict[str, str] = {}
+    for where, fields in _rows(path, "data.label_map", header):
+        if len(fields) != 2 or not all(fields):
+            raise ConfigError(
+                f"{where}: data.label_map: two cells are needed, a label and its class"
+            )
+
+        label, name = fields
+        known = mapping.setdefault(label, name)
+        if known != name:
+            raise ConfigError(
+                f"{where}: data.label_map: {shown(label)} becomes {shown(known)} above, and "
+                f"{shown(name)} here"
+            )
+    if not mapping:
+        raise ConfigError(f"{path}: data.label_map: the file has no rows")
+    return mapping
+
+
+def _label_names(path: Path, header: str) -> list[str]:
+    """Read the names of classes: one on each line, or in a table with a column of numbers before.
+
+    The numbers must count from 0 on.
+    """
+    names: list[str] = []
+    for where, fields in _rows(path, "data.label_names", header):
+        name = fields[-1]
+        is_numbered = len(fields) == 2 and fields[0] == str(len(names))
+        if not name or (len(fields) != 1 and not is_numbered):
+            raise ConfigError(
+                f"{where}: data.label_names: a name is needed, or a number and a name; the numbers "
+                "count from 0 on"
+            )
+        names.append(name)
+    if not names:
+        raise ConfigError(f"{path}: data.label_names: the file has no names")
+    return names
+
+
+def _rows(path: Path, key: str, header: str) -> Iterator[tuple[str, list[str]]]:
+    """Iterate over the rows that are not empty, without a header, each with its location.
+
+    Args:
+        path: the file.
+        key: the key of the config that names the file, for messages.
+        header: the name of the label column. The first row is a header if a cell has this name.
+    """
+    lines = _lines(path, key)
+    separator = None
+    if key == "data.label_map" or path.suffix.lower() in TABLES:
+        separator = _separator(lines)
+
+    for number, line in enumerate(lines, start=1):
+        fields = [line]
+        if separator:
+            fields = next(csv.reader([line], delimiter=separator), [])
+        fields = [field.strip() for field in fields]
+        cells = {field.casefold() for field in fields}
+        is_header = number == 1 and not cells.isdisjoint({LABEL, header.casefold()})
+        if any(fields) and not is_header:
+            yield f"{path}:{number}", fields
+
+
+def _lines(path: Path, key: str) -> list[str]:
+    """The lines of a file in UTF-8 or Windows-1252, without line ends."""
+    try:
+        encoding = guessed_encoding(path) or UTF8
+        return [line.rstrip("\r\n") for line in text_lines(path, encoding)]
+    except OSError as error:
+        raise ConfigError(f"{path}: {key}: cannot be read: {error.strerror}") from None
+    except DataError as error:
+        raise ConfigError(f"{key}: {error}; save the file as CSV") from None
+
+
+def _separator(lines: list[str]) -> str:
+    """The separator that the first line has; a comma if it has none."""
+    for separator in SEPARATORS:
+        if lines and separator in lines[0]:
+            return separator
+    return ","
