@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from encoder_cls.cli.options import TextColumns, check_ending, data_overrides
+from encoder_cls.cli.options import SOURCE_KEYS, TextColumns, check_ending, data_overrides
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.libraries import WHOLE, check_installed, check_training_installed
 from encoder_cls.system.terminal import note
@@ -46,13 +48,22 @@ def label_command(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port of the page; 0 takes any free port.")
     ] = 0,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A run or model folder whose classes and first guesses are used."),
+    ] = None,
+    review: Annotated[
+        Path | None,
+        typer.Option(help="A run folder whose doubtful labels are reviewed, in place of texts."),
+    ] = None,
     text_columns: TextColumns = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             help="How to read the texts: data.delimiter=..., data.encoding=... or "
-            "data.bad_rows=...",
+            "data.bad_rows=...; with --review, data.KEY=PATH is the new path of data that has been "
+            "moved.",
         ),
     ] = None,
 ) -> None:
@@ -61,39 +72,127 @@ def label_command(
     The page is on this machine alone. Each label is saved before the next text is shown; stop with
     Ctrl-C, and continue with the same command.
     """
-    if pool in {None, "", "-"}:
-        raise ConfigError("name the texts to label, such as: encoder-cls label messages.csv")
     if output is None:
         raise ConfigError("name the file of the labels, such as --output labels.csv")
     check_ending(output, ".csv")
-    reading = data_overrides(overrides, "delimiter", "encoding", "bad_rows")
-    class_names = _names_in(labels or "")
-
     check_training_installed()
     for library in ("starlette", "uvicorn", "prometheus_client"):
         check_installed(library, needed_by="label", install=f"'{WHOLE}[serve]'")
+    page = PageOptions(output, port, opens_browser=browser)
 
+    if review:
+        if pool or labels or model or multi_label or text_columns:
+            raise ConfigError(
+                "--review takes the texts and the classes of the run: leave out the texts, "
+                "--labels, --model, --multi-label and --text-column"
+            )
+        _review(review, page, data_overrides(overrides, *SOURCE_KEYS))
+        return
+
+    if pool in {None, "", "-"}:
+        raise ConfigError("name the texts to label, such as: encoder-cls label messages.csv")
+    if model and (labels or multi_label):
+        raise ConfigError("--model has the classes: leave out --labels and --multi-label")
+    reading = data_overrides(overrides, "delimiter", "encoding", "bad_rows")
+    class_names = [name.strip() for name in (labels or "").split(",") if name.strip()]
+    _label(
+        str(pool),
+        page,
+        class_names,
+        is_multi_label=multi_label,
+        model=model,
+        text_columns=tuple(text_columns or ()),
+        reading=reading,
+    )
+
+
+class PageOptions(NamedTuple):
+    """The file of the labels, and how the page is opened."""
+
+    output: Path
+    port: int
+    opens_browser: bool
+
+
+def _label(
+    pool: str,
+    page: PageOptions,
+    class_names: Sequence[str],
+    *,
+    is_multi_label: bool,
+    model: Path | None,
+    text_columns: Sequence[str],
+    reading: Mapping[str, str],
+) -> None:
+    """Label the texts of a pool."""
     from encoder_cls.bulk.output_checks import check_outputs
     from encoder_cls.labelling.model_loop import ModelLoop, curve_file
     from encoder_cls.labelling.open_session import PoolOptions, open_session, skipped_file
     from encoder_cls.labelling.server import serve_session
-    from encoder_cls.system.files import locked
 
-    check_outputs([output, skipped_file(output), curve_file(output)], sources=[pool])
-    assert pool
-    options = PoolOptions(pool, tuple(text_columns or ("text",)), **reading)
-    with locked(output.with_name(f".{output.name}.lock"), wait=False, doing="labelling"):
-        opened = open_session(options, output, class_names, is_multi_label=multi_label)
+    output = page.output
+    outputs = [output, skipped_file(output), curve_file(output)]
+    check_outputs(outputs, sources=[pool], model=model)
+
+    options = PoolOptions(pool)
+    if model:
+        from encoder_cls.classifier.model_folder import load_classifier
+        from encoder_cls.metrics.logits import MULTI_LABEL
+
+        classifier = load_classifier(model, engine="numpy")
+        class_names = classifier.label_names
+        is_multi_label = classifier.task is MULTI_LABEL
+        form = classifier.text_format
+        options = PoolOptions(pool, form.columns, form.delimiter, form.encoding)
+    options = options._replace(**reading)
+    if text_columns:
+        options = options._replace(text_columns=text_columns)
+
+    with _locked(output):
+        opened = open_session(options, output, class_names, is_multi_label=is_multi_label)
         for line in opened.notes:
             note(line)
-        with ModelLoop(opened.session, opened.queue, opened.texts, note):
-            serve_session(opened.session, port=port, opens_browser=browser, log=note)
+        with ModelLoop(opened.session, opened.queue, opened.texts, note, run=model):
+            serve_session(
+                opened.session, port=page.port, opens_browser=page.opens_browser, log=note
+            )
         _report(opened.session, options)
 
 
-def _names_in(labels: str) -> list[str]:
-    """The names of classes in the option `--labels`."""
-    return [name.strip() for name in labels.split(",") if name.strip()]
+def _review(run: Path, page: PageOptions, moved: Mapping[str, str]) -> None:
+    """Review the doubtful labels of a run."""
+    from encoder_cls.bulk.output_checks import check_outputs
+    from encoder_cls.labelling.open_session import skipped_file
+    from encoder_cls.labelling.review_session import open_review
+    from encoder_cls.labelling.server import serve_session
+
+    output = page.output
+    check_outputs([output, skipped_file(output)], model=run)
+    with _locked(output):
+        opened = open_review(run, output, moved)
+        if opened is None:
+            note(f"{run}: has no doubtful label to review")
+            return
+        for line in opened.notes:
+            note(line)
+        with opened.model:
+            serve_session(
+                opened.session, port=page.port, opens_browser=page.opens_browser, log=note
+            )
+
+    note(f"{output}: {opened.model.summary()['accuracy']}")
+    note(f"train again with: --set data.corrections={shlex.quote(str(output))}")
+
+
+@contextmanager
+def _locked(output: Path) -> Iterator[None]:
+    """Keep other processes from labelling into the same file."""
+    from encoder_cls.system.files import locked, reporting_os_errors
+
+    with reporting_os_errors(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+    with locked(output.with_name(f".{output.name}.lock"), wait=False, doing="labelling"):
+        yield
 
 
 def _report(session: Session, options: PoolOptions) -> None:

@@ -82,6 +82,7 @@ class LabelTable:
         form: CsvForm,
         *,
         added: Sequence[str] = ADDED_COLUMNS,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         """Describe a table without rows; `read` reads those of the file.
 
@@ -89,11 +90,13 @@ class LabelTable:
             path: the CSV file.
             columns: the names of the columns of the pool, in order.
             form: the form of the pool, such as its separator, which the table keeps.
-            added: the names of the columns after those of the pool.
+            added: the columns after those of the pool.
+            names: the names of these columns in the file, where they differ.
         """
+        self._name_of = {name: name for name in added} | dict(names or {})
         self.path = path
         self.rows: list[LabelledText] = []
-        self._columns = [name for name in columns if name not in added]
+        self._columns = [name for name in columns if name not in self._name_of.values()]
         self._added = added
         self._form = form
         # The size of the file in bytes as this process has left it; None if there is no file.
@@ -216,7 +219,8 @@ class LabelTable:
 
     def _read_rows(self, text_columns: Sequence[str], encoding: str) -> list[LabelledText]:
         """Read the rows of the file, and add its columns to those of the table."""
-        columns = Columns(text_columns, LABEL, every=True)
+        columns = Columns(text_columns, self._name_of[LABEL], every=True)
+        added_names = set(self._name_of.values())
         reading = Reading(encoding=encoding, is_sure=False)
         rows = []
         for row in read_rows(str(self.path), columns, reading):
@@ -224,30 +228,23 @@ class LabelTable:
             if self._form.is_guarded:
                 cells = {name: unguarded(value) for name, value in cells.items()}
             for name in cells:
-                if name not in self._columns and name not in self._added:
+                if name not in self._columns and name not in added_names:
                     self._columns.append(name)
 
             text = row.text
             if self._form.is_guarded:
                 text = " ".join(cells.get(name, "") for name in text_columns)
             # Rows that a person has added by hand have no key.
-            rows.append(
-                LabelledText(
-                    key=cells.get(KEY, "").strip() or correction_key(text),
-                    text=text,
-                    label=cells[LABEL].strip(),
-                    labelled_at=cells.get(LABELLED_AT, ""),
-                    how=cells.get(HOW, ""),
-                    guess=cells.get(GUESS, ""),
-                    label_in_data=cells.get(LABEL_IN_DATA, ""),
-                    cells={name: cells[name] for name in cells if name not in self._added},
-                )
-            )
+            added = {name: cells.get(self._name_of[name], "") for name in self._added}
+            added[KEY] = added[KEY].strip() or correction_key(text)
+            added[LABEL] = added[LABEL].strip()
+            own_cells = {name: cells[name] for name in cells if name not in added_names}
+            rows.append(LabelledText(text=text, cells=own_cells, **added))
         return rows
 
     def _content(self, rows: Sequence[LabelledText]) -> bytes:
         """Write the whole table."""
-        names = [*self._columns, *self._added]
+        names = [*self._columns, *(self._name_of[name] for name in self._added)]
         return b"".join(csv_table(names, map(self._fields, rows), self._form))
 
     def _line(self, row: LabelledText) -> str:
@@ -268,6 +265,7 @@ def _size_of_torn_line(content: bytes, separator: str) -> int:
     end = len(header) + 1
     if not header.rstrip().endswith(KEY.encode()):
         return 0
+
     for match in _END_OF_LINE.finditer(content):
         end = match.end()
 

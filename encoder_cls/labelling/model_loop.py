@@ -13,6 +13,8 @@ from threading import Condition, Thread
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from encoder_cls.labelling.estimates import (
     Estimate,
     accuracy_line,
@@ -64,6 +66,7 @@ class ModelLoop:
         queue: the queue, which gets the suggestions.
         texts: the texts of the pool.
         log: called with a message if a fit fails.
+        run: the folder of a run or model whose guesses are shown until the fits are better.
     """
 
     def __init__(
@@ -72,12 +75,14 @@ class ModelLoop:
         queue: TextQueue,
         texts: Sequence[PoolText],
         log: Callable[[str], None],
+        run: Path | None = None,
     ) -> None:
+        self._run_folder = run
+        self._fit_of_run: Fit | None = None
         self._session = session
         self._queue = queue
         self._log = log
         self._index_of = {text.key: index for index, text in enumerate(texts)}
-        self._spread: list[int] = []
         self._fit: Fit | None = None
         self._class_names: list[str] = []
         self._fitted: Labels | None = None
@@ -98,7 +103,7 @@ class ModelLoop:
         self._curve = _read_curve(self._curve_file)
         self._has_news = Condition()
         self._is_stopping = False
-        self._workers: Workers[Labels | None, Any] = Workers(self._model, 1)
+        self._workers: Workers[Labels | Path | None, Any] = Workers(self._model, 1)
         self._thread = Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -124,13 +129,16 @@ class ModelLoop:
         """The prediction for a text of the pool; None if there is none yet."""
         fit = self._fit
         index = self._index_of.get(key, self._pool_size)
-        if fit is None or index >= self._pool_size:
+        if fit is None or index >= min(self._pool_size, len(fit.top_classes)):
             return None
 
         names = [self._class_names[number] for number in fit.top_classes[index]]
         num_predicted = int(fit.num_predicted[index])
         top = list(zip(names, map(float, fit.top_probabilities[index]), strict=True))
         return Guess(labels=names[:num_predicted], top=top)
+
+    def words(self, key: str) -> None:
+        """The words that speak for classes, which only a review has."""
 
     def labels_changed(self) -> None:
         """Look whether a fit is due; returns at once."""
@@ -164,6 +172,8 @@ class ModelLoop:
     def _run(self) -> None:
         """Fit whenever a fit is due, until the block ends."""
         self._status = "reading the texts"
+        if self._run_folder:
+            self._work(self._run_folder)
         self._work(None)
         while True:
             with self._has_news:
@@ -178,10 +188,10 @@ class ModelLoop:
             self._fitted = due
             self._work(due)
 
-    def _work(self, labels: Labels | None) -> None:
-        """Let the process fit, or choose a spread of texts, and take its result."""
+    def _work(self, task: Labels | Path | None) -> None:
+        """Let the process fit, predict or choose a spread of texts, and take its result."""
         try:
-            [result] = self._workers.map([labels])
+            [result] = self._workers.map([task])
         # The labelling goes on without the model, whatever happens to it.
         except Exception as error:
             if not self._is_stopping:
@@ -190,26 +200,60 @@ class ModelLoop:
             return
 
         self._status = ""
-        if labels is None:
-            self._spread = result
-            self._queue.suggestions = result
+        if task is None:
+            self._queue.spread = result
+        elif isinstance(task, Path):
+            self._fit_of_run = result
+            self._show(result)
         else:
-            self._take(labels, result)
+            self._take(task, result)
+
+    def _show(self, fit: Fit) -> None:
+        """Show the guesses of a fit, and ask what it suggests."""
+        self._class_names = list(fit.class_names)
+        self._fit = fit
+        self._queue.suggestions = fit.suggestions
 
     def _take(self, labels: Labels, fit: Fit) -> None:
         """Use a fit: its guesses, its suggestions, and what it says of its accuracy."""
-        self._class_names = list(labels.class_names)
-        self._fit = fit
-        if self._knows_classes(labels):
-            self._queue.suggestions = [*fit.suggestions, *self._spread]
-
-        rows = self._rows_of(labels)
-        self._estimate = estimate(fit, random_sample(rows))
         self._status = f"learned from {len(labels.texts):,} labels in {fit.seconds:.0f} s"
+        rows = self._rows_of(labels)
+        sample = random_sample(rows)
+        if self._fit_of_run:
+            is_right = self._are_right(self._fit_of_run, rows)
+            num_right = sum(is_right[number] for number in sample)
+            if num_right >= fit.is_right[sample].sum():
+                # The trained model is not worse, and stays. It does not learn, so no other texts
+                # tell of its accuracy.
+                self._estimate = estimate(
+                    self._fit_of_run._replace(is_right=np.array(is_right)[sample]),
+                    range(len(sample)),
+                )
+                return
+            self._fit_of_run = None
+
+        old_suggestions = self._queue.suggestions
+        self._show(fit)
+        if not self._knows_classes(labels):
+            self._queue.suggestions = old_suggestions
+
+        self._estimate = estimate(fit, sample)
         if self._estimate:
             self._curve = _with_point(self._curve, self._estimate)
             with suppress(OSError), self._curve_file.open("a", encoding="utf-8") as file:
                 file.write(json_text(self._estimate._asdict()) + "\n")
+
+    def _are_right(self, fit: Fit, rows: Sequence[LabelledText]) -> list[bool]:
+        """Whether a fit that has not learned from these labels predicts all labels of each row."""
+        is_right = []
+        for row in rows:
+            index = self._index_of[row.key]
+            labels: set[str] = set()
+            if index < len(fit.top_classes):
+                top = fit.top_classes[index, : fit.num_predicted[index]]
+                labels = {fit.class_names[number] for number in top}
+            is_right.append(labels == set(self._session.classes.labels_in(row.label)))
+        return is_right
 
     def _due(self) -> Labels | None:
         """The labels of the fit that is due; None if it was made, or there are too few labels."""

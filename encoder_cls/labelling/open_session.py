@@ -59,7 +59,8 @@ def open_session(
     Args:
         options: the pool.
         output: the table of labels.
-        class_names: the names of the first classes. Further ones are those in the table.
+        class_names: the names of the first classes, from an option. Further ones are those in the
+            table.
         is_multi_label: whether a text may have any number of labels.
 
     Raises:

@@ -108,10 +108,11 @@ function choose(name) {
   showClasses();
 }
 
-// Enter: accept the guess, or save several labels.
+// Enter: accept the guess, save several labels, or keep the label that is reviewed.
 function confirm() {
   if (!state.text) return;
   if (state.is_multi_label) label([...chosen]);
+  else if (state.is_review && !state.back) label([state.text.guess.label_now]);
   else if (showsGuess()) label(state.text.guess.labels);
 }
 
@@ -136,6 +137,7 @@ function show(newState) {
   }
   showClasses();
   showGuess();
+  showWords();
   showProgress();
   showLast();
   showCounts();
@@ -201,8 +203,11 @@ function showClasses() {
     if (name === hadFocus) button.focus();
   }
 
-  byId("confirm").hidden = !state.is_multi_label;
+  byId("confirm").hidden = !state.is_multi_label && !(state.is_review && state.text && !state.back);
+  byId("confirm-name").textContent = state.is_review ? "Keep the label" : "Save these labels";
   byId("confirm").disabled = !state.text;
+  byId("add").hidden = state.is_review;
+  byId("add-form").hidden = state.is_review;
   byId("skip").firstChild.textContent = state.back ? "Forward " : "Skip ";
   byId("skip").disabled = !state.text;
   byId("no-class").disabled = !state.text || state.back > 0;
@@ -214,6 +219,10 @@ function showGuess() {
   let line = "";
   if (!state.classes.length) {
     line = "There is no class yet: press + and name one.";
+  } else if (state.text && !state.back && state.is_review) {
+    const [[name, probability]] = state.text.guess.top;
+    const percent = Math.round(100 * probability);
+    line = `The label is ${name} (${percent}% probable); the model's guess is ${named(state.text.guess.labels)}.`;
   } else if (state.text && !state.back && state.model) {
     if (state.text.how === "random" && state.model.has_guesses) {
       line = "Drawn at random: the model's guess is hidden until you have labelled it.";
@@ -223,6 +232,24 @@ function showGuess() {
     }
   }
   byId("guess").textContent = line;
+}
+
+// The words for and against the classes of a review.
+function showWords() {
+  const words = state.text && !state.back && !byId("hide").checked ? state.text.words : null;
+  byId("words").hidden = !words;
+  const body = byId("words").tBodies[0];
+  body.replaceChildren();
+  for (const { name, words_for, words_against } of words ?? []) {
+    const row = element("tr");
+    const cells = [name, words_for.join(", "), words_against.join(", ")];
+    for (const [number, text] of cells.entries()) {
+      const cell = element("td", number ? "text" : "", text);
+      cell.dir = "auto";
+      row.append(cell);
+    }
+    body.append(row);
+  }
 }
 
 function showProgress() {
@@ -257,6 +284,7 @@ function showCounts() {
     field.setAttribute("aria-label", `new name of ${name}`);
     const button = element("button", "", "Rename");
     form.append(field, button);
+    form.hidden = state.is_review;
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       field.blur();
@@ -325,7 +353,9 @@ const COMMANDS = {
   ArrowLeft: goBack,
   Backspace: undo,
   0: () => skip("no class fits"),
-  "+": addClass,
+  "+": () => {
+    if (!state.is_review) addClass();
+  },
 };
 
 document.addEventListener("keydown", (event) => {

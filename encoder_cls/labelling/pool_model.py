@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from encoder_cls.bulk.suggestions import CANDIDATES, choose, ngram_vectors
+from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import TokenizerConfig, TrainConfig
 from encoder_cls.data.label_names import names_as_texts
 from encoder_cls.linear.effort import EffortChoice
@@ -47,6 +49,10 @@ THRESHOLD = 0.5
 TOP = 3
 # The number of texts that are suggested after a fit. The next fit comes after fewer labels.
 SUGGESTED = 30
+# The same for a trained model, which is not fitted again.
+SUGGESTED_BY_RUN = 100
+# The maximum number of texts that a trained model predicts.
+PREDICTED_BY_RUN = 5000
 # The texts among which a spread is chosen, and the number of texts of the spread.
 SPREAD_AMONG = 3000
 SPREAD = 150
@@ -111,20 +117,26 @@ class PoolModel:
     pool_size: int
     _is_nice: bool = field(default=False, init=False)
 
-    def __call__(self, labels: Labels | None) -> Fit | list[int]:
-        """Fit to labels, or choose a spread of texts if there are none.
+    def __call__(self, task: Labels | Path | None) -> Fit | list[int]:
+        """Do one of three tasks.
+
+        Args:
+            task: labels to fit to; or the folder of a run or model that predicts the pool; or None
+                to choose a spread of texts.
 
         Returns:
-            The fit; without labels, the indices of texts that are spread over the pool.
+            The fit, or for None the indices of texts that are spread over the pool.
         """
         if not self._is_nice:
             self._is_nice = True
             with suppress(OSError, AttributeError):
                 os.nice(NICENESS)
 
-        if labels is None:
+        if task is None:
             return self.spread()
-        return self.fit(labels)
+        if isinstance(task, Path):
+            return self.predict_by_run(task)
+        return self.fit(task)
 
     @cached_property
     def _tokenized(self) -> tuple[Tokenizer, TokenizedTexts]:
@@ -173,6 +185,42 @@ class PoolModel:
             is_right=is_right,
             accuracy=accuracy,
             accuracy_with_twice=with_twice,
+            seconds=time.monotonic() - began,
+        )
+
+    def predict_by_run(self, run: Path) -> Fit:
+        """Predict the first texts of the pool by a trained model, and suggest texts among them."""
+        began = time.monotonic()
+        classifier = load_classifier(run, engine="numpy")
+        predictions = classifier.predict(self.texts[: min(self.pool_size, PREDICTED_BY_RUN)])
+        names = list(classifier.label_names)
+        num_top = min(TOP, len(names))
+
+        top_classes = np.zeros((len(predictions), num_top), dtype=np.int32)
+        top_probabilities = np.zeros((len(predictions), num_top), dtype=np.float32)
+        num_predicted = np.ones(len(predictions), dtype=np.int32)
+        is_multi_label = classifier.task is MULTI_LABEL
+        for row, prediction in enumerate(predictions):
+            for place, (name, probability) in enumerate(prediction.top(num_top)):
+                top_classes[row, place] = names.index(name)
+                top_probabilities[row, place] = probability
+            if is_multi_label:
+                num_predicted[row] = min(len(prediction.labels or ()), num_top)
+
+        rows = []
+        for prediction in predictions:
+            rows.append([prediction.probabilities[name] for name in names])
+        probabilities = np.array(rows)
+        uncertain = uncertainty(probabilities, is_multi_label=is_multi_label)
+        return Fit(
+            class_names=names,
+            top_classes=top_classes,
+            top_probabilities=top_probabilities,
+            num_predicted=num_predicted,
+            suggestions=self._most_useful(uncertain, None, SUGGESTED_BY_RUN),
+            is_right=np.zeros(0, dtype=bool),
+            accuracy=0.0,
+            accuracy_with_twice=None,
             seconds=time.monotonic() - began,
         )
 
@@ -225,16 +273,28 @@ class PoolModel:
         return right
 
     def _suggestions(self, linear: LinearModel, uncertain: Floats, labels: Labels) -> list[int]:
-        """Choose texts of which the model is unsure, and which are unlike each other."""
-        _, texts = self._tokenized
+        """Choose texts without a label."""
         uncertain = uncertain.copy()
         in_pool = [index for index in labels.texts if index < self.pool_size]
         uncertain[in_pool] = -1
+        return self._most_useful(uncertain, linear, SUGGESTED)
 
-        most_uncertain = np.argsort(-uncertain, kind="stable")[: CANDIDATES * SUGGESTED]
+    def _most_useful(self, uncertain: Floats, linear: LinearModel | None, number: int) -> list[int]:
+        """Choose texts of which the model is unsure, and which are unlike each other.
+
+        Args:
+            uncertain: how unsure the model is of each text, (texts,); below 0 for texts that must
+                not be chosen.
+            linear: the model, which weights n-grams; None to weight all of them alike.
+            number: the number of texts.
+        """
+        _, texts = self._tokenized
+        most_uncertain = np.argsort(-uncertain, kind="stable")[: CANDIDATES * number]
         candidates = most_uncertain[uncertain[most_uncertain] >= 0]
+        if not len(candidates):
+            return []
         vectors = ngram_vectors(texts.take(candidates), linear)
-        chosen = choose(uncertain[candidates], vectors, SUGGESTED)
+        chosen = choose(uncertain[candidates], vectors, number)
         return [int(candidates[index]) for index in chosen]
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypedDict
 
 from encoder_cls.labelling.class_list import ClassList
 from encoder_cls.labelling.label_table import LabelledText, LabelTable
 from encoder_cls.labelling.pool import PoolText
-from encoder_cls.labelling.text_queue import RANDOM, SUGGESTED, TextQueue
+from encoder_cls.labelling.text_queue import RANDOM, SUGGESTED, Queue
 from encoder_cls.serving.requests import RefusedError
 
 # Why a text has no label: the column `how` of the table of skipped texts.
@@ -33,10 +33,20 @@ class Guess(NamedTuple):
     Attributes:
         labels: the predicted labels.
         top: the most probable classes with their probabilities.
+        label_now: in a review, the label that the text has; else empty.
     """
 
     labels: Sequence[str]
     top: Sequence[tuple[str, float]]
+    label_now: str = ""
+
+
+class WordsOfClass(TypedDict):
+    """Words of a text that speak for a class, and words that speak against it."""
+
+    name: str
+    words_for: Sequence[str]
+    words_against: Sequence[str]
 
 
 class Model(Protocol):
@@ -44,6 +54,9 @@ class Model(Protocol):
 
     def guess(self, key: str) -> Guess | None:
         """The prediction for a text of the pool; None if there is none yet."""
+
+    def words(self, key: str) -> Sequence[WordsOfClass] | None:
+        """The words of a text that speak for and against classes; None if they are unknown."""
 
     def labels_changed(self) -> None:
         """Take note that labels were given or changed; returns at once."""
@@ -81,12 +94,13 @@ class Session:
 
     def __init__(
         self,
-        queue: TextQueue,
+        queue: Queue,
         texts: Sequence[PoolText],
         classes: ClassList,
         labels: LabelTable,
         skipped: LabelTable,
         *,
+        reviewed: Mapping[str, str] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Continue a labelling, whose tables have been read.
@@ -97,6 +111,8 @@ class Session:
             classes: the classes.
             labels: the table of labels.
             skipped: the table of texts without a label.
+            reviewed: for a review, the label in the data of each text by its key. The classes are
+                then those of the data.
             now: the clock.
         """
         self.classes = classes
@@ -105,6 +121,7 @@ class Session:
         self.model: Model | None = None
         self._queue = queue
         self._texts = texts
+        self._reviewed = reviewed
         self._now = now
 
         # What has been done, the last action at the end. Times of one second keep their order.
@@ -205,6 +222,7 @@ class Session:
         Raises:
             RefusedError: the name is not valid.
         """
+        self._check_classes_may_change()
         try:
             self.classes.add(name)
         except ValueError as error:
@@ -217,6 +235,7 @@ class Session:
             RefusedError: there is no such class, or the new name is not valid.
             EncoderClsError: the labels cannot be written. Nothing has changed.
         """
+        self._check_classes_may_change()
         renamed = ClassList(self.classes.names, is_multi_label=self.classes.is_multi_label)
         try:
             new_name = renamed.rename(name, new_name)
@@ -255,6 +274,7 @@ class Session:
         return {
             "classes": [{"name": name, "count": counts[name]} for name in self.classes.names],
             "is_multi_label": self.classes.is_multi_label,
+            "is_review": self._reviewed is not None,
             "text": self._shown_text(back),
             "back": back,
             "last": self._shown_last(),
@@ -265,6 +285,10 @@ class Session:
             "file": self.labels.path.name,
             "model": self.model.summary() if self.model else None,
         }
+
+    def _check_classes_may_change(self) -> None:
+        if self._reviewed is not None:
+            raise RefusedError(422, "a review keeps the classes of the data")
 
     def _next(self) -> tuple[PoolText, str] | None:
         return self._queue.next(self.asked.keys())
@@ -297,6 +321,7 @@ class Session:
             labelled_at=self._time(),
             how=how,
             guess=guess,
+            label_in_data=(self._reviewed or {}).get(text.key, ""),
             cells=text.cells,
         )
 
@@ -371,7 +396,8 @@ class Session:
             "how": how,
             "labels": labels,
             "why_skipped": why,
-            "guess": {"labels": guess.labels, "top": guess.top} if guess else None,
+            "guess": guess._asdict() if guess else None,
+            "words": self.model.words(text.key) if self.model else None,
         }
 
     def _shown_last(self) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ import csv
 import json
 import random
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,10 @@ from encoder_cls.config.loading import load_config
 from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load_dataset import load_dataset
+from encoder_cls.labelling.review_session import open_review
+from encoder_cls.run.review import review_run
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.serving.requests import RefusedError
 from encoder_cls.training import train as training
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
@@ -546,3 +550,46 @@ def test_a_finished_run_records_the_new_place_of_its_data(cli, folder):
 
     succeed(cli, "review", "c")
     succeed(cli, *continue_run)
+
+
+def test_doubtful_labels_are_corrected_on_the_page(folder, monkeypatch):
+    """They come in the order of `review`, with words; `data.corrections` reads the table."""
+    monkeypatch.chdir(folder)
+    opened = open_review(Path("runs/c"), Path("page.csv"), {})
+    session = opened.session
+    asked = []
+    with opened.model:
+        while session.state()["text"]:
+            text = session.state()["text"]
+            asked.append(text["text"])
+            guess = text["guess"]
+            assert guess["labels"] != [guess["label_now"]]
+            while not opened.model.words(text["key"]):
+                time.sleep(0.01)
+
+            # The first label is kept, all others are corrected.
+            label = guess["label_now"] if len(asked) == 1 else guess["labels"][0]
+            session.label(text["key"], [label])
+        summary = session.state()["model"]["accuracy"]
+    assert summary == f"{len(asked) - 1} labels changed, 1 kept"
+    with pytest.raises(RefusedError, match="keeps the classes"):
+        session.add_class("tennis")
+
+    # Another process continues, and asks nothing again.
+    assert open_review(Path("runs/c"), Path("page.csv"), {}).session.state()["text"] is None
+    doubtful = review_run(Path("runs/c")).rows
+    assert asked == list(dict.fromkeys(row.text for row in doubtful))
+
+    config = load_config(Path("c.yaml"), ["data.corrections=page.csv"])
+    dataset = load_dataset(config.data)
+    kept = {Path(row.where).name for row in doubtful if row.text == asked[0]}
+    changed = {Path(row.where).name for row in doubtful} - kept
+    assert changed <= set(dataset.labels_before_corrections)
+    assert not kept & set(dataset.labels_before_corrections)
+
+
+def test_a_run_without_doubtful_labels_is_done(cli, trained_run):
+    outcome = cli("label", "--review", trained_run.path, "--output", "c.csv", "--no-browser")
+    assert outcome.code == 0
+    assert "no doubtful label" in outcome.err
+    assert not Path("c.csv").exists()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from support.labelling import read_table, write_pool
-from support.programs import assert_failed
+from support.programs import TIME_LIMIT, assert_failed
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ def test_a_kill_loses_no_label(start_label, pool):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([], "name the texts to label"),
+        ([], "name the file of the labels"),
         (["-", "--output", "labels.csv"], "name the texts to label"),
         (["pool.csv"], "--output labels.csv"),
         (["pool.csv", "--output", "labels.txt"], "must end with .csv"),
@@ -106,3 +107,35 @@ def test_a_pool_without_texts_is_an_error(cli):
     Path("other.csv").write_text("message\nhello\n")
     outcome = cli("label", "other.csv", "--output", "labels.csv")
     assert_failed(outcome, 3, "--text-column")
+
+
+def test_a_run_gives_classes_and_first_guesses(start_label, trained_run, pool):
+    arguments = (pool, "--model", trained_run.path, "--output", "labels.csv")
+    running = start_label(*arguments)
+    state = running.act("state")
+    assert [each["name"] for each in state["classes"]] == ["küche", "sport", "weather"]
+
+    deadline = time.monotonic() + TIME_LIMIT
+    while not state["model"]["has_guesses"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        state = running.act("state")
+    state = running.label(state, "sport")
+    assert state["text"]["how"] == "suggested"
+    assert state["text"]["guess"]["top"]
+    assert read_table(Path("labels.csv"))[0]["guess"] in {"küche", "sport", "weather"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["pool.csv", "--review", "runs/tiny"], "--review takes the texts"),
+        (["pool.csv", "--model", "runs/tiny", "--labels", "a,b"], "--model has the classes"),
+        (["--review", "nowhere"], "nowhere"),
+    ],
+)
+def test_options_that_contradict_each_other_are_errors(cli, pool, arguments, named):
+    outcome = cli("label", *arguments, "--output", "labels.csv", "--no-browser")
+    assert outcome.code in {1, 2}
+    assert named in outcome.err
+    assert not Path("labels.csv").exists()

@@ -66,7 +66,7 @@ def test_guesses_come_with_the_labels(reopen, topics, monkeypatch):
     messages: list[str] = []
 
     with ModelLoop(session, opened.queue, opened.texts, messages.append) as loop:
-        until(lambda: bool(opened.queue.suggestions))
+        until(lambda: bool(opened.queue.spread))
         while len(session.labels.rows) < 20:
             label_next(session, topics)
         until(lambda: loop.summary()["status"].startswith("learned from 20 labels"))

@@ -189,3 +189,16 @@ def test_random_texts_come_in_the_order_of_their_ranks(reopen):
         ranks.append(drawn_rank(session.state()["text"]["key"]))
         label_next(session, "sport")
     assert ranks == sorted(ranks)
+
+
+def test_texts_are_suggested_and_spread_in_turns(reopen):
+    opened = reopen()
+    opened.queue.suggestions = [30, 31, 32]
+    opened.queue.spread = [40, 41, 42]
+    keys = [text.key for text in opened.texts]
+
+    asked = []
+    for _ in range(9):
+        asked.append(keys.index(opened.session.state()["text"]["key"]))
+        label_next(opened.session, "sport")
+    assert asked == [0, 40, 30, 41, 31, 42, 32, 1, 2]

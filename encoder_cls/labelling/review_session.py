@@ -1,0 +1,224 @@
+"""Review the labels of a run on the page: the doubtful ones first, to keep or to change.
+
+The table of the labels is what `data.corrections` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.explanation import MIN_WEIGHT, WordWeight
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.classifier.occlusion import explain
+from encoder_cls.data.corrections import KEY, LABEL_IN_DATA, added_column
+from encoder_cls.data.reading.csv_form import CsvForm
+from encoder_cls.evaluation.label_tables import LabelRow
+from encoder_cls.labelling.class_list import ClassList
+from encoder_cls.labelling.label_table import LABEL, REVIEW_COLUMNS, LabelTable
+from encoder_cls.labelling.open_session import skipped_file
+from encoder_cls.labelling.pool import PoolText
+from encoder_cls.labelling.session import Guess, Session, WordsOfClass
+from encoder_cls.run.review import review_run
+
+REVIEW = "review"
+
+# The number of texts that are explained before they are asked.
+AHEAD = 20
+# The maximum number of tokens that are computed to explain a text for a class: about a second.
+MAX_EXPLAINED_TOKENS = 1 << 15
+# The number of words that are shown for and against a class.
+MAX_WORDS = 6
+
+
+class ReviewQueue:
+    """Asks texts in a given order."""
+
+    def __init__(self, texts: Sequence[PoolText]) -> None:
+        self._texts = texts
+
+    def next(self, asked: Collection[str]) -> tuple[PoolText, str] | None:
+        """The next text, and how it was chosen; None if there is none.
+
+        Args:
+            asked: the keys of the texts that have been asked.
+        """
+        for text in self._texts:
+            if text.key not in asked:
+                return text, REVIEW
+        return None
+
+
+class OpenedReview(NamedTuple):
+    """A session of a review, its model, and notes for the user."""
+
+    session: Session
+    model: ReviewModel
+    notes: Sequence[str]
+
+
+def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedReview | None:
+    """Find the doubtful labels of a run, and continue the corrections of the output.
+
+    Args:
+        run: the run folder.
+        output: the table of corrections.
+        moved: the new paths of the run's data, if it has been moved, by key of `DataConfig`.
+
+    Returns:
+        The session; None if the run has no doubtful label.
+
+    Raises:
+        ConfigError: the run cannot be reviewed.
+        DataError: its data or the table is malformed.
+        EncoderClsError: a table cannot be written.
+    """
+    review = review_run(run, moved=moved)
+    if not review.rows:
+        return None
+
+    # Equal texts have one correction. The first of them is the most doubtful one.
+    text_column = review.data.text_column[0]
+    texts: dict[str, PoolText] = {}
+    rows: dict[str, LabelRow] = {}
+    for row in review.rows:
+        cells = {text_column: row.text, "split": row.split, "place": row.where}
+        texts.setdefault(row.key, PoolText(row.key, row.text, cells))
+        rows.setdefault(row.key, row)
+
+    names = {
+        LABEL: review.data.label_column,
+        KEY: added_column(KEY, review.data),
+        LABEL_IN_DATA: added_column(LABEL_IN_DATA, review.data),
+    }
+    tables = []
+    notes = []
+    for path in (output, skipped_file(output)):
+        table = LabelTable(
+            path,
+            (text_column, "split", "place"),
+            CsvForm(has_mark=True, is_guarded=True),
+            added=REVIEW_COLUMNS,
+            names=names,
+        )
+        notes += table.read((text_column,), "utf-8")
+        tables.append(table)
+    labels, skipped = tables
+    labels.create()
+
+    classifier = load_classifier(run, engine="numpy")
+    classes = ClassList(classifier.label_names, is_multi_label=False)
+    session = Session(
+        ReviewQueue(list(texts.values())),
+        list(texts.values()),
+        classes,
+        labels,
+        skipped,
+        reviewed={key: row.label_in_data for key, row in rows.items()},
+    )
+    return OpenedReview(session, ReviewModel(session, classifier, rows), notes)
+
+
+class ReviewModel:
+    """The predictions of a run for its doubtful labels, with words that explain them.
+
+    Words are computed by a thread while the block runs, some texts ahead of the person.
+    """
+
+    def __init__(
+        self, session: Session, classifier: Classifier, rows: Mapping[str, LabelRow]
+    ) -> None:
+        self._session = session
+        self._classifier = classifier
+        self._rows = rows
+        self._words: dict[str, list[WordsOfClass]] = {}
+        self._has_news = Condition()
+        self._is_stopping = False
+        self._thread = Thread(target=self._explain_ahead, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._session.model = self
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._has_news:
+            self._is_stopping = True
+            self._has_news.notify()
+
+    def guess(self, key: str) -> Guess | None:
+        """The class that the run predicts in place of the label."""
+        row = self._rows.get(key)
+        if row is None:
+            return None
+        top = [(row.label, 1 - row.score)]
+        return Guess(labels=[row.suggested], top=top, label_now=row.label)
+
+    def words(self, key: str) -> Sequence[WordsOfClass] | None:
+        """The words that speak for and against both classes; None if they are not computed yet."""
+        return self._words.get(key)
+
+    def labels_changed(self) -> None:
+        """Explain the next texts; returns at once."""
+        with self._has_news:
+            self._has_news.notify()
+
+    def renamed(self, name: str, new_name: str) -> None:
+        """Classes of a review are not renamed."""
+
+    def summary(self) -> Mapping[str, Any]:
+        """What the page shows of the model, as JSON."""
+        num_kept = sum(row.label == row.label_in_data for row in self._session.labels.rows)
+        num_changed = len(self._session.labels.rows) - num_kept
+        return {
+            "has_guesses": True,
+            "accuracy": f"{num_changed:,} labels changed, {num_kept:,} kept",
+            "outlook": "read them from the top until labels are right",
+            "status": "",
+            "curve": [],
+        }
+
+    def _explain_ahead(self) -> None:
+        """Explain the texts in their order, at most `AHEAD` texts before they are asked."""
+        for number, (key, row) in enumerate(self._rows.items()):
+            with self._has_news:
+                while number > len(self._session.asked) + AHEAD and not self._is_stopping:
+                    self._has_news.wait()
+                if self._is_stopping:
+                    return
+            self._words[key] = self._words_of(row)
+
+    def _words_of(self, row: LabelRow) -> list[WordsOfClass]:
+        """Explain both classes, if the classifier knows them."""
+        known = set(self._classifier.label_names)
+        names = [name for name in (row.label, row.suggested) if name in known]
+        texts = [row.text] * len(names)
+        explanations = explain(
+            self._classifier,
+            texts,
+            self._classifier.tokenize(texts),
+            names,
+            max_tokens=MAX_EXPLAINED_TOKENS,
+        )
+
+        words = []
+        for name, explanation in zip(names, explanations, strict=True):
+            weighted = sorted(explanation, key=lambda word: -word.weight)
+            words_for = _words([word for word in weighted if word.weight >= MIN_WEIGHT])
+            words_against = _words([word for word in weighted[::-1] if word.weight <= -MIN_WEIGHT])
+            words.append(WordsOfClass(name=name, words_for=words_for, words_against=words_against))
+        return words
+
+
+def _words(weighted: Sequence[WordWeight]) -> list[str]:
+    """The first different words."""
+    return list(dict.fromkeys(word.word for word in weighted))[:MAX_WORDS]
