@@ -207,11 +207,15 @@ class PoolModel:
             if is_multi_label:
                 num_predicted[row] = min(len(prediction.labels or ()), num_top)
 
+        # Suggest texts of which the model is unsure.
         rows = []
+        has_label = []
         for prediction in predictions:
             rows.append([prediction.probabilities[name] for name in names])
+            has_label.append([name in (prediction.labels or ()) for name in names])
         probabilities = np.array(rows)
-        uncertain = uncertainty(probabilities, is_multi_label=is_multi_label)
+        predicted = np.array(has_label) if is_multi_label else probabilities.argmax(axis=1)
+        uncertain = classifier.task.uncertainty(probabilities, predicted)
         return Fit(
             class_names=names,
             top_classes=top_classes,

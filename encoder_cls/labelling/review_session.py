@@ -17,6 +17,7 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.classifier.occlusion import explain
 from encoder_cls.data.corrections import KEY, LABEL_IN_DATA, added_column
 from encoder_cls.data.reading.csv_form import CsvForm
+from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.labelling.class_list import ClassList
 from encoder_cls.labelling.label_table import LABEL, REVIEW_COLUMNS, LabelTable
@@ -78,6 +79,11 @@ def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedRevi
         EncoderClsError: a table cannot be written.
     """
     review = review_run(run, moved=moved)
+    if review.is_multi_label:
+        raise ConfigError(
+            f"{run}: the page reviews one label a text, and here a text may have several; write a "
+            "table with encoder-cls review"
+        )
     if not review.rows:
         return None
 
