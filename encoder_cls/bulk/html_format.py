@@ -34,12 +34,7 @@ class PageFormat(RowFormat):
     def __init__(self, options: PredictionOptions, classifier: Classifier) -> None:
         self._set_threshold = options.set_threshold
         self._is_multi_label = classifier.task is MULTI_LABEL
-        self._note = ""
-        if not options.explained:
-            self._note = (
-                f"Words have colours in the first {MAX_EXPLAINED_ROWS:,} rows; with --explain, in "
-                "all."
-            )
+        self._explained = options.explained
         self._num_rows = 0
         self._model = ""
         if classifier.folder:
@@ -69,21 +64,38 @@ class PageFormat(RowFormat):
         """Write the page up to its rows, the rows as they come, and the rest of the page."""
         from encoder_cls.classifier.prediction_page import page_around_rows
 
-        before, after = page_around_rows(
-            is_multi_label=self._is_multi_label, note=self._note, model=self._model
-        )
-        output.write(before.encode())
+        page_end = ""
+
+        def begin_page(num_first_rows: int) -> None:
+            nonlocal page_end
+            note = ""
+            # The rows that are explained are written first, and together.
+            if num_first_rows == MAX_EXPLAINED_ROWS and not self._explained:
+                note = f"Words have colours in the first {MAX_EXPLAINED_ROWS:,} rows."
+            page_start, page_end = page_around_rows(
+                is_multi_label=self._is_multi_label, note=note, model=self._model
+            )
+            output.write(page_start.encode())
 
         def write(rows: Sequence[bytes]) -> None:
+            if not self._num_rows:
+                begin_page(len(rows))
             self._num_rows += len(rows)
             output.write(b"".join(rows))
 
         yield write
 
-        output.write(f"{after}\n".encode())
+        if not self._num_rows:
+            begin_page(0)
+        output.write(f"{page_end}\n".encode())
 
     def warnings(self) -> Iterator[str]:
-        """A warning if the page is so large that a browser takes long to open it."""
+        """What the page lacks: colours in later rows; speed, if it has very many rows."""
+        if self._num_rows > MAX_EXPLAINED_ROWS and not self._explained:
+            yield (
+                f"words have colours in the first {MAX_EXPLAINED_ROWS:,} of {self._num_rows:,} "
+                "rows; --explain colours all, which takes longer"
+            )
         if self._num_rows > MANY_ROWS:
             yield (
                 f"warning: a page of {self._num_rows:,} rows, which browsers take long to open; "

@@ -10,9 +10,15 @@ document.querySelectorAll("table.sortable thead th").forEach((head) => {
     const down = head.getAttribute("aria-sort") !== "descending";
     table.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    // The keys are read once, and all rows are put into the page at once: a page may have many rows.
     const key = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
-    const compare = (a, b) => (isNaN(key(a)) || isNaN(key(b)) ? key(a).localeCompare(key(b)) : key(b) - key(a));
-    [...body.rows].sort((a, b) => (down ? 1 : -1) * compare(a, b)).forEach((row) => body.append(row));
+    const keyed = [...body.rows].map((row) => [key(row), row]);
+    const collator = new Intl.Collator();
+    const compare = (a, b) => (isNaN(a) || isNaN(b) ? collator.compare(a, b) : b - a);
+    keyed.sort((a, b) => (down ? 1 : -1) * compare(a[0], b[0]));
+    const sorted = document.createDocumentFragment();
+    keyed.forEach(([, row]) => sorted.append(row));
+    body.append(sorted);
   });
 });
 // An attention map has a byte for each cell, its level, which is the square root of its weight. It is drawn in the

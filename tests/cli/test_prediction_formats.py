@@ -360,9 +360,11 @@ def test_a_page_holds_all_texts_and_colours_the_first_ones(cli, trained_run):
     assert texts == PAGE_TEXTS
     coloured = [is_coloured for _, is_coloured in rows_of_page(outcome.out)]
     assert coloured == [True, True, False, False, False]
-    assert "Words have colours in the first 2 rows; with --explain, in all." in outcome.out
+    assert "Words have colours in the first 2 rows." in outcome.out
+    assert "words have colours in the first 2 of 5 rows; --explain colours all" in outcome.err
     assert [is_coloured for _, is_coloured in rows_of_page(explained.out)][:4] == [True] * 4
     assert "in the first" not in explained.out
+    assert "in the first" not in explained.err
 
 
 @pytest.mark.usefixtures("two_explained")
