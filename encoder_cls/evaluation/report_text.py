@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from encoder_cls.evaluation.comparisons import COMBINED
+from encoder_cls.evaluation.indistinct_classes import indistinct_sentences
 from encoder_cls.evaluation.mistakes import Mistake
 from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
@@ -504,6 +505,8 @@ def _reservations(evaluation: SplitEvaluation, findings: RunFindings) -> Iterato
 
     if evaluation.metrics.unseen_labels:
         yield _unseen_note(evaluation.metrics.unseen_labels)
+
+    yield from indistinct_sentences(evaluation.metrics)
 
 
 def _unseen_note(unseen_labels: Mapping[str, int]) -> str:

@@ -250,6 +250,7 @@ def test_the_report_fits_a_terminal(classifier, num_classes, has_matrix):
     metrics = {
         "per_class": dict.fromkeys(names, scores),
         "confusion_matrix": np.ones((num_classes, num_classes), dtype=int).tolist(),
+        "most_confused": [],
     }
     report = report_of(classifier, predictions={"label_names": tuple(names)}, metrics=metrics)
 

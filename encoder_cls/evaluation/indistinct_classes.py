@@ -1,0 +1,59 @@
+"""Find classes whose texts the classifier cannot tell apart: they may be one class."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from encoder_cls.metrics.classification import Confusion, Metrics, SingleLabelMetrics
+from encoder_cls.system.display import shown
+from encoder_cls.system.json_values import json_text
+
+# The fewest texts of a class that are taken for another one: two could be so by chance.
+MIN_TEXTS = 3
+# The smallest share of the texts of a class that are taken for the other one.
+MIN_SHARE = 0.3
+# Texts of two classes are told apart if those of the one get the label of the other much less often
+# than those of the other do: at most this many times as often.
+TOLD_APART = 0.8
+# The most pairs that are named.
+MAX_PAIRS = 3
+
+
+def indistinct_classes(metrics: Metrics) -> list[Confusion]:
+    """List the pairs of classes that the classifier cannot tell apart.
+
+    The texts of the first class of a pair get the label of the second one nearly as often as the
+    texts of the second class do.
+
+    Returns:
+        The pairs, those with the most texts first; none for a multi-label task.
+    """
+    if not isinstance(metrics, SingleLabelMetrics):
+        return []
+
+    pairs = []
+    named: set[str] = set()
+    for pair in metrics.most_confused:
+        recall = metrics.per_class[pair.prediction].recall
+        num_texts = metrics.per_class[pair.label].support
+        if recall is None or pair.count < MIN_TEXTS or pair.label in named:
+            continue
+
+        share = pair.count / num_texts
+        if share >= MIN_SHARE and share > TOLD_APART * recall:
+            pairs.append(pair)
+            named.update((pair.label, pair.prediction))
+    return pairs
+
+
+def indistinct_sentences(metrics: Metrics) -> Iterator[str]:
+    """Name the classes that cannot be told apart, each with the setting that joins them."""
+    for pair in indistinct_classes(metrics)[:MAX_PAIRS]:
+        num_texts = metrics.per_class[pair.label].support
+        setting = f"data.label_map={json_text({pair.label: pair.prediction})}"
+        yield (
+            f"texts of {shown(pair.label)} cannot be told from those of {shown(pair.prediction)} "
+            f"({pair.count:,} of {num_texts:,} are taken for it): if both are one class, train "
+            f"with --set {shlex.quote(setting)}; else label more of them"
+        )

@@ -1,0 +1,49 @@
+"""Classes whose texts the classifier cannot tell apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from encoder_cls.evaluation.indistinct_classes import indistinct_classes, indistinct_sentences
+from encoder_cls.metrics.classification import Metrics, compute_metrics
+
+NAMES = ["Überweisung", "Ueberweisung", "Mahnung"]
+
+
+def metrics_of(confusion: list[list[int]]) -> Metrics:
+    """The metrics of predictions with these numbers of texts, by label and by prediction."""
+    labels = []
+    predictions = []
+    for label, row in enumerate(confusion):
+        for prediction, count in enumerate(row):
+            labels += [label] * count
+            predictions += [prediction] * count
+    logits = 9.0 * np.eye(len(confusion))[predictions]
+    return compute_metrics(logits, np.array(labels), NAMES)
+
+
+@pytest.mark.parametrize(
+    ("confusion", "pairs"),
+    [
+        # A rare spelling is always taken for the frequent one.
+        ([[90, 0, 2], [3, 0, 0], [1, 0, 50]], [("Ueberweisung", "Überweisung", 3)]),
+        # Two spellings are as frequent as each other, and the choice is a coin's.
+        ([[20, 18, 2], [21, 19, 0], [0, 0, 50]], [("Ueberweisung", "Überweisung", 21)]),
+        # Ordinary confusion, and two texts, are no such pair.
+        ([[60, 40, 0], [10, 90, 0], [0, 0, 50]], []),
+        ([[90, 0, 2], [2, 0, 0], [1, 0, 50]], []),
+    ],
+)
+def test_texts_of_such_a_class_are_labelled_as_those_of_the_other(confusion, pairs):
+    found = indistinct_classes(metrics_of(confusion))
+    assert [(pair.label, pair.prediction, pair.count) for pair in found] == pairs
+
+
+def test_they_are_named_with_the_setting_that_joins_them():
+    [sentence] = indistinct_sentences(metrics_of([[90, 0, 2], [3, 0, 0], [1, 0, 50]]))
+    assert sentence == (
+        "texts of 'Ueberweisung' cannot be told from those of 'Überweisung' (3 of 3 are taken for "
+        "it): if both are one class, train with --set "
+        """'data.label_map={"Ueberweisung": "Überweisung"}'; else label more of them"""
+    )
