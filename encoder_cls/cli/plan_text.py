@@ -134,7 +134,7 @@ def _model(prepared: Prepared) -> str:
 def _linear_model(prepared: Prepared) -> str:
     """The end of the line about the model: whether there is a linear model beside the encoder."""
     plan = prepared.plan
-    if plan.linear:
+    if plan.linear_fit:
         line = ", beside it a linear model"
         if plan.linear_fit == "stream":
             line += " (from a stream: there is much text)"

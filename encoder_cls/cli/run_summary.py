@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encoder_cls.metrics.scores import SCORES
+from encoder_cls.system.display import duration
 from encoder_cls.system.json_values import json_text
 from encoder_cls.system.terminal import note, print_out
 
@@ -67,8 +68,14 @@ def _gain_line(gain: EncoderGain, *, is_better: bool) -> str:
 
 
 def _time_line(finished: Finished, total_steps: int) -> str:
-    """The time of the training, and its steps if it stopped early."""
-    line = f"trained in {finished.seconds:.0f} s"
+    """The time of the training and of its stages, and its steps if it stopped early."""
+    line = f"trained in {duration(finished.seconds)}"
+    stages = []
+    for stage, seconds in finished.seconds_of_stages.items():
+        if seconds >= 1:
+            stages.append(f"{stage} {duration(seconds)}")
+    if stages:
+        line += f" ({', '.join(stages)})"
     if finished.last_step < total_steps:
         line += f", stopped at step {finished.last_step} of {total_steps} (train.patience)"
     if finished.best_step:

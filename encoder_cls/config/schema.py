@@ -266,7 +266,7 @@ class ModelConfig(Section):
     trained in seconds."""
     linear: bool = True
     """Whether a linear model of word and character n-grams is trained, whose logits are added to
-    those of the encoder. Beyond 12 million tokens it is trained on a stream of the texts, with
+    those of the encoder. Beyond 3 million tokens it is trained on a stream of the texts, with
     words and pairs of words only."""
     cascade: bool = True
     """Whether the encoder is skipped for texts that the linear model is sure about, if validation

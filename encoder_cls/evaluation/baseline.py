@@ -31,7 +31,11 @@ MAX_CHARACTERS_BY_CLASSES = 500_000_000
 
 
 def baseline_scores(
-    dataset: Dataset, split: Split, *, seconds: float | None = None
+    dataset: Dataset,
+    split: Split,
+    *,
+    seconds: float | None = None,
+    max_texts: int | None = None,
 ) -> dict[str, Any] | None:
     """Train the baseline on the training texts of a data set, and score it on a split.
 
@@ -45,13 +49,14 @@ def baseline_scores(
         split: the texts to score.
         seconds: the time limit; None for no limit. With a limit, the baseline first learns from a
             small sample, to estimate how many characters it can learn from in time.
+        max_texts: the maximum number of training texts to learn from; None for no maximum.
 
     Returns:
         The scores, and the numbers `texts` of `of_texts` and `features` of `of_features` that the
         baseline has used; None if no text has a word, or if time or memory is not enough.
     """
-    train = dataset.train
-    num_classes = _num_classes(train)
+    train = _drawn(dataset.train, max_texts)
+    num_classes = _num_classes(dataset.train)
     try:
         max_characters = _max_characters(train, split, num_classes, seconds)
         if max_characters == 0:
@@ -72,10 +77,18 @@ def baseline_scores(
     return {
         **scores,
         "texts": len(features.sample),
-        "of_texts": len(train),
+        "of_texts": len(dataset.train),
         "features": len(features.kept),
         "of_features": len(features.vectorizer.vocabulary_),
     }
+
+
+def _drawn(train: Split, max_texts: int | None) -> Split:
+    """Draw at most this number of texts at random."""
+    if max_texts is None or max_texts >= len(train):
+        return train
+    rows = drawn_rows(np.ones(len(train), dtype=np.int64), max_texts)
+    return train.subset(np.sort(rows))
 
 
 def _num_classes(train: Split) -> int:

@@ -23,11 +23,13 @@ class RunFindings:
         class_weights_note: a sentence that advises class weights; empty if they would not help.
         changes_since_base: how predictions have changed since the base run; None if the run does
             not continue another one.
+        num_unread: the number of training texts that the linear model had no time to learn from.
     """
 
     num_refitted: int = 0
     class_weights_note: str = ""
     changes_since_base: ChangesSinceBase | None = None
+    num_unread: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,7 @@ class Report:
             values["top_features"][name] = [ngram._asdict() for ngram in ngrams]
         values["worst_errors"] = [mistake.to_dict() for mistake in evaluation.worst_mistakes]
         values["class_weights_note"] = self.run_findings.class_weights_note
+        values["unread_texts"] = self.run_findings.num_unread
 
         if self.against:
             values["against"] = self.against.to_dict()

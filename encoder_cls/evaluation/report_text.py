@@ -326,8 +326,16 @@ def cascade_sentence(evaluation: SplitEvaluation) -> str:
 def advice(report: Report) -> str:
     """A sentence that advises what to try next.
 
-    It is empty if the whole classifier is better than its linear model and than the baseline.
+    Texts that there was no time for come first. The sentence is empty if all texts were read, and
+    the whole classifier is better than its linear model and than the baseline.
     """
+    num_unread = report.run_findings.num_unread
+    if num_unread:
+        return (
+            f"the linear model had no time for {counted(num_unread, 'training text')}: a longer "
+            "train.time_budget would help most"
+        )
+
     evaluation = report.evaluation
     comparison = evaluation.part_comparison
     if comparison:

@@ -2,8 +2,7 @@
 
 The amount of work is known before the fit starts: the number of machines times the number of texts,
 in each fold and round. A few machines are fitted first, and their time gives an estimate of the
-whole. A run that has too little time for all planned work does less work. A run that has too little
-time even for the least effort fails at once.
+whole. A run that has too little time for all planned work does less work.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.linear.features import CountedTexts
 from encoder_cls.linear.folds import FOLDS
 from encoder_cls.linear.nb_svm import fit_nb_svms, targets_of_machines
+from encoder_cls.linear.stream import StreamWork
 
 # The rounds of self-training. Each round learns from this share of the texts without labels, namely
 # from the texts with the surest predictions.
@@ -36,8 +36,6 @@ class Effort(NamedTuple):
     Attributes:
         key: the name of the effort in the saved state of a run.
         name: the name of the effort in messages.
-        words_only: whether the features are words and pairs of words, without n-gram templates and
-            character n-grams.
         tries_all_c_values: whether the fit tries several values of C; if not, it uses the usual
             one.
         num_folds: the number of folds of cross-validation.
@@ -51,7 +49,6 @@ class Effort(NamedTuple):
 
     key: str
     name: str
-    words_only: bool = False
     tries_all_c_values: bool = True
     num_folds: int = FOLDS
     self_trains: bool = True
@@ -62,9 +59,6 @@ class Effort(NamedTuple):
 
 PLANNED = Effort("planned", "all that is planned")
 ONE_C_VALUE = Effort("one_penalty", "one value of C", tries_all_c_values=False)
-WORDS_ALONE = Effort(
-    "words_alone", "words alone, one value of C", tries_all_c_values=False, words_only=True
-)
 TWO_ROUNDS = Effort(
     "two_rounds",
     "self-training in 2 rounds with 2,000 texts without labels, 3 folds",
@@ -92,11 +86,32 @@ LABELS_ALONE = Effort(
     extrapolates=False,
 )
 
+# The fits that can stop at any time, since they learn in passes over the texts (`stream`).
+IN_PASSES = Effort("in_passes", "all features, learned in passes over the texts")
+WORDS_ALONE = Effort("words_alone", "words alone, learned in passes over the texts")
+
 # The efforts of a fit to many labels and of a fit to few labels, from the most work to the least.
-PLAIN_EFFORTS = (PLANNED, ONE_C_VALUE, WORDS_ALONE)
+# If there is no time even for the least of them, the model of `IN_PASSES` or `WORDS_ALONE` is kept.
+PLAIN_EFFORTS = (PLANNED, ONE_C_VALUE)
 FEW_LABELS_EFFORTS = (PLANNED, TWO_ROUNDS, ONE_ROUND, LABELS_ALONE)
 
-EFFORTS = {effort.key: effort for effort in (*PLAIN_EFFORTS, *FEW_LABELS_EFFORTS)}
+EFFORTS = {
+    effort.key: effort for effort in (*PLAIN_EFFORTS, *FEW_LABELS_EFFORTS, IN_PASSES, WORDS_ALONE)
+}
+
+
+class LinearWork(NamedTuple):
+    """How much work the fit of a linear model did. The same work on equal data is an equal model.
+
+    Attributes:
+        effort: the key of an `Effort`.
+        stream: the work of a fit to a stream; None for other fits.
+        num_unread: the number of training texts that there was no time to learn from.
+    """
+
+    effort: str
+    stream: StreamWork | None = None
+    num_unread: int = 0
 
 
 class TooLittleTimeError(ConfigError):

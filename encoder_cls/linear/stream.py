@@ -1,36 +1,78 @@
-"""Fit a linear model from a stream of features, some texts at a time.
+"""Fit a linear model to a stream of texts, for as long as there is time.
 
-One-vs-rest machines of words and pairs, by averaged stochastic gradient descent (Xu, "Towards
-Optimal One Pass Large Scale Learning with Averaged Stochastic Gradient Descent", 2011,
-https://arxiv.org/abs/1107.2490).
+The counts of features are written to a file, in random order of the texts. The machines of
+`online_svm` then learn from the file in passes. After each pass, their loss on held-out texts is
+measured, and the machines with the lowest loss are kept. A fit that runs out of time keeps what it
+has learned by then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.linear.calibration import calibrate
-from encoder_cls.linear.features import LinearOptions, Vocabulary, as_matrix, scaled_columns
+from encoder_cls.linear.calibration import Calibration, calibrate
+from encoder_cls.linear.features import LinearOptions, Vocabulary, as_matrix, count_matrix
 from encoder_cls.linear.folds import first_held_out
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import OneVsRest, naive_bayes_ratios, targets_of_machines
-from encoder_cls.linear.ngrams import TEMPLATE_IDS, SparseRows, keep_known
-from encoder_cls.metrics.logits import task_of
+from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, TEMPLATE_IDS, SparseRows, keep_known
+from encoder_cls.linear.online_svm import OnlineSvms
+from encoder_cls.metrics.logits import Task, task_of
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 
-# The values of LinearSVC's C to choose from, on the texts held out.
-C_VALUES = (0.3, 1.0)
 
-# The most texts to hold out, to calibrate with.
+class StreamWork(NamedTuple):
+    """How much work a fit has done. The same work on equal texts gives an equal model.
+
+    Attributes:
+        chunks_counted: the number of chunks of texts whose features were counted. The fit learns
+            from these chunks only.
+        chunks_learned: the number of chunks that the fit has learned from, in all passes together.
+    """
+
+    chunks_counted: int
+    chunks_learned: int
+
+
+class StreamFit(NamedTuple):
+    """The result of a fit to a stream.
+
+    Attributes:
+        linear: the linear model, calibrated on held-out texts.
+        loss: its loss on the held-out texts, in nats. Fits to equal texts hold out the same texts.
+        work: how much work the fit has done.
+        num_texts: the number of different texts that the fit has learned from.
+        num_unread: the number of texts that there was no time for.
+        seconds_of_pass: how long it took to learn from these texts once.
+        seconds_for_all: how long a fit to all texts would take, without a time limit.
+    """
+
+    linear: LinearModel
+    loss: float
+    work: StreamWork
+    num_texts: int
+    num_unread: int
+    seconds_of_pass: float
+    seconds_for_all: float
+
+
+# The maximum number of texts that are held out. Calibrating on more would take longer than a pass.
 MAX_HELD_OUT = 20_000
+# The share of the texts that is held out, if that is not more.
+HELD_OUT_SHARE = 0.05
 
+# The number of chunks after which there is a first model.
+FIRST_CHUNKS = 4
+
+# The seed of the order of the texts.
 SEED = 0
 
 
@@ -40,182 +82,319 @@ def fit_linear_from_stream(
     options: LinearOptions,
     *,
     split_groups: NDArray[np.int64],
-) -> LinearModel:
-    """Fit a linear model, calibrated on texts held out.
+    end: float | None = None,
+    work: StreamWork | None = None,
+    on_first: Callable[[LinearModel], None] | None = None,
+) -> StreamFit:
+    """Fit a linear model to as many texts as there is time for, and calibrate it on held-out texts.
 
-    Texts are read in random order, without character n-grams. Memory holds a fixed number of texts,
-    and a few numbers per text and per feature. Arguments are those of `fit_linear` and
-    `split_into_folds`.
+    Memory holds a fixed number of texts, and a few numbers per text, and per feature and class.
+
+    Args:
+        texts: the texts to learn from. Some of them are held out.
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        options: which features of texts are used, and the weight of each class.
+        split_groups: the group of each text, (texts,); a group is held out as a whole or not at
+            all.
+        end: when the fit must end, a time of `time.monotonic`; by default it ends after its last
+            pass.
+        work: the work of an earlier fit to equal texts, to repeat it regardless of the time.
+        on_first: receives a first model, which has learned from at most `FIRST_CHUNKS`.
     """
     task = task_of(labels)
-    class_weights = options.class_weights
+    limit = _Limit(end, work)
 
-    # Hold out a twentieth of the texts.
+    # Bring the texts into random order, and hold some of them out.
     order = np.random.default_rng(SEED).permutation(len(labels))
-    num_held_out = min(MAX_HELD_OUT, max(1, len(labels) // 20))
+    num_held_out = min(MAX_HELD_OUT, max(1, int(HELD_OUT_SHARE * len(labels))))
     is_held_out = first_held_out(order, split_groups, num_held_out)[order]
-    held_out = order[is_held_out]
-    learned = order[~is_held_out]
+    held_out_rows = order[is_held_out]
+    rows = order[~is_held_out]
 
-    # Count features once, into a file, and keep the most frequent ones.
+    # Count the features of as many texts as there is time for.
+    started = time.monotonic()
     vocabulary = Vocabulary.of(texts, options)
-    stream = _CountStream(vocabulary, texts, learned)
-    ids = np.flatnonzero(stream.document_frequencies).astype(np.int32)
-    vocabulary = vocabulary.with_most_frequent(ids, stream.document_frequencies[ids], task)
-    document_frequencies = stream.document_frequencies[vocabulary.feature_ids]
-    vocabulary = vocabulary.with_idf(document_frequencies, len(learned))
+    counts = _CountsOnDisk(vocabulary)
+    for first in range(0, len(rows), TEXTS_PER_CHUNK):
+        if counts.num_chunks > 0 and limit.ends_counting(counts.num_chunks):
+            break
+        check_stop()
+        counts.append(texts.take(rows[first : first + TEXTS_PER_CHUNK]))
+    counted_labels = labels[rows[: counts.num_texts]]
+    seconds_to_count = time.monotonic() - started
 
-    # Fit machines under each penalty at the same time.
-    candidates = _fit(stream, vocabulary, document_frequencies, labels[learned], class_weights)
+    # Keep the most frequent features.
+    ids = np.flatnonzero(counts.document_frequencies).astype(np.int32)
+    vocabulary = vocabulary.with_most_frequent(ids, counts.document_frequencies[ids], task)
+    document_frequencies = counts.document_frequencies[vocabulary.feature_ids]
+    vocabulary = vocabulary.with_idf(document_frequencies, counts.num_texts)
 
-    # Keep those with the lowest loss on the texts held out.
-    held_out_stream = _CountStream(vocabulary, texts, held_out)
-    batches = []
-    for _, counts in held_out_stream.matrices(vocabulary.feature_ids):
-        batches.append(vocabulary.tfidf(counts))
-    features = sp.vstack(batches)
+    # Learn chunk by chunk. After the first chunks, after each pass and at the end, measure the loss
+    # on the held-out texts.
+    held_out = _HeldOut(texts.take(held_out_rows), labels[held_out_rows], vocabulary)
+    passes = _Passes(counts, vocabulary, counted_labels)
+    best: _Candidate | None = None
+    for num_learned in passes.learn():
+        is_end_of_pass = num_learned % counts.num_chunks == 0
+        is_end = limit.ends_learning(num_learned, seconds_to_calibrate=held_out.seconds)
+        if not (num_learned == FIRST_CHUNKS or is_end_of_pass or is_end):
+            continue
 
-    calibrations = []
-    for machines in candidates:
-        margins = machines.margins(features)
-        calibrations.append(calibrate(margins, labels[held_out], class_weights))
-    losses = [calibration.loss for calibration in calibrations]
-    best = int(np.argmin(losses))
+        # The first time, decide whether naive Bayes ratios help.
+        candidate = passes.best_candidate(held_out)
+        if best is None and on_first:
+            on_first(_linear_model(vocabulary, candidate, task))
 
-    machines = candidates[best].calibrated(calibrations[best])
-    return vocabulary.linear_model(machines.weights, machines.biases, task)
+        # Stop where further passes would overfit: where the loss no longer falls.
+        is_better = best is None or candidate.calibration.loss < best.calibration.loss
+        if is_better:
+            best = candidate
+        if is_end or not is_better:
+            break
+
+    # Estimate the time of a fit to all texts from the time of the texts so far.
+    assert best
+    seconds_of_pass = passes.seconds / num_learned * counts.num_chunks
+    seconds_for_these = seconds_to_count + seconds_of_pass * num_passes(len(rows))
+
+    return StreamFit(
+        linear=_linear_model(vocabulary, best, task),
+        loss=best.calibration.loss,
+        work=StreamWork(chunks_counted=counts.num_chunks, chunks_learned=num_learned),
+        num_texts=counts.num_texts,
+        num_unread=len(rows) - counts.num_texts,
+        seconds_of_pass=seconds_of_pass,
+        seconds_for_all=seconds_for_these / counts.num_texts * len(rows),
+    )
 
 
-# The texts of a batch.
-TEXTS_AT_ONCE = 1 << 14
+class _Candidate(NamedTuple):
+    """Machines with their calibration on the held-out texts."""
+
+    machines: OneVsRest
+    calibration: Calibration
 
 
-class _CountStream:
-    """The counts of features of some texts, in order, in a file that can be read many times.
+def _linear_model(vocabulary: Vocabulary, candidate: _Candidate, task: Task) -> LinearModel:
+    calibrated = candidate.machines.calibrated(candidate.calibration)
+    return vocabulary.linear_model(calibrated.weights, calibrated.biases, task)
+
+
+# The share of the time in which features may be counted. The rest is for learning.
+COUNTING_SHARE = 0.4
+
+
+class _Limit:
+    """Where a fit ends: at a time, after the work of an earlier fit, or not before all is done."""
+
+    def __init__(self, end: float | None, work: StreamWork | None) -> None:
+        self._end = end
+        self._work = work
+        self._start = time.monotonic()
+
+    def ends_counting(self, num_chunks: int) -> bool:
+        """Whether the fit counts the features of no more than these chunks."""
+        if self._work:
+            return num_chunks == self._work.chunks_counted
+        if self._end is None:
+            return False
+        return time.monotonic() >= self._start + COUNTING_SHARE * (self._end - self._start)
+
+    def ends_learning(self, num_chunks: int, *, seconds_to_calibrate: float) -> bool:
+        """Whether the fit learns from no more than these chunks, so that it can calibrate in time.
+
+        Args:
+            num_chunks: the number of chunks that the fit has learned from, in all passes together.
+            seconds_to_calibrate: how long a calibration takes.
+        """
+        if self._work:
+            return num_chunks == self._work.chunks_learned
+        if self._end is None:
+            return False
+        return time.monotonic() + seconds_to_calibrate >= self._end
+
+
+# The number of texts of a chunk, which are in memory at once.
+TEXTS_PER_CHUNK = 1 << 14
+
+
+class _CountsOnDisk:
+    """The feature counts of texts, in a file that can be read many times.
 
     Attributes:
-        document_frequencies: the number of these texts with each feature, by id, (ids,).
+        document_frequencies: the number of texts with each feature, by the id of the feature,
+            (ids,).
+        num_chunks: the number of chunks in the file.
     """
 
-    def __init__(
-        self, vocabulary: Vocabulary, texts: TokenizedTexts, rows: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        # Words and pairs of words have the lower ids.
+        num_ids = NUM_FEATURE_IDS if vocabulary.options.char_ngrams else TEMPLATE_IDS
+
+        self._vocabulary = vocabulary
         self._ids = DiskBackedRaggedArray(np.int32)
         self._counts = DiskBackedArray(np.uint16)
-        self.document_frequencies = np.zeros(TEMPLATE_IDS, dtype=np.int32)
+        self.document_frequencies = np.zeros(num_ids, dtype=np.int32)
+        self.num_chunks = 0
 
+    @property
+    def num_texts(self) -> int:
+        """The number of texts in the file."""
+        return len(self._ids)
+
+    def append(self, texts: TokenizedTexts) -> None:
+        """Count the features of a chunk: `TEXTS_PER_CHUNK` texts, or fewer in the last chunk."""
         largest_count = np.iinfo(np.uint16).max
-        for first in range(0, len(rows), TEXTS_AT_ONCE):
-            batch = texts.take(rows[first : first + TEXTS_AT_ONCE])
-            for counts in vocabulary.pieces(batch):
-                self._ids.append(counts.ids[counts.columns], np.diff(counts.offsets))
-                self._counts.append(np.minimum(counts.values, largest_count))
+        for counts in self._vocabulary.pieces(texts):
+            self._ids.append(counts.ids[counts.columns], np.diff(counts.offsets))
+            self._counts.append(np.minimum(counts.values, largest_count))
 
-                # Each column of a text has one value, so values are texts.
-                num_texts = np.bincount(counts.columns, minlength=len(counts.ids))
-                self.document_frequencies[counts.ids] += num_texts.astype(np.int32)
+            # A text has one value for each of its features, so the values of a column count texts.
+            num_texts = np.bincount(counts.columns, minlength=len(counts.ids))
+            self.document_frequencies[counts.ids] += num_texts.astype(np.int32)
+        self.num_chunks += 1
 
     def matrices(self, feature_ids: NDArray[np.int32]) -> Iterator[tuple[slice, sp.csr_matrix]]:
-        """Yield the counts of `TEXTS_AT_ONCE` texts at a time, with a column for each id.
+        """Yield the counts of one chunk after another, with the slice of its texts.
 
-        With each matrix comes the slice of its texts.
+        Args:
+            feature_ids: the ids of the features that have a column, (features,).
+
+        Yields:
+            The slice of the texts in the file, and their counts, (texts, features).
         """
         # Look up columns in a table, which is quicker than `find` here.
-        columns = np.full(TEMPLATE_IDS, -1, dtype=np.int32)
+        columns = np.full(len(self.document_frequencies), -1, dtype=np.int32)
         columns[feature_ids] = np.arange(len(feature_ids))
 
         ids, offsets = self._ids.arrays()
         counts = self._counts.array()
-        for first in range(0, len(self._ids), TEXTS_AT_ONCE):
-            batch_offsets = offsets[first : first + TEXTS_AT_ONCE + 1]
-            values = slice(batch_offsets[0], batch_offsets[-1])
+        for first in range(0, self.num_texts, TEXTS_PER_CHUNK):
+            chunk_offsets = offsets[first : first + TEXTS_PER_CHUNK + 1]
+            values = slice(chunk_offsets[0], chunk_offsets[-1])
             rows = SparseRows(
                 columns=ids[values],
                 values=counts[values].astype(np.float32),
-                offsets=batch_offsets - batch_offsets[0],
+                offsets=chunk_offsets - chunk_offsets[0],
             )
             known = keep_known(rows, columns[rows.columns])
             yield slice(first, first + len(rows)), as_matrix(known, len(feature_ids))
 
-            # Release the memory of the file that was read.
+            # Release the memory of the part of the file that was read.
             self._ids.forget()
             self._counts.forget()
 
 
-# The most epochs, and the most values of features times classes in all epochs but the first: a
-# minute or two.
-MAX_EPOCHS = 5
-MAX_WORK = 10_000_000_000
+class _HeldOut:
+    """The held-out texts, which machines are calibrated on.
 
-
-def _fit(
-    stream: _CountStream,
-    vocabulary: Vocabulary,
-    document_frequencies: NDArray[np.integer[Any]],
-    labels: NDArray[Any],
-    class_weights: NDArray[np.float32],
-) -> list[OneVsRest]:
-    """Fit one-vs-rest machines under each penalty.
-
-    `document_frequencies` are those of the features of the vocabulary, (features,).
+    Attributes:
+        seconds: how long the last calibration took; 0 before the first.
     """
-    from sklearn.linear_model import SGDClassifier  # importing this takes most of a second
 
-    feature_ids = vocabulary.feature_ids
-    num_machines = task_of(labels).num_one_vs_rest(len(class_weights))
+    def __init__(self, texts: TokenizedTexts, labels: NDArray[Any], vocabulary: Vocabulary) -> None:
+        counts = count_matrix(vocabulary.pieces(texts), vocabulary.feature_ids)
+        self._features = vocabulary.tfidf(counts)
+        self._labels = labels
+        self._class_weights = vocabulary.options.class_weights
+        self.seconds = 0.0
 
-    # Count the texts of each class with each feature, for the ratios of naive Bayes. Targets are
-    # floats, since SciPy does not add up bools.
-    texts_in_class = np.zeros((len(feature_ids), num_machines))
-    for rows, counts in stream.matrices(feature_ids):
-        targets, _ = targets_of_machines(labels[rows], class_weights)
-        texts_in_class += (counts > 0).T @ targets.astype(np.float64)
-    ratios = naive_bayes_ratios(texts_in_class, document_frequencies)
+    def calibrate(self, machines: OneVsRest) -> Calibration:
+        """Calibrate machines on the held-out texts; the calibration has their loss."""
+        started = time.monotonic()
+        margins = machines.margins(self._features)
+        calibration = calibrate(margins, self._labels, self._class_weights)
+        self.seconds = time.monotonic() - started
+        return calibration
 
-    # Read the texts several times if there is time.
-    work_per_epoch = int(document_frequencies.sum()) * num_machines * len(C_VALUES)
-    further_epochs = min(MAX_EPOCHS - 1, MAX_WORK // max(1, work_per_epoch))
 
-    # Average weights over all epochs but the first, or over the second half of a single one.
-    average_from = len(labels)
-    if further_epochs == 0:
-        average_from = max(1, len(labels) // 2)
+# The maximum number of passes over the texts.
+MAX_PASSES = 10
+# So many texts that all passes together would read more than this get fewer passes, since more data
+# needs fewer passes. They always get the minimum number of passes, if there is time.
+MAX_TEXTS_IN_ALL_PASSES = 2_000_000
+MIN_PASSES = 2
 
-    # Make a machine for each class and penalty.
-    machines: list[list[SGDClassifier]] = []
-    for _ in range(num_machines):
-        by_c = []
-        for svm_c in C_VALUES:
-            machine = SGDClassifier(
-                loss="modified_huber",
-                alpha=1 / (svm_c * len(labels)),
-                average=average_from,
-                random_state=SEED,
-            )
-            by_c.append(machine)
-        machines.append(by_c)
 
-    # Fit all of them to each batch, so that a batch is read and scaled once an epoch.
-    for _ in range(1 + further_epochs):
-        for rows, counts in stream.matrices(feature_ids):
-            check_stop()
-            features = vocabulary.tfidf(counts)
-            targets, text_weights = targets_of_machines(labels[rows], class_weights)
-            for number, by_c in enumerate(machines):
-                scaled = scaled_columns(features, ratios[:, number])
-                for machine in by_c:
-                    machine.partial_fit(
-                        scaled,
-                        targets[:, number],
-                        classes=[False, True],
-                        sample_weight=text_weights[:, number],
-                    )
+def num_passes(num_texts: int) -> int:
+    """Return the maximum number of passes over this number of texts."""
+    affordable = MAX_TEXTS_IN_ALL_PASSES // num_texts
+    return min(MAX_PASSES, max(MIN_PASSES, affordable))
 
-    # Join the machines of each penalty. The same ratios make weights of scaled features those of
-    # the features.
-    candidates = []
-    for machines_of_c in zip(*machines, strict=True):
-        weights = np.stack([machine.coef_[0] for machine in machines_of_c], axis=1) * ratios
-        biases = np.array([machine.intercept_[0] for machine in machines_of_c])
-        candidates.append(OneVsRest(weights.astype(np.float32), biases.astype(np.float32)))
-    return candidates
+
+# The maximum number of texts of a batch.
+MAX_BATCH = 256
+# The minimum number of batches in a pass. If there are few texts, the batches are smaller.
+MIN_BATCHES = 100
+
+
+class _Passes:
+    """Passes over the texts, in which machines learn.
+
+    They begin with two sets of machines: NB-SVMs, and plain SVMs, whose features are not multiplied
+    by the ratios of naive Bayes. `best_candidate` keeps only the better set.
+
+    Attributes:
+        seconds: how long the learning has taken so far.
+    """
+
+    def __init__(self, counts: _CountsOnDisk, vocabulary: Vocabulary, labels: NDArray[Any]) -> None:
+        self._counts = counts
+        self._vocabulary = vocabulary
+        self._labels = labels
+        self._class_weights = vocabulary.options.class_weights
+        ratios = self._ratios()
+        self._svms = [OnlineSvms(ratios), OnlineSvms(np.ones_like(ratios))]
+        self.seconds = 0.0
+
+    def _ratios(self) -> NDArray[np.float32]:
+        """Compute the naive Bayes ratios of the features, (features, machines)."""
+        feature_ids = self._vocabulary.feature_ids
+        num_machines = task_of(self._labels).num_one_vs_rest(len(self._class_weights))
+
+        # Count the texts of each class with each feature. Targets are floats, since SciPy does not
+        # add up bools.
+        texts_in_class = np.zeros((len(feature_ids), num_machines))
+        for rows, counts in self._counts.matrices(feature_ids):
+            targets, _ = targets_of_machines(self._labels[rows], self._class_weights)
+            texts_in_class += (counts > 0).T @ targets.astype(np.float64)
+
+        document_frequencies = self._counts.document_frequencies[feature_ids]
+        return naive_bayes_ratios(texts_in_class, document_frequencies)
+
+    def learn(self) -> Iterator[int]:
+        """Learn from one chunk after another, and yield the number of chunks so far."""
+        num_learned = 0
+        for _ in range(num_passes(self._counts.num_texts)):
+            for rows, counts in self._counts.matrices(self._vocabulary.feature_ids):
+                check_stop()
+                started = time.monotonic()
+                self._learn_from_chunk(self._vocabulary.tfidf(counts), self._labels[rows])
+                self.seconds += time.monotonic() - started
+
+                num_learned += 1
+                yield num_learned
+
+    def _learn_from_chunk(self, features: sp.csr_matrix, labels: NDArray[Any]) -> None:
+        targets, text_weights = targets_of_machines(labels, self._class_weights)
+        batch_size = min(MAX_BATCH, max(1, self._counts.num_texts // MIN_BATCHES))
+        for first in range(0, len(labels), batch_size):
+            batch = slice(first, first + batch_size)
+            for svms in self._svms:
+                svms.learn(features[batch], targets[batch], text_weights[batch])
+
+    def best_candidate(self, held_out: _HeldOut) -> _Candidate:
+        """Calibrate the machines, and keep only those with the lowest loss for the passes to come.
+
+        Args:
+            held_out: the texts to calibrate on, and to measure the loss on.
+        """
+        candidates = []
+        for svms in self._svms:
+            machines = svms.machines()
+            candidates.append(_Candidate(machines, held_out.calibrate(machines)))
+
+        losses = [candidate.calibration.loss for candidate in candidates]
+        best = int(np.argmin(losses))
+        self._svms = [self._svms[best]]
+        return candidates[best]

@@ -36,6 +36,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
+from encoder_cls.linear.effort import LinearWork
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.system.files import read_file, read_json, sha256, to_json, write_folder
 from encoder_cls.system.machine import environment, resolve_precision
@@ -57,16 +58,13 @@ class RunState:
     Attributes:
         linear_score: the validation score of the linear model alone; None before the linear model
             is fitted, and without validation labels.
-        linear_texts: the number of texts that the linear model learns from, if a time budget has
-            limited it; None if the linear model learns from all texts.
-        linear_effort: how much work the fit of the linear model does, the key of an `Effort`.
+        linear_work: how much work the fit of the linear model did; None before it is fitted.
         is_pretraining: whether `training` is the pretraining, rather than the training on labels.
         training: the state of the encoder's training.
     """
 
     linear_score: ValidationScore | None = None
-    linear_texts: int | None = None
-    linear_effort: str = "planned"
+    linear_work: LinearWork | None = None
     is_pretraining: bool = False
     training: TrainingState = field(default_factory=TrainingState)
 

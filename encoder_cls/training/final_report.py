@@ -42,6 +42,10 @@ def write_final_report(
             dataset.validation, held_out_predictions.validation
         )
 
+    num_unread = 0
+    if progress.state.linear_work:
+        num_unread = progress.state.linear_work.num_unread
+
     loaded = LoadedRun(
         folder=run,
         classifier=best,
@@ -53,6 +57,7 @@ def write_final_report(
         loaded,
         train_texts=prepared.train_texts,
         seconds=prepared.budget.left,
+        num_unread=num_unread,
         device=str(device),
         reporter=reporter,
     )
@@ -78,7 +83,6 @@ def write_final_report(
     reporter.working("")
 
     # Write the model card last, since it marks the run as finished.
-    linear_input = prepared.plan.linear
     card = model_card(
         config,
         dataset,
@@ -86,7 +90,7 @@ def write_final_report(
         best_step=best_step,
         vocab_size=prepared.vocab_size,
         has_encoder=prepared.plan.has_encoder,
-        linear_max_tokens=linear_input.max_tokens if linear_input else None,
+        linear_max_tokens=prepared.plan.linear_max_tokens,
     )
     write_file(run.model_card, card.encode())
     return report

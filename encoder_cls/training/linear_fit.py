@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +16,15 @@ from encoder_cls.classifier.validation_result import ValidationResult, score_mix
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
 from encoder_cls.linear.effort import (
     C_VALUES_TRIED,
+    EFFORTS,
+    IN_PASSES,
     ONE_C_VALUE,
     PLAIN_EFFORTS,
     PLANNED,
     WORDS_ALONE,
     Effort,
     EffortChoice,
+    LinearWork,
     TooLittleTimeError,
     seconds_to_fit,
 )
@@ -30,9 +33,9 @@ from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labe
 from encoder_cls.linear.folds import FOLDS
 from encoder_cls.linear.linear_model import NUM_EVIDENCE_FEATURES, LinearModel
 from encoder_cls.linear.nb_svm import MIN_HELD_OUT, fit_linear
-from encoder_cls.linear.stream import fit_linear_from_stream
+from encoder_cls.linear.stream import StreamFit, StreamWork, fit_linear_from_stream
 from encoder_cls.metrics.logits import Logits, task_of
-from encoder_cls.training.linear_time import end_of_fit, linear_options
+from encoder_cls.training.linear_time import end_of_fit
 from encoder_cls.training.plan import Plan
 from encoder_cls.training.prepared import Prepared
 
@@ -49,6 +52,7 @@ class FittedLinear(NamedTuple):
         held_out_predictions: the predictions for validation (or out-of-fold) texts, saved before
             the final fit that includes these texts; None if no fit includes the validation texts.
         few_labels: the accuracy and the teacher of a fit to few labels; None for other fits.
+        stream: the result of a fit in passes over the texts; None for other fits.
         effort: how much work the fit did.
         plan: the changed plan of the run, if the time allowed only a simpler fit; None if the plan
             is unchanged.
@@ -59,122 +63,206 @@ class FittedLinear(NamedTuple):
     validation: ValidationResult | None
     held_out_predictions: HeldOutPredictions | None = None
     few_labels: FewLabelsFit | None = None
+    stream: StreamFit | None = None
     effort: Effort = PLANNED
     plan: Plan | None = None
+
+    @property
+    def work(self) -> LinearWork:
+        """How much work the fit did."""
+        if self.stream is None:
+            return LinearWork(self.effort.key)
+        return LinearWork(self.effort.key, self.stream.work, self.stream.num_unread)
 
 
 # A function that receives a preliminary linear model, before the final one is fitted.
 OnPreliminary = Callable[[FittedLinear], None]
 
 
+# How long a fit to all features takes at least, relative to a pass over words and pairs of words:
+# it counts twenty times as many features of a text, and learns from four times as many. Planned
+# fits, which fit each machine by itself, took 50 to 120 times as long as a pass.
+PLANNED_COST = 40
+ALL_FEATURES_COST = 10
+
+
 def fit_linear_classifier(
-    prepared: Prepared, *, on_preliminary: OnPreliminary | None = None, effort: Effort | None = None
+    prepared: Prepared, *, on_preliminary: OnPreliminary | None = None
 ) -> FittedLinear:
     """Fit the linear model as planned, or with less work if time is limited.
 
-    Equal data and an equal effort give an equal classifier.
+    The first model, of words and pairs of words, is there after a few seconds.
 
     Args:
         prepared: the data and the plan of the run.
-        on_preliminary: receives up to two preliminary classifiers if there are validation texts:
-            the first has words only; the second has all features, and a single C value.
-        effort: how much work the fit does; by default, the remaining time decides.
+        on_preliminary: receives the preliminary classifiers, each better than the one before.
 
     Raises:
-        TooLittleTimeError: there is not enough time for the smallest effort.
+        TooLittleTimeError: there is not enough time for the teacher of the encoder.
     """
-    plan = prepared.plan
-    if plan.linear_fit == "stream":
-        return _fit_stream(prepared)
+    end = end_of_fit(prepared)
+    fits = _Fits(prepared, end=end)
+    is_streamed = prepared.plan.linear_fit == "stream"
 
-    fit = _Fit(prepared, effort)
-    fit.check_time_for_words_alone()
-    if on_preliminary and fit.options.char_ngrams and len(prepared.dataset.known_validation):
-        on_preliminary(fit.words_alone())
+    # Without a time limit, fit as planned; with words first if a person waits for a model.
+    if end is None:
+        if on_preliminary and not is_streamed:
+            on_preliminary(fits.words_in_passes(on_preliminary))
+        return fits.planned(on_preliminary)
 
-    if effort is WORDS_ALONE:
-        return fit.words_alone()
-    if plan.linear_fit == "few_labels":
+    # With a time limit, fit in passes first: this fit is there when the time is over.
+    words = fits.words_in_passes(on_preliminary)
+    if is_streamed:
+        return words
+    if on_preliminary:
+        on_preliminary(words)
+
+    # Fit as planned if there is time for it, or if the encoder needs the teacher that only the
+    # planned fit has.
+    assert words.stream
+    seconds_of_pass = words.stream.seconds_of_pass
+    needs_teacher = prepared.plan.has_pseudo_labels
+    if needs_teacher or end - time.monotonic() > PLANNED_COST * seconds_of_pass:
         try:
-            return fit.few_labels()
+            return fits.planned(on_preliminary)
         except TooLittleTimeError:
-            # The encoder needs the teacher that only this fit has, so a simpler fit cannot replace
-            # it.
-            if plan.has_pseudo_labels:
+            if needs_teacher:
                 raise
-            return fit.words_alone()
-    return fit.plain(on_preliminary)
+
+    # Otherwise, learn from all features in passes, and keep the better of both fits.
+    if end - time.monotonic() > ALL_FEATURES_COST * seconds_of_pass:
+        all_features = fits.all_features_in_passes()
+        assert all_features.stream
+        if all_features.stream.loss < words.stream.loss:
+            return all_features
+    return words
 
 
-def _fit_stream(prepared: Prepared) -> FittedLinear:
-    """Fit to a stream of the training texts, which need not fit into memory."""
-    train = prepared.dataset.train
-    linear = fit_linear_from_stream(
-        prepared.train_texts,
-        train.labels,
-        linear_options(prepared),
-        split_groups=train.split_groups,
-    )
-    return _scored_classifier(prepared, linear)
+def repeat_linear_fit(prepared: Prepared, work: LinearWork) -> FittedLinear:
+    """Do the work of an earlier fit again, regardless of the time.
+
+    Equal data and equal work give an equal classifier.
+
+    Args:
+        prepared: the data and the plan of the run, as planned before the earlier fit.
+        work: the work of the earlier fit.
+    """
+    effort = EFFORTS[work.effort]
+    fits = _Fits(prepared, effort=effort, stream_work=work.stream)
+    if effort is WORDS_ALONE:
+        return fits.words_in_passes()
+    if effort is IN_PASSES:
+        return fits.all_features_in_passes()
+    return fits.planned()
 
 
-class _Fit:
-    """The fits of a linear model to texts in memory.
+class _Fits:
+    """The ways to fit the linear model of a run.
 
-    Attributes:
-        options: which features are used, and the weight of each class.
+    Args:
+        prepared: the data and the plan of the run.
+        end: when a fit must end, a time of `time.monotonic`; None without a limit.
+        effort: how much work a fit does if it has no limit.
+        stream_work: the work of an earlier fit to a stream, to repeat it; None for a new fit.
     """
 
-    def __init__(self, prepared: Prepared, effort: Effort | None) -> None:
-        self.options: LinearOptions = linear_options(prepared)
+    def __init__(
+        self,
+        prepared: Prepared,
+        *,
+        end: float | None = None,
+        effort: Effort = PLANNED,
+        stream_work: StreamWork | None = None,
+    ) -> None:
         self._prepared = prepared
+        self._options = _linear_options(prepared)
         self._train = prepared.dataset.train
         self._held_out = (prepared.validation_texts, prepared.dataset.known_validation.labels)
-        if effort is None:
-            self._effort_choice = EffortChoice(end=end_of_fit(prepared))
-        else:
-            self._effort_choice = EffortChoice(effort)
+        self._effort_choice = EffortChoice(effort, end)
+        self._stream_work = stream_work
 
-    def check_time_for_words_alone(self) -> None:
-        """Raise a `TooLittleTimeError` if there is not enough time for `words_alone`."""
-        # Call `choose` for its error: it has only one effort to choose from.
-        self._effort_choice.choose(
-            [WORDS_ALONE],
-            seconds_of_fit=lambda: seconds_to_fit(self._words),
-            num_fits=lambda _: 1,
-        )
+    def planned(self, on_preliminary: OnPreliminary | None = None) -> FittedLinear:
+        """Fit as planned, with as much effort as there is time for.
 
-    @cached_property
-    def _words(self) -> CountedTexts:
-        """The features of the training texts: words and pairs of words, no character n-grams."""
-        words_only = self.options._replace(char_ngrams=False)
-        return CountedTexts.of(self._prepared.train_texts, self._train.labels, words_only)
+        Args:
+            on_preliminary: receives preliminary classifiers.
 
-    def words_alone(self) -> FittedLinear:
-        """Fit in the quickest way: to words, with one C value, without the validation texts."""
-        linear, _ = fit_linear(
-            self._words,
-            held_out=self._held_out,
+        Raises:
+            TooLittleTimeError: there is not enough time for the least effort.
+        """
+        linear_fit = self._prepared.plan.linear_fit
+        if linear_fit == "stream":
+            return self.words_in_passes(on_preliminary)
+        if linear_fit == "few_labels":
+            return self.few_labels()
+        return self.plain(on_preliminary)
+
+    def words_in_passes(self, on_preliminary: OnPreliminary | None = None) -> FittedLinear:
+        """Fit to words and pairs of words, in passes over the training texts.
+
+        The fit ends when its time does, if not before.
+
+        Args:
+            on_preliminary: receives a preliminary classifier.
+        """
+        words_only = self._options._replace(char_ngrams=False)
+        fitted = self._in_passes(words_only, on_preliminary)
+        if self._prepared.plan.linear_fit == "stream":
+            return fitted
+        return fitted._replace(effort=WORDS_ALONE, plan=self._stream_plan)
+
+    def all_features_in_passes(self) -> FittedLinear:
+        """Fit to all features, in passes over the training texts.
+
+        The fit ends when its time does, if not before.
+        """
+        fitted = self._in_passes(self._options)
+        return fitted._replace(effort=IN_PASSES, plan=self._stream_plan)
+
+    @property
+    def _stream_plan(self) -> Plan:
+        """The plan of the run, changed to a fit in passes."""
+        return replace(self._prepared.plan, linear_fit="stream", refits_on_validation=False)
+
+    def _in_passes(
+        self, options: LinearOptions, on_preliminary: OnPreliminary | None = None
+    ) -> FittedLinear:
+        """Fit in passes over the training texts.
+
+        Args:
+            options: which features are used, and the weight of each class.
+            on_preliminary: receives a preliminary classifier.
+        """
+
+        def on_first(linear: LinearModel) -> None:
+            if on_preliminary:
+                on_preliminary(_scored_classifier(self._prepared, linear))
+
+        stream = fit_linear_from_stream(
+            self._prepared.train_texts,
+            self._train.labels,
+            options,
             split_groups=self._train.split_groups,
-            is_quick=True,
+            end=self._effort_choice.end,
+            work=self._stream_work,
+            on_first=on_first,
         )
-        plan = replace(self._prepared.plan, linear_fit="plain", refits_on_validation=False)
-        fitted = _scored_classifier(self._prepared, linear)
-        return fitted._replace(effort=WORDS_ALONE, plan=plan)
+        return _scored_classifier(self._prepared, stream.linear)._replace(stream=stream)
 
-    def plain(self, on_preliminary: OnPreliminary | None) -> FittedLinear:
+    def plain(self, on_preliminary: OnPreliminary | None = None) -> FittedLinear:
         """Fit to the training texts, then fit again with the validation texts if so planned.
 
         Args:
             on_preliminary: receives a preliminary classifier, of a single C value.
+
+        Raises:
+            TooLittleTimeError: there is not enough time for the least effort.
         """
         prepared = self._prepared
-        texts = CountedTexts.of(prepared.train_texts, self._train.labels, self.options)
+        texts = CountedTexts.of(prepared.train_texts, self._train.labels, self._options)
         effort = self._effort_choice.choose(
             PLAIN_EFFORTS, seconds_of_fit=lambda: seconds_to_fit(texts), num_fits=self._num_fits
         )
-        if effort is WORDS_ALONE:
-            return self.words_alone()
 
         def on_first(linear: LinearModel) -> None:
             if on_preliminary:
@@ -200,7 +288,7 @@ class _Fit:
         all_texts = prepared.tokenize(self._train.texts, validation.texts)
         all_labels = np.concatenate([self._train.labels, validation.labels])
         refitted, _ = fit_linear(
-            CountedTexts.of(all_texts, all_labels, self.options), calibration=calibration
+            CountedTexts.of(all_texts, all_labels, self._options), calibration=calibration
         )
 
         # Measure how familiar the validation texts would be if they were new: by the evidence of
@@ -221,10 +309,6 @@ class _Fit:
         Args:
             effort: one of the `PLAIN_EFFORTS`.
         """
-        # `check_time_for_words_alone` has made sure that there is time for this effort.
-        if effort.words_only:
-            return 0
-
         num_fits = 1
         if effort.tries_all_c_values:
             _, validation_labels = self._held_out
@@ -242,7 +326,7 @@ class _Fit:
         """Fit to few labels and to unlabelled texts, and to the validation texts if so planned.
 
         Raises:
-            TooLittleTimeError: there is not enough time for the smallest effort.
+            TooLittleTimeError: there is not enough time for the least effort.
         """
         prepared = self._prepared
         dataset = prepared.dataset
@@ -261,7 +345,7 @@ class _Fit:
             texts,
             labels,
             prepared.name_texts,
-            self.options,
+            self._options,
             config=prepared.config.train,
             split_groups=split_groups,
             validation_rows=len(self._train) + np.arange(num_held_out),
@@ -290,6 +374,13 @@ class _Fit:
         return fitted._replace(
             held_out_predictions=predictions, few_labels=result, effort=result.effort
         )
+
+
+def _linear_options(prepared: Prepared) -> LinearOptions:
+    """Return which features the linear model uses, and the weight of each class."""
+    max_tokens = prepared.plan.linear_max_tokens
+    assert max_tokens is not None
+    return LinearOptions(max_tokens, char_ngrams=True, class_weights=prepared.class_weights.numpy())
 
 
 def _held_out_predictions(

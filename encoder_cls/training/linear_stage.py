@@ -9,14 +9,18 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.model_folder import save_classifier
 from encoder_cls.encoder.distributed import ProcessGroup
-from encoder_cls.linear.effort import EFFORTS, PLANNED
+from encoder_cls.linear.effort import PLANNED
 from encoder_cls.linear.few_labels import FewLabelsFit
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.system.display import duration
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.system.stop import check_stop, run_interruptibly
-from encoder_cls.training.linear_fit import FittedLinear, fit_linear_classifier
-from encoder_cls.training.linear_time import affordable_texts, streamed
+from encoder_cls.training.linear_fit import (
+    FittedLinear,
+    fit_linear_classifier,
+    repeat_linear_fit,
+)
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.run_progress import Progress
 
@@ -36,9 +40,9 @@ def fit_linear_model(
         first, and in a resumed run in which only the report is left to do.
     """
     linear = None
-    if group.is_first and progress.prepared.plan.linear and _has_work_left(progress):
-        is_first_fit = progress.state.linear_score is None
-        linear = _fit(run, progress, reporter, is_first_fit=is_first_fit)
+    if group.is_first and progress.prepared.plan.linear_fit and _has_work_left(progress):
+        is_first_fit = progress.state.linear_work is None
+        linear = _fit(run, progress, reporter)
         _report(linear, progress, reporter, is_first_fit=is_first_fit)
     progress.share_state()
     return linear
@@ -48,23 +52,20 @@ def _has_work_left(progress: Progress) -> bool:
     """Whether the linear model has not been fitted yet, or the encoder is still in training."""
     state = progress.state
     if not progress.prepared.plan.has_encoder:
-        return state.linear_score is None
+        return state.linear_work is None
     return state.is_pretraining or state.training.outcome is None
 
 
-def _fit(
-    run: RunDir, progress: Progress, reporter: Reporter, *, is_first_fit: bool
-) -> FittedLinear:
+def _fit(run: RunDir, progress: Progress, reporter: Reporter) -> FittedLinear:
     """Fit the linear model within the time limit, and save it with its held-out predictions.
 
     Args:
         run: the folder that the model is saved to.
-        progress: the state of the run, which gets the effort and the changed plan of the fit.
+        progress: the state of the run, which gets the work and the changed plan of the fit.
         reporter: receives the progress.
-        is_first_fit: False if a resumed run repeats an earlier fit.
     """
     reporter.working("fitting the linear model")
-    prepared = _texts_in_time(progress, reporter, is_first_fit=is_first_fit)
+    prepared = progress.prepared
 
     def save(fitted: FittedLinear) -> None:
         # Save nothing once the run is stopped: another process may have resumed it.
@@ -73,49 +74,23 @@ def _fit(
 
     # In the first fit, the remaining time decides how much work the fit does. A repeated fit does
     # the same work, so that it gives the same model.
-    on_preliminary = None
-    effort = None
-    if is_first_fit:
-        on_preliminary = save
+    work = progress.state.linear_work
+    if work is None:
+        linear = run_interruptibly(lambda: fit_linear_classifier(prepared, on_preliminary=save))
     else:
-        effort = EFFORTS[progress.state.linear_effort]
-    linear = run_interruptibly(
-        lambda: fit_linear_classifier(prepared, on_preliminary=on_preliminary, effort=effort)
-    )
-    if linear.plan:
-        progress.prepared = replace(progress.prepared, plan=linear.plan)
-    if is_first_fit:
-        progress.state = replace(progress.state, linear_effort=linear.effort.key)
+        linear = run_interruptibly(lambda: repeat_linear_fit(prepared, work))
 
     if linear.held_out_predictions:
         linear.held_out_predictions.write(run.held_out_predictions)
     if not progress.state.is_encoder_better:
         save_classifier(linear.classifier, run.model)
+
+    # Change the state last, so that a checkpoint never has work whose model is not saved.
+    progress.state = replace(progress.state, linear_work=linear.work)
+    if linear.plan:
+        progress.prepared = replace(prepared, plan=linear.plan)
     reporter.working("")
     return linear
-
-
-def _texts_in_time(progress: Progress, reporter: Reporter, *, is_first_fit: bool) -> Prepared:
-    """Return the data that the linear model learns from.
-
-    If time is short, the linear model learns from a sample, as large as the time allows. A resumed
-    run uses the same sample.
-    """
-    prepared = progress.prepared
-    if is_first_fit and prepared.budget.left is not None:
-        progress.state = replace(progress.state, linear_texts=affordable_texts(prepared))
-
-    num_texts = progress.state.linear_texts
-    if num_texts is None:
-        return prepared
-
-    sample = streamed(prepared, num_texts)
-    progress.prepared = replace(prepared, plan=sample.plan)
-    reporter.working(
-        f"fitting the linear model to {num_texts:,} of {len(prepared.dataset.train):,} texts "
-        "(train.time_budget)"
-    )
-    return sample
 
 
 def _report(
@@ -126,6 +101,13 @@ def _report(
         reporter.warning(
             "train.time_budget: there is no time to fit the linear model as planned, but in a "
             f"simpler way: {linear.effort.name}"
+        )
+    stream = linear.stream
+    if is_first_fit and stream and stream.num_unread:
+        num_train = len(progress.prepared.dataset.train)
+        reporter.warning(
+            f"train.time_budget: the linear model has learned from {stream.num_texts:,} of "
+            f"{num_train:,} texts; all of them would take it {duration(stream.seconds_for_all)}"
         )
     if linear.few_labels:
         reporter.note(few_labels_line(linear.few_labels))

@@ -65,20 +65,8 @@ class Counts:
     has_base_encoder: bool = False
 
 
-class LinearInput(NamedTuple):
-    """What the linear model reads of each text.
-
-    Attributes:
-        max_tokens: the maximum number of tokens that are read of a text, `[CLS]` included.
-        use_char_ngrams: whether character n-grams are features, beside words and pairs of words.
-    """
-
-    max_tokens: int
-    use_char_ngrams: bool
-
-
-# How a linear model is fitted: to all texts in memory, to a stream of texts, or to few labels with
-# the help of unlabelled texts or class names.
+# How a linear model is fitted: to all features of all texts in memory ("plain"), to words and pairs
+# of words of a stream of texts, or to few labels with the help of unlabelled texts or class names.
 LinearFit = Literal["plain", "stream", "few_labels"]
 
 
@@ -90,7 +78,8 @@ class Plan:
         pretraining: the length of the encoder's pretraining, on texts without their labels; None
             without pretraining.
         training: the length of the encoder's training on labels; None without an encoder.
-        linear: what the linear model reads; None without a linear model.
+        linear_max_tokens: how many tokens of a text the linear model reads, `[CLS]` included; None
+            without a linear model.
         linear_fit: how the linear model is fitted; None without a linear model.
         refits_on_validation: whether the final fit of the linear model includes the validation
             texts.
@@ -101,7 +90,7 @@ class Plan:
 
     pretraining: TrainingLength | None
     training: TrainingLength | None
-    linear: LinearInput | None
+    linear_max_tokens: int | None
     linear_fit: LinearFit | None
     refits_on_validation: bool
     has_pseudo_labels: bool
@@ -139,11 +128,10 @@ class Plan:
                     f"validated every {length.validate_every:,}"
                 )
 
-        if self.linear:
-            decision = f"linear model fitted {self.linear_fit} on {self.linear.max_tokens:,} tokens"
-            if self.linear.use_char_ngrams:
-                decision += " with character n-grams"
-            decisions.append(decision)
+        if self.linear_fit:
+            decisions.append(
+                f"linear model fitted {self.linear_fit} on {self.linear_max_tokens:,} tokens"
+            )
 
         if self.refits_on_validation:
             decisions.append("refitted with the validation texts")
@@ -195,9 +183,9 @@ def make_plan(
     Raises:
         ConfigError: the config excludes the encoder, and there is too much text for a linear model.
     """
-    linear, linear_fit = _linear(config, counts)
+    linear_max_tokens, linear_fit = _linear(config, counts)
     has_encoder = _has_encoder(config, counts, linear_fit)
-    if not has_encoder and linear is None:
+    if not has_encoder and linear_fit is None:
         raise ConfigError(
             "model.encoder=false: there is too much text for a linear model of "
             f"{counts.classes:,} classes; train the encoder, or use fewer texts"
@@ -208,7 +196,7 @@ def make_plan(
         return Plan(
             pretraining=None,
             training=None,
-            linear=linear,
+            linear_max_tokens=linear_max_tokens,
             linear_fit=linear_fit,
             refits_on_validation=refits_on_validation,
             has_pseudo_labels=False,
@@ -221,7 +209,7 @@ def make_plan(
     return Plan(
         pretraining=_pretraining(config, counts),
         training=_training(config, counts, encoder_corpus(has_pseudo_labels)),
-        linear=linear,
+        linear_max_tokens=linear_max_tokens,
         linear_fit=linear_fit,
         refits_on_validation=refits_on_validation,
         has_pseudo_labels=has_pseudo_labels,
@@ -279,13 +267,11 @@ def _refits_on_validation(config: Config, counts: Counts, linear_fit: LinearFit 
 # `model.max_seq_len`.
 LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)
 
-# The maximum number of tokens for a fit in memory; more tokens are learned from a stream.
-MAX_LINEAR_TEXT = 12_000_000
+# The maximum number of tokens for a fit in memory. A stream learns from more tokens, and only words
+# and pairs of words, because character n-grams take much memory and no longer help there.
+MAX_LINEAR_TEXT = 3_000_000
 # The maximum number of tokens times classes for a fit in memory, which takes minutes.
 MAX_LINEAR_WORK = 200_000_000
-# The maximum number of tokens for character n-grams, which take much memory. With more tokens, the
-# features are words and pairs of words only.
-MAX_LINEAR_DETAIL = 3_000_000
 
 # The maximum number of tokens for a stream, which takes 4 GB of disk. With more tokens, the linear
 # model reads no more of a text than the encoder.
@@ -295,11 +281,11 @@ MAX_STREAMED_TEXT = 200_000_000
 MAX_STREAMED_WORK = 20_000_000_000
 
 
-def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearFit | None]:
-    """Decide what the linear model reads, and how it is fitted.
+def _linear(config: Config, counts: Counts) -> tuple[int | None, LinearFit | None]:
+    """Decide how many tokens of a text the linear model reads, and how it is fitted.
 
-    The linear model reads as much of each text as memory and time allow, and at least as much as
-    the encoder.
+    The linear model reads as much of each text as disk and time allow, and at least as much as the
+    encoder.
 
     Returns:
         None twice if there is no linear model: the config excludes it, or there is too much text.
@@ -307,20 +293,15 @@ def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearF
     if not config.model.linear:
         return None, None
 
-    # Prefer a fit in memory, even if it reads less of each text than a stream would.
     for max_tokens, tokens in counts.linear_tokens.items():
         work = tokens * counts.classes
         if tokens <= MAX_LINEAR_TEXT and work <= MAX_LINEAR_WORK:
-            has_detail = tokens <= MAX_LINEAR_DETAIL
-            linear_fit = _fit_in_memory(config, counts)
-            return LinearInput(max_tokens, use_char_ngrams=has_detail), linear_fit
+            return max_tokens, _fit_in_memory(config, counts)
 
-    for max_tokens, tokens in counts.linear_tokens.items():
-        work = tokens * counts.classes
         is_shortest = max_tokens == config.model.max_seq_len
         has_room = tokens <= MAX_STREAMED_TEXT or is_shortest
         if has_room and work <= MAX_STREAMED_WORK:
-            return LinearInput(max_tokens, use_char_ngrams=False), "stream"
+            return max_tokens, "stream"
     return None, None
 
 

@@ -84,7 +84,7 @@ LARGE_SOURCE = 5_000_000
 # The number of rows that are read to estimate how long it takes to read all rows.
 TIMED_ROWS = 5000
 # The minimum time of a run, as a multiple of the time to read its source.
-MIN_READING_TIMES = 9.0
+MIN_READING_TIMES = 6.0
 
 
 def check_minimum_time(config: Config, *, seconds: float | None) -> None:

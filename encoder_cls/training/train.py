@@ -9,7 +9,7 @@ step and each validation.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -57,6 +57,7 @@ class Finished(NamedTuple):
         best_step: the step of the best weights; 0 if the linear model alone is the best model.
         last_step: the number of steps of the whole run.
         seconds: the time since the start or the resumption of the run.
+        seconds_of_stages: how this time was divided: the seconds by the name of the stage.
         gain: how much the encoder improves the linear model; None if the run trains only one of
             the two, or has no validation labels.
     """
@@ -65,6 +66,7 @@ class Finished(NamedTuple):
     best_step: int
     last_step: int
     seconds: float
+    seconds_of_stages: Mapping[str, float]
     gain: EncoderGain | None
 
 
@@ -134,24 +136,28 @@ def train(
                 run.record_sources(prepared.config)
             reporter.training_started(step=progress.state.step, total_steps=plan.total_steps)
 
+            stages = StageClock()
             with saving_what_is_done(progress, run):
                 # Fit the linear model first, so that the run has a model after a few seconds.
-                linear = fit_linear_model(run, progress, group, reporter)
+                with stages.timing("linear model"):
+                    linear = fit_linear_model(run, progress, group, reporter)
 
                 # Pretrain the encoder on the texts, without their labels. A resumed run may be
                 # past this.
                 if progress.state.is_pretraining:
-                    pretraining = pretraining_of(prepared, device=device, group=group)
-                    progress.begin(pretraining)
-                    train_encoder(pretraining, run, progress, reporter, may_skip=True)
-                    progress.end_pretraining()
+                    with stages.timing("pretraining"):
+                        pretraining = pretraining_of(prepared, device=device, group=group)
+                        progress.begin(pretraining)
+                        train_encoder(pretraining, run, progress, reporter, may_skip=True)
+                        progress.end_pretraining()
 
                 # Train the encoder on the labels. It becomes part of the model at the first
                 # validation that shows it to be surely better than the linear model alone.
                 if plan.training:
-                    train_on_labels(
-                        prepared, run, progress, linear, reporter, device=device, group=group
-                    )
+                    with stages.timing("encoder"):
+                        train_on_labels(
+                            prepared, run, progress, linear, reporter, device=device, group=group
+                        )
 
                 # The first process does the rest alone, so the communication ends here.
                 progress.save_checkpoint()
@@ -161,7 +167,8 @@ def train(
 
                 report = None
                 if with_report:
-                    report = write_final_report(run, progress, reporter, device=device)
+                    with stages.timing("report"):
+                        report = write_final_report(run, progress, reporter, device=device)
                     # The run is finished, so nothing will resume it.
                     remove_files_to_resume(run.checkpoints)
 
@@ -170,8 +177,27 @@ def train(
                 best_step=progress.state.best_step,
                 last_step=progress.state.step,
                 seconds=time.monotonic() - started,
+                seconds_of_stages=stages.seconds,
                 gain=encoder_gain(progress),
             )
+
+
+class StageClock:
+    """Measures how long the stages of a run take.
+
+    Attributes:
+        seconds: the seconds of each finished stage, by its name, in the order of the stages.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timing(self, stage: str) -> Iterator[None]:
+        """Measure the time of a stage, which lasts as long as the context."""
+        started = time.monotonic()
+        yield
+        self.seconds[stage] = time.monotonic() - started
 
 
 @contextmanager

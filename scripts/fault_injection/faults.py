@@ -185,7 +185,7 @@ def fitting_another_linear_model(fit_linear_model):
     def fit(run, progress, *arguments):
         if progress.state.linear_score is not None:
             plan = progress.prepared.plan
-            other_plan = changed(plan, linear=plan.linear._replace(max_tokens=2))
+            other_plan = changed(plan, linear_max_tokens=2)
             progress.prepared = changed(progress.prepared, plan=other_plan)
         return fit_linear_model(run, progress, *arguments)
 

@@ -15,7 +15,7 @@ from encoder_cls.linear import stream as linear_stream
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import fit_linear
-from encoder_cls.linear.stream import fit_linear_from_stream
+from encoder_cls.linear.stream import StreamFit, StreamWork, fit_linear_from_stream
 from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.text.tokenizer import tokenize
@@ -78,7 +78,7 @@ def tokenized(texts: list[str]) -> TokenizedTexts:
 @pytest.fixture(autouse=True)
 def several_batches(monkeypatch):
     """The texts of a test are more than one batch."""
-    monkeypatch.setattr(linear_stream, "TEXTS_AT_ONCE", 500)
+    monkeypatch.setattr(linear_stream, "TEXTS_PER_CHUNK", 500)
 
 
 def words_with(class_weights: tuple[float, ...]) -> LinearOptions:
@@ -92,9 +92,10 @@ def fit_stream(
     texts: TokenizedTexts, labels: Labels, class_weights: tuple[float, ...] = EQUAL
 ) -> LinearModel:
     """Fit a linear model, where each text is a group."""
-    return fit_linear_from_stream(
+    fit = fit_linear_from_stream(
         texts, labels, words_with(class_weights), split_groups=np.arange(len(labels))
     )
+    return fit.linear
 
 
 def predicted_classes(linear: LinearModel, texts: TokenizedTexts) -> Labels:
@@ -179,14 +180,71 @@ def test_repeated_texts_are_not_held_out_from_themselves():
     labels = np.tile(random.integers(0, 2, 600), 4)
 
     def mean_logit(split_groups: Labels) -> float:
-        linear = fit_linear_from_stream(
-            tokens, labels, words_with((1, 1)), split_groups=split_groups
-        )
-        return np.abs(linear.logits(tokens)).mean()
+        fit = fit_linear_from_stream(tokens, labels, words_with((1, 1)), split_groups=split_groups)
+        return np.abs(fit.linear.logits(tokens)).mean()
 
     each_row_is_a_group = np.arange(2400)
     equal_texts_are_a_group = np.arange(2400) % 600
     assert mean_logit(each_row_is_a_group) > 3 * mean_logit(equal_texts_are_a_group)
+
+
+def fit_within(corpus: Corpus, clock: Clock, monkeypatch, **options: object) -> StreamFit:
+    """Fit to the corpus by another clock."""
+    monkeypatch.setattr(linear_stream.time, "monotonic", clock)
+    return fit_linear_from_stream(
+        corpus.texts,
+        corpus.labels,
+        words_with(EQUAL),
+        split_groups=np.arange(len(corpus.labels)),
+        **options,
+    )
+
+
+class Clock:
+    """A clock that goes on by a second at each look."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        self.seconds += 1
+        return self.seconds
+
+
+def test_a_fit_that_runs_out_of_time_keeps_what_it_has_learned(corpus, monkeypatch):
+    complete = fit_within(corpus, Clock(), monkeypatch)
+    stopped = fit_within(corpus, Clock(), monkeypatch, end=12.0)
+
+    assert stopped.work.chunks_learned < complete.work.chunks_learned
+    assert 0 < stopped.num_texts <= complete.num_texts
+    predictions = predicted_classes(stopped.linear, corpus.test_texts)
+    assert (predictions == corpus.test_labels).mean() > 0.6
+
+
+def test_however_little_time_there_is_something_is_learned(corpus, monkeypatch):
+    fit = fit_within(corpus, Clock(), monkeypatch, end=0.0)
+    assert fit.work == StreamWork(chunks_counted=1, chunks_learned=1)
+
+
+def test_equal_work_makes_an_equal_model(corpus, monkeypatch):
+    stopped = fit_within(corpus, Clock(), monkeypatch, end=12.0)
+    again = fit_within(corpus, Clock(), monkeypatch, work=stopped.work)
+
+    assert again.work == stopped.work
+    assert np.array_equal(
+        again.linear.logits(corpus.test_texts), stopped.linear.logits(corpus.test_texts)
+    )
+
+
+def test_a_first_model_comes_before_the_end_of_the_first_pass(corpus, monkeypatch):
+    monkeypatch.setattr(linear_stream, "TEXTS_PER_CHUNK", 100)
+    first_models = []
+
+    fit = fit_within(corpus, Clock(), monkeypatch, on_first=first_models.append)
+
+    (first,) = first_models
+    assert fit.work.chunks_counted > linear_stream.FIRST_CHUNKS
+    assert (predicted_classes(first, corpus.test_texts) == corpus.test_labels).mean() > 0.5
 
 
 def test_a_run_with_much_text_has_a_linear_classifier(tmp_path, monkeypatch):

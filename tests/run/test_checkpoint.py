@@ -16,6 +16,8 @@ from encoder_cls.encoder.optimizer import load_moments, make_optimizers, moments
 from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.errors import DivergedError
+from encoder_cls.linear.effort import LinearWork
+from encoder_cls.linear.stream import StreamWork
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.run.checkpoint_files import Checkpoint, RunState, load_newest, save_checkpoint
 
@@ -23,8 +25,7 @@ pytestmark = pytest.mark.usefixtures("bare_trainings")
 
 STATE = RunState(
     linear_score=ValidationScore(is_sure=True, monitored=0.25, loss=1.5, lower_is_better=False),
-    linear_texts=20,
-    linear_effort="one_penalty",
+    linear_work=LinearWork("words_alone", StreamWork(chunks_counted=2, chunks_learned=5), 20),
     training=TrainingState(
         step=3,
         first_step=1,

@@ -108,7 +108,7 @@ def set_accuracies(monkeypatch, accuracies: list[float]) -> None:
 @pytest.mark.usefixtures("encoder_joins")
 def test_a_resumed_run_keeps_the_better_model(tmp_path, monkeypatch):
     """The linear model, which a resumed run fits again, does not replace a better model."""
-    set_accuracies(monkeypatch, [0.4, 0.5, 0.9, 0.5, 0.8, 0.7])
+    set_accuracies(monkeypatch, [0.3, 0.4, 0.5, 0.9, 0.5, 0.8, 0.7])
     config = make_config(tmp_path, linear=True, monitor="accuracy")
     run = RunDir(tmp_path / "run")
     train_until(is_after_first_validation, prepare(config), run, device=CPU)
@@ -126,7 +126,7 @@ def test_a_resumed_run_keeps_the_better_model(tmp_path, monkeypatch):
 def test_an_encoder_that_does_not_help_is_left_out(tmp_path, monkeypatch):
     """The linear model stays the model, even if the encoder's best step was before a stop."""
     # The linear model is as good when a resumed run fits it again.
-    set_accuracies(monkeypatch, [0.4, 0.9, 0.5, 0.9, 0.8, 0.7])
+    set_accuracies(monkeypatch, [0.3, 0.4, 0.9, 0.5, 0.9, 0.8, 0.7])
     config = make_config(tmp_path, linear=True, monitor="accuracy")
     run = RunDir(tmp_path / "run")
     is_validated = False
@@ -199,14 +199,9 @@ def test_a_model_exists_while_the_linear_model_is_fitted(
     labels = []
 
     def fit_after_a_look(*args, **options):
-        is_quick = options.get("is_quick", False)
-        if is_quick:
-            (texts,) = args
-            assert not texts.vocabulary.options.char_ngrams
-
         # A refit is given the calibration of the fit before it.
         is_refit = "calibration" in options
-        if not is_quick and not is_refit:
+        if not is_refit:
             (prediction,) = load_classifier(run.path).predict(["w1 red end"])
             hashes.append(model_hash(run.path))
             labels.append(prediction.label)
@@ -376,7 +371,7 @@ def test_the_final_fit_includes_the_validation_texts(tmp_path, monkeypatch):
 
     # The held-out predictions are those of a fit to the training texts alone.
     train_split = setup.dataset.train
-    options = LinearOptions(setup.plan.linear.max_tokens, True, np.ones(3, np.float32))
+    options = LinearOptions(setup.plan.linear_max_tokens, True, np.ones(3, np.float32))
     counted = CountedTexts.of(setup.train_texts, train_split.labels, options)
     before, _ = fit_linear(counted, split_groups=train_split.split_groups)
     kept_logits = HeldOutPredictions.read(run.held_out_predictions).validation.logits

@@ -16,7 +16,6 @@ from encoder_cls.text.tokens import KEPT_PER_TOKEN
 from encoder_cls.training import time_budget
 from encoder_cls.training.plan import (
     LINEAR_LENGTHS,
-    MAX_LINEAR_DETAIL,
     MAX_LINEAR_TEXT,
     MAX_LINEAR_WORK,
     MAX_STREAMED_TEXT,
@@ -25,7 +24,6 @@ from encoder_cls.training.plan import (
     TRAINING_EPOCHS,
     CorpusSize,
     Counts,
-    LinearInput,
     Plan,
     TrainingLength,
     make_plan,
@@ -126,7 +124,7 @@ DECISIONS = {
 def test_the_plan_decides_on_the_models_of_a_run(
     counts, train, linear_fit, refits, has_pseudo_labels
 ):
-    decided = plan(MAX_LINEAR_DETAIL, sections={"train": train}, **counts)
+    decided = plan(MAX_LINEAR_TEXT, sections={"train": train}, **counts)
 
     assert decided.has_encoder
     assert decided.linear_fit == linear_fit
@@ -141,10 +139,10 @@ def test_the_plan_decides_on_the_models_of_a_run(
     ids=DECISIONS.keys(),
 )
 def test_without_an_encoder_the_linear_model_has_the_same_plan(counts, train):
-    with_encoder = plan(MAX_LINEAR_DETAIL, sections={"train": train}, **counts)
+    with_encoder = plan(MAX_LINEAR_TEXT, sections={"train": train}, **counts)
 
     sections = {"train": train, "model": {"encoder": False}}
-    without = plan(MAX_LINEAR_DETAIL, sections=sections, **counts)
+    without = plan(MAX_LINEAR_TEXT, sections=sections, **counts)
 
     assert without == replace(
         with_encoder,
@@ -315,23 +313,13 @@ def test_epochs_of_the_config_are_used(
 WHOLE = 512 * KEPT_PER_TOKEN
 
 
-def assert_linear(
-    decided: Plan, linear_fit: str, *, max_tokens: int, use_char_ngrams: bool = False
-) -> None:
-    """Assert how the linear model is fitted, and what it reads."""
+def assert_linear(decided: Plan, linear_fit: str, *, max_tokens: int) -> None:
+    """Assert how the linear model is fitted, and how much of a text it reads."""
     assert decided.linear_fit == linear_fit
-    assert decided.linear == LinearInput(max_tokens, use_char_ngrams)
+    assert decided.linear_max_tokens == max_tokens
 
 
-def test_character_ngrams_are_used_if_memory_allows():
-    within = plan(MAX_LINEAR_DETAIL, tokens_of_text=512)
-    beyond = plan(MAX_LINEAR_DETAIL + 1, tokens_of_text=512)
-
-    assert_linear(within, "plain", max_tokens=WHOLE, use_char_ngrams=True)
-    assert_linear(beyond, "plain", max_tokens=WHOLE)
-
-
-def test_what_does_not_fit_in_memory_is_learned_from_a_stream():
+def test_more_text_than_fits_in_memory_is_learned_from_a_stream():
     within = plan(MAX_LINEAR_TEXT, tokens_of_text=512)
     beyond = plan(MAX_LINEAR_TEXT + 1, tokens_of_text=512)
 
@@ -339,33 +327,11 @@ def test_what_does_not_fit_in_memory_is_learned_from_a_stream():
     assert_linear(beyond, "stream", max_tokens=WHOLE)
 
 
-@pytest.mark.parametrize("multiple", [4, 2])
-def test_as_much_of_long_texts_is_read_as_fits_in_memory(multiple):
-    """The maximum is a multiple of what the encoder reads, and is halved beyond a limit."""
-    num_tokens = MAX_LINEAR_TEXT // multiple
-
-    within = plan(num_tokens, tokens_of_text=10**4)
-    beyond = plan(num_tokens + 1, tokens_of_text=10**4)
-
-    assert_linear(within, "plain", max_tokens=multiple * 512)
-    assert_linear(beyond, "plain", max_tokens=multiple * 256)
-
-
-def test_the_linear_model_reads_no_less_of_a_text_than_the_encoder():
-    """Beyond the limit of memory, a stream reads all of each text again."""
-    within = plan(MAX_LINEAR_TEXT, tokens_of_text=10**4)
-    beyond = plan(MAX_LINEAR_TEXT + 1, tokens_of_text=10**4)
-
-    assert_linear(within, "plain", max_tokens=512)
-    assert_linear(beyond, "stream", max_tokens=WHOLE)
-
-
 def test_a_fit_that_would_take_minutes_is_a_stream():
-    within = plan(MAX_LINEAR_WORK // 50, classes=50)
-    beyond = plan(MAX_LINEAR_WORK // 50 + 1, classes=50)
+    within = plan(MAX_LINEAR_WORK // 100, classes=100)
+    beyond = plan(MAX_LINEAR_WORK // 100 + 1, classes=100)
 
-    assert within.linear_fit == "plain"
-    assert within.linear.max_tokens == WHOLE
+    assert_linear(within, "plain", max_tokens=WHOLE)
     assert_linear(beyond, "stream", max_tokens=WHOLE)
 
 
@@ -391,8 +357,7 @@ def test_a_stream_that_would_take_too_long_is_not_planned():
     beyond = plan(MAX_STREAMED_WORK // 50 + 1, classes=50)
 
     assert within.linear_fit == "stream"
-    assert not within.linear.use_char_ngrams
-    assert beyond.linear is None
+    assert beyond.linear_fit is None
 
 
 # Models and techniques that are turned off
@@ -404,7 +369,7 @@ def test_what_is_turned_off_does_not_change_the_rest_of_the_plan(num_tokens):
     whole = plan(num_tokens)
 
     without_linear = plan(num_tokens, sections={"model": {"linear": False}})
-    assert without_linear == replace(whole, linear=None, linear_fit=None)
+    assert without_linear == replace(whole, linear_max_tokens=None, linear_fit=None)
 
     without_word_vectors = plan(num_tokens, sections={"pretrain": {"epochs": 0}})
     assert without_word_vectors == replace(whole, has_word_vectors=False)
@@ -413,7 +378,6 @@ def test_what_is_turned_off_does_not_change_the_rest_of_the_plan(num_tokens):
 def test_a_linear_model_that_is_turned_off_is_not_refitted():
     decided = plan(1000, sections={"model": {"linear": False}}, **FEW)
 
-    assert decided.linear is None
     assert decided.linear_fit is None
     assert not decided.refits_on_validation
 

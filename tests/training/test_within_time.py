@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from itertools import count
 
@@ -17,37 +18,30 @@ from encoder_cls.encoder import step_limit
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.evaluation import baseline
 from encoder_cls.evaluation.baseline import baseline_scores
+from encoder_cls.evaluation.report_text import advice
 from encoder_cls.linear import effort as effort_module
-from encoder_cls.linear import few_labels
+from encoder_cls.linear import few_labels, stream
 from encoder_cls.linear.effort import (
     FEW_LABELS_EFFORTS,
+    IN_PASSES,
     ONE_C_VALUE,
     PLAIN_EFFORTS,
     PLANNED,
     WORDS_ALONE,
+    LinearWork,
+    TooLittleTimeError,
     affordable_effort,
 )
 from encoder_cls.linear.few_labels import LABELS_ONLY
+from encoder_cls.linear.ngrams import TEMPLATE_IDS
+from encoder_cls.linear.stream import StreamWork
 from encoder_cls.run.checkpoint_files import RunState, load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import encoder_stage as training_encoder
-from encoder_cls.training import linear_fit, linear_stage, linear_time, time_budget
+from encoder_cls.training import linear_fit, time_budget
 from encoder_cls.training import prepare as preparing
-from encoder_cls.training.linear_fit import fit_linear_classifier
-from encoder_cls.training.linear_time import affordable_texts, streamed
+from encoder_cls.training.linear_fit import repeat_linear_fit
 from encoder_cls.training.prepare import prepare
-
-
-@pytest.fixture(autouse=True)
-def small_sample(monkeypatch):
-    """Let runs have more texts than the sample by which the time of a fit is estimated."""
-    monkeypatch.setattr(linear_time, "SAMPLE", 12)
-
-
-@pytest.fixture
-def large_sample(monkeypatch):
-    """Let runs have fewer texts than the sample by which the time of a fit is estimated."""
-    monkeypatch.setattr(linear_time, "SAMPLE", 5000)
 
 
 def fail(*_: object, **__: object) -> None:
@@ -74,53 +68,46 @@ def linear_biases(folder) -> list[float]:
 # How much text the linear model learns from
 
 
-@pytest.mark.parametrize(
-    ("budget", "expected"),
-    [
-        (None, None),
-        ("10h", None),
-        ("0.1s", 12),
-    ],
-)
-def test_the_time_of_a_sample_decides_from_how_many_texts_the_linear_model_learns(
-    tmp_path, budget, expected
-):
-    """It learns as planned if there is time, and otherwise from at least a sample of the texts."""
-    prepared = prepare(make_config(tmp_path, **WITH_LINEAR, time_budget=budget))
-
-    assert affordable_texts(prepared) == expected
+@pytest.fixture
+def no_time(monkeypatch):
+    """Let the time for the linear model be over when its fit begins, and chunks have 10 texts."""
+    monkeypatch.setattr(linear_fit, "end_of_fit", lambda _: time.monotonic())
+    monkeypatch.setattr(stream, "TEXTS_PER_CHUNK", 10)
 
 
-def test_a_stream_of_few_texts_has_each_class(tmp_path):
-    """Texts, tokens and labels have the same rows, and there is no refit."""
-    prepared = prepare(make_config(tmp_path, **WITH_LINEAR))
-
-    few = streamed(prepared, 1)
-
-    assert np.unique(few.dataset.train.labels).tolist() == [0, 1, 2]
-    assert len(few.texts) == len(few.dataset.train) <= 4
-    assert few.plan.linear_fit == "stream"
-    assert not few.plan.refits_on_validation
-    expected = prepared.new_classifier(None).tokenize(few.dataset.train.texts)
-    assert few.texts.lengths.tolist() == expected.lengths.tolist()
-
-
-def test_a_resumed_run_keeps_the_number_of_texts(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("no_time")
+def test_a_resumed_run_learns_from_the_same_texts(tmp_path, monkeypatch):
     """A resumed run has the model of an uninterrupted run, no matter how much time it has."""
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
-    monkeypatch.setattr(linear_stage, "affordable_texts", lambda _: 20)
     run_all(config, tmp_path / "undisturbed")
 
     folder = tmp_path / "stopped"
     with pytest.raises(StoppedError):
         run_all(config, folder, stop_signal=stop_after(12))
-    assert newest_state(folder).linear_texts == 20
+    work = newest_state(folder).linear_work
+    assert work.stream == StreamWork(chunks_counted=1, chunks_learned=1)
+    assert work.num_unread > 0
 
-    monkeypatch.setattr(linear_stage, "affordable_texts", lambda _: None)
+    monkeypatch.setattr(linear_fit, "end_of_fit", lambda _: None)
     run_all(config, folder, resume=True)
 
     assert linear_biases(folder) == linear_biases(tmp_path / "undisturbed")
     assert not RunDir(folder).held_out_predictions.exists()
+
+
+@pytest.mark.usefixtures("no_time")
+def test_texts_that_there_was_no_time_for_are_named(tmp_path):
+    """The run says what all texts would take, and the report advises more time."""
+    config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", epochs=1)
+
+    events = run_all(config, tmp_path / "run")
+
+    warning = next(warning for warning in warnings_of(events) if "has learned from" in warning)
+    assert re.search(r"from 10 of \d+ texts; all of them would take it \d+ s", warning)
+    report = events[-1].report
+    assert report.run_findings.num_unread > 0
+    assert "a longer train.time_budget would help most" in advice(report)
+    assert report.baseline_scores is None or report.baseline_scores["texts"] <= 20
 
 
 # The encoder
@@ -203,18 +190,6 @@ def test_a_limit_that_nothing_can_keep_is_refused_before_the_data_is_read(tmp_pa
         prepare(config)
 
 
-@pytest.mark.usefixtures("large_sample")
-def test_many_classes_are_refused_before_anything_is_fitted(tmp_path, monkeypatch):
-    monkeypatch.setattr(linear_fit, "seconds_to_fit", lambda *_: 100.0)
-    monkeypatch.setattr(linear_fit, "fit_linear", fail)
-    config = make_config(tmp_path, **WITH_LINEAR, time_budget="20s")
-
-    with pytest.raises(ConfigError, match=r"train\.time_budget: .* left for the linear model"):
-        run_all(config, tmp_path / "run")
-
-    assert not (tmp_path / "run" / "model").exists()
-
-
 # How much work the fit of the linear model does
 
 
@@ -223,11 +198,10 @@ def test_many_classes_are_refused_before_anything_is_fitted(tmp_path, monkeypatc
     [
         (100.0, PLANNED),
         (20.0, ONE_C_VALUE),
-        (9.0, WORDS_ALONE),
     ],
 )
 def test_a_fit_does_as_much_as_there_is_time_for(seconds, expected):
-    seconds_of_efforts = {PLANNED: 60.0, ONE_C_VALUE: 10.0, WORDS_ALONE: 5.0}
+    seconds_of_efforts = {PLANNED: 60.0, ONE_C_VALUE: 10.0}
 
     effort = affordable_effort(PLAIN_EFFORTS, seconds_of_efforts.get, seconds=seconds)
 
@@ -237,9 +211,9 @@ def test_a_fit_does_as_much_as_there_is_time_for(seconds, expected):
 def test_a_least_effort_that_takes_too_long_is_refused_unless_it_takes_a_moment():
     message = r"^train\.time_budget: 3 s are left .* at least about 130 s on"
     with pytest.raises(ConfigError, match=message):
-        affordable_effort([WORDS_ALONE], lambda _: 100.0, seconds=3.0)
+        affordable_effort([ONE_C_VALUE], lambda _: 100.0, seconds=3.0)
 
-    assert affordable_effort([WORDS_ALONE], lambda _: 0.5, seconds=-1.0) is WORDS_ALONE
+    assert affordable_effort([ONE_C_VALUE], lambda _: 0.5, seconds=-1.0) is ONE_C_VALUE
 
 
 def few_labels_config(folder) -> Config:
@@ -259,7 +233,7 @@ def test_less_effort_for_few_labels_predicts_all_of_them_out_of_fold(tmp_path, e
     setup = prepare(few_labels_config(tmp_path))
     num_labelled = len(setup.dataset.train) + len(setup.dataset.known_validation)
 
-    found = fit_linear_classifier(setup, effort=effort).few_labels
+    found = repeat_linear_fit(setup, LinearWork(effort.key)).few_labels
 
     assert found.effort is effort
     assert sorted(found.rows) == list(range(num_labelled))
@@ -289,26 +263,57 @@ def test_less_effort_is_less_work():
     assert work[0] > 10 * work[-1]
 
 
-@pytest.mark.usefixtures("large_sample")
-@pytest.mark.parametrize("effort", [ONE_C_VALUE, WORDS_ALONE], ids=lambda effort: effort.key)
-def test_a_resumed_run_keeps_the_effort(tmp_path, monkeypatch, effort):
+@pytest.fixture
+def less_effort(monkeypatch):
+    """Let there be time for one value of C only."""
+    monkeypatch.setattr(linear_fit, "PLANNED_COST", 0)
+    monkeypatch.setattr(effort_module, "affordable_effort", lambda *_, **__: ONE_C_VALUE)
+
+
+@pytest.mark.usefixtures("less_effort")
+def test_a_resumed_run_keeps_the_effort(tmp_path, monkeypatch):
     """The effort does not depend on the time of the resumed run, and is warned of only once."""
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
-    monkeypatch.setattr(effort_module, "affordable_effort", lambda *_, **__: effort)
     events = run_all(config, tmp_path / "undisturbed")
-    assert any(effort.name in warning for warning in warnings_of(events))
+    assert any(ONE_C_VALUE.name in warning for warning in warnings_of(events))
 
     folder = tmp_path / "stopped"
     with pytest.raises(StoppedError):
         run_all(config, folder, stop_signal=stop_after(12))
-    assert newest_state(folder).linear_effort == effort.key
+    assert newest_state(folder).linear_work == LinearWork(ONE_C_VALUE.key)
 
     monkeypatch.setattr(effort_module, "affordable_effort", lambda *_, **__: PLANNED)
     events = run_all(config, folder, resume=True)
-    assert not any(effort.name in warning for warning in warnings_of(events))
+    assert not any(ONE_C_VALUE.name in warning for warning in warnings_of(events))
 
     assert linear_biases(folder) == linear_biases(tmp_path / "undisturbed")
+    assert RunDir(folder).held_out_predictions.exists()
 
-    # The final fit to words alone does not include the validation texts.
-    is_refitted = RunDir(folder).held_out_predictions.exists()
-    assert is_refitted == (effort is ONE_C_VALUE)
+
+def too_little_time(*_: object, **__: object) -> None:
+    raise TooLittleTimeError("no time")
+
+
+@pytest.mark.parametrize(
+    ("cost", "name"),
+    [
+        pytest.param(math.inf, WORDS_ALONE.name, id="words"),
+        pytest.param(0, IN_PASSES.name, id="all features"),
+    ],
+)
+def test_without_time_for_the_planned_fit_one_in_passes_is_kept(tmp_path, monkeypatch, cost, name):
+    """A resumed run repeats it."""
+    monkeypatch.setattr(effort_module, "affordable_effort", too_little_time)
+    monkeypatch.setattr(linear_fit, "ALL_FEATURES_COST", cost)
+    config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
+
+    events = run_all(config, tmp_path / "undisturbed")
+    assert any(name in warning for warning in warnings_of(events))
+
+    with pytest.raises(StoppedError):
+        run_all(config, tmp_path / "stopped", stop_signal=stop_after(12))
+    run_all(config, tmp_path / "stopped", resume=True)
+    assert linear_biases(tmp_path / "stopped") == linear_biases(tmp_path / "undisturbed")
+
+    has_all_features = load_classifier(tmp_path / "stopped").linear.feature_ids.max() > TEMPLATE_IDS
+    assert has_all_features == (name == IN_PASSES.name)

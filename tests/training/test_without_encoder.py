@@ -131,22 +131,21 @@ def test_a_stopped_fit_writes_nothing_and_ends(tmp_path, monkeypatch):
     """Another process may have resumed the run by then."""
     monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
     monkeypatch.setattr(interruptible, "SECONDS_TO_END", 0.01)
-    fit_linear = linear_fit.fit_linear
+    fit_linear = linear_fit.fit_linear_from_stream
     threads = []
     has_stopped = threading.Event()
 
     def slow_fit_linear(*args, **options):
-        fitted = fit_linear(*args, **options)
         threads.append(threading.current_thread())
         has_stopped.wait(30)
-        return fitted
+        return fit_linear(*args, **options)
 
     def stop_signal() -> int | None:
         if threads:
             return signal.SIGTERM
         return None
 
-    monkeypatch.setattr(linear_fit, "fit_linear", slow_fit_linear)
+    monkeypatch.setattr(linear_fit, "fit_linear_from_stream", slow_fit_linear)
     run = RunDir(tmp_path / "run")
     with pytest.raises(StoppedError):
         run_all(without_encoder(tmp_path), run.path, stop_signal=stop_signal)

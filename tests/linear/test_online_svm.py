@@ -1,0 +1,93 @@
+"""Machines that learn batch by batch take the steps of AdaGrad on the features of each batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from encoder_cls.linear.online_svm import INITIAL_SQUARES, LEARNING_RATE, OnlineSvms
+
+NUM_FEATURES = 12
+NUM_MACHINES = 3
+
+
+def random_batch(seed: int, num_texts: int = 5) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
+    """Features, targets and text weights of some texts."""
+    random = np.random.default_rng(seed)
+    dense = random.random((num_texts, NUM_FEATURES)) * (random.random((num_texts, 12)) < 0.3)
+    targets = random.random((num_texts, NUM_MACHINES)) < 0.4
+    text_weights = random.uniform(0.5, 2, (num_texts, NUM_MACHINES))
+    return sp.csr_matrix(dense.astype(np.float32)), targets, text_weights
+
+
+@pytest.fixture
+def ratios() -> np.ndarray:
+    random = np.random.default_rng(7)
+    return random.uniform(0.1, 2, (NUM_FEATURES, NUM_MACHINES)).astype(np.float32)
+
+
+def loss(
+    weights: np.ndarray, features: np.ndarray, targets: np.ndarray, text_weights: np.ndarray
+) -> float:
+    """The squared hinge loss; the last weights are biases."""
+    margins = features @ weights[:-1] + weights[-1]
+    signs = np.where(targets, 1, -1)
+    return float((text_weights * np.maximum(0, 1 - signs * margins) ** 2).sum())
+
+
+def numeric_gradient(weights: np.ndarray, *batch: np.ndarray) -> np.ndarray:
+    """The gradient of the loss by central differences."""
+    gradient = np.zeros_like(weights)
+    for index in np.ndindex(weights.shape):
+        step = np.zeros_like(weights)
+        step[index] = 1e-5
+        gradient[index] = (loss(weights + step, *batch) - loss(weights - step, *batch)) / 2e-5
+    return gradient
+
+
+def test_steps_are_those_of_adagrad_on_the_squared_hinge_loss(ratios):
+    svms = OnlineSvms(ratios)
+    weights = np.zeros((NUM_FEATURES + 1, NUM_MACHINES))
+    squares = np.full_like(weights, INITIAL_SQUARES)
+    # Weights of features that are multiplied by ratios, and biases.
+    scales = np.vstack([ratios, np.ones(NUM_MACHINES)])
+
+    for seed in range(4):
+        features, targets, text_weights = random_batch(seed)
+        svms.learn(features, targets, text_weights)
+
+        gradient = scales * numeric_gradient(
+            weights * scales, features.toarray(), targets, text_weights
+        )
+        squares += gradient**2
+        weights -= LEARNING_RATE * gradient / np.sqrt(squares)
+
+    machines = svms.machines()
+    assert machines.weights == pytest.approx((weights * scales)[:-1], abs=1e-4)
+    assert machines.biases == pytest.approx(weights[-1], abs=1e-4)
+
+
+def test_features_that_do_not_occur_keep_their_weights(ratios):
+    svms = OnlineSvms(ratios)
+    features, targets, text_weights = random_batch(0)
+    does_occur = features.getnnz(axis=0) > 0
+
+    svms.learn(features, targets, text_weights)
+
+    weights = svms.machines().weights
+    assert not weights[~does_occur].any()
+    assert weights[does_occur].any(axis=1).all()
+
+
+def test_machines_that_were_taken_do_not_learn_on(ratios):
+    svms = OnlineSvms(ratios)
+    svms.learn(*random_batch(0))
+    machines = svms.machines()
+    weights = machines.weights.copy()
+    biases = machines.biases.copy()
+
+    svms.learn(*random_batch(1))
+
+    assert np.array_equal(machines.weights, weights)
+    assert np.array_equal(machines.biases, biases)
