@@ -137,6 +137,23 @@ def test_what_is_missing_in_a_table_is_said(
     assert message in problem_of(write_table("a.csv", rows))
 
 
+@pytest.mark.parametrize("has_two_names", [False, True])
+def test_rows_above_the_names_of_columns_are_a_problem(has_two_names: bool):
+    """A title leaves cells of the other rows without a column, or columns without a name."""
+    first_row = ["Report"] + [""] * has_two_names
+    source = write_table("a.csv", [first_row, ["text", "label"], *TEXTS])
+    assert problem_of(source).endswith(
+        "the first row must have the names of the columns: remove the rows above it"
+    )
+
+
+def test_a_table_that_is_called_a_text_file_is_told():
+    source = write_table("a.txt", [["text", "label"], *TEXTS], "\t", encoding="utf-16")
+    message = problem_of(source)
+    assert message.startswith("no row has a label")
+    assert message.endswith("; it has tabs: if it is a table, call it a.tsv")
+
+
 def test_an_empty_table_has_no_rows():
     assert problem_of(write("a.csv", "text,label\n")) == "there are no rows"
 

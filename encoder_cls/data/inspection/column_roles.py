@@ -247,8 +247,8 @@ def reason_for_label(label: LabelColumn) -> str:
     if label.test is None:
         return reason
     return (
-        f"{reason}; the words of the text tell it: a quick test is right on "
-        f"{label.test.accuracy:.0%}, without the words on {label.test.without_words:.0%}"
+        f"{reason}; a quick test on the words of the text is right on {label.test.accuracy:.0%}, "
+        f"always the most frequent value on {label.test.without_words:.0%}"
     )
 
 

@@ -31,13 +31,13 @@ from encoder_cls.data.labelled_rows import ROWS_OF_AN_EMPTY_TEXT, LabelledRows, 
 from encoder_cls.data.load_dataset import load_dataset, reading_of
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.formats import file_records, format_of
-from encoder_cls.data.reading.options import Notes, Reading
+from encoder_cls.data.reading.options import LeftOut, Notes, Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.data.source_files import data_files
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError, NoRowsError
 from encoder_cls.system.display import listed
-from encoder_cls.system.encodings import UTF8
+from encoder_cls.system.encodings import UTF8, text_lines
 
 # The number of rows by which columns are described. They are taken from the whole source, since a
 # file may be sorted by its label.
@@ -61,6 +61,7 @@ class Table(NamedTuple):
         group: a column whose rows with one value may belong together; None without one.
         sheet: the sheet of an Excel file; None for other files.
         has_header: whether the first row has the names of the columns.
+        unread: the rows that cannot be read with these columns.
     """
 
     names: Sequence[str]
@@ -69,6 +70,7 @@ class Table(NamedTuple):
     group: str | None
     sheet: str | None
     has_header: bool
+    unread: LeftOut
 
 
 class SplitRows(NamedTuple):
@@ -197,7 +199,7 @@ def _table(source: str, form: FileForm, chosen: Mapping[str, Any]) -> Table:
         )
         profiles = column_profiles(_sampled_records(source, reading))
         num_rows = len(profiles[0].cells) if profiles else 0
-        table = _table_of(profiles, sheet, chosen)
+        table = _table_of(profiles, sheet, chosen, reading.notes.skipped)
         has_both = table.text is not None and table.label is not None
         tables.append((has_both, num_rows, table))
     return max(tables, key=lambda found: found[:2])[2]
@@ -223,7 +225,10 @@ def _records(files: Sequence[Path], reading: Reading) -> Iterator[Record]:
 
 
 def _table_of(
-    profiles: Sequence[ColumnProfile], sheet: str | None, chosen: Mapping[str, Any]
+    profiles: Sequence[ColumnProfile],
+    sheet: str | None,
+    chosen: Mapping[str, Any],
+    unread: LeftOut,
 ) -> Table:
     """Choose the columns of a table, except those that a person has chosen."""
     by_name = {profile.name: profile for profile in profiles}
@@ -250,6 +255,7 @@ def _table_of(
         group=group_column(profiles, used),
         sheet=sheet,
         has_header=not header_is_a_row(profiles),
+        unread=unread,
     )
 
 
@@ -278,16 +284,34 @@ def _settings_of_table(table: Table, form: FileForm) -> dict[str, Any]:
     return settings
 
 
+# What a table with other rows above its columns' names needs.
+NAMES_FIRST = "the first row must have the names of the columns: remove the rows above it"
+
+
 def _problem_of_table(table: Table) -> str:
     """What is missing in a table; empty if nothing is."""
     names = listed(table.names, most=MAX_LISTED_COLUMNS)
-    if not table.names:
+    return _problem_of_names(table, names) or _problem_of_columns(table, names)
+
+
+def _problem_of_names(table: Table, names: str) -> str:
+    """What is wrong with the rows or with the names of the columns; empty if nothing is."""
+    if not table.names and not table.unread.count:
         return "there are no rows"
+    if not table.names:
+        return f"no row can be read: {table.unread.reason}; {NAMES_FIRST}"
+    if any(column and not column.name.strip() for column in (table.text, table.label)):
+        return f"a column with values has no name ({names}); {NAMES_FIRST}"
     if not table.has_header:
         return (
             f"the first line looks like a row, not like the names of columns ({names}); add a line "
             "with names before it, such as label,text"
         )
+    return ""
+
+
+def _problem_of_columns(table: Table, names: str) -> str:
+    """Which column is not found; empty if both are found."""
     if table.text is None:
         return (
             f"no column looks like texts; there are {names}; if one is meant, name it by "
@@ -326,8 +350,20 @@ def _with_rows(inspection: Inspection, chosen: Mapping[str, Any]) -> Inspection:
     try:
         dataset = load_dataset(_config(settings, inspection.source))
     except DataError as error:
-        return replace(found, problem=str(error))
+        problem = str(error).removeprefix(f"{inspection.source}: ")
+        return replace(found, problem=problem + _hint_for_lines(inspection))
     return replace(found, dataset=dataset)
+
+
+def _hint_for_lines(inspection: Inspection) -> str:
+    """A hint if a text file seems to be a table, as a spreadsheet saves it as Unicode text."""
+    path = Path(inspection.source)
+    if inspection.table or inspection.form is None or not path.is_file():
+        return ""
+    first_line = next(text_lines(path, inspection.form.encoding), "")
+    if "\t" not in first_line:
+        return ""
+    return f"; it has tabs: if it is a table, call it {path.with_suffix('.tsv').name}"
 
 
 def _config(settings: Mapping[str, Any], source: str) -> DataConfig:
