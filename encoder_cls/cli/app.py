@@ -45,7 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Train a Transformer-encoder text classifier from scratch on your own labelled text.",
     epilog="Start with: encoder-cls train (bundled example data), "
-    "then encoder-cls train --set data.train=FILE",
+    "then encoder-cls init FILE, which looks through your own data and writes a config for it",
 )
 app.command("init")(init_command)
 app.command("train")(train_command)

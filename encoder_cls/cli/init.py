@@ -11,6 +11,7 @@ import typer
 
 from encoder_cls.cli.options import check_ending
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
+from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.libraries import check_training_installed, is_installed
 from encoder_cls.system.terminal import note, print_out
 
@@ -60,7 +61,10 @@ def init_command(
     if config_file.exists():
         raise ConfigError(f"{config_file}: exists already; name another file with --output")
 
-    inspection = inspect_data(source, chosen)
+    with TerminalReporter() as reporter:
+        reporter.working(f"reading {source}")
+        inspection = inspect_data(source, chosen)
+        reporter.working("")
     for line in finding_lines(inspection):
         print_out(f"{line}\n")
     if inspection.problem:

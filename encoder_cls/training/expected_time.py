@@ -1,8 +1,8 @@
 """Estimate how long a training takes, before it begins, by the amount of its data.
 
 The estimate is for the default config without a GPU. It was fitted to the processor time of
-trainings on data sets of 3,000 to 40,000 texts (docs/results.md), and is off by a factor of two at
-most on the machines that were tried.
+trainings on data sets of 3,000 to 40,000 texts. A training may end earlier than planned, if it
+stops to improve, and machines differ, so the result is a range.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from encoder_cls.config.schema import TrainConfig
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.system.processes import usable_processes
-from encoder_cls.training.plan import TRAINING_EPOCHS, TRAINING_FACTOR
+from encoder_cls.training.plan import MIN_STEPS, TRAINING_EPOCHS, TRAINING_FACTOR
 
 
 class ExpectedTime(NamedTuple):
@@ -24,10 +25,8 @@ class ExpectedTime(NamedTuple):
 
 # The seconds of a processor core for loading libraries, the report and the charts.
 FIXED_SECONDS = 15.0
-# The tokens that the encoder learns from in a second of a core, and the fewest tokens that it
-# learns from in all, since it takes some hundred steps of a few thousand tokens.
-ENCODER_TOKENS = 30_000
-MIN_ENCODER_TOKENS = 1_000_000
+# The tokens that the encoder learns from in a second of a core.
+ENCODER_TOKENS = 13_000
 # The seconds of a core that the linear model takes for a token and a class.
 LINEAR_SECONDS = 4.5e-6
 # The number of classes that cost as if there were more: a model of two classes is fitted as one of
@@ -38,8 +37,8 @@ MIN_CLASSES = 4
 PARALLEL_SHARE = 0.75
 MAX_CORES = 8
 # How far the time may be below and above the estimate.
-BELOW = 0.7
-ABOVE = 1.7
+BELOW = 0.5
+ABOVE = 1.6
 # The number of texts by which their mean length is estimated.
 SAMPLED_TEXTS = 2000
 # The tokens of a word: words, punctuation and pieces.
@@ -72,7 +71,8 @@ def _core_seconds(dataset: Dataset, max_tokens: int) -> float:
     tokens = max(1.0, num_texts * mean_read)
     min_epochs, max_epochs = TRAINING_EPOCHS
     epochs = min(max(TRAINING_FACTOR / math.sqrt(tokens), min_epochs), max_epochs)
-    encoder_tokens = max(MIN_ENCODER_TOKENS, epochs * tokens)
+    min_tokens = MIN_STEPS * TrainConfig().batch_size * mean_read
+    encoder_tokens = max(min_tokens, epochs * tokens)
 
     num_classes = max(MIN_CLASSES, len(dataset.label_names))
     linear_seconds = LINEAR_SECONDS * num_texts * mean_length * num_classes
