@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
 from encoder_cls.bulk.json_and_csv_formats import (
@@ -165,7 +167,7 @@ class ExcelFormat(RowFormat):
             file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the next block
         with file:
             with reporting_os_errors(temporary_folder, "write the sheet"):
-                book.save(file)
+                _save(book, file)
             file.seek(0)
             for block in iter(lambda: file.read(COPIED_BYTES), b""):
                 output.write(block)
@@ -206,6 +208,42 @@ class ExcelFormat(RowFormat):
 
 # The beginnings of texts that a spreadsheet, or openpyxl, could take for a formula or an error.
 _NOT_PLAIN = ("=", "+", "-", "@", "#")
+
+
+# The date of all parts of a file, and of its creation, so that equal predictions are equal files.
+# It is the first one that a ZIP archive can have.
+DATE = datetime(1980, 1, 1)
+
+
+def _save(book: Any, file: BinaryIO) -> None:
+    """Write a workbook to an open file."""
+    from openpyxl.writer.excel import ExcelWriter
+
+    book.properties.created = DATE
+    book.properties.modified = DATE
+    # The writer closes the archive.
+    ExcelWriter(book, _Archive(file, "w")).save()
+
+
+class _Archive(zipfile.ZipFile):
+    """A compressed archive, all of whose parts have the same date."""
+
+    def write(self, filename: Any, arcname: Any = None, *_: Any) -> None:
+        """Add a file under a name."""
+        part = self._part(arcname)
+        # The size tells whether the archive needs the form for large parts.
+        part.file_size = Path(filename).stat().st_size
+        with Path(filename).open("rb") as source, self.open(part, "w") as target:
+            shutil.copyfileobj(source, target, COPIED_BYTES)
+
+    def writestr(self, zinfo_or_arcname: Any, data: Any, *_: Any) -> None:
+        """Add bytes or a text under a name."""
+        super().writestr(self._part(zinfo_or_arcname), data)
+
+    def _part(self, name: str) -> zipfile.ZipInfo:
+        part = zipfile.ZipInfo(name, DATE.timetuple()[:6])
+        part.compress_type = zipfile.ZIP_DEFLATED
+        return part
 
 
 class _Cells:

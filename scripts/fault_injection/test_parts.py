@@ -15,7 +15,7 @@ import pytest
 from processes import at_file_event, kill_at_file_event, mount, small_disk, with_mounts
 from samples import ENGINES, FILLERS, WORDS, damage, engine_of, predict, tries
 
-FORMATS = ("jsonl", "csv", "tsv", "parquet", "text")
+FORMATS = ("jsonl", "csv", "tsv", "xlsx", "parquet", "text")
 OPTIONS = (("--top-k", "2"), ("--threshold", "0.7"), ("--explain",))
 WRITTEN = re.compile(r": ([\d,]+) of [\d,]+ files? written by this process \(")
 FILE_EVENTS_OF_A_PART = 9

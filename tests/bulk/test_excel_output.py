@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import time
+import zipfile
 from decimal import Decimal
 from pathlib import Path
 
@@ -108,6 +110,20 @@ def test_predictions_are_read_again_as_they_were(cli, trained_run):
     width = len(first[0])
     assert [row[:width] for row in second] == first
     assert second[0][width : width + 2] == ["predicted_label", "predicted_probability"]
+
+
+def test_equal_predictions_are_equal_files(cli, trained_run, monkeypatch):
+    """They are at any time of the day."""
+    command = ["predict", "--model", trained_run.path, "rain", "soup", "--output"]
+    succeed(cli, *command, "now.xlsx")
+    later = time.time() + 86_400
+    monkeypatch.setattr(time, "time", lambda: later)
+    succeed(cli, *command, "later.xlsx")
+
+    assert Path("now.xlsx").read_bytes() == Path("later.xlsx").read_bytes()
+    with zipfile.ZipFile("now.xlsx") as archive:
+        assert {part.date_time[0] for part in archive.infolist()} == {1980}
+    assert sheet_of("now.xlsx").parent.properties.created.year == 1980
 
 
 def test_texts_without_a_file_stand_beside_their_predictions(cli, trained_run):
