@@ -1,4 +1,4 @@
-"""Predictions as an HTML page with coloured words, and a page of attention maps."""
+"""Predictions as an HTML page with coloured words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from encoder_cls.bulk.json_and_csv_formats import Output, RowFormat
 from encoder_cls.bulk.plain_text_format import NO_LABEL, notes_on
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
-from encoder_cls.classifier.attention_maps import attention_maps
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.metrics.logits import MULTI_LABEL
 
@@ -101,21 +100,3 @@ class PageFormat(RowFormat):
                 f"warning: a page of {self._num_rows:,} rows, which browsers take long to open; "
                 "spreadsheets open .xlsx"
             )
-
-
-def attention_page(classifier: Classifier, texts: Sequence[str]) -> bytes:
-    """Make an HTML page with the attention maps of some texts, in UTF-8."""
-    from encoder_cls.classifier.attention_page import render_attention
-
-    headings = []
-    for text, prediction in zip(texts, classifier.predict(texts), strict=True):
-        # A text without a prediction has the reason in place of the label.
-        label = prediction.reason
-        if prediction.label:
-            label = f"{prediction.label} {prediction.probability:.3f}"
-        headings.append(f"{label}: {text}")
-
-    # A generator, so that only the maps of one text are in memory at a time.
-    maps = (attention_maps(classifier, text) for text in texts)
-    page = render_attention("Attention", zip(headings, maps, strict=True))
-    return page.encode("utf-8", "replace")

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
+from encoder_cls.bulk.attention_file import attention_file
 from encoder_cls.bulk.chunk_classifier import ChunkClassifier, ClassifiedChunk
-from encoder_cls.bulk.html_format import MAX_EXPLAINED_ROWS, PageFormat, attention_page
+from encoder_cls.bulk.html_format import MAX_EXPLAINED_ROWS, PageFormat
 from encoder_cls.bulk.input_texts import CHUNK, Chunk, ColumnTypes, InputTexts, add_columns
 from encoder_cls.bulk.json_and_csv_formats import (
     DelimitedFormat,
@@ -47,8 +48,8 @@ def predict_texts(
         output: receives the bytes of the predictions.
         chunk_classifier: classifies the chunks, and counts unexpected predictions.
         progress: shows how many texts are done.
-        attention: the file for a page with attention maps of the first texts; None writes no such
-            page.
+        attention: the file for attention maps: a page with those of the first texts, or a picture
+            of those of the first text; None writes no such file.
         on_terminal: whether the output is a terminal.
     """
     # Read the first chunk early: it has the texts of the attention maps, and the columns of an
@@ -62,7 +63,7 @@ def predict_texts(
     options = chunk_classifier.options
     if attention:
         first_texts = [row.text for row in first_chunk[:MAX_ATTENTION_TEXTS]]
-        write_output(attention, attention_page(classifier, first_texts))
+        write_output(attention, attention_file(attention, classifier, first_texts))
 
     # Standard input cannot be read ahead, so take the columns of its first chunk.
     columns = texts.columns

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from math import isnan
 from pathlib import Path
 
+from encoder_cls.bulk.attention_file import check_attention_file
 from encoder_cls.bulk.input_texts import InputOptions
 from encoder_cls.bulk.standard_input import STANDARD_INPUT
 from encoder_cls.data.reading.excel import check_excel_installed
@@ -143,6 +144,8 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
     else:
         output_format = _format_by_ending(request.output or "")
 
+    if request.attention:
+        check_attention_file(request.attention)
     if into_folder:
         _check_folder(request, has_files=has_files)
     if request.keep_columns:

@@ -111,7 +111,10 @@ def predict_command(
     ] = "point",
     attention: Annotated[
         Path | None,
-        typer.Option(help="Write the attention maps of the first texts to this HTML file."),
+        typer.Option(
+            help="Write the attention maps of the first texts to this HTML file; .svg, .png or "
+            ".pdf draws those of the first text."
+        ),
     ] = None,
     device: Device = "auto",
     engine: Annotated[

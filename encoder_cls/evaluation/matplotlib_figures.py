@@ -1,4 +1,7 @@
-"""Pictures drawn by matplotlib: the file `confusion_matrix.png`, and the images in TensorBoard.
+"""Pictures drawn by matplotlib.
+
+They are the file `confusion_matrix.png`, the images in TensorBoard, and files of curves and of
+attention maps for papers.
 
 The page of a report has no such pictures. It shows the same as tables and as the charts of
 `svg_charts`, whose colours follow the light or dark scheme of the page.
@@ -10,7 +13,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -79,6 +82,27 @@ def to_png(figure: Figure) -> bytes:
     content = io.BytesIO()
     with _missing_letters_allowed():
         figure.savefig(content, format="png", dpi=DPI)
+    return content.getvalue()
+
+
+# The formats of files of pictures, by the ending of the file's name.
+FILE_FORMATS = {".svg": "svg", ".png": "png", ".pdf": "pdf"}
+# The resolution of PNG files for papers, in pixels per inch.
+PRINT_DPI = 200
+
+
+def to_file(figure: Figure, ending: str) -> bytes:
+    """Draw a figure as the content of a file whose name has one of the endings of `FILE_FORMATS`.
+
+    The same figure gives the same bytes: the content has no date, and no random names.
+    """
+    import matplotlib as mpl
+
+    file_format = FILE_FORMATS[ending]
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format)
+    content = io.BytesIO()
+    with _missing_letters_allowed(), mpl.rc_context({"svg.hashsalt": "encoder-cls"}):
+        figure.savefig(content, format=file_format, dpi=PRINT_DPI, metadata=metadata)
     return content.getvalue()
 
 
@@ -283,4 +307,81 @@ def reliability_figure(bins: CalibrationBins) -> Figure:
     middles = (np.arange(len(texts)) + 0.5) / len(texts)
     texts_axes.bar(middles, texts, width=0.9 / len(texts))
     texts_axes.set(xlabel="probability of the prediction", ylabel="texts")
+    return figure
+
+
+# The curves of trainings
+
+Curve = tuple[Sequence[int], Sequence[float]]
+"""The steps of a curve, increasing, and its values at these steps."""
+
+
+def curves_figure(curves: Mapping[str, Mapping[str, Curve]]) -> Figure:
+    """Draw curves over the steps of trainings, side by side.
+
+    Args:
+        curves: for each quantity, such as `validation loss`, the curve of each run by the name of
+            the run. A run may have no curve of a quantity.
+    """
+    figure = _figure(4.2 * len(curves), 3.4, margin=0.6)
+    figure.subplots_adjust(wspace=0.3, top=0.97)
+    names = list(dict.fromkeys(name for by_run in curves.values() for name in by_run))
+    all_axes = figure.subplots(1, len(curves), squeeze=False)[0]
+
+    for axes, (quantity, by_run) in zip(all_axes, curves.items(), strict=True):
+        for number, name in enumerate(names):
+            if name in by_run:
+                steps, values = by_run[name]
+                label = _name_in_figure(name)
+                axes.plot(steps, values, color=f"C{number}", marker=".", label=label)
+        axes.set(xlabel="step", ylabel=quantity)
+        axes.grid(alpha=0.3)
+    all_axes[0].legend(fontsize=POINTS * AXIS_LETTERS, prop={"family": fonts_for(names)})
+    return figure
+
+
+# Attention maps
+
+# The most tokens of a text in a picture of attention; more could not be read in print.
+MAX_ATTENTION_TOKENS = 40
+# The side of a cell of an attention map, in inches.
+ATTENTION_CELL = 0.16
+
+
+def attention_figure(tokens: Sequence[str], weights: NDArray[np.float32]) -> Figure:
+    """Draw the attention maps of a text: a row for each layer, a column for each head.
+
+    The colour is the square root of a weight, so that small weights are visible, too. All maps have
+    the same scale, from 0 to 1.
+
+    Args:
+        tokens: the tokens of the text; those after `MAX_ATTENTION_TOKENS` are left out.
+        weights: how much each token attends to each other token, (layers, heads, tokens, tokens).
+    """
+    names = [_name_in_figure(token) for token in tokens[:MAX_ATTENTION_TOKENS]]
+    num_tokens = len(names)
+    num_layers, num_heads = weights.shape[:2]
+
+    # The maps, and the space between them for the names of tokens, in inches.
+    side = ATTENTION_CELL * num_tokens
+    letters = 0.8 * ATTENTION_CELL * DPI
+    space = 0.5 + letters * LETTER_WIDTH * max(len(name) for name in names) / DPI
+    cell = side + space
+    figure = _figure(cell * num_heads, cell * num_layers, margin=space)
+    figure.subplots_adjust(
+        left=(space - EDGE) / (cell * num_heads),
+        bottom=(space - 0.3) / (cell * num_layers),
+        right=1 - EDGE / (cell * num_heads),
+        top=1 - 0.3 / (cell * num_layers),
+        wspace=space / side,
+        hspace=space / side,
+    )
+
+    all_axes = figure.subplots(num_layers, num_heads, squeeze=False)
+    for layer, axes_of_layer in enumerate(all_axes):
+        for head, axes in enumerate(axes_of_layer):
+            shown = weights[layer, head, :num_tokens, :num_tokens]
+            axes.imshow(np.sqrt(shown), cmap="Blues", vmin=0, vmax=1)
+            axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=POINTS * AXIS_LETTERS)
+            _name_classes(axes, names, letters)
     return figure

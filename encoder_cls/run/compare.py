@@ -14,9 +14,8 @@ from typing import Any
 from encoder_cls.classifier.model_folder import parts_of_model
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation.report_file_names import PREDICTIONS, REPORT_JSON
-from encoder_cls.metrics.scores import Place, Score, Tasks, main_score, scores_shown_in
+from encoder_cls.metrics.scores import Place, scores_shown_in
 from encoder_cls.run.run_folder import RunDir, dotted_values, read_metrics
-from encoder_cls.system.display import aligned, duration, printable
 from encoder_cls.system.files import read_json
 from encoder_cls.system.json_values import json_text
 
@@ -243,94 +242,3 @@ def differing_settings(runs: Sequence[RunSummary]) -> list[str]:
         if len(values) > 1:
             differing.append(key)
     return differing
-
-
-# The content of a table cell without a value.
-NONE = "-"
-
-
-def comparison_table(runs: Sequence[RunSummary], differing: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a table of runs.
-
-    A first table has a row for each run with its scores. A second table has a row for each setting
-    that differs, with a column for each run.
-
-    Args:
-        runs: the runs.
-        differing: the dotted keys of the settings that differ.
-    """
-    # The main score depends on the task. Name the column for multi-label runs if there are any.
-    is_multi_label = any(_is_multi_label(run) for run in runs)
-    main = main_score(is_multi_label=is_multi_label)
-    further_scores = _further_scores(runs)
-
-    head = ["run", main.name, "95% interval"]
-    head += [score.name for score in further_scores]
-    head += ["model", "training", "parameters"]
-    rows_of_runs = [_cells(run, further_scores) for run in runs]
-    yield from aligned([head, *rows_of_runs])
-
-    if differing:
-        names = [printable(run["run"]) for run in runs]
-        rows = [["settings that differ", *names]]
-        for key in differing:
-            values = [_setting(run["settings"] or {}, key) for run in runs]
-            rows.append([key, *values])
-        yield ""
-        yield from aligned(rows)
-    elif len(runs) > 1:
-        yield ""
-        yield "no setting differs"
-
-
-def _is_multi_label(run: RunSummary) -> bool:
-    """Return whether the report of a run is of a multi-label task."""
-    return run["micro_f1"] is not None
-
-
-def _further_scores(runs: Sequence[RunSummary]) -> list[Score]:
-    """List the scores that the table shows for the tasks of these runs, without the main score."""
-    tasks = Tasks.NONE
-    for run in runs:
-        tasks |= Tasks.of(is_multi_label=_is_multi_label(run))
-
-    scores = []
-    for score in scores_shown_in(Place.COMPARE):
-        if not score.is_main and score.tasks & tasks:
-            scores.append(score)
-    return scores
-
-
-def _cells(run: RunSummary, further_scores: Sequence[Score]) -> list[str]:
-    """Return the cells of a run's row."""
-    main = main_score(is_multi_label=_is_multi_label(run))
-    interval = NONE
-    if run[main.interval_key]:
-        low, high = run[main.interval_key]
-        interval = f"{low:.4f} to {high:.4f}"
-
-    model_size = NONE
-    if run["model_bytes"]:
-        model_size = f"{run['model_bytes'] / 1e6:.1f} MB"
-
-    training_time = NONE
-    if run["seconds"] is not None:
-        training_time = duration(run["seconds"])
-
-    parameters = NONE
-    if run["parameters"]:
-        parameters = f"{run['parameters']:,}"
-
-    cells = [printable(run["run"]), _score(run[main.key]), interval]
-    cells += [_score(run[score.key]) for score in further_scores]
-    cells += [model_size, training_time, parameters]
-    return cells
-
-
-def _score(value: float | None) -> str:
-    return NONE if value is None else f"{value:.4f}"
-
-
-def _setting(settings: Mapping[str, Any], key: str) -> str:
-    value = settings.get(key, NONE)
-    return printable(value) if isinstance(value, str) else json_text(value)

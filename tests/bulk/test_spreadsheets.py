@@ -343,6 +343,17 @@ def test_a_blank_text_has_no_label_on_pages(predict_blank, cli, trained_run):
     assert "blank: " in Path("maps.html").read_text()
 
 
+@pytest.mark.parametrize(("ending", "start"), [(".svg", b"<?xml"), (".png", b"\x89PNG")])
+def test_attention_can_be_a_picture_of_the_first_text(cli, trained_run, ending, start):
+    command = ["predict", "--model", trained_run.path, "rain $x and ", " ", "--attention"]
+
+    assert cli(*command, f"maps{ending}").code == 0
+    first = Path(f"maps{ending}").read_bytes()
+    assert first.startswith(start)
+    assert cli(*command, f"maps{ending}").code == 0
+    assert Path(f"maps{ending}").read_bytes() == first
+
+
 def test_a_blank_text_has_no_label_in_parquet(predict_blank):
     predict_blank("--output", "out.parquet")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -185,3 +186,76 @@ def test_a_run_that_ended_without_its_encoder_has_no_parameters(run_copy):
     save_classifier(classifier, run_copy.model)
 
     assert summarize(run_copy.path)["parameters"] is None
+
+
+@pytest.fixture
+def seeded(run_copy, other) -> RunDir:
+    """A third run, equal to the first one but for its seed and its scores."""
+    run = RunDir(Path(shutil.copytree(run_copy.path, "runs/tiny-2")))
+    config = run.config_file.read_text("utf-8").replace("\nseed: 0", "\nseed: 7")
+    run.config_file.write_text(config, "utf-8")
+    change_report(run_copy, accuracy=0.5, macro_f1=0.75)
+    change_report(run, accuracy=0.7, macro_f1=0.75)
+    return run
+
+
+def test_runs_that_differ_in_seed_alone_are_one_row(cli, run_copy, other, seeded):
+    """The row has means, sample standard deviations and the number of runs."""
+    outcome = cli("compare", "runs/tiny", "runs/other", "runs/tiny-2", "--group")
+
+    head, first, second, _, settings_head, setting = outcome.out.splitlines()
+    assert head.split()[:3] == ["run", "accuracy", "runs"]
+    assert first.split()[:8] == ["runs/tiny", "0.6000", "±", "0.1414", "2", "0.7500", "±", "0.0000"]
+    assert second.split()[:3] == ["runs/other", "0.5000", "1"]
+    assert settings_head.split()[-2:] == ["runs/tiny", "runs/other"]
+    assert setting.split() == ["model.d_model", "16", "32"]
+
+    groups = json.loads(cli("compare", "runs", "--group", "--json").out)["groups"]
+    (pair,) = [group for group in groups if group["n"] == 2]
+    assert pair["runs"] == ["runs/tiny", "runs/tiny-2"]
+    assert pair["seeds"] == [0, 7]
+    assert pair["accuracy"] == pytest.approx(0.6)
+    assert pair["accuracy_deviation"] == pytest.approx(0.02**0.5)
+
+
+def test_tables_can_be_markdown_latex_and_csv(cli, run_copy, other, seeded):
+    """Markup in names is escaped; CSV has unrounded numbers, and settings as further columns."""
+    run_copy.path.rename("runs/a_b")
+    command = ["compare", "runs/a_b", "runs/other", "runs/tiny-2", "--group", "--format"]
+
+    markdown = cli(*command, "markdown").out
+    assert "| --- | ---: | ---: |" in markdown
+    assert r"| runs/a\_b | 0.6000 ± 0.1414 | 2 |" in markdown
+    assert r"| model.d\_model | 16 | 32 |" in markdown
+
+    latex = cli(*command, "latex").out
+    assert r"runs/a\_b & 0.6000 $\pm$ 0.1414 & 2 & " in latex
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 2
+
+    first, second = csv.DictReader(cli(*command, "csv").out.splitlines())
+    assert float(first["accuracy"]) == pytest.approx(0.6)
+    assert float(first["accuracy_deviation"]) == pytest.approx(0.02**0.5)
+    assert first["model.d_model"] == "16"
+    assert second["accuracy_deviation"] == ""
+
+    assert_failed(cli(*command, "csv", "--json"), 2, "--json and --format csv: two formats")
+
+
+def test_a_file_has_the_curves_of_runs(cli, run_copy, other):
+    outcome = cli("compare", "runs/tiny", "runs/other", "--curves", "curves.svg")
+
+    assert outcome.code == 0
+    assert outcome.err == "wrote curves.svg\n"
+    first = Path("curves.svg").read_bytes()
+    assert first.startswith(b"<?xml")
+    assert cli("compare", "runs/tiny", "runs/other", "--curves", "curves.svg").code == 0
+    assert Path("curves.svg").read_bytes() == first
+
+    refused = cli("compare", "runs/tiny", "--curves", "curves.gif")
+    assert_failed(refused, 2, "--curves curves.gif: unknown ending '.gif'", ".svg")
+    refused = cli("compare", "runs/tiny", "--curves", "runs/tiny/model/curves.svg")
+    assert_failed(refused, 2, "is a part of")
+
+    run_copy.metrics_file.write_text("")
+    assert_failed(cli("compare", "runs/tiny", "--curves", "a.png"), 2, "no run has trained an enc")
+    assert not Path("a.png").exists()

@@ -1,0 +1,56 @@
+"""The file of `predict --attention`: a page of several texts, or a picture of one for a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from encoder_cls.classifier.attention_maps import attention_maps
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.system.libraries import check_installed
+
+# The endings of the names of pictures, as in `evaluation.matplotlib_figures.FILE_FORMATS`. Any
+# other file is an HTML page.
+PICTURES = (".svg", ".png", ".pdf")
+
+
+def check_attention_file(path: Path) -> None:
+    """Raise a `ConfigError` if the library that draws pictures is needed but not installed."""
+    if path.suffix.lower() in PICTURES:
+        check_installed("matplotlib", needed_by=f"--attention {path}")
+
+
+def attention_file(path: Path, classifier: Classifier, texts: Sequence[str]) -> bytes:
+    """Show the attention maps of texts; a picture has only those of the first text.
+
+    Args:
+        path: the file to write, whose ending decides what it is.
+        classifier: the classifier, which must have an encoder.
+        texts: the texts, at least one for a picture.
+    """
+    ending = path.suffix.lower()
+    if ending not in PICTURES:
+        return _page(classifier, texts)
+
+    from encoder_cls.evaluation.matplotlib_figures import attention_figure, to_file
+
+    maps = attention_maps(classifier, texts[0] if texts else "")
+    return to_file(attention_figure(maps.tokens, maps.weights), ending)
+
+
+def _page(classifier: Classifier, texts: Sequence[str]) -> bytes:
+    """Make an HTML page with the attention maps of some texts, in UTF-8."""
+    from encoder_cls.classifier.attention_page import render_attention
+
+    headings = []
+    for text, prediction in zip(texts, classifier.predict(texts), strict=True):
+        # A text without a prediction has the reason in place of the label.
+        label = prediction.reason
+        if prediction.label:
+            label = f"{prediction.label} {prediction.probability:.3f}"
+        headings.append(f"{label}: {text}")
+
+    # A generator, so that only the maps of one text are in memory at a time.
+    maps = (attention_maps(classifier, text) for text in texts)
+    page = render_attention("Attention", zip(headings, maps, strict=True))
+    return page.encode("utf-8", "replace")
