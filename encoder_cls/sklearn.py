@@ -37,6 +37,7 @@ from encoder_cls.system.settings import own_settings
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
     from encoder_cls.evaluation.report import Report
+    from encoder_cls.training.from_python import TextInMemory
 
 # The keys of the config that are arguments of the estimator, with the names of the arguments.
 ARGUMENTS = {
@@ -53,10 +54,9 @@ REPLACED_KEYS = (
     "label_names",
     "label_separator",
     "group_column",
+    "weight_column",
     "corrections",
 )
-# The maximum number of repetitions of a text with the mean sample weight.
-MAX_REPEATS = 4
 # The beginning of the names of temporary folders.
 PREFIX = "encoder-cls-"
 
@@ -79,20 +79,6 @@ class _Targets(NamedTuple):
     labels: list[frozenset[Any] | None]
     classes: NDArray[Any]
     form: _Form
-
-
-class _Row(NamedTuple):
-    """A text of `fit`.
-
-    Attributes:
-        number: the index of the text in the argument `X`.
-        text: the text.
-        label: the name of its label, or the names of its labels; None if it has no label.
-    """
-
-    number: int
-    text: str
-    label: str | list[str] | None
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -204,7 +190,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: the labels, all strings or all integers. None or NaN means a text without a
                 label. If texts may have several labels: a list of labels for each text, or an
                 indicator matrix, (texts, classes).
-            sample_weight: the weight of each text. A text of weight 2 counts as two texts.
+            sample_weight: how much each text counts in the loss, in both parts of the classifier.
+                Weights are divided by their mean, so only their ratios matter; a text of weight 0
+                is left out. The held-out texts, by which the best weights are chosen and
+                probabilities calibrated, all count alike.
 
         Raises:
             TypeError: a text is not a string.
@@ -216,14 +205,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         texts = _as_texts(X, "fit")
         targets = _as_targets(y)
         check_consistent_length(texts, targets.labels, sample_weight)
-        rows = _rows(texts, targets)
-        if sample_weight is not None:
-            rows = _repeated(rows, sample_weight)
+        rows = _rows(texts, targets, sample_weight)
 
         try:
             config = self._config()
             with (
-                self._reporter(repeats_texts=sample_weight is not None) as reporter,
+                self._reporter() as reporter,
                 _run_folder(config.name, self.log_dir) as folder,
             ):
                 run = RunDir(folder)
@@ -391,9 +378,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         labelled = [row for row in self._rows if row.label is not None]
         if labelled:
-            files[texts_file.name] = _json_lines(
-                {"text": row.text, "label": row.label} for row in labelled
-            )
+            files[texts_file.name] = _json_lines(_labelled_record(row) for row in labelled)
+            if labelled[0].weight is not None:
+                data["weight_column"] = "weight"
         unlabelled = [row for row in self._rows if row.label is None]
         if unlabelled and config.data.unlabelled is None:
             unlabelled_file = run.path / "unlabelled.jsonl"
@@ -459,22 +446,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.two_d_array = False
         return tags
 
-    def _reporter(self, *, repeats_texts: bool) -> AbstractContextManager[Reporter]:
-        """The reporter of `fit`, which warns the caller, and shows the progress if `verbose`.
-
-        Args:
-            repeats_texts: whether `fit` repeats texts because of their sample weights. The reporter
-                then ignores the warning about repeated texts.
-        """
-        from encoder_cls.data.checks import EARLIER_TEXT
-
-        def warn(message: str) -> None:
-            if not (repeats_texts and EARLIER_TEXT in message):
-                warn_caller(message)
-
+    def _reporter(self) -> AbstractContextManager[Reporter]:
+        """The reporter of `fit`, which warns the caller, and shows the progress if `verbose`."""
         if self.verbose:
-            return _VerboseReporter(warn)
-        return nullcontext(WarningReporter(warn))
+            return _VerboseReporter(warn_caller)
+        return nullcontext(WarningReporter(warn_caller))
 
     def _config(self) -> Config:
         """Make the config of a training from the arguments of the estimator.
@@ -647,11 +623,25 @@ def _as_texts(texts: Any, method: str) -> list[str]:
     return list(checked_texts(texts, method))
 
 
-def _rows(texts: Sequence[str], targets: _Targets) -> list[_Row]:
-    """Make rows of texts and the names of their labels."""
+def _rows(
+    texts: Sequence[str], targets: _Targets, sample_weight: Sequence[float] | None
+) -> list[TextInMemory]:
+    """Make rows of texts, the names of their labels, and their weights.
+
+    Texts of weight 0 are left out.
+    """
+    from encoder_cls.training.from_python import TextInMemory
+
+    weights: Sequence[float | None] = [None] * len(texts)
+    if sample_weight is not None:
+        weights = _checked_weights(sample_weight)
+
     rows = []
-    for number, (text, labels) in enumerate(zip(texts, targets.labels, strict=True)):
-        rows.append(_Row(number, text, _label_names(labels, targets.form)))
+    for number, text in enumerate(texts):
+        if weights[number] == 0:
+            continue
+        label = _label_names(targets.labels[number], targets.form)
+        rows.append(TextInMemory(number, text, label, weights[number]))
     return rows
 
 
@@ -670,44 +660,33 @@ def _label_names(labels: frozenset[Any] | None, form: _Form) -> str | list[str] 
     return names
 
 
-def _repeated(rows: Sequence[_Row], weights: Sequence[float]) -> list[_Row]:
-    """Repeat each row according to its weight."""
-    repeated = []
-    for row, num_repeats in zip(rows, _repeats(weights), strict=True):
-        repeated += [row] * num_repeats
-    return repeated
-
-
-def _repeats(weights: Sequence[float]) -> NDArray[np.int64]:
-    """The number of repetitions of each text, (texts,).
-
-    If all weights are whole numbers and their mean is not too large, the weights are the numbers of
-    repetitions. Otherwise the weights are scaled so that a text of mean weight is repeated
-    `MAX_REPEATS` times, and rounded.
+def _checked_weights(sample_weight: Sequence[float]) -> list[float]:
+    """The weights of all texts as numbers, divided by the largest.
 
     Raises:
         ValueError: the weights are not finite numbers from 0, or all of them are 0.
     """
-    given = np.asarray(weights, dtype=np.float64)
-    is_valid = given.ndim == 1 and np.isfinite(given).all() and (given >= 0).all() and given.any()
-    if not is_valid:
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    is_valid = weights.ndim == 1 and np.isfinite(weights).all() and (weights >= 0).all()
+    if not is_valid or not weights.any():
         raise ValueError(
             "sample_weight: one number for each text is expected, from 0 on, and not all of them 0"
         )
-
-    is_whole = (given == given.round()).all()
-    scaled = given
-    if not is_whole or given.mean() > MAX_REPEATS:
-        scaled = given * (MAX_REPEATS / given.mean())
-
-    # Round the cumulative sums instead of the single numbers, so that the total is correct.
-    totals = np.floor(np.cumsum(scaled) + 0.5)
-    return np.diff(totals, prepend=0).astype(np.int64)
+    relative: list[float] = (weights / weights.max()).tolist()
+    return relative
 
 
 def _contents(*paths: Path) -> dict[str, bytes]:
     """The contents of the existing files among these paths, by file name."""
     return {path.name: path.read_bytes() for path in paths if path.exists()}
+
+
+def _labelled_record(row: TextInMemory) -> dict[str, Any]:
+    """A labelled text as a row of `texts.jsonl`."""
+    record: dict[str, Any] = {"text": row.text, "label": row.label}
+    if row.weight is not None:
+        record["weight"] = row.weight
+    return record
 
 
 def _json_lines(rows: Iterable[dict[str, Any]]) -> bytes:

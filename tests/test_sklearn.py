@@ -27,7 +27,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from encoder_cls import load_classifier
 from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import read_metrics
-from encoder_cls.sklearn import TextClassifier, _repeats
+from encoder_cls.sklearn import TextClassifier
 from encoder_cls.training.train import train
 
 ROOT = Path(__file__).parent.parent
@@ -376,30 +376,66 @@ def test_texts_without_a_label_are_unlabelled_ones(tmp_path, nothing):
     assert 0 < model.report().metrics.accuracy <= 1
 
 
-def test_a_weight_counts_as_so_many_texts(recwarn):
-    """The caller is not warned of repeated texts, which come from the weights."""
-    weights = [2 if label == "food" else 1 for label in LABELS]
+def with_contradictions() -> tuple[list[str], list[str]]:
+    """All texts with their labels, then all texts with the label of another class."""
+    wrong = {"food": "sport", "sport": "weather", "weather": "food"}
+    return [*TEXTS, *TEXTS], [*LABELS, *(wrong[label] for label in LABELS)]
+
+
+@pytest.mark.filterwarnings("ignore:.*texts occur with other labels")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model.encoder": False},
+        {"model.encoder": False, "train.self_training": False, "train.naive_bayes": False},
+        TINY | {"model.linear": False},
+    ],
+    ids=["linear", "NB-SVM", "encoder"],
+)
+def test_of_contradicting_labels_the_heavier_one_is_learned(settings):
+    """By the linear model and by the encoder."""
+    texts, labels = with_contradictions()
+    heavy_first = [5.0] * len(TEXTS) + [1.0] * len(TEXTS)
+
+    right = tiny(epochs=12, settings=settings).fit(texts, labels, sample_weight=heavy_first)
+    wrong = tiny(epochs=12, settings=settings).fit(texts, labels, sample_weight=heavy_first[::-1])
+
+    assert right.score(TEXTS, LABELS) > 0.9
+    assert wrong.score(TEXTS, LABELS) < 0.1
+
+
+def test_only_the_ratios_of_weights_matter(recwarn):
+    """Equal weights are no weights, and weights are not repetitions, of which `fit` would warn."""
+    weights = np.where(np.array(LABELS) == "food", 3.0, 1.0)
+
+    unweighted = tiny(epochs=1).fit(TEXTS, LABELS)
+    equal = tiny(epochs=1).fit(TEXTS, LABELS, sample_weight=[7.0] * len(TEXTS))
     weighted = tiny(epochs=1).fit(TEXTS, LABELS, sample_weight=weights)
+    scaled = tiny(epochs=1).fit(TEXTS, LABELS, sample_weight=1e8 * weights)
+
+    assert equal.predict_proba(TEXTS).tolist() == unweighted.predict_proba(TEXTS).tolist()
+    assert weighted.predict_proba(TEXTS).tolist() != unweighted.predict_proba(TEXTS).tolist()
+    assert scaled.predict_proba(TEXTS).tolist() == weighted.predict_proba(TEXTS).tolist()
     assert not any("repeat" in str(warning.message) for warning in recwarn)
 
-    texts = []
-    labels = []
-    for text, label, weight in zip(TEXTS, LABELS, weights, strict=True):
-        texts += [text] * weight
-        labels += [label] * weight
-    repeated = tiny(epochs=1).fit(texts, labels)
 
-    assert weighted.predict_proba(TEXTS).tolist() == repeated.predict_proba(TEXTS).tolist()
+def test_weights_are_saved_with_the_texts(tmp_path):
+    weights = [0.0, 0.25, *[1.0] * (len(TEXTS) - 2)]
+    model = tiny(settings=SMALL).fit(TEXTS, LABELS, sample_weight=weights)
+
+    model.save(tmp_path / "run")
+
+    lines = (tmp_path / "run" / "texts.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["weight"] for row in rows] == weights[1:]
+    assert "weight_column: weight" in (tmp_path / "run" / "config.yaml").read_text()
+    assert 0 < model.report().metrics.accuracy <= 1
 
 
 def test_a_weight_of_0_leaves_a_text_out():
     without_food = [0.0 if label == "food" else 1.0 for label in LABELS]
     model = tiny(epochs=1).fit(TEXTS, LABELS, sample_weight=without_food)
     assert model.classes_.tolist() == ["sport", "weather"]
-
-
-def test_weights_that_are_not_whole_become_repetitions_in_proportion():
-    assert _repeats([0.5, 1.0, 1.5, 0.0]).tolist() == [3, 5, 8, 0]
 
 
 def test_negative_weights_are_refused():

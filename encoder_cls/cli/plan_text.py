@@ -30,6 +30,7 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
         corrections = prepared.config.data.corrections
         yield f"corrections: {changed} of {corrections} in place of those of the data"
     yield from _group_sizes(dataset, prepared.config.data.group_column)
+    yield from _weights(dataset, prepared.config.data.weight_column)
 
     yield _token_statistics(prepared)
     yield _model(prepared)
@@ -102,6 +103,14 @@ def _group_sizes(dataset: Dataset, column: str | None) -> Iterator[str]:
     if num_alone:
         line += f"; {counted(num_alone, 'text')} without one (each alone)"
     yield line
+
+
+def _weights(dataset: Dataset, column: str | None) -> Iterator[str]:
+    """A line with the range of the weights, if the training texts have weights."""
+    weights = dataset.train.weights
+    if weights is not None:
+        bounds = f"{weights.min():g} to {weights.max():g}, {weights.mean():.3g} on average"
+        yield f"weights by {shown(column or '')}: {bounds}"
 
 
 def _token_statistics(prepared: Prepared) -> str:

@@ -135,6 +135,7 @@ _ALIASES = {
     "pretrain.mask_probability": "mlm_probability masking_rate",
     "data.text_column": "text text_field text_col",
     "data.label_map": "label_mapping mapping rename_labels id2label",
+    "data.weight_column": "sample_weight weight weights weight_col",
     "data.label_column": "label target label_field label_col",
     "seed": "random_state random_seed",
 }

@@ -132,6 +132,11 @@ class DataConfig(Section):
     """The column with the group of a row, such as its customer or its thread. A group is never
     divided between training and validation, or between folds of cross-validation. A row with an
     empty cell is a group by itself. If null, there are no groups."""
+    weight_column: str | None = None
+    """The column of train with the weight of a row, a number from 0 to a million: a text of weight
+    2 counts in the loss as two texts of weight 1, and a row of weight 0 is left out. Weights are
+    divided by their mean, so only their ratios matter. An empty cell is a weight of 1. Scores and
+    probabilities are not weighted. If null, all rows count alike."""
     corrections: str | None = None
     """A table of corrected labels, as `encoder-cls review` writes it. It has the label column of
     the data and the column `key`, a hash of the text. A correction applies to every row with this
@@ -192,6 +197,11 @@ class DataConfig(Section):
             raise ValueError(
                 f"group_column and label_column are both {self.label_column!r}; name another "
                 "group_column, or null"
+            )
+        if self.weight_column in {self.label_column, self.group_column, *self.text_column} - {None}:
+            raise ValueError(
+                f"weight_column {self.weight_column!r} is also the column of the text, the label "
+                "or the group; name another weight_column, or null"
             )
         if self.label_column in self.text_column:
             raise ValueError(

@@ -31,6 +31,7 @@ _TEXTS: set[KeyPath] = {
     ("data", "sheet"),
     ("data", "label_column"),
     ("data", "group_column"),
+    ("data", "weight_column"),
     *_SEPARATORS,
     *_LISTS_OF_TEXTS,
 }

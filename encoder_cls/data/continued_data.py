@@ -16,6 +16,7 @@ from encoder_cls.data.dataset import (
     Dataset,
     Split,
     concatenated,
+    relative_weights,
     renumbered,
     without_labelled_texts,
 )
@@ -281,6 +282,7 @@ def _concatenated_splits(
         labels=np.concatenate(labels),
         where=concatenated(*(split.where for split in splits)),
         groups=_concatenated_groups(splits),
+        weights=relative_weights(*splits),
         unseen_names=tuple(all_names[len(names) :]),
     )
 

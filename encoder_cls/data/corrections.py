@@ -80,7 +80,13 @@ def added_column(name: str, config: DataConfig) -> str:
 
     If the data has a column with this name already, the name gets the prefix `review_`.
     """
-    if name in {*config.text_column, config.label_column, config.group_column}:
+    columns = {
+        *config.text_column,
+        config.label_column,
+        config.group_column,
+        config.weight_column,
+    }
+    if name in columns:
         return f"review_{name}"
     return name
 

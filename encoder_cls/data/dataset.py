@@ -35,6 +35,8 @@ class Split:
         groups: the number of the group of each row, (rows,); a group has the same number in all
             splits. `NO_GROUP` is the number of a row without a group. None if the data has no
             groups (`data.group_column`).
+        weights: how much each row counts in the loss, above 0, (rows,); only their ratios matter.
+            None if all rows count alike.
         unseen_names: the labels of this split that never occur in train.
     """
 
@@ -42,6 +44,7 @@ class Split:
     labels: NDArray[Any]
     where: Sequence[str]
     groups: NDArray[np.int64] | None = None
+    weights: NDArray[np.float32] | None = None
     unseen_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -90,12 +93,16 @@ class Split:
         groups = self.groups
         if groups is not None:
             groups = groups[indices]
+        weights = self.weights
+        if weights is not None:
+            weights = weights[indices]
         chosen = replace(
             self,
             texts=selected(self.texts, indices),
             labels=self.labels[indices],
             where=selected(self.where, indices),
             groups=groups,
+            weights=weights,
         )
 
         # If `split_groups` has been computed, keep its result: to compute it again would take
@@ -150,12 +157,14 @@ class Split:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A SHA-256 of all texts, labels and groups in order."""
+        """A SHA-256 of all texts, labels, groups and weights in order."""
         content = self.labels.tobytes()
         if self.unseen_names:
             content += json.dumps(self.unseen_names).encode()
         if self.groups is not None:
             content += self.groups.tobytes()
+        if self.weights is not None:
+            content += self.weights.tobytes()
         return _hash_of(self.texts, before=content)
 
 
@@ -272,6 +281,27 @@ class Dataset:
         if self.test:
             return "test", self.test
         return "validation", self.validation
+
+
+def relative_weights(*splits: Split) -> NDArray[np.float32] | None:
+    """The weights of the rows of splits, one split after the other, divided by their mean, (rows,).
+
+    The rows of a split without weights have the weight 1 before that. The result is None if all
+    rows count alike.
+    """
+    weights_of_splits = []
+    for split in splits:
+        weights = split.weights
+        if weights is None:
+            weights = np.ones(len(split), dtype=np.float32)
+        weights_of_splits.append(weights)
+
+    all_weights = np.concatenate(weights_of_splits)
+    if not len(all_weights) or (all_weights == all_weights[0]).all():
+        return None
+    mean = all_weights.mean(dtype=np.float64)
+    relative: NDArray[np.float32] = (all_weights / mean).astype(np.float32)
+    return relative
 
 
 def without_labelled_texts(dataset: Dataset) -> Dataset:

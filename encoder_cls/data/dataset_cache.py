@@ -1,6 +1,6 @@
 """Turn a data set into an entry of the cache (`data.cache`), and an entry into a data set.
 
-An entry keeps texts, labels, groups and locations as arrays, and all else as JSON values.
+An entry keeps texts, labels, groups, weights and locations as arrays, and all else as JSON values.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ def _add_split(arrays: dict[str, NDArray[Any]], name: str, split: Split) -> dict
     arrays[f"{name}.labels"] = split.labels
     if split.groups is not None:
         arrays[f"{name}.groups"] = split.groups
+    if split.weights is not None:
+        arrays[f"{name}.weights"] = split.weights
     # Keep `split_groups` if it has been computed, as it has if texts were held out: to compute it
     # again would take seconds for millions of texts.
     if "split_groups" in vars(split):
@@ -86,6 +88,7 @@ def _split(arrays: Mapping[str, NDArray[Any]], name: str, values: Mapping[str, A
         labels=arrays[f"{name}.labels"],
         where=_where(arrays, name, values["files"]),
         groups=arrays.get(f"{name}.groups"),
+        weights=arrays.get(f"{name}.weights"),
         unseen_names=tuple(values["unseen_names"]),
     )
     if f"{name}.split_groups" in arrays:

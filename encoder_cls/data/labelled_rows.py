@@ -36,6 +36,7 @@ class LabelledRows:
             `Classes.numbered` they are indices into `Classes.every`.
         counts: the number of labels of each row, (rows,).
         groups: the number of the group of each row, (rows,); None without `data.group_column`.
+        weights: the weight of each row, above 0, (rows,); None if no row has a weight.
         first_multi_label_row: the first row with labels in a list, or with several labels on a
             fastText line; None if there is no such row.
         empty: the rows of train with an empty label.
@@ -47,6 +48,7 @@ class LabelledRows:
     numbers: NDArray[np.integer[Any]]
     counts: NDArray[np.int64]
     groups: NDArray[np.int64] | None
+    weights: NDArray[np.float32] | None
     first_multi_label_row: SourceLocation | None
     empty: LeftOut
 
@@ -60,12 +62,16 @@ class LabelledRows:
         groups = self.groups
         if groups is not None:
             groups = groups[rows]
+        weights = self.weights
+        if weights is not None:
+            weights = weights[rows]
         labelled = replace(
             self,
             texts=self.texts.select(rows),
             where=self.where.select(rows),
             counts=self.counts[rows],
             groups=groups,
+            weights=weights,
         )
         unlabelled = Unlabelled(texts=self.texts.select(others), where=self.where.select(others))
         return labelled, unlabelled
@@ -95,7 +101,10 @@ class LabelledRows:
 
 def read_labelled(source: str, role: str, config: DataConfig, reading: Reading) -> LabelledRows:
     """Read a source whose rows have labels."""
-    columns = Columns(config.text_column, config.label_column, config.group_column)
+    weight_column = None
+    if role == "train":
+        weight_column = config.weight_column
+    columns = Columns(config.text_column, config.label_column, config.group_column, weight_column)
     rows = read_rows(source, columns, reading, role=role)
 
     # Rows of train may lack a label if the classes are named. If they are not named, let empty
@@ -129,6 +138,8 @@ def collect_labelled(
     numbers = DiskBackedArray(np.int32)
     counts = DiskBackedArray(np.int64)
     groups = DiskBackedArray(np.int64)
+    weights = DiskBackedArray(np.float32)
+    has_weights = False
 
     # The first location of each label, and its index.
     locations: dict[str, SourceLocation] = {}
@@ -152,6 +163,8 @@ def collect_labelled(
         numbers.append(chunk_numbers)
         counts.append([len(labels) for _, labels in chunk])
         groups.append([_group_of(row) for row, _ in chunk])
+        weights.append([1.0 if row.weight is None else row.weight for row, _ in chunk])
+        has_weights = has_weights or any(row.weight is not None for row, _ in chunk)
         texts.append([row.text for row, _ in chunk])
         where.append([row.where for row, _ in chunk])
 
@@ -163,6 +176,7 @@ def collect_labelled(
         numbers=numbers.array(),
         counts=counts.array(),
         groups=groups.array() if config.group_column else None,
+        weights=weights.array() if has_weights else None,
         first_multi_label_row=first_multi_label_row,
         empty=empty,
     )
@@ -177,8 +191,11 @@ def _group_of(row: Row) -> int:
 def _rows_with_text(
     rows: Iterable[Row], config: DataConfig, reading: Reading, *, may_have_none: bool
 ) -> Iterator[tuple[Row, list[str]]]:
-    """Iterate over the rows that have a text, each with its labels."""
+    """Iterate over the rows that have a text and a weight above 0, each with its labels."""
     for row in rows:
+        if row.weight == 0:
+            reading.notes.weightless.add(row.where)
+            continue
         if not row.text.strip():
             reading.notes.empty.add(row.where)
             continue
@@ -268,6 +285,10 @@ def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Re
     Raises:
         NoRowsError: the source has no rows at all.
     """
+    weightless = reading.notes.weightless
+    if weightless.count:
+        reading.note(f"{source}: left out {counted(weightless.count, 'row')} of weight 0")
+
     empty = reading.notes.empty
     skipped = reading.notes.skipped
     total = empty.count + num_texts

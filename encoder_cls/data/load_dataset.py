@@ -535,7 +535,12 @@ def _to_split(
     )
 
     split = Split(
-        texts=rows.texts, labels=labels, where=rows.where, groups=rows.groups, unseen_names=unseen
+        texts=rows.texts,
+        labels=labels,
+        where=rows.where,
+        groups=rows.groups,
+        weights=rows.weights,
+        unseen_names=unseen,
     )
     _check_labels_are_known(split, label_names)
     return split

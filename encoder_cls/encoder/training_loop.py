@@ -67,16 +67,22 @@ class ClassificationBatch:
         weights: the weight of each class, (C,). In a `MultiLabelBatch`, this is the weight of each
             label of each text, (B, C).
         rdrop_weight: the weight of the divergence; 0 turns R-Drop off.
+        text_weights: how much each text counts, (B,), 1 on average over all texts; None if all
+            texts count alike.
     """
 
     inputs: Batch
     targets: Tensor
     weights: Tensor
     rdrop_weight: float
+    text_weights: Tensor | None = None
 
     @property
     def normalizer(self) -> Tensor:
-        """The sum of the class weights of all targets, ()."""
+        """The sum of the class weights of all targets, ().
+
+        The weights of texts do not count: in a batch of a single text, its weight would cancel out.
+        """
         return (self.targets @ self.weights).sum()
 
     def loss(self, model: EncoderClassifier) -> Tensor:
@@ -88,7 +94,14 @@ class ClassificationBatch:
         return loss
 
     def _cross_entropy(self, logits: Tensor) -> Tensor:
-        return functional.cross_entropy(logits, self.targets, weight=self.weights, reduction="sum")
+        if self.text_weights is None:
+            return functional.cross_entropy(
+                logits, self.targets, weight=self.weights, reduction="sum"
+            )
+        losses = functional.cross_entropy(
+            logits, self.targets, weight=self.weights, reduction="none"
+        )
+        return (self.text_weights * losses).sum()
 
     def _symmetric_kl(self, logits: Tensor) -> Tensor:
         """The sum over texts of weight * (KL(p || q) + KL(q || p)) / 2, ().
@@ -99,14 +112,18 @@ class ClassificationBatch:
         divergences = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1) / 2
 
         # Both halves of the batch have the same targets, and so the same weights.
-        weights, _ = (self.targets @ self.weights).chunk(2)
+        all_weights = self.targets @ self.weights
+        if self.text_weights is not None:
+            all_weights = all_weights * self.text_weights
+        weights, _ = all_weights.chunk(2)
         return (weights * divergences).sum()
 
 
 class MultiLabelBatch(ClassificationBatch):
     """A batch of texts that may have several labels each.
 
-    Its `weights` are (B, C): the weight of each label of each text.
+    Its `weights` are (B, C): the weight of each label of each text. They include the weights of the
+    texts, so there are no `text_weights`.
     """
 
     @property

@@ -31,6 +31,8 @@ class FeatureCorpus:
             that no other text has are left out, (labelled, features).
         labels: the class of each labelled text, (labelled,).
         class_weights: the weight of a text of each class, (classes,).
+        text_weights: how much each labelled text counts in a fit, (labelled,); None if all count
+            alike.
         unlabelled: the rows of the unlabelled texts.
         first_name: the row of the name of the first class.
         names: the rows of the class names that have at least one feature.
@@ -48,6 +50,7 @@ class FeatureCorpus:
         options: LinearOptions,
         *,
         dimensions: int,
+        text_weights: NDArray[np.float32] | None = None,
     ) -> None:
         """Compute the features of texts and of class names.
 
@@ -57,12 +60,15 @@ class FeatureCorpus:
             names: the class names as texts, (classes,).
             options: which features of texts are used, and the weight of each class.
             dimensions: the maximum number of directions of latent semantics.
+            text_weights: how much each labelled text counts in a fit, (labelled,); None if all
+                count alike.
         """
         num_labelled = len(labels)
         texts = texts.take(sample_rows(texts, num_labelled, options.max_tokens))
         num_texts = len(texts)
         self.labels = labels
         self.class_weights = options.class_weights
+        self.text_weights = text_weights
 
         # Compute the TF-IDF features of texts and names.
         vocabulary = Vocabulary.of(texts, options)
@@ -123,7 +129,7 @@ class FeatureCorpus:
         counts = counts[:, columns]
         feature_ids = self.vocabulary.feature_ids[columns]
         vocabulary = self.vocabulary._replace(feature_ids=feature_ids).with_idf_of(counts)
-        return CountedTexts(vocabulary, counts, self.labels)
+        return CountedTexts(vocabulary, counts, self.labels, self.text_weights)
 
 
 def _with_useful_features(

@@ -171,15 +171,21 @@ class CountedTexts:
         vocabulary: the features, with the inverse document frequencies of the texts.
         counts: how often each text has each feature, (texts, features).
         labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        weights: how much each text counts in a fit, (texts,); None if all texts count alike.
     """
 
     vocabulary: Vocabulary
     counts: sp.csr_matrix
     labels: NDArray[Any]
+    weights: NDArray[np.float32] | None = None
 
     @classmethod
     def of(
-        cls, texts: TokenizedTexts, labels: NDArray[Any], options: LinearOptions
+        cls,
+        texts: TokenizedTexts,
+        labels: NDArray[Any],
+        options: LinearOptions,
+        weights: NDArray[np.float32] | None = None,
     ) -> CountedTexts:
         """Count the features of texts, and keep the most frequent ones.
 
@@ -187,6 +193,7 @@ class CountedTexts:
             texts: the tokenized texts.
             labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
             options: which features of texts are used, and the weight of each class.
+            weights: how much each text counts in a fit, (texts,); None if all texts count alike.
         """
         vocabulary = Vocabulary.of(texts, options)
         pieces = vocabulary.pieces(texts)
@@ -194,7 +201,7 @@ class CountedTexts:
         vocabulary = vocabulary.with_most_frequent(ids, num_texts, task_of(labels))
 
         counts = count_matrix(pieces, vocabulary.feature_ids)
-        return cls(vocabulary.with_idf_of(counts), counts, labels)
+        return cls(vocabulary.with_idf_of(counts), counts, labels, weights)
 
     def __len__(self) -> int:
         return len(self.labels)

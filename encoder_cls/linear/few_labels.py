@@ -84,6 +84,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     *,
     config: TrainConfig,
     split_groups: NDArray[np.int64],
+    text_weights: NDArray[np.float32] | None = None,
     validation_rows: NDArray[np.int64] = NO_TEXTS,
     with_teacher: bool = False,
     effort_choice: EffortChoice = ALL_AS_PLANNED,
@@ -99,6 +100,8 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
         config: which techniques are used.
         split_groups: the group of each labelled text, (labelled,); cross-validation keeps the texts
             of a group in one fold.
+        text_weights: how much each labelled text counts in a fit, (labelled,); None if all count
+            alike.
         validation_rows: the indices of labelled texts that form one fold of the cross-validation,
             in addition to the random folds of the others; by default there is no such fold. The
             final model learns from these texts as well.
@@ -111,7 +114,14 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     Raises:
         TooLittleTimeError: there is not enough time for the least effort.
     """
-    corpus = FeatureCorpus(texts, labels, names, options, dimensions=config.lsa_dimensions)
+    corpus = FeatureCorpus(
+        texts,
+        labels,
+        names,
+        options,
+        dimensions=config.lsa_dimensions,
+        text_weights=text_weights,
+    )
     training = SelfTraining(corpus, config)
     fits_teacher = with_teacher and len(validation_rows) > 0
 
@@ -145,7 +155,10 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     def fit(rows: NDArray[np.int64]) -> LinearModel:
         """Fit the kind of model that was kept to the labelled texts in these rows."""
         if kind == LABELS_ONLY:
-            counted = CountedTexts.of(texts.take(rows), labels[rows], options)
+            weights = None
+            if text_weights is not None:
+                weights = text_weights[rows]
+            counted = CountedTexts.of(texts.take(rows), labels[rows], options, weights)
             linear, _ = fit_linear(counted, calibration=calibration)
             return linear
 

@@ -72,6 +72,7 @@ def fit_one_vs_rest(
     features: sp.csr_matrix,
     labels: NDArray[Any],
     class_weights: NDArray[np.float32],
+    text_weights: NDArray[np.float32] | None = None,
     *,
     svm_c: float,
 ) -> OneVsRest:
@@ -81,10 +82,13 @@ def fit_one_vs_rest(
         features: the TF-IDF values of the texts, (texts, features).
         labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
         class_weights: the weight of a text of each class, (classes,).
+        text_weights: how much each text counts, (texts,); None if all texts count alike.
         svm_c: the C of LinearSVC.
     """
-    targets, text_weights = targets_of_machines(labels, class_weights)
-    weights, biases = fit_nb_svms(features, targets, text_weights, svm_c=svm_c)
+    targets, weights_in_machines = targets_of_machines(labels, class_weights)
+    if text_weights is not None:
+        weights_in_machines = weights_in_machines * text_weights[:, None]
+    weights, biases = fit_nb_svms(features, targets, weights_in_machines, text_weights, svm_c=svm_c)
 
     # A class that no text has is never predicted. A class that all texts have is always predicted.
     biases[~targets.any(axis=0)] = -1
@@ -95,7 +99,8 @@ def fit_one_vs_rest(
 def fit_nb_svms(
     features: sp.csr_matrix,
     targets: NDArray[np.bool_],
-    text_weights: NDArray[np.floating[Any]],
+    weights_in_machines: NDArray[np.floating[Any]],
+    text_weights: NDArray[np.float32] | None = None,
     *,
     svm_c: float = 1.0,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -104,7 +109,9 @@ def fit_nb_svms(
     Args:
         features: the TF-IDF values of the texts, (texts, features).
         targets: whether each text belongs to the machine's class, (texts, machines).
-        text_weights: the weight of each text in each machine, (texts, machines).
+        weights_in_machines: the weight of each text in the SVM of each machine, (texts, machines).
+        text_weights: as how many texts each text counts in naive Bayes, (texts,); None if each
+            counts as one.
         svm_c: the C of LinearSVC.
 
     Returns:
@@ -113,13 +120,20 @@ def fit_nb_svms(
     """
     # The ratios of naive Bayes need the number of texts of each class that have each feature.
     is_present = (features > 0).astype(np.float32)
+    if text_weights is not None:
+        is_present.data = np.repeat(text_weights, np.diff(is_present.indptr))
+
     counts = []
     for is_class in targets.T:
         counts.append(is_present[is_class].sum(axis=0, dtype=np.float64))
     texts_in_class = np.asarray(np.vstack(counts)).T
-    ratios = naive_bayes_ratios(texts_in_class, features.getnnz(axis=0))
 
-    return fit_machines(features, ratios, targets, text_weights, svm_c=svm_c)
+    everywhere = features.getnnz(axis=0)
+    if text_weights is not None:
+        everywhere = np.asarray(is_present.sum(axis=0, dtype=np.float64)).ravel()
+    ratios = naive_bayes_ratios(texts_in_class, everywhere)
+
+    return fit_machines(features, ratios, targets, weights_in_machines, svm_c=svm_c)
 
 
 # The tolerance at which LinearSVC's solver stops. With scikit-learn's default, 1e-4, accuracies
@@ -296,7 +310,9 @@ def fit_linear(
 
 
 def _fit_counted(texts: CountedTexts, *, svm_c: float) -> OneVsRest:
-    return fit_one_vs_rest(texts.features, texts.labels, texts.class_weights, svm_c=svm_c)
+    return fit_one_vs_rest(
+        texts.features, texts.labels, texts.class_weights, texts.weights, svm_c=svm_c
+    )
 
 
 def _linear_model(
@@ -376,8 +392,15 @@ def cross_validate(
             # Learn from all texts outside the fold, and compute document frequencies of them, too.
             others = np.setdiff1d(np.arange(len(labels)), fold)
             vocabulary = texts.vocabulary.with_idf_of(counts[others])
+            weights_of_others = None
+            if texts.weights is not None:
+                weights_of_others = texts.weights[others]
             machines = fit_one_vs_rest(
-                vocabulary.tfidf(counts[others]), labels[others], class_weights, svm_c=svm_c
+                vocabulary.tfidf(counts[others]),
+                labels[others],
+                class_weights,
+                weights_of_others,
+                svm_c=svm_c,
             )
             margins.append(machines.margins(vocabulary.tfidf(counts[fold])))
 

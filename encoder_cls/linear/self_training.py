@@ -95,11 +95,14 @@ class SelfTraining:
         if not self._has_rounds or not len(unlabelled):
             shares_of_rounds = ()
 
-        # The targets of a text are the weight of its class in the column of the class, else 0.
+        # The targets of a text are the weight of its class in the column of the class, else 0. They
+        # are multiplied by the weight of the text, if it has one.
         class_targets = np.diag(corpus.class_weights.astype(np.float64))
         rows = np.concatenate([labelled, self._names])
         classes_of_names = self._names - corpus.first_name
         targets = class_targets[np.concatenate([labels, classes_of_names])]
+        if corpus.text_weights is not None:
+            targets[: len(labelled)] *= corpus.text_weights[labelled, None]
 
         machines = self._fit(rows, targets)
         rounds = [machines]

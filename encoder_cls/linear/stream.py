@@ -82,6 +82,7 @@ def fit_linear_from_stream(
     options: LinearOptions,
     *,
     split_groups: NDArray[np.int64],
+    text_weights: NDArray[np.float32] | None = None,
     end: float | None = None,
     work: StreamWork | None = None,
     on_first: Callable[[LinearModel], None] | None = None,
@@ -96,6 +97,7 @@ def fit_linear_from_stream(
         options: which features of texts are used, and the weight of each class.
         split_groups: the group of each text, (texts,); a group is held out as a whole or not at
             all.
+        text_weights: how much each text counts in the fit, (texts,); None if all count alike.
         end: when the fit must end, a time of `time.monotonic`; by default it ends after its last
             pass.
         work: the work of an earlier fit to equal texts, to repeat it regardless of the time.
@@ -120,7 +122,10 @@ def fit_linear_from_stream(
             break
         check_stop()
         counts.append(texts.take(rows[first : first + TEXTS_PER_CHUNK]))
-    counted_labels = labels[rows[: counts.num_texts]]
+    counted_rows = rows[: counts.num_texts]
+    counted_weights = None
+    if text_weights is not None:
+        counted_weights = text_weights[counted_rows]
     seconds_to_count = time.monotonic() - started
 
     # Keep the most frequent features.
@@ -132,7 +137,7 @@ def fit_linear_from_stream(
     # Learn chunk by chunk. After the first chunks, after each pass and at the end, measure the loss
     # on the held-out texts.
     held_out = _HeldOut(texts.take(held_out_rows), labels[held_out_rows], vocabulary)
-    passes = _Passes(counts, vocabulary, counted_labels)
+    passes = _Passes(counts, vocabulary, labels[counted_rows], counted_weights)
     best: _Candidate | None = None
     for num_learned in passes.learn():
         is_end_of_pass = num_learned % counts.num_chunks == 0
@@ -334,14 +339,27 @@ class _Passes:
     They begin with two sets of machines: NB-SVMs, and plain SVMs, whose features are not multiplied
     by the ratios of naive Bayes. `best_candidate` keeps only the better set.
 
+    Args:
+        counts: the feature counts of the texts.
+        vocabulary: the features that the machines use.
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        text_weights: how much each text counts, (texts,); None if all count alike.
+
     Attributes:
         seconds: how long the learning has taken so far.
     """
 
-    def __init__(self, counts: _CountsOnDisk, vocabulary: Vocabulary, labels: NDArray[Any]) -> None:
+    def __init__(
+        self,
+        counts: _CountsOnDisk,
+        vocabulary: Vocabulary,
+        labels: NDArray[Any],
+        text_weights: NDArray[np.float32] | None,
+    ) -> None:
         self._counts = counts
         self._vocabulary = vocabulary
         self._labels = labels
+        self._text_weights = text_weights
         self._class_weights = vocabulary.options.class_weights
         ratios = self._ratios()
         self._svms = [OnlineSvms(ratios), OnlineSvms(np.ones_like(ratios))]
@@ -354,13 +372,20 @@ class _Passes:
 
         # Count the texts of each class with each feature. Targets are floats, since SciPy does not
         # add up bools.
+        # If the texts have weights, sum up the weights instead.
         texts_in_class = np.zeros((len(feature_ids), num_machines))
+        texts_with_feature = np.zeros(len(feature_ids))
         for rows, counts in self._counts.matrices(feature_ids):
             targets, _ = targets_of_machines(self._labels[rows], self._class_weights)
-            texts_in_class += (counts > 0).T @ targets.astype(np.float64)
+            weighted_targets = targets.astype(np.float64)
+            if self._text_weights is not None:
+                weighted_targets *= self._text_weights[rows, None]
+                texts_with_feature += (counts > 0).T @ self._text_weights[rows].astype(np.float64)
+            texts_in_class += (counts > 0).T @ weighted_targets
 
-        document_frequencies = self._counts.document_frequencies[feature_ids]
-        return naive_bayes_ratios(texts_in_class, document_frequencies)
+        if self._text_weights is None:
+            texts_with_feature += self._counts.document_frequencies[feature_ids]
+        return naive_bayes_ratios(texts_in_class, texts_with_feature)
 
     def learn(self) -> Iterator[int]:
         """Learn from one chunk after another, and yield the number of chunks so far."""
@@ -369,14 +394,18 @@ class _Passes:
             for rows, counts in self._counts.matrices(self._vocabulary.feature_ids):
                 check_stop()
                 started = time.monotonic()
-                self._learn_from_chunk(self._vocabulary.tfidf(counts), self._labels[rows])
+                self._learn_from_chunk(self._vocabulary.tfidf(counts), rows)
                 self.seconds += time.monotonic() - started
 
                 num_learned += 1
                 yield num_learned
 
-    def _learn_from_chunk(self, features: sp.csr_matrix, labels: NDArray[Any]) -> None:
+    def _learn_from_chunk(self, features: sp.csr_matrix, rows: slice) -> None:
+        labels = self._labels[rows]
         targets, text_weights = targets_of_machines(labels, self._class_weights)
+        if self._text_weights is not None:
+            text_weights = text_weights * self._text_weights[rows, None]
+
         batch_size = min(MAX_BATCH, max(1, self._counts.num_texts // MIN_BATCHES))
         for first in range(0, len(labels), batch_size):
             batch = slice(first, first + batch_size)

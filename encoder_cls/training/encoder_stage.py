@@ -244,6 +244,7 @@ class Targets:
         self.device = device
         self._labels = prepared.dataset.train.labels
         self._pseudo_labels = pseudo_labels
+        self._text_weights = prepared.text_weights
         self._num_classes = len(prepared.dataset.label_names)
 
     def of(self, rows: Indices) -> Tensor:
@@ -261,6 +262,21 @@ class Targets:
         if self._pseudo_labels is not None:
             targets[~is_labelled] = self._pseudo_labels[rows[~is_labelled] - len(self._labels)]
         return torch.from_numpy(targets).to(self.device)
+
+    def text_weights(self, rows: Indices) -> Tensor | None:
+        """Return how much some texts count, (B,); None if all texts count alike.
+
+        A text with a pseudo-label has the weight 1, the mean weight of the labelled texts.
+
+        Args:
+            rows: the rows of the texts in `Prepared.encoder_texts`, (B,).
+        """
+        if self._text_weights is None:
+            return None
+        weights = np.ones(len(rows), dtype=np.float32)
+        is_labelled = rows < len(self._labels)
+        weights[is_labelled] = self._text_weights[rows[is_labelled]]
+        return torch.from_numpy(weights).to(self.device)
 
 
 def _labelled_batch(texts: TokenizedTexts, rows: Indices, targets: Targets) -> ClassificationBatch:
@@ -284,10 +300,14 @@ def _labelled_batch(texts: TokenizedTexts, rows: Indices, targets: Targets) -> C
     # smoothing is between two alternatives, with the label and without it.
     kind = ClassificationBatch
     weights = targets.class_weights
+    text_weights = targets.text_weights(rows)
     alternatives = probabilities.shape[1]
     if targets.is_multi_label:
         kind = MultiLabelBatch
         weights = torch.where(probabilities > 0, weights, 1.0)
+        if text_weights is not None:
+            weights = weights * text_weights[:, None]
+            text_weights = None
         alternatives = 2
 
     smoothing = config.label_smoothing
@@ -296,6 +316,7 @@ def _labelled_batch(texts: TokenizedTexts, rows: Indices, targets: Targets) -> C
         targets=probabilities * (1 - smoothing) + smoothing / alternatives,
         weights=weights,
         rdrop_weight=config.rdrop_weight,
+        text_weights=text_weights,
     )
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -47,8 +47,9 @@ def train(
         objective: the loss of the encoder, in place of the usual one. It is called with the
             `EncoderClassifier` and a batch, and returns the sum of the weighted losses of the
             batch's texts, a tensor of shape (). A batch has `inputs` (the arguments of the model),
-            `targets`, (B, C), and `weights`; `batch.loss(model)` is the usual loss. A resumed run
-            needs the same objective again.
+            `targets`, (B, C), `weights` of the classes and `text_weights`, (B,), which are None
+            without `data.weight_column`; `batch.loss(model)` is the usual loss. A resumed run needs
+            the same objective again.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         resume: continue from the newest checkpoint, or start a new run if the folder is empty.
 
@@ -68,9 +69,25 @@ def train(
         return load_classifier(run.path, device=device)
 
 
+class TextInMemory(NamedTuple):
+    """A text to train on.
+
+    Attributes:
+        number: the number of the text, which names it in messages.
+        text: the text.
+        label: the name of its label, or the names of its labels; None if it has no label.
+        weight: how much the text counts in the loss; None if no text has a weight.
+    """
+
+    number: int
+    text: str
+    label: str | list[str] | None
+    weight: float | None = None
+
+
 def train_texts(
     config: Config,
-    texts: Iterable[tuple[int, str, str | list[str] | None]],
+    texts: Iterable[TextInMemory],
     run: RunDir,
     *,
     with_tensorboard: bool = False,
@@ -82,8 +99,7 @@ def train_texts(
 
     Args:
         config: the config of the run; its `data.train` is not read.
-        texts: triples of a number, which names the text in messages, the text, and its label, its
-            labels, or None without a label.
+        texts: the texts with their labels.
         run: the empty run folder.
         with_tensorboard: whether to write the files of TensorBoard into the run folder.
         reporter: receives the progress and the warnings.
@@ -92,7 +108,13 @@ def train_texts(
         EncoderClsError: the training fails; the message is that of the command.
     """
     rows = (
-        Row(text, label, None, SourceLocation(f"texts[{number}]")) for number, text, label in texts
+        Row(
+            text.text,
+            text.label,
+            where=SourceLocation(f"texts[{text.number}]"),
+            weight=text.weight,
+        )
+        for text in texts
     )
     device = resolve_device("auto")
     gpus = [device] if device.type == "cuda" else []

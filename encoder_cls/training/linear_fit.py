@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.validation_result import ValidationResult, score_mixture
+from encoder_cls.data.dataset import relative_weights
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
 from encoder_cls.linear.effort import (
     C_VALUES_TRIED,
@@ -243,6 +244,7 @@ class _Fits:
             self._train.labels,
             options,
             split_groups=self._train.split_groups,
+            text_weights=relative_weights(self._train),
             end=self._effort_choice.end,
             work=self._stream_work,
             on_first=on_first,
@@ -259,7 +261,12 @@ class _Fits:
             TooLittleTimeError: there is not enough time for the least effort.
         """
         prepared = self._prepared
-        texts = CountedTexts.of(prepared.train_texts, self._train.labels, self._options)
+        texts = CountedTexts.of(
+            prepared.train_texts,
+            self._train.labels,
+            self._options,
+            relative_weights(self._train),
+        )
         effort = self._effort_choice.choose(
             PLAIN_EFFORTS, seconds_of_fit=lambda: seconds_to_fit(texts), num_fits=self._num_fits
         )
@@ -287,8 +294,10 @@ class _Fits:
         # Fit again to training and validation texts, with the same C and calibration.
         all_texts = prepared.tokenize(self._train.texts, validation.texts)
         all_labels = np.concatenate([self._train.labels, validation.labels])
+        all_weights = relative_weights(self._train, validation)
         refitted, _ = fit_linear(
-            CountedTexts.of(all_texts, all_labels, self._options), calibration=calibration
+            CountedTexts.of(all_texts, all_labels, self._options, all_weights),
+            calibration=calibration,
         )
 
         # Measure how familiar the validation texts would be if they were new: by the evidence of
@@ -333,12 +342,14 @@ class _Fits:
         texts = prepared.texts
         labels = self._train.labels
         split_groups = self._train.split_groups
+        text_weights = relative_weights(self._train)
         num_held_out = 0
         if prepared.plan.refits_on_validation:
             validation = dataset.known_validation
             texts = prepared.tokenize(self._train.texts, validation.texts, dataset.unlabelled.texts)
             labels = np.concatenate([labels, validation.labels])
             split_groups = np.concatenate([split_groups, validation.split_groups])
+            text_weights = relative_weights(self._train, validation)
             num_held_out = len(validation)
 
         linear, result = fit_linear_from_few_labels(
@@ -348,6 +359,7 @@ class _Fits:
             self._options,
             config=prepared.config.train,
             split_groups=split_groups,
+            text_weights=text_weights,
             validation_rows=len(self._train) + np.arange(num_held_out),
             with_teacher=prepared.plan.has_pseudo_labels,
             effort_choice=self._effort_choice,

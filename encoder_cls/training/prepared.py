@@ -18,7 +18,7 @@ from torch import Tensor
 from encoder_cls.classifier.classifier import Classifier, TextFormat
 from encoder_cls.config.schema import Config
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.dataset import Dataset, relative_weights
 from encoder_cls.data.label_names import names_as_texts
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.batches import BatchSampler
@@ -115,6 +115,11 @@ class Prepared:
             weights = np.maximum(1, counts_without) / np.maximum(1, counts)
             return torch.from_numpy(weights).float()
         return torch.from_numpy(balanced_weights(counts))
+
+    @cached_property
+    def text_weights(self) -> NDArray[np.float32] | None:
+        """How much each training text counts, 1 on average, (texts,); None if all count alike."""
+        return relative_weights(self.dataset.train)
 
     def where(self, text: int) -> str:
         """The place that a text was read from, such as its file and line.

@@ -463,6 +463,7 @@ def test_class_names_stay_as_they_are_written(listed):
         ("data.text_column=01", ("01",)),
         ("data.text_column=[01, 1.0]", ("01", "1.0")),
         ("data.group_column=007", "007"),
+        ("data.weight_column=007", "007"),
         ("data.label_separator=~", "~"),
         ("data.label_separator=1", "1"),
         *[(f"data.train={path}", path) for path in UGLY],

@@ -64,6 +64,12 @@ SOURCES = {
         "bad_rows": "skip",
         "empty_texts": "drop",
     },
+    "weights": {
+        "train": "train.csv",
+        "weight_column": "group",
+        "bad_rows": "skip",
+        "empty_texts": "drop",
+    },
     "several labels": {"train": "several.jsonl"},
     "types": {"train": "mixed.jsonl"},
     "class folders": {"train": "classes"},

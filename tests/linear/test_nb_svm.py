@@ -537,3 +537,40 @@ def test_a_quick_model_is_calibrated_on_any_number_of_held_out_texts():
     loss = cross_entropy(softmax(logits), targets)
     assert loss < cross_entropy(softmax(logits * 0.5), targets)
     assert loss < cross_entropy(softmax(logits * 2), targets)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_a_text_of_weight_3_counts_as_three_texts(num_classes, monkeypatch):
+    """In naive Bayes and in the SVM, up to the tolerance of its solver."""
+    monkeypatch.setattr(nb_svm, "TOLERANCE", 1e-6)
+    texts, labels = corpus(num_classes)
+    counted = CountedTexts.of(Reader(texts)(texts), labels, options_for(num_classes))
+    weights = np.where(labels == 0, 3, 1).astype(np.float32)
+    repeated = np.repeat(np.arange(len(labels)), weights.astype(int))
+
+    weighted = fit_one_vs_rest(counted.features, labels, counted.class_weights, weights, svm_c=0.5)
+    expected = fit_one_vs_rest(
+        counted.features[repeated], labels[repeated], counted.class_weights, svm_c=0.5
+    )
+    unweighted = fit_one_vs_rest(counted.features, labels, counted.class_weights, svm_c=0.5)
+
+    np.testing.assert_allclose(weighted.weights, expected.weights, atol=1e-3)
+    np.testing.assert_allclose(weighted.biases, expected.biases, atol=1e-3)
+    assert np.abs(weighted.weights - unweighted.weights).max() > 0.05
+
+
+def test_weights_count_in_cross_validation_and_in_the_fit():
+    """Of contradicting labels, the heavier one is learned."""
+    texts, labels = corpus(3)
+    read = Reader(texts)
+    both_texts = read([*texts, *texts])
+    both_labels = np.concatenate([labels, (labels + 1) % 3])
+    weights = np.repeat([1.8, 0.2], len(labels)).astype(np.float32)
+    split_groups = np.tile(np.arange(len(labels)), 2)
+
+    counted = CountedTexts.of(both_texts, both_labels, options_for(3), weights)
+    linear, calibration = fit_linear(counted, split_groups=split_groups)
+
+    is_right = linear.logits(read(texts)).argmax(axis=1) == labels
+    assert is_right.mean() > 0.8
+    assert len(calibration.logits) == len(both_labels)

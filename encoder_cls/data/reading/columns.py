@@ -24,19 +24,21 @@ class Columns(NamedTuple):
         text: the names of the columns with the text; the texts of several columns are joined.
         label: the name of the column with the label; None to read rows without labels.
         group: the name of the column with the group; None to read rows without groups.
+        weight: the name of the column with the weight; None to read rows without weights.
         every: whether a row keeps the values of all columns.
     """
 
     text: Sequence[str]
     label: str | None = None
     group: str | None = None
+    weight: str | None = None
     every: bool = False
 
     @property
     def named(self) -> list[str]:
         """The names of the columns that a source must have, without repetitions."""
         names = []
-        for name in (*self.text, self.label, self.group):
+        for name in (*self.text, self.label, self.group, self.weight):
             if name and name not in names:
                 names.append(name)
         return names
@@ -75,11 +77,13 @@ class Columns(NamedTuple):
         return hint
 
     def _use_of(self, column: str) -> str:
-        """What a column is for: the label, the group or the text."""
+        """What a column is for: the label, the group, the weight or the text."""
         if column == self.label:
             return "label"
         if column == self.group:
             return "group"
+        if column == self.weight:
+            return "weight"
         return "text"
 
     def checked(self, path: Path | str, header: Sequence[str], *, line: str = "") -> list[str]:

@@ -60,12 +60,14 @@ class Notes:
         messages: messages for a person, without repetitions.
         skipped: the rows that cannot be read.
         empty: the rows without a text.
+        weightless: the rows of weight 0.
         repeated_headers: the rows that repeat the header.
     """
 
     messages: list[str] = field(default_factory=list)
     skipped: LeftOut = field(default_factory=LeftOut)
     empty: LeftOut = field(default_factory=LeftOut)
+    weightless: LeftOut = field(default_factory=LeftOut)
     repeated_headers: LeftOut = field(default_factory=LeftOut)
 
     def warnings(self, source: str) -> Iterator[str]:

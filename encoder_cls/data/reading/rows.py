@@ -26,6 +26,7 @@ class Row(NamedTuple):
         id: the value of the column `id`; None if there is no such column.
         where: the location; empty for a text that is not from a source.
         group: the name of the group; None if the row has none.
+        weight: how much the row counts in the loss; None if no weight is given.
         record: the values of all columns by name; None unless all columns are read.
     """
 
@@ -34,14 +35,16 @@ class Row(NamedTuple):
     id: str | int | None = None
     where: SourceLocation = SourceLocation("")
     group: str | None = None
+    weight: float | None = None
     record: dict[str, Any] | None = None
 
 
 def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> Row:
-    """Find the text, the label, the id and the group of a row among its columns.
+    """Find the text, the label, the id, the group and the weight of a row among its columns.
 
     Raises:
-        DataError: the value of a text column is not a text, or the group is a list or an object.
+        DataError: the value of a text column is not a text, the group is a list or an object, or
+            the weight is no valid number.
     """
     # Some records have only the first of the text columns: text files have a single text per row.
     texts = []
@@ -66,12 +69,17 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
     if columns.group:
         group = _group_name(where, field_of(record, columns.group))
 
+    weight = None
+    if columns.weight:
+        weight = _weight(where, field_of(record, columns.weight))
+
     return Row(
         text=" ".join(texts),
         label=label,
         id=row_id,
         where=where,
         group=group,
+        weight=weight,
         record=record if columns.every else None,
     )
 
@@ -91,3 +99,27 @@ def _group_name(where: SourceLocation, value: Any) -> str | None:
         if value.is_integer():
             return str(int(value))
     return str(value)
+
+
+# The largest weight of a row: with a larger one, the other rows would not count any more.
+MAX_WEIGHT = 1e6
+
+
+def _weight(where: SourceLocation, value: Any) -> float:
+    """Turn the value of a weight column into a number; an empty cell is a weight of 1."""
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return 1.0
+
+    weight = -1.0
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            weight = float(value)
+        except (ValueError, OverflowError):
+            weight = -1.0
+    if not 0 <= weight <= MAX_WEIGHT:
+        what = (
+            f"the weight is {kind(value)}; a number from 0 to {MAX_WEIGHT:,.0f}, such as 0.5, is "
+            "expected (data.weight_column)"
+        )
+        raise DataError(where, what)
+    return weight
