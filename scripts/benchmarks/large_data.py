@@ -90,13 +90,8 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         module = "shared.usual_scripts"
         output = run_dir.with_suffix(".json")
         script = [sys.executable, "-m", module, case["system"], str(train), str(test), str(seconds)]
-        command = [
-            "sh",
-            "-c",
-            f'cd "$0" && exec "$@" > {output}',
-            str(Path(__file__).parent),
-            *script,
-        ]
+        shell = f'cd "$0" && exec "$@" > {output}'
+        command = ["sh", "-c", shell, str(Path(__file__).parent), *script]
 
     seconds = 0.0
     peak = 0
@@ -160,12 +155,12 @@ def changed(text: str, words: Sequence[str], random: Generator) -> str:
             kept.append(word)
     kept = kept or all_words
 
-    for _ in range(random.integers(0, MAX_ADDED + 1)):
-        place = random.integers(0, len(kept) + 1)
-        kept.insert(place, words[random.integers(0, len(words))])
+    for _ in range(int(random.integers(0, MAX_ADDED + 1))):
+        place = int(random.integers(0, len(kept) + 1))
+        kept.insert(place, words[int(random.integers(0, len(words)))])
 
     if len(kept) > 1 and random.random() < EXCHANGED:
-        place = random.integers(0, len(kept) - 1)
+        place = int(random.integers(0, len(kept) - 1))
         kept[place], kept[place + 1] = kept[place + 1], kept[place]
     return " ".join(kept)
 

@@ -147,7 +147,8 @@ def test_without_a_report_the_model_is_the_same(tmp_path):
 
 
 def test_without_a_report_there_is_only_what_the_model_and_a_resumption_need(tmp_path):
-    run_all(make_config(tmp_path, **WITH_LINEAR), tmp_path / "bare", with_report=False)
+    config = make_config(tmp_path, **WITH_LINEAR)
+    run_all(config, tmp_path / "bare", with_report=False, with_tensorboard=False)
 
     held_out_predictions = "held_out_predictions.safetensors"
     assert names_in(tmp_path / "bare") == FILES_OF_TRAINING | {held_out_predictions}

@@ -78,7 +78,7 @@ def test_the_run_folder_is_complete(finished_run):
     assert report["mixture_shares"] == {"linear": 1.0}
     assert report["comparison"] is None
     page = (finished_run.eval / "report.html").read_text(encoding="utf-8")
-    assert "texts longer than the linear model reads 0.0%" in page
+    assert "Texts longer than the linear model reads 0.0%" in page
 
 
 def test_the_metrics_have_a_validation_and_the_final_result(finished_run):
