@@ -97,7 +97,8 @@ def test_numbers_and_fields_inside_objects_are_found_as_columns():
 
 def test_a_column_that_words_tell_is_preferred_to_one_that_they_do_not():
     rows = [["words", "shift", "team"]]
-    rows += [[text, str(number % 3), label] for number, (text, label) in enumerate(TEXTS)]
+    shifts = random.Random(0).choices(["early", "late", "night"], k=len(TEXTS))
+    rows += [[text, shift, label] for shift, (text, label) in zip(shifts, TEXTS, strict=True)]
     inspection = inspected(write_table("a.csv", rows))
     assert inspection.settings["label_column"] == "team"
 
