@@ -86,6 +86,7 @@ COMPILED_ONLY = {
     "spark.read": "needs Spark",
     "from safetensors import safe_open": "run by tests/test_numpy_reader.py",
     "GridSearchCV": "takes a minute: test_the_search_of_the_guide_runs",
+    "corpus/": "run by tests/export/test_deployment_page.py",
 }
 
 
