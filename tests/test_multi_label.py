@@ -201,20 +201,108 @@ def test_the_report_of_a_table_invites_to_correct_its_labels(cli, linear_run):
     assert mistake["key"] == correction_key("soup with salt")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["predict", "text", "--model", "RUN", "--min-precision", "0.9"],
-        ["predict", "text", "--model", "RUN", "--coverage", "0.9"],
-    ],
-)
-def test_what_is_for_one_label_a_text_is_refused(cli, linear_run, arguments):
-    Path("pool.jsonl").write_text(json.dumps({"text": "a", "label": []}) + "\n")
+@pytest.fixture(scope="module")
+def sure_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """A run with 300 validation texts; the words of food say nothing about its labels."""
+    folder = tmp_path_factory.mktemp("sure")
+    draw = random.Random(0)
+    validation = []
+    for text, labels in rows(300, seed=3):
+        kept = [label for label in labels if label != "food" or draw.random() < 0.65]
+        validation.append((text, kept))
+    settings = {
+        "data.validation": str(write(folder / "validation.jsonl", validation)),
+        "data.test": str(write(folder / "test.jsonl", rows(60, seed=1))),
+    }
+    return trained(folder, rows(240, seed=0), **settings)
 
-    refused = cli(*[word.replace("RUN", str(linear_run.path)) for word in arguments])
 
-    assert_failed(refused, 2, "one label a text", "several")
-    assert [path.name for path in Path().iterdir()] == ["pool.jsonl"]
+def test_a_precision_is_guaranteed_for_each_label(cli, sure_run):
+    """A label that cannot have the precision is withheld from all texts."""
+    command = ["predict", "--model", sure_run.path, "--format", "jsonl"]
+    texts = [TWO_LABELS, "rain and snow", "the of and"]
+
+    found = succeed(cli, *command, "--min-precision", 0.9, *texts)
+
+    two, weather, none = [json.loads(line) for line in found.out.splitlines()]
+    assert two["labels"] == ["sport"]
+    assert weather["labels"] == ["weather"]
+    assert none["labels"] == []
+    note = "--min-precision 0.9: guaranteed for 2 of 3 labels ('sport', 'weather')"
+    assert f"{note}; other labels are withheld" in found.err
+    assert "1 with withheld labels (--min-precision 0.9)" in found.err
+
+    # A lower precision can be guaranteed for all labels.
+    found = succeed(cli, *command, "--min-precision", 0.3, TWO_LABELS)
+    assert sorted(json.loads(found.out)["labels"]) == ["food", "sport"]
+    assert found.err.count("guaranteed for") == 0
+
+
+def test_a_precision_is_guaranteed_for_whole_texts(cli, sure_run):
+    """Withheld texts have no list of labels; a text may surely have no label."""
+    command = ["predict", "--model", sure_run.path, "--min-precision", 0.83, "--whole-texts"]
+    texts = [TWO_LABELS, "rain and snow", "the of and", ""]
+
+    found = succeed(cli, *command, "--format", "jsonl", *texts)
+
+    two, weather, none, blank = [json.loads(line) for line in found.out.splitlines()]
+    assert two["labels"] is None
+    assert weather["labels"] == ["weather"]
+    assert none["labels"] == blank["labels"] == []
+    assert two["probability"] < weather["probability"]
+    assert "1 withheld (--whole-texts --min-precision 0.83: probability below 0." in found.err
+
+    lines = succeed(cli, *command, *texts).out.splitlines()
+    assert lines[0].startswith("?  0.")
+    assert lines[1].startswith("weather ")
+
+    table = succeed(cli, *command, "--format", "csv", *texts).out.splitlines()
+    withheld = [row["withheld"] for row in csv.DictReader(table)]
+    assert withheld == ["true", "false", "false", "false"]
+
+
+def test_sets_have_all_labels_of_as_many_texts_as_guaranteed(cli, sure_run):
+    options = ["--format", "jsonl", "--coverage", 0.9]
+    texts = [text for text, _ in rows(60, seed=1)]
+
+    found = succeed(cli, "predict", "--model", sure_run.path, *options, *texts)
+
+    num_covered = 0
+    for line, (_, labels) in zip(found.out.splitlines(), rows(60, seed=1), strict=True):
+        num_covered += set(labels) <= set(json.loads(line)["set"])
+    assert num_covered >= 0.85 * 60
+
+
+def test_a_report_says_what_can_be_guaranteed(cli, sure_run):
+    report = eval_report(cli, sure_run)["guarantees"]
+
+    highest = report["labels"]["highest_precisions"]
+    assert highest["food"] < 0.75 < 0.9 < highest["sport"]
+    assert report["labels"]["num_labels"] == 2
+    assert report["labels"]["precision"] > 0.9
+    assert 0 < report["labels"]["answered_fraction"] < 1
+    assert report["guaranteed_precision"] > 0.5
+    assert 0 < report["answered_fraction"] <= 1
+    assert report["coverage"] > 0.85
+
+    text = cli("eval", sure_run.path).out
+    assert "each label: --min-precision 0.95: guaranteed for 2 of 3 labels, got " in text
+    assert "whole texts: --whole-texts --min-precision 0." in text
+    assert "whole texts: --coverage 0.9: guaranteed 0.9, got " in text
+
+
+def test_what_cannot_be_guaranteed_of_any_label_is_refused(cli, linear_run, trained_run):
+    """A run with few held-out texts guarantees little; --whole-texts needs several labels."""
+    command = ["predict", "text", "--model", linear_run.path]
+    refused = cli(*command, "--min-precision", "0.999")
+    assert_failed(refused, 2, "--min-precision 0.999: cannot be guaranteed", "the highest that can")
+
+    refused = cli(*command, "--whole-texts")
+    assert_failed(refused, 2, "--whole-texts: needs --min-precision")
+
+    command = ["predict", "text", "--model", trained_run.path, "--whole-texts"]
+    refused = cli(*command, "--min-precision", "0.1")
+    assert_failed(refused, 2, "--whole-texts: is for models that predict several labels a text")
 
 
 def test_eval_against_another_run_compares_micro_f1(cli, linear_run, tmp_path):

@@ -128,6 +128,8 @@ class JsonFormat(LineFormat):
         record = predicted.prediction.to_json(
             top_k=options.top_k,
             threshold=options.threshold,
+            label_thresholds=options.label_thresholds,
+            text_threshold=options.text_threshold,
             set_threshold=options.set_threshold,
             words=predicted.words,
         )
@@ -177,6 +179,7 @@ class TableColumns:
         self._kept_set = set(columns)
         self._keeps_all = keeps_all
         self._set_threshold = options.set_threshold
+        self._has_whole_texts = options.text_threshold is not None
         self._explained = options.explained
         self._top_k = min(options.top_k, len(classifier.label_names))
 
@@ -186,6 +189,8 @@ class TableColumns:
         self._first_rank = 2
         if classifier.task is MULTI_LABEL:
             names = ["labels", "probabilities"]
+            if options.text_threshold is not None:
+                names += ["probability", "withheld"]
             if self._top_k > 1:
                 self._first_rank = 1
         for rank in range(self._first_rank, self._top_k + 1):
@@ -228,6 +233,8 @@ class TableColumns:
         else:
             probabilities = [prediction.probabilities[label] for label in predicted.labels]
             values = [list(predicted.labels), probabilities]
+            if self._has_whole_texts:
+                values += [prediction.prediction_probability, predicted.is_withheld]
 
         for label, probability in prediction.top(self._top_k)[self._first_rank - 1 :]:
             # A blank text has no classes: `reason` says why.

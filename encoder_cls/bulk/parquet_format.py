@@ -37,6 +37,7 @@ TYPES = {
     "probability": NUMBER,
     "labels": pyarrow.list_(TEXT),
     "probabilities": pyarrow.list_(NUMBER),
+    "withheld": pyarrow.bool_(),
     "truncated": pyarrow.bool_(),
     "unknown_words": pyarrow.int64(),
     "unfamiliar": pyarrow.bool_(),

@@ -86,6 +86,8 @@ class PlainTextFormat(LineFormat):
 
         named = [(label, prediction.probabilities[label]) for label in predicted.labels]
         labels = _with_probabilities(named) or NO_LABEL
+        if predicted.is_withheld and not named:
+            labels = f"?  {prediction.prediction_probability:.3f}"
         others = [
             (label, probability) for label, probability in top if label not in predicted.labels
         ]

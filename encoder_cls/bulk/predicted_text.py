@@ -23,7 +23,9 @@ class PredictedText(NamedTuple):
         prediction: the whole prediction, with the probabilities of all classes.
         label: the predicted label; None if its probability is below the threshold, or if the model
             is multi-label.
-        labels: the labels that reach their thresholds; None if the model is single-label.
+        labels: the labels that reach their thresholds, without those that are withheld; None if
+            the model is single-label.
+        is_withheld: whether the label, or a label of a multi-label model, is withheld.
         words: the weights of the words; None if no explanation is needed.
         length: the number of tokens of a truncated text, and whether all of its tokens were
             counted; None if the text is not truncated or the format does not show the number.
@@ -33,6 +35,7 @@ class PredictedText(NamedTuple):
     prediction: Prediction
     label: str | None
     labels: tuple[str, ...] | None
+    is_withheld: bool
     words: Explanation | None
     length: tuple[int, bool] | None
 
@@ -65,12 +68,32 @@ def predict_chunk(
         labels = None
         if prediction.labels is None:
             label = prediction.label_from(options.threshold)
+            is_withheld = label is None and prediction.label is not None
         else:
-            labels = prediction.labels_from(options.threshold)
+            labels = prediction.labels_from(
+                options.threshold,
+                label_thresholds=options.label_thresholds,
+                text_threshold=options.text_threshold,
+            )
+            is_withheld = options.threshold is None and _withholds(prediction, labels, options)
 
         length = None
         if prediction.truncated and options.output_format == "text":
             length = count_tokens(classifier.tokenizer, row.text)
 
-        predicted_texts.append(PredictedText(row, prediction, label, labels, words, length))
+        predicted_texts.append(
+            PredictedText(row, prediction, label, labels, is_withheld, words, length)
+        )
     return predicted_texts
+
+
+def _withholds(prediction: Prediction, labels: tuple[str, ...], options: PredictionOptions) -> bool:
+    """Whether a label of a multi-label model, or that a text has none, is withheld.
+
+    `labels` are those that are not withheld.
+    """
+    if prediction.reason is not None:
+        return False
+    if options.text_threshold is not None:
+        return prediction.prediction_probability < options.text_threshold
+    return labels != prediction.labels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.metrics.logits import MULTI_LABEL
 from encoder_cls.run.run_folder import run_of
+from encoder_cls.system.display import counted, listed
 from encoder_cls.system.files import read_json
+from encoder_cls.system.terminal import note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +26,12 @@ class PredictionOptions:
         top_k: the number of classes to show for each text.
         threshold: the least probability of a label; None withholds no label, and leaves a
             multi-label model its own thresholds.
-        min_precision: the precision that `threshold` guarantees; None if it guarantees none.
+        min_precision: the precision that `threshold` guarantees; multi-label, `label_thresholds` or
+            `text_threshold`; None if none is guaranteed.
+        label_thresholds: multi-label, the least probability of each label with which it has the
+            precision, by name, without labels that cannot have it; None withholds no label.
+        text_threshold: multi-label, the least probability of the prediction for a whole text;
+            None withholds no text.
         set_threshold: the least probability of a class in the set of a text; None makes no sets.
         explained: whether to explain each prediction by the weights of the words.
         is_sorted: whether the predictions are sorted by their probabilities, the least probable
@@ -36,6 +44,8 @@ class PredictionOptions:
     top_k: int = 1
     threshold: float | None = None
     min_precision: float | None = None
+    label_thresholds: Mapping[str, float] | None = None
+    text_threshold: float | None = None
     set_threshold: float | None = None
     explained: bool = False
     is_sorted: bool = False
@@ -49,9 +59,23 @@ def prediction_options(request: CheckedRequest, classifier: Classifier) -> Predi
     Raises:
         ConfigError: the held-out texts of the model do not guarantee the precision or coverage.
     """
+    is_multi_label = classifier.task is MULTI_LABEL
+    if request.whole_texts and not is_multi_label:
+        raise ConfigError(
+            f"--whole-texts: is for models that predict several labels a text; "
+            f"{classifier.folder or 'the model'} predicts one"
+        )
+
     threshold = request.threshold
+    label_thresholds = None
+    text_threshold = None
     if request.min_precision is not None:
-        threshold = _threshold_of_precision(classifier, request.min_precision)
+        if not is_multi_label:
+            threshold = _threshold_of_precision(classifier, request.min_precision)
+        elif request.whole_texts:
+            text_threshold = _threshold_of_precision(classifier, request.min_precision)
+        else:
+            label_thresholds = _thresholds_of_labels(classifier, request.min_precision)
 
     set_threshold = None
     if request.coverage is not None:
@@ -62,6 +86,8 @@ def prediction_options(request: CheckedRequest, classifier: Classifier) -> Predi
         top_k=request.top_k,
         threshold=threshold,
         min_precision=request.min_precision,
+        label_thresholds=label_thresholds,
+        text_threshold=text_threshold,
         set_threshold=set_threshold,
         explained=request.explained,
         is_sorted=request.sort is not None,
@@ -71,7 +97,7 @@ def prediction_options(request: CheckedRequest, classifier: Classifier) -> Predi
 
 
 def _threshold_of_precision(classifier: Classifier, share: float) -> float:
-    """The threshold from which at least this share of predicted labels is correct."""
+    """The threshold from which at least this share of predictions is correct."""
     option = "--min-precision"
     guarantees = _guarantees_of(classifier, option)
     threshold = guarantees.precision_threshold(share)
@@ -79,6 +105,40 @@ def _threshold_of_precision(classifier: Classifier, share: float) -> float:
         remedy = f"{_highest(guarantees.highest_precision)}{_suggestion_of_report(classifier)}"
         raise _not_guaranteed(option, share, guarantees, remedy)
     return threshold
+
+
+# The maximum number of labels that a message names.
+MAX_LISTED = 5
+
+
+def _thresholds_of_labels(classifier: Classifier, share: float) -> dict[str, float]:
+    """The threshold of each label from which at least this share of it is correct.
+
+    The result is without the labels of which that cannot be guaranteed; a note names the others.
+
+    Raises:
+        ConfigError: it cannot be guaranteed of any label.
+    """
+    option = "--min-precision"
+    guarantees = _guarantees_of(classifier, option)
+    thresholds = {}
+    for name, counts in zip(classifier.label_names, guarantees.labels, strict=True):
+        threshold = counts.precision_threshold(share)
+        if threshold is not None:
+            thresholds[name] = threshold
+
+    if not thresholds:
+        highest = max(counts.highest_precision for counts in guarantees.labels)
+        remedy = f"{_highest(highest)}; the report lists that of each label"
+        raise _not_guaranteed(f"{option}", share, guarantees, remedy)
+
+    if len(thresholds) < len(classifier.label_names):
+        names = listed(list(thresholds), most=MAX_LISTED)
+        note(
+            f"{option} {share:g}: guaranteed for {len(thresholds):,} of "
+            f"{counted(len(classifier.label_names), 'label')} ({names}); other labels are withheld"
+        )
+    return thresholds
 
 
 def _threshold_of_coverage(classifier: Classifier, share: float) -> float:
@@ -95,8 +155,6 @@ def _threshold_of_coverage(classifier: Classifier, share: float) -> float:
 def _guarantees_of(classifier: Classifier, option: str) -> Guarantees:
     """The guarantees of a classifier; a `ConfigError` if it has none."""
     model = classifier.folder or "the model"
-    if classifier.task is MULTI_LABEL:
-        raise ConfigError(f"{option}: is for models with one label a text; {model} is multi-label")
     if classifier.guarantees is None:
         raise ConfigError(
             f"{option}: {model} has no results on held-out texts, which guarantees rest on; train "

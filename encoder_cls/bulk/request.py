@@ -60,6 +60,7 @@ class Request:
     top_k: int = 1
     threshold: float | None = None
     min_precision: float | None = None
+    whole_texts: bool = False
     coverage: float | None = None
     batch_tokens: int | None = None
     explained: bool = False
@@ -89,6 +90,8 @@ class CheckedRequest:
         top_k: the number of classes to show for each text.
         threshold: the least probability of a label; None withholds no label.
         min_precision: the precision to guarantee by a threshold; None guarantees none.
+        whole_texts: whether this is the precision of all labels of a text together, rather than of
+            each label.
         coverage: the share of texts whose set of classes must contain the correct class; None
             predicts no sets.
         batch_tokens: the maximum number of tokens in a batch; None lets the device decide.
@@ -109,6 +112,7 @@ class CheckedRequest:
     top_k: int
     threshold: float | None
     min_precision: float | None
+    whole_texts: bool
     coverage: float | None
     batch_tokens: int | None
     explained: bool
@@ -179,6 +183,7 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
         top_k=request.top_k,
         threshold=request.threshold,
         min_precision=request.min_precision,
+        whole_texts=request.whole_texts,
         coverage=request.coverage,
         batch_tokens=request.batch_tokens,
         explained=request.explained,
@@ -237,6 +242,8 @@ def _check_thresholds(request: Request) -> None:
         raise ConfigError(
             "give --threshold or --min-precision, not both: --min-precision chooses the threshold"
         )
+    if request.whole_texts and request.min_precision is None:
+        raise ConfigError("--whole-texts: needs --min-precision, which it applies to whole texts")
 
 
 def _check_input(request: Request, *, has_files: bool) -> None:

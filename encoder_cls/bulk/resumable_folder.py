@@ -341,6 +341,7 @@ def _recorded_options(
         "sheet": request.input.sheet,
         "bad_rows": request.input.bad_rows,
         "min_precision": options.min_precision,
+        "text_threshold": options.text_threshold,
         "set_threshold": options.set_threshold,
         "engine": request.engine,
     }

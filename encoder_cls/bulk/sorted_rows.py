@@ -19,9 +19,9 @@ ROWS_AT_ONCE = 1024
 
 
 def sort_key(predicted: PredictedText) -> float:
-    """The probability of the best class. Blank texts, which have none, come last."""
-    probability = predicted.prediction.probability
-    return math.inf if probability is None else probability
+    """The probability of the prediction. Blank texts, which have none, come last."""
+    prediction = predicted.prediction
+    return math.inf if prediction.reason else prediction.prediction_probability
 
 
 class SortedRows:

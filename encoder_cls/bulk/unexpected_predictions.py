@@ -22,7 +22,7 @@ class Unexpected(Enum):
     """The text is longer than the classifier reads."""
 
     WITHHELD = auto()
-    """The probability is below the threshold."""
+    """The label, or a label of a multi-label model, is withheld by a threshold."""
 
     WITHOUT_LABEL = auto()
     """No label of a multi-label model reaches its threshold."""
@@ -56,10 +56,9 @@ def count_unexpected(predicted_texts: Iterable[PredictedText]) -> Counter[Unexpe
 
         if prediction.reason is not None:
             counts[Unexpected.BLANK] += 1
-        elif predicted.labels is None:
-            if predicted.label is None:
-                counts[Unexpected.WITHHELD] += 1
-        elif not predicted.labels:
+        elif predicted.is_withheld:
+            counts[Unexpected.WITHHELD] += 1
+        elif predicted.labels is not None and not predicted.labels:
             counts[Unexpected.WITHOUT_LABEL] += 1
     return counts
 
@@ -74,7 +73,7 @@ def summary_of_unexpected(
     # `LEFT_OUT` is not in the summary, because `ChunkClassifier` has already warned of it.
     descriptions = {
         Unexpected.TRUNCATED: f"truncated (longer than {classifier.max_seq_len:,} tokens)",
-        Unexpected.WITHHELD: f"withheld ({_threshold_in_words(options)})",
+        Unexpected.WITHHELD: _withheld_in_words(options),
         Unexpected.WITHOUT_LABEL: "without a label",
         Unexpected.BLANK: "blank",
         Unexpected.UNFAMILIAR: "unfamiliar (unlike the training texts)",
@@ -90,9 +89,15 @@ def summary_of_unexpected(
     return f"of {counted(num_texts, 'text')}: {', '.join(parts)}"
 
 
-def _threshold_in_words(options: PredictionOptions) -> str:
-    """The option by which labels were withheld, for the summary."""
-    threshold = options.threshold or 0
+def _withheld_in_words(options: PredictionOptions) -> str:
+    """What was withheld, and the option by which it was, for the summary."""
     if options.min_precision is None:
-        return f"--threshold {threshold:g}"
-    return f"--min-precision {options.min_precision:g}: probability below {threshold:.3f}"
+        return f"withheld (--threshold {options.threshold or 0:g})"
+
+    option = f"--min-precision {options.min_precision:g}"
+    if options.label_thresholds is not None:
+        return f"with withheld labels ({option})"
+    if options.text_threshold is not None:
+        option = f"--whole-texts {option}"
+        return f"withheld ({option}: probability below {options.text_threshold:.3f})"
+    return f"withheld ({option}: probability below {options.threshold or 0:.3f})"

@@ -9,18 +9,24 @@ by at most one in ten trained models.
 The coverage is the fraction of texts whose set of classes contains the label. It is guaranteed by
 split conformal prediction (Angelopoulos and Bates, 2021, https://arxiv.org/abs/2107.07511, section
 1), on average over texts and trained models.
+
+In a multi-label task, a prediction is that of a whole text: it is correct if the text has exactly
+the predicted labels, and a set of classes must contain all labels of its text. There, each label
+has a guaranteed precision of its own as well, among the texts that get this label.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from encoder_cls.metrics.logits import task_of
 
 # The probability that a guaranteed precision holds.
 CONFIDENCE = 0.9
@@ -38,47 +44,37 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarantees:
-    """Counts of held-out texts at each of the `THRESHOLDS`, from which guarantees follow.
+class PrecisionCounts:
+    """Counts of held-out predictions at each of the `THRESHOLDS`, which guarantee a precision.
 
     Each array is (thresholds,), and its counts do not increase from one threshold to the next.
 
     Attributes:
-        num_confident: the number of texts whose most probable class has at least the probability
-            of the threshold.
-        num_correct: of these texts, the number of those whose label is the most probable class.
-        num_covered: the number of texts whose label has at least the probability of the threshold,
-            also if another class is more probable.
+        num_confident: the number of predictions with at least the probability of the threshold.
+        num_correct: of these predictions, the number of those that are correct.
     """
 
     num_confident: Counts
     num_correct: Counts
-    num_covered: Counts
 
     @classmethod
-    def of(cls, probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Guarantees:
-        """Count held-out texts.
+    def count(
+        cls, confidence: NDArray[np.float64], is_correct: NDArray[np.bool_]
+    ) -> PrecisionCounts:
+        """Count held-out predictions.
 
         Args:
-            probabilities: the predicted probabilities, (texts, classes).
-            labels: class numbers, (texts,). Numbers from `classes` on are labels that the
-                classifier does not know; their texts are never predicted correctly.
+            confidence: the probability of each prediction, (predictions,).
+            is_correct: whether each prediction is correct, (predictions,).
         """
-        confidence = probabilities.max(axis=1)
-        is_correct = probabilities.argmax(axis=1) == labels
-
-        is_known = labels < probabilities.shape[1]
-        label_probabilities = probabilities[is_known, labels[is_known]]
-
         return cls(
             num_confident=counts_from(THRESHOLDS, confidence),
             num_correct=counts_from(THRESHOLDS, confidence[is_correct]),
-            num_covered=counts_from(THRESHOLDS, label_probabilities),
         )
 
     @property
     def num_texts(self) -> int:
-        """The number of held-out texts."""
+        """The number of held-out predictions, each for a text."""
         # The first threshold is 0, which every text reaches.
         return int(self.num_confident[0])
 
@@ -108,36 +104,19 @@ class Guarantees:
             return None
         return float(THRESHOLDS[lowest])
 
-    def coverage_threshold(self, coverage: float) -> float | None:
-        """The threshold from which classes form sets that are guaranteed to have a coverage.
-
-        It is the highest threshold that at least ceil((n + 1) * coverage) of the labels of the n
-        held-out texts reach.
-
-        Returns:
-            The threshold, a probability; None if the coverage cannot be guaranteed.
-        """
-        # Round to 9 digits first, so that `ceil` does not turn a floating-point error such as
-        # 9.000000000000002 into 10.
-        num_wanted = math.ceil(round((self.num_texts + 1) * coverage, 9))
-        (indices,) = np.nonzero(self.num_covered >= num_wanted)
-        if not len(indices):
-            return None
-        return float(THRESHOLDS[indices[-1]])
-
     @cached_property
     def highest_precision(self) -> float:
         """The highest precision that can be guaranteed, to three digits; 0 if none can be."""
-        for thousandths in range(999, 0, -1):
+        if not self.num_texts:
+            return 0.0
+
+        # Begin with the highest precision that this many correct predictions could show.
+        highest = math.floor(1000 * (1 - CONFIDENCE) ** (1 / self.num_texts)) + 1
+        for thousandths in range(min(999, highest), 0, -1):
             precision = thousandths / 1000
             if self.precision_threshold(precision) is not None:
                 return precision
         return 0.0
-
-    @property
-    def highest_coverage(self) -> float:
-        """The highest coverage that can be guaranteed, to three digits, rounded down."""
-        return math.floor(1000 * int(self.num_covered[0]) / (self.num_texts + 1)) / 1000
 
     def _has_precision(self, index: int, precision: float, error: float) -> bool:
         """Test whether the predictions from a threshold up have at least a precision.
@@ -175,15 +154,123 @@ class Guarantees:
         """ln(n!) for n from 0 to the number of texts, (texts + 1,)."""
         return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, self.num_texts + 1)))])
 
-    # --- In a model folder ------------------------------------------------------------------------
-
-    def to_json(self) -> dict[str, list[int]]:
+    def to_json(self) -> dict[str, Any]:
         """The counts as JSON values for a model folder."""
         return {
             "num_confident": self.num_confident.tolist(),
             "num_correct": self.num_correct.tolist(),
-            "num_covered": self.num_covered.tolist(),
         }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> PrecisionCounts:
+        """Read and check the JSON values of a model folder, which may come from a stranger.
+
+        Raises:
+            ValueError: the values are not counts that some predictions can have.
+        """
+        num_confident = _counts_of(values, "num_confident")
+        num_correct = _counts_of(values, "num_correct")
+        if (num_correct > num_confident).any():
+            raise ValueError("guarantees.num_correct: more texts than guarantees.num_confident")
+        return cls(num_confident=num_confident, num_correct=num_correct)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantees(PrecisionCounts):
+    """Counts of held-out texts at each of the `THRESHOLDS`, from which guarantees follow.
+
+    The predictions that are counted are those for whole texts. The probability of a prediction is
+    that of `Task.prediction_probabilities`.
+
+    Attributes:
+        num_covered: the number of texts whose label has at least the probability of the threshold,
+            also if another class is more probable; multi-label, whose labels all have it.
+        labels: multi-label, the counts of the texts that get each label, in the order of the
+            classifier's labels; empty in a single-label task.
+    """
+
+    num_covered: Counts
+    labels: tuple[PrecisionCounts, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        probabilities: NDArray[np.float64],
+        labels: NDArray[Any],
+        thresholds: Sequence[float] = (),
+    ) -> Guarantees:
+        """Count held-out texts.
+
+        Args:
+            probabilities: the predicted probabilities, (texts, classes).
+            labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels). Numbers or
+                columns from `classes` on are labels that the classifier does not know; their texts
+                are never predicted correctly.
+            thresholds: multi-label, the probability from which a text gets each label, (classes,).
+        """
+        task = task_of(labels)
+        num_classes = probabilities.shape[1]
+        is_known = task.are_known(labels, num_classes)
+        known_labels = labels
+        if labels.ndim > 1:
+            known_labels = labels[:, :num_classes] > 0
+
+        # Count whole texts.
+        predictions = task.predictions(probabilities, thresholds)
+        confidence = task.prediction_probabilities(probabilities, predictions)
+        is_correct = task.are_correct(predictions, known_labels) & is_known
+        texts = PrecisionCounts.count(confidence, is_correct)
+        label_probabilities = task.label_probabilities(probabilities, labels)[is_known]
+
+        # Count the texts that get each label of a multi-label task.
+        counts_of_labels = []
+        if labels.ndim > 1:
+            for number in range(num_classes):
+                gets_label = predictions[:, number]
+                counts_of_labels.append(
+                    PrecisionCounts.count(
+                        probabilities[gets_label, number], known_labels[gets_label, number]
+                    )
+                )
+
+        return cls(
+            num_confident=texts.num_confident,
+            num_correct=texts.num_correct,
+            num_covered=counts_from(THRESHOLDS, label_probabilities),
+            labels=tuple(counts_of_labels),
+        )
+
+    def coverage_threshold(self, coverage: float) -> float | None:
+        """The threshold from which classes form sets that are guaranteed to have a coverage.
+
+        It is the highest threshold that at least ceil((n + 1) * coverage) of the labels of the n
+        held-out texts reach.
+
+        Returns:
+            The threshold, a probability; None if the coverage cannot be guaranteed.
+        """
+        # Round to 9 digits first, so that `ceil` does not turn a floating-point error such as
+        # 9.000000000000002 into 10.
+        num_wanted = math.ceil(round((self.num_texts + 1) * coverage, 9))
+        (indices,) = np.nonzero(self.num_covered >= num_wanted)
+        if not len(indices):
+            return None
+        return float(THRESHOLDS[indices[-1]])
+
+    @property
+    def highest_coverage(self) -> float:
+        """The highest coverage that can be guaranteed, to three digits, rounded down."""
+        return math.floor(1000 * int(self.num_covered[0]) / (self.num_texts + 1)) / 1000
+
+    # --- In a model folder ------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """The counts as JSON values for a model folder."""
+        values = super().to_json()
+        values["num_covered"] = self.num_covered.tolist()
+        if self.labels:
+            values["labels"] = [counts.to_json() for counts in self.labels]
+        return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Guarantees:
@@ -192,23 +279,30 @@ class Guarantees:
         Raises:
             ValueError: the values are not counts that some texts can have.
         """
-        num_confident = _counts_of(values, "num_confident")
-        num_correct = _counts_of(values, "num_correct")
-        num_covered = _counts_of(values, "num_covered")
-
-        if len(values) > 3:
+        if values.keys() - {"num_confident", "num_correct", "num_covered", "labels"}:
             raise ValueError(
                 "guarantees: unknown keys (expected num_confident, num_correct and num_covered)"
             )
-        if num_confident[0] < 1:
+        if _counts_of(values, "num_confident")[0] < 1:
             raise ValueError("guarantees.num_confident: no text (expected at least one)")
-        if num_covered[0] > num_confident[0]:
+        texts = PrecisionCounts.from_json(values)
+        num_covered = _counts_of(values, "num_covered")
+        if num_covered[0] > texts.num_texts:
             raise ValueError("guarantees.num_covered: more texts than there are")
-        if (num_correct > num_confident).any():
-            raise ValueError("guarantees.num_correct: more texts than guarantees.num_confident")
-        if (num_correct > num_covered).any():
+        if (texts.num_correct > num_covered).any():
             raise ValueError("guarantees.num_correct: more texts than guarantees.num_covered")
-        return cls(num_confident=num_confident, num_correct=num_correct, num_covered=num_covered)
+
+        counts_of_labels = []
+        for counts in values.get("labels", ()):
+            counts_of_labels.append(PrecisionCounts.from_json(counts))
+            if counts_of_labels[-1].num_texts > texts.num_texts:
+                raise ValueError("guarantees.labels: more texts than there are")
+        return cls(
+            num_confident=texts.num_confident,
+            num_correct=texts.num_correct,
+            num_covered=num_covered,
+            labels=tuple(counts_of_labels),
+        )
 
 
 def _counts_of(values: Mapping[str, Any], name: str) -> Counts:

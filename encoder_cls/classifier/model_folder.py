@@ -283,6 +283,8 @@ def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shape
     )
     if head["guarantees"] is not None:
         classifier.guarantees = Guarantees.from_json(head["guarantees"])
+        is_complete = len(classifier.guarantees.labels) == len(classifier.thresholds)
+        _check("guarantees.labels", is_complete, "counts of each label of a multi-label model")
     if head["familiarity"] is not None:
         classifier.familiarity = Familiarity.from_json(
             head["familiarity"], has_linear="linear" in parts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -58,22 +60,48 @@ class Prediction:
             return None
         return self.label
 
-    def labels_from(self, threshold: float | None) -> tuple[str, ...]:
-        """The labels of a multi-label task whose probability is at least `threshold`.
+    def labels_from(
+        self,
+        threshold: float | None,
+        *,
+        label_thresholds: Mapping[str, float] | None = None,
+        text_threshold: float | None = None,
+    ) -> tuple[str, ...]:
+        """The labels of a multi-label task, without those that are withheld.
 
-        If `threshold` is None, the labels are those that reach the thresholds of the model.
+        Args:
+            threshold: the least probability of a label; None for the thresholds of the model.
+            label_thresholds: the least probability of each of `labels`, by name; a label without
+                one is withheld. None withholds no label.
+            text_threshold: the least `prediction_probability`; if it is lower, all labels are
+                withheld. None withholds no label.
         """
-        if self.reason or threshold is None:
-            return self.labels or ()
-        return tuple(name for name, probability in self.top() if probability >= threshold)
+        labels = self.labels or ()
+        if self.reason:
+            return labels
+        if threshold is not None:
+            return tuple(name for name, probability in self.top() if probability >= threshold)
+
+        if text_threshold is not None and self.prediction_probability < text_threshold:
+            return ()
+        if label_thresholds is not None:
+            return tuple(
+                name
+                for name in labels
+                if self.probabilities[name] >= label_thresholds.get(name, math.inf)
+            )
+        return labels
 
     def label_set(self, threshold: float) -> list[str]:
         """The most probable class, and all others with at least the probability `threshold`.
 
-        The set of a blank text is empty.
+        In a multi-label task, these are all labels with at least this probability, which may be
+        none. The set of a blank text is empty.
         """
         if self.label is None:
             return []
+        if self.labels is not None:
+            return list(self.labels_from(threshold))
         best, *others = self.top()
         names = [best[0]]
         names += [name for name, probability in others if probability >= threshold]
@@ -84,6 +112,8 @@ class Prediction:
         *,
         top_k: int,
         threshold: float | None,
+        label_thresholds: Mapping[str, float] | None = None,
+        text_threshold: float | None = None,
         set_threshold: float | None = None,
         words: Explanation | None = None,
     ) -> dict[str, Any]:
@@ -94,16 +124,24 @@ class Prediction:
                 labels are there.
             threshold: the probability below which labels are withheld; None to withhold no label
                 (multi-label, to use the thresholds of the model).
+            label_thresholds: multi-label, the least probability of each label, as in `labels_from`.
+            text_threshold: multi-label, the least probability of a whole prediction, as in
+                `labels_from`. If it is given, `labels` is None for a text whose labels are
+                withheld, and `probability` is that of the prediction.
             set_threshold: the probability from which a class is in `set`; None to leave out `set`.
             words: the explanation of the prediction; None to leave it out.
         """
-        labels = self.labels_from(threshold)
+        labels = self.labels_from(
+            threshold, label_thresholds=label_thresholds, text_threshold=text_threshold
+        )
         record: dict[str, Any] = {}
         if self.labels is None:
             record["label"] = self.label_from(threshold)
             record["probability"] = self.probability
         else:
             record["labels"] = list(labels)
+        if self.labels is not None and text_threshold is not None and not self.reason:
+            record |= self._whole_text(labels, text_threshold)
 
         top: list[tuple[str, float]] = []
         if not self.reason:
@@ -126,3 +164,11 @@ class Prediction:
             if words.left_out:
                 record["explanation_left_out"] = words.left_out
         return record
+
+    def _whole_text(self, labels: tuple[str, ...], text_threshold: float) -> dict[str, Any]:
+        """The JSON values of labels that are kept or withheld together."""
+        is_withheld = self.prediction_probability < text_threshold
+        return {
+            "labels": None if is_withheld else list(labels),
+            "probability": self.prediction_probability,
+        }

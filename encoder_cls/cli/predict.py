@@ -77,9 +77,17 @@ def predict_command(
             min=0,
             max=1,
             help="Withhold uncertain labels so that at least this share of the other labels is "
-            "correct. Held-out texts guarantee it.",
+            "correct. Held-out texts guarantee it. Multi-label, it holds for each label.",
         ),
     ] = None,
+    whole_texts: Annotated[
+        bool,
+        typer.Option(
+            "--whole-texts",
+            help="Multi-label: apply --min-precision to texts with all of their labels, of which "
+            "none is wrong or missing.",
+        ),
+    ] = False,
     coverage: Annotated[
         float | None,
         typer.Option(
@@ -156,6 +164,7 @@ def predict_command(
         top_k=top_k,
         threshold=threshold,
         min_precision=min_precision,
+        whole_texts=whole_texts,
         coverage=coverage,
         batch_tokens=batch_tokens,
         explained=explained,

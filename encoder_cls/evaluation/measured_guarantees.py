@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.guarantees import Guarantees
+from encoder_cls.metrics.logits import task_of
+from encoder_cls.system.display import counted
 
 # The precision and the coverage that a report measures. If the highest one that can be guaranteed
 # is lower, it measures that one.
@@ -16,9 +19,63 @@ PRECISION = 0.95
 COVERAGE = 0.9
 
 
+# The precisions for which a report counts the labels that can have them.
+PRECISIONS = (0.95, 0.9, 0.8, 0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredLabelGuarantees:
+    """A guaranteed precision of each label of a multi-label task, and the measured precision.
+
+    Attributes:
+        highest_precisions: the highest precision that can be guaranteed for each label, by name; 0
+            if none can be.
+        guaranteed_precision: the precision that is guaranteed and measured: `PRECISION`, or the
+            highest one of all labels if that is lower; 0 if none can be guaranteed.
+        num_labels: the number of labels for which it can be guaranteed. The others are withheld.
+        precision: the fraction of the kept labels, of all texts, that are right; None if no label
+            is kept.
+        answered_fraction: the fraction of the predicted labels that are kept.
+    """
+
+    highest_precisions: dict[str, float]
+    guaranteed_precision: float
+    num_labels: int
+    precision: float | None
+    answered_fraction: float
+
+    def sentences(self) -> Iterator[str]:
+        """Yield sentences on the option `--min-precision` of `predict`."""
+        total = len(self.highest_precisions)
+        if not self.guaranteed_precision:
+            yield "each label: no precision can be guaranteed (--min-precision): too few texts"
+            return
+
+        measured = "keeps none of the predicted labels"
+        if self.precision is not None:
+            kept = f"keeps {self.answered_fraction:.0%} of the predicted labels"
+            measured = f"got {self.precision:.3f}, {kept}"
+        guaranteed = f"guaranteed for {self.num_labels:,} of {counted(total, 'label')}"
+        yield (
+            f"each label: --min-precision {self.guaranteed_precision:g}: {guaranteed}, {measured}"
+        )
+
+        numbers = []
+        for precision in PRECISIONS:
+            highest = self.highest_precisions.values()
+            number = sum(value >= precision for value in highest)
+            if precision < self.guaranteed_precision and number > self.num_labels:
+                numbers.append(f"{precision:g} for {number:,}")
+        if numbers:
+            yield f"each label: guaranteed can be {', '.join(numbers)} of the labels"
+
+
 @dataclass(frozen=True, kw_only=True)
 class MeasuredGuarantees:
     """A guaranteed precision and coverage, and the measured precision and coverage.
+
+    In a multi-label task, they are those of whole texts: a prediction is correct if all labels of
+    the text are right.
 
     Attributes:
         guaranteed_precision: the precision that is guaranteed; 0 if none can be.
@@ -31,6 +88,7 @@ class MeasuredGuarantees:
             classes contains their label.
         coverage: the measured coverage; None if no coverage can be guaranteed.
         mean_set_size: the mean number of classes in a set; None if no coverage can be guaranteed.
+        labels: multi-label, the guarantees of each label; None in a single-label task.
     """
 
     guaranteed_precision: float
@@ -40,51 +98,82 @@ class MeasuredGuarantees:
     guaranteed_coverage: float
     coverage: float | None
     mean_set_size: float | None
+    labels: MeasuredLabelGuarantees | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; those of the labels only in a multi-label task."""
+        values = asdict(self)
+        if self.labels is None:
+            del values["labels"]
+        return values
 
     def sentences(self) -> Iterator[str]:
         """Yield sentences on the options `--min-precision` and `--coverage` of `predict`."""
+        option = "--min-precision"
+        subject = ""
+        predictions = "predictions"
+        if self.labels is not None:
+            yield from self.labels.sentences()
+            option = "--whole-texts --min-precision"
+            subject = "whole texts: "
+            predictions = "texts"
         if not self.guaranteed_precision:
-            yield "no precision can be guaranteed (--min-precision): too few held-out texts"
+            yield f"{subject}no precision can be guaranteed ({option}): too few held-out texts"
             return
 
         measured = "keeps no prediction"
         if self.precision is not None:
-            kept = f"keeps {self.answered_fraction:.0%} of the predictions"
+            kept = f"keeps {self.answered_fraction:.0%} of the {predictions}"
             measured = f"got {self.precision:.3f}, {kept}"
 
         guaranteed = f"guaranteed {self.guaranteed_precision:g}"
         if self.guaranteed_precision < PRECISION:
             guaranteed += ", the highest possible here"
-        yield f"--min-precision {self.guaranteed_precision:g}: {guaranteed}, {measured}"
+        yield f"{subject}{option} {self.guaranteed_precision:g}: {guaranteed}, {measured}"
 
         if self.coverage is not None:
             guaranteed = f"guaranteed {self.guaranteed_coverage:g}"
             measured = f"got {self.coverage:.3f}, {self.mean_set_size:.1f} classes in a set"
-            yield f"--coverage {self.guaranteed_coverage:g}: {guaranteed}, {measured}"
+            yield f"{subject}--coverage {self.guaranteed_coverage:g}: {guaranteed}, {measured}"
 
 
 def measure_guarantees(
-    guarantees: Guarantees, probabilities: NDArray[np.float64], labels: NDArray[np.int64]
+    guarantees: Guarantees,
+    probabilities: NDArray[np.float64],
+    labels: NDArray[Any],
+    *,
+    label_names: Sequence[str] = (),
+    thresholds: Sequence[float] = (),
 ) -> MeasuredGuarantees:
     """Measure guarantees on texts that they were not fitted to.
 
     Args:
         guarantees: the guarantees of a classifier.
         probabilities: the predicted probabilities of the texts, (texts, classes).
-        labels: class numbers, (texts,). Numbers from `classes` on are labels that the
-            classifier does not know, whose texts are mistakes.
+        labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels). Numbers or columns
+            from `classes` on are labels that the classifier does not know, whose texts are
+            mistakes.
+        label_names: multi-label, the names of the classifier's labels, (classes,).
+        thresholds: multi-label, the probability from which a text gets each label, (classes,).
     """
+    task = task_of(labels)
+    num_classes = probabilities.shape[1]
+    is_known = task.are_known(labels, num_classes)
+    known_labels = labels
+    if labels.ndim > 1:
+        known_labels = labels[:, :num_classes] > 0
+
     # Precision is the fraction of correct predictions among those that reach the threshold.
     guaranteed_precision = min(PRECISION, guarantees.highest_precision)
     threshold = guarantees.precision_threshold(guaranteed_precision)
-    predictions = probabilities.argmax(axis=1)
+    predictions = task.predictions(probabilities, thresholds)
     is_kept = np.zeros(len(predictions), dtype=bool)
     if threshold is not None:
-        is_kept = probabilities.max(axis=1) >= threshold
+        is_kept = task.prediction_probabilities(probabilities, predictions) >= threshold
 
     precision = None
     if is_kept.any():
-        is_correct = predictions == labels
+        is_correct = task.are_correct(predictions, known_labels) & is_known
         precision = float(is_correct[is_kept].mean())
 
     # Coverage is the fraction of texts whose set of classes contains their label.
@@ -93,14 +182,17 @@ def measure_guarantees(
     coverage = None
     mean_set_size = None
     if set_threshold is not None:
-        classes = np.arange(probabilities.shape[1])
-        is_prediction = classes == predictions[:, None]
-        is_label = classes == labels[:, None]
-
-        # A set contains the classes that reach the threshold, and always the predicted class.
-        is_in_set = (probabilities >= set_threshold) | is_prediction
-        coverage = float((is_in_set & is_label).any(axis=1).mean())
+        # Being in the set counts as a probability of 1: all labels of a covered text have it.
+        is_in_set = task.label_sets(probabilities, set_threshold)
+        is_covered = task.label_probabilities(is_in_set.astype(np.float64), labels) == 1
+        coverage = float(is_covered.mean())
         mean_set_size = float(is_in_set.sum(axis=1).mean())
+
+    measured_labels = None
+    if guarantees.labels:
+        measured_labels = _measure_labels(
+            guarantees, probabilities, predictions, known_labels, label_names
+        )
 
     return MeasuredGuarantees(
         guaranteed_precision=guaranteed_precision,
@@ -110,4 +202,46 @@ def measure_guarantees(
         guaranteed_coverage=guaranteed_coverage,
         coverage=coverage,
         mean_set_size=mean_set_size,
+        labels=measured_labels,
+    )
+
+
+def _measure_labels(
+    guarantees: Guarantees,
+    probabilities: NDArray[np.float64],
+    predictions: NDArray[np.bool_],
+    labels: NDArray[np.bool_],
+    label_names: Sequence[str],
+) -> MeasuredLabelGuarantees:
+    """Measure the guarantees of each label of a multi-label task.
+
+    Args:
+        guarantees: the guarantees of a classifier.
+        probabilities: the predicted probabilities, (texts, labels).
+        predictions: whether each text gets each label, (texts, labels).
+        labels: whether each text has each label, (texts, labels).
+        label_names: the names of the labels.
+    """
+    highest_precisions = {}
+    for name, counts in zip(label_names, guarantees.labels, strict=True):
+        highest_precisions[name] = counts.highest_precision
+    guaranteed_precision = min(PRECISION, max(highest_precisions.values()))
+
+    # A label that cannot have the precision is withheld from all texts.
+    thresholds = []
+    for counts in guarantees.labels:
+        threshold = counts.precision_threshold(guaranteed_precision)
+        thresholds.append(np.inf if threshold is None else threshold)
+    is_guaranteed = np.isfinite(thresholds) & (guaranteed_precision > 0)
+
+    is_kept = predictions & (probabilities >= np.array(thresholds)) & is_guaranteed
+    precision = None
+    if is_kept.any():
+        precision = float(labels[is_kept].mean())
+    return MeasuredLabelGuarantees(
+        highest_precisions=highest_precisions,
+        guaranteed_precision=guaranteed_precision,
+        num_labels=int(is_guaranteed.sum()),
+        precision=precision,
+        answered_fraction=float(is_kept.sum() / max(1, predictions.sum())),
     )

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from encoder_cls.evaluation.comparisons import ChangesSinceBase, PartComparison, RunComparison
-from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.metrics.classification import Metrics
 from encoder_cls.metrics.logits import MULTI_LABEL
@@ -89,7 +88,9 @@ class Report:
         values["truncated_fraction"] = evaluation.truncated_fraction
         values["unknown_fraction"] = evaluation.unknown_fraction
         values["doubtful_labels"] = len(evaluation.doubtful_labels)
-        values["guarantees"] = _as_dict(evaluation.guarantees)
+        values["guarantees"] = None
+        if evaluation.guarantees is not None:
+            values["guarantees"] = evaluation.guarantees.to_dict()
         values["top_features"] = {}
         for name, ngrams in evaluation.top_features.items():
             values["top_features"][name] = [ngram._asdict() for ngram in ngrams]
@@ -104,7 +105,7 @@ class Report:
         return values
 
 
-def _as_dict(value: PartComparison | MeasuredGuarantees | None) -> dict[str, Any] | None:
+def _as_dict(value: PartComparison | None) -> dict[str, Any] | None:
     if value is None:
         return None
     return asdict(value)

@@ -191,12 +191,14 @@ def _guarantees(classifier: Classifier, predictions: SplitPredictions) -> Measur
     """Measure the guarantees of the classifier on the texts of the predictions.
 
     Guarantees are fitted to the validation texts, so validation texts cannot confirm them. For
-    these, for a multi-label task, and if the classifier has no guarantees, the result is None.
+    these, and if the classifier has no guarantees, the result is None.
     """
     if classifier.guarantees is None or predictions.name == "validation":
         return None
-    if predictions.thresholds:
-        return None
     return measure_guarantees(
-        classifier.guarantees, predictions.probabilities, predictions.split.labels
+        classifier.guarantees,
+        predictions.probabilities,
+        predictions.split.labels,
+        label_names=classifier.label_names,
+        thresholds=classifier.thresholds,
     )

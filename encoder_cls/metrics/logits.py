@@ -158,8 +158,8 @@ class Task:
         In a multi-label task, it is 1 minus the probability of the whole prediction
         (`prediction_probabilities`), as in least confident sampling of structured predictions:
         Culotta and McCallum, "Reducing Labeling Effort for Structured Prediction Tasks" (2005),
-        https://aaai.org/papers/00746-aaai05-117. It needs fewer labels than the uncertainty of the
-        least certain label (docs/experiments/accuracy.md).
+        https://cdn.aaai.org/AAAI/2005/AAAI05-117.pdf. It needs fewer labels than the uncertainty of
+        the least certain label (docs/experiments/accuracy.md).
 
         Args:
             probabilities: the predicted probabilities, (texts, classes), of at least two classes.
@@ -189,6 +189,16 @@ class Task:
         rows = np.arange(len(labels))
         known_labels = np.minimum(labels, last_class)
         return np.where(labels <= last_class, probabilities[rows, known_labels], 0.0)
+
+    def label_sets(self, probabilities: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
+        """Return whether each class is in the set of a text, (texts, classes).
+
+        A set has the classes with at least the probability `threshold`, and always the most
+        probable one. In a multi-label task, it may be empty.
+        """
+        best = probabilities.argmax(axis=1)
+        is_best = np.arange(probabilities.shape[1]) == best[:, None]
+        return np.asarray((probabilities >= threshold) | is_best)
 
     def are_known(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
         """Return whether the classifier knows the label of each text, (texts,).
@@ -256,6 +266,9 @@ class _MultiLabel(Task):
         has_label = labels[:, :num_classes] > 0
         lowest = np.where(has_label, probabilities, 1.0).min(axis=1)
         return np.where(self.are_known(labels, num_classes), lowest, 0.0)
+
+    def label_sets(self, probabilities: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
+        return np.asarray(probabilities >= threshold)
 
     def are_known(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
         return np.asarray(~(labels[:, num_classes:] > 0).any(axis=1))

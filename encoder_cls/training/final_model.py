@@ -22,7 +22,7 @@ from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.metrics.classification import ClassCounts
-from encoder_cls.metrics.logits import Logits, softmax
+from encoder_cls.metrics.logits import Logits
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.prepared import Prepared
@@ -248,9 +248,6 @@ def fit_guarantees(
 ) -> None:
     """Measure the guarantees of a classifier on held-out texts, and add them to it.
 
-    In a multi-label task, the classifier gets no precision guarantees, only the measurement of how
-    familiar its texts are.
-
     Args:
         classifier: the classifier, whose `guarantees` and `familiarity` are set.
         texts: the held-out texts.
@@ -274,9 +271,10 @@ def fit_guarantees(
     # Blank texts get no prediction, so leave them out. Each text begins with [CLS], so a blank one
     # has a single token.
     has_words = np.diff(texts.offsets) > 1
-    is_familiar = has_words
-    if labels.ndim == 1:
-        is_familiar = has_words & (labels < logits.shape[1])
-        if has_words.any():
-            classifier.guarantees = Guarantees.of(softmax(logits[has_words]), labels[has_words])
+    if has_words.any():
+        probabilities = classifier.task.probabilities(logits[has_words])
+        classifier.guarantees = Guarantees.of(
+            probabilities, labels[has_words], classifier.thresholds
+        )
+    is_familiar = has_words & classifier.task.are_known(labels, logits.shape[1])
     classifier.familiarity = Familiarity.of(familiarity_features[is_familiar])

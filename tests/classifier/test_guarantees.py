@@ -152,3 +152,61 @@ def test_counts_that_contradict_each_other_are_refused(damaged, message):
 
 def test_saved_counts_are_read():
     assert Guarantees.from_json(SAVED).to_json() == SAVED
+
+
+def draw_several(random, texts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw probabilities of four labels, and labels that are distributed according to them."""
+    probabilities = random.beta(0.3, [0.6, 0.6, 2.0, 8.0], size=(texts, 4))
+    return probabilities, random.random((texts, 4)) < probabilities
+
+
+SEVERAL_THRESHOLDS = (0.5, 0.4, 0.3, 0.2)
+
+
+def test_guarantees_of_labels_and_of_whole_texts_fail_for_one_model_in_ten_at_most():
+    random = np.random.default_rng(0)
+    many = Guarantees.of(*draw_several(random, 100_000), SEVERAL_THRESHOLDS)
+    counts_of_all = [*many.labels, many]
+    num_guaranteed = np.zeros(5)
+    num_broken = np.zeros(5)
+    for _ in range(200):
+        found = Guarantees.of(*draw_several(random, 600), SEVERAL_THRESHOLDS)
+        for number, counts in enumerate([*found.labels, found]):
+            threshold = counts.precision_threshold(0.8)
+            if threshold is not None:
+                place = np.flatnonzero(threshold == THRESHOLDS)[0]
+                true_counts = counts_of_all[number]
+                precision = true_counts.num_correct[place] / true_counts.num_confident[place]
+                num_guaranteed[number] += 1
+                num_broken[number] += precision < 0.8
+
+    standard_error = (0.1 * 0.9 / 200) ** 0.5
+    assert (num_broken <= 200 * (0.1 + 3 * standard_error)).all()
+    assert (num_guaranteed[[0, 1, 4]] > 150).all()
+
+
+def test_only_the_texts_that_get_a_label_count_for_it():
+    """A text is correct with exactly its labels; a label without a column is in no set."""
+    probabilities = np.array([[0.9, 0.2], [0.8, 0.6], [0.3, 0.1]])
+    labels = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]])
+
+    guarantees = Guarantees.of(probabilities, labels, (0.5, 0.5))
+
+    first, second = guarantees.labels
+    assert (first.num_texts, first.num_correct[0]) == (2, 1)
+    assert (second.num_texts, second.num_correct[0]) == (1, 1)
+    assert guarantees.num_texts == 3
+    assert guarantees.num_correct[0] == 1
+    assert guarantees.num_covered[0] == 2
+
+    saved = guarantees.to_json()
+    assert Guarantees.from_json(saved).to_json() == saved
+    too_many = saved | {"labels": [SAVED]}
+    with pytest.raises(ValueError, match=r"guarantees\.labels: more texts than there are"):
+        Guarantees.from_json(too_many)
+
+
+def test_a_label_that_no_text_gets_cannot_be_guaranteed():
+    guarantees = Guarantees.of(np.full((50, 1), 0.1), np.zeros((50, 1)), (0.5,))
+    assert guarantees.labels[0].highest_precision == 0
+    assert guarantees.labels[0].precision_threshold(0.5) is None
