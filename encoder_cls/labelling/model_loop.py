@@ -44,6 +44,10 @@ MIN_SPREAD = 20
 MAX_SPREAD_OF_EACH_CLASS = 3
 
 
+Task = Labels | Path | None
+"""What the process of the model does: see `PoolModel`."""
+
+
 def labels_of_last_fit(num_labels: int) -> int:
     """The number of labels of the last fit that is due with this many labels; 0 if none is.
 
@@ -67,6 +71,7 @@ class ModelLoop:
         texts: the texts of the pool.
         log: called with a message if a fit fails.
         run: the folder of a run or model whose guesses are shown until the fits are better.
+        apply: does a task of `PoolModel` in another way than in another process; None by default.
     """
 
     def __init__(
@@ -76,7 +81,9 @@ class ModelLoop:
         texts: Sequence[PoolText],
         log: Callable[[str], None],
         run: Path | None = None,
+        apply: Callable[[PoolModel, Task], Any] | None = None,
     ) -> None:
+        self._apply = apply
         self._run_folder = run
         self._fit_of_run: Fit | None = None
         self._session = session
@@ -103,7 +110,7 @@ class ModelLoop:
         self._curve = _read_curve(self._curve_file)
         self._has_news = Condition()
         self._is_stopping = False
-        self._workers: Workers[Labels | Path | None, Any] = Workers(self._model, 1)
+        self._workers: Workers[Task, Any] = Workers(self._model, 1)
         self._thread = Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -149,6 +156,11 @@ class ModelLoop:
         """Take note that a class has another name; returns at once."""
         self._class_names = [new_name if old == name else old for old in self._class_names]
 
+    @property
+    def estimate(self) -> Estimate | None:
+        """How often the model is right on new texts; None if that is unknown."""
+        return self._estimate
+
     def summary(self) -> Mapping[str, Any]:
         """What the page shows of the model, as JSON."""
         found = self._estimate
@@ -173,25 +185,29 @@ class ModelLoop:
         """Fit whenever a fit is due, until the block ends."""
         self._status = "reading the texts"
         if self._run_folder:
-            self._work(self._run_folder)
-        self._work(None)
+            self.work(self._run_folder)
+        self.work(None)
         while True:
             with self._has_news:
-                due = self._due()
+                due = self.due()
                 while due is None and not self._is_stopping:
                     self._has_news.wait()
-                    due = self._due()
+                    due = self.due()
                 if self._is_stopping:
                     return
             assert due is not None
-            self._status = f"learning from {len(due.texts):,} labels"
-            self._fitted = due
-            self._work(due)
+            self.work(due)
 
-    def _work(self, task: Labels | Path | None) -> None:
+    def work(self, task: Task) -> None:
         """Let the process fit, predict or choose a spread of texts, and take its result."""
+        if isinstance(task, Labels):
+            self._status = f"learning from {len(task.texts):,} labels"
+            self._fitted = task
         try:
-            [result] = self._workers.map([task])
+            if self._apply:
+                result = self._apply(self._model, task)
+            else:
+                [result] = self._workers.map([task])
         # The labelling goes on without the model, whatever happens to it.
         except Exception as error:
             if not self._is_stopping:
@@ -255,7 +271,7 @@ class ModelLoop:
             is_right.append(labels == set(self._session.classes.labels_in(row.label)))
         return is_right
 
-    def _due(self) -> Labels | None:
+    def due(self) -> Labels | None:
         """The labels of the fit that is due; None if it was made, or there are too few labels."""
         session = self._session
         rows = session.labels.rows[: labels_of_last_fit(len(session.labels.rows))]

@@ -1,0 +1,179 @@
+"""Simulate sessions of `encoder-cls label`, beside other ways to choose the texts to label.
+
+    python scripts/benchmarks/labelling.py FOLDER [--only DATASET]... [--rounds N] [--output PAGE]
+
+FOLDER is as that of `accuracy.py`. A round draws a pool of 3,000 texts without labels. The labels
+come from the data set. In the way `label`, the queue of the page asks one text after the other,
+and each fit is ready at once. In the way `suggest`, 50 texts are labelled in random order, and then
+50 that `encoder-cls suggest` names. With 50 and with 100 labels, `encoder-cls train` learns from
+them and from the pool, or an SVM of n-grams and of a truncated SVD of the pool; the accuracy is
+that on 1,000 test texts. The interval is the one that the page shows with 100 labels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+from few_labels import svm_predictions
+from numpy.typing import NDArray
+from shared.benchmark import Benchmark, Case, Found, Row, grouped
+from shared.commands import report, train
+from shared.data import Texts, add_data_arguments, json_lines, path_of, read, sample, write
+from shared.page import NOT_MEASURED, table
+from suggestions import suggested
+
+from encoder_cls.labelling.model_loop import ModelLoop
+from encoder_cls.labelling.open_session import PoolOptions, open_session
+
+DATA = ("trec6", "ag_news", "sst2", "banking77")
+LABEL = "label"
+SUGGEST = "suggest"
+RANDOM = "random order"
+SVM = "random order, SVM"
+WAYS = (LABEL, SUGGEST, RANDOM, SVM)
+# The numbers of labels with which accuracy is measured.
+SIZES = (50, 100)
+POOL = 3000
+MAX_TEST_TEXTS = 1000
+# The seed of the first draw.
+FIRST_DRAW = 500
+
+
+def cases(arguments: argparse.Namespace) -> list[Case]:
+    """Data sets by ways."""
+    found: list[Case] = []
+    for data in arguments.only or DATA:
+        found += [{"data": data, "way": way} for way in WAYS]
+    return found
+
+
+def measure(arguments: argparse.Namespace, case: Case) -> Found:
+    """The accuracy with each number of labels, and the interval that the page shows."""
+    folder = arguments.folder
+    texts = read(path_of(folder, case["data"], "train"))
+    test = sample(read(path_of(folder, case["data"], "test")), MAX_TEST_TEXTS)
+    order = np.random.default_rng(FIRST_DRAW + case["round"]).permutation(len(texts.texts))
+    pool = _different(texts.take(order[:POOL]))
+
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        found: Found = {}
+        if case["way"] == LABEL:
+            asked, found = simulated_session(pool, work)
+        else:
+            asked = np.arange(len(pool.texts))
+
+        if case["way"] == SUGGEST:
+            run = _trained(pool, asked[: SIZES[0]], test, work)
+            named = suggested(run, pool, np.arange(SIZES[0], len(pool.texts)), work)
+            asked = np.concatenate([asked[: SIZES[0]], named])
+
+        for size in SIZES:
+            labelled = asked[:size]
+            if case["way"] == SVM:
+                others = np.setdiff1d(np.arange(len(pool.texts)), labelled)
+                predictions = svm_predictions(pool.take(labelled), pool.take(others), test)
+                accuracy = float(np.mean(np.array(predictions) == test.labels))
+            else:
+                accuracy = report(_trained(pool, labelled, test, work))["accuracy"]
+            found[str(size)] = accuracy
+    return found
+
+
+def simulated_session(pool: Texts, work: Path) -> tuple[NDArray[np.int64], Found]:
+    """Label with the queue and the model of the page.
+
+    Returns:
+        The rows of the pool in the order in which they were asked, and the last interval.
+    """
+    row_of = {text: row for row, text in enumerate(pool.texts)}
+    path = work / "pool.jsonl"
+    path.write_text(json_lines(pool.texts), encoding="utf-8")
+    options = PoolOptions(str(path))
+    opened = open_session(options, work / "labels.csv", pool.classes, is_multi_label=False)
+    session = opened.session
+
+    # The model works in this process, and is waited for.
+    loop = ModelLoop(
+        session, opened.queue, opened.texts, print, apply=lambda model, task: model(task)
+    )
+    loop.work(None)
+    rows: list[int] = []
+    while len(rows) < SIZES[-1]:
+        text = session.state()["text"]
+        row = row_of[text["text"]]
+        rows.append(row)
+        session.label(text["key"], [pool.labels[row]])
+        due = loop.due()
+        if due:
+            loop.work(due)
+
+    found: Found = {}
+    if loop.estimate:
+        found["interval"] = [loop.estimate.low, loop.estimate.high]
+        found["shown"] = loop.estimate.accuracy
+    return np.array(rows), found
+
+
+def _different(texts: Texts) -> Texts:
+    """Leave out texts that occur before."""
+    _, first = np.unique(np.array(texts.texts, dtype=object), return_index=True)
+    return texts.take(np.sort(first))
+
+
+def _trained(pool: Texts, labelled: NDArray[np.int64], test: Texts, work: Path) -> Path:
+    """Train on labels and on the pool; returns the run."""
+    unlabelled = work / "unlabelled.jsonl"
+    others = pool.take(np.setdiff1d(np.arange(len(pool.texts)), labelled))
+    unlabelled.write_text(json_lines(others.texts), encoding="utf-8")
+    settings = [
+        f"data.train={write(work / 'train.parquet', pool.take(labelled))}",
+        f"data.test={write(work / 'test.parquet', test)}",
+        f"data.unlabelled={unlabelled}",
+        "data.validation=null",
+        "model.encoder=false",
+    ]
+    run = work / f"run-{len(labelled)}-{len(list(work.glob('run-*')))}"
+    train(settings, run)
+    return run
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """A row for each data set and number of labels, and one for the mean over data sets."""
+    cells = []
+    by_data = grouped(rows, "data")
+    for (data,), group in by_data.items():
+        ways = grouped(group, "way")
+        for size in SIZES:
+            line = [data, str(size)]
+            for way in WAYS:
+                found = [row.found[str(size)] for row in ways.get((way,), [])]
+                line.append(f"{100 * mean(found):.1f}" if found else NOT_MEASURED)
+            line.append(_covered(ways.get((LABEL,), []), size))
+            cells.append(line)
+    return table(["data set", "labels", *WAYS, "accuracy in the interval"], cells)
+
+
+def _covered(rows: Sequence[Row], size: int) -> str:
+    """In how many sessions the interval that was shown has the accuracy."""
+    shown = [row.found for row in rows if "interval" in row.found]
+    if size != SIZES[-1] or not shown:
+        return NOT_MEASURED
+    num_covered = 0
+    for found in shown:
+        low, high = found["interval"]
+        num_covered += low <= found[str(size)] <= high
+    return f"{num_covered} of {len(shown)}"
+
+
+ADD_ARGUMENTS = partial(add_data_arguments, names=DATA)
+BENCHMARK = Benchmark("labelling", __doc__, ADD_ARGUMENTS, cases, measure, lines, rounds=5)
+
+if __name__ == "__main__":
+    BENCHMARK.main()
