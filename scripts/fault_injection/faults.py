@@ -382,6 +382,16 @@ def reloading_silently(reload):
     return reload_silently
 
 
+def appending_without_repair(_original):
+    def append(_table, file, line):
+        file.seek(0, os.SEEK_END)
+        num_written = 0
+        while num_written < len(line):
+            num_written += file.write(line[num_written:])
+
+    return append
+
+
 def counting_bytes_forever(read):
     async def read_apart(self, request, body):
         apart = bytearray()
@@ -737,6 +747,20 @@ FAULTS = [
         fraction=1,
         target="encoder_cls.serving.server.Connection.is_waiting_for_client",
         make=constant(property(lambda _: False)),
+    ),
+    Fault(
+        "labels are acknowledged before they are written",
+        case="label-kill",
+        fraction=0.1,
+        target="encoder_cls.labelling.label_table.LabelTable._append_line",
+        make=doing_nothing,
+    ),
+    Fault(
+        "a part of a label stays on a full disk",
+        case="label-full-disk",
+        fraction=0.3,
+        target="encoder_cls.labelling.label_table.LabelTable._append_line",
+        make=appending_without_repair,
     ),
     Fault(
         "what a killed process began to write stays",
