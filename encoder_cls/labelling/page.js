@@ -300,6 +300,7 @@ function showCounts() {
 function showModel(model) {
   byId("model").hidden = !model;
   if (!model) return;
+  byId("model-heading").textContent = state.is_review ? "The review so far" : "The model so far";
   byId("accuracy").textContent = model.accuracy;
   byId("outlook").textContent = model.outlook;
   byId("fitting").textContent = model.status;
@@ -320,8 +321,9 @@ function drawCurve(curve) {
 
   const width = 420;
   const height = 170;
+  const left = 48;
   const most = curve[curve.length - 1].labels;
-  const x = (labels) => 36 + (labels / most) * (width - 50);
+  const x = (labels) => left + (labels / most) * (width - left - 14);
   const y = (accuracy) => 10 + (1 - accuracy) * (height - 40);
   const last = curve[curve.length - 1];
   const percent = (value) => `${Math.round(100 * value)}%`;
@@ -329,11 +331,11 @@ function drawCurve(curve) {
   const chart = svgElement("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": summary });
 
   for (const level of [0, 0.25, 0.5, 0.75, 1]) {
-    chart.append(svgElement("line", { class: "grid", x1: 36, x2: width - 10, y1: y(level), y2: y(level) }));
-    chart.append(svgElement("text", { x: 30, y: y(level) + 4, "text-anchor": "end" }, percent(level)));
+    chart.append(svgElement("line", { class: "grid", x1: left, x2: width - 10, y1: y(level), y2: y(level) }));
+    chart.append(svgElement("text", { x: left - 6, y: y(level) + 4, "text-anchor": "end" }, percent(level)));
   }
   for (const { labels, low, high } of curve) {
-    chart.append(svgElement("line", { class: "grid", x1: x(labels), x2: x(labels), y1: y(low), y2: y(high) }));
+    chart.append(svgElement("line", { class: "axis", x1: x(labels), x2: x(labels), y1: y(low), y2: y(high) }));
   }
   const points = curve.map(({ labels, accuracy }) => `${x(labels)},${y(accuracy)}`);
   chart.append(svgElement("path", { class: "c1", d: `M${points.join("L")}` }));

@@ -5,6 +5,7 @@ The table of the labels is what `data.corrections` reads.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from threading import Condition, Thread
@@ -92,7 +93,8 @@ def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedRevi
     texts: dict[str, PoolText] = {}
     rows: dict[str, LabelRow] = {}
     for row in review.rows:
-        cells = {text_column: row.text, "split": row.split, "place": row.where}
+        place = row.where.removeprefix(f"{Path.cwd()}{os.sep}")
+        cells = {text_column: row.text, "split": row.split, "place": place}
         texts.setdefault(row.key, PoolText(row.key, row.text, cells))
         rows.setdefault(row.key, row)
 
