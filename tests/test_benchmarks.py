@@ -97,6 +97,10 @@ FOUND = {
         {"estimate": 0.7, "accuracy": 0.72, "is_inside": True, "ece": 0.05},
         "| all | suggest | 72.0 | 70.0 |",
     ),
+    "labelling": (
+        {"50": 0.8, "100": 0.9, "interval": [0.8, 0.95]},
+        "| trec6 | 100 | 90.0 | 90.0 | 90.0 | 90.0 | 1 of 1 |",
+    ),
     "suggestions": (
         {"curve": [[labels, labels / 2000] for labels in range(100, 1050, 50)]},
         "| 15.0%: 300 (1.00) |",
