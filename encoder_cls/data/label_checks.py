@@ -34,6 +34,7 @@ def label_warnings(dataset: Dataset) -> Iterator[str]:
     names = _names_in_any_split(dataset)
     yield from _unusual_spaces(names)
     yield from _lists_as_text(dataset)
+    yield from _lists_with_separator(dataset)
     yield from _numbers_beside_names(dataset)
     yield from _minus_one(dataset)
     yield from _names_alike(names)
@@ -77,6 +78,23 @@ def _lists_as_text(dataset: Dataset) -> Iterator[str]:
         f"{len(dataset.label_names):,} classes ({listed(lists, most=MAX_LISTED)}); {what}; if a "
         "text has several labels, write JSON lines with lists, or plain names with a separator "
         "between them, such as late|refund, and set data.label_separator"
+    )
+
+
+def _lists_with_separator(dataset: Dataset) -> Iterator[str]:
+    """Ask about `data.label_separator` if classes look like several labels with a separator."""
+    if dataset.is_multi_label:
+        return
+    counts = dataset.train.class_counts(len(dataset.label_names)).tolist()
+    lists = several_labels(dict(zip(dataset.label_names, counts, strict=True)))
+    if lists is None:
+        return
+
+    setting = shlex.quote(f"data.label_separator={json_text(lists.separator)}")
+    yield (
+        f"labels seem to list several labels: {counted(lists.num_rows, 'training text')} such as "
+        f"{shown(lists.example)}, and each combination is a class; if a text may have several "
+        f"labels: --set {setting}"
     )
 
 

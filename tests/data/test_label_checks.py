@@ -138,6 +138,14 @@ def test_lists_that_were_written_as_text_are_warned_of(labels):
     assert "JSON lines" in warning
 
 
+def test_classes_that_list_several_labels_ask_about_the_separator():
+    names = ["late", "refund", "late|refund", "lost|late", "lost|refund", "lost"]
+    (warning,) = warnings_with("list several labels", dataset_with(names))
+
+    assert "6 training texts such as 'late|refund'" in warning
+    assert warning.endswith("""--set 'data.label_separator="|"'""")
+
+
 def test_lists_that_a_separator_has_cut_are_warned_of():
     labels = ["['late', 'refund']", "['refund', 'lost']", "['lost']"]
     (warning,) = warnings_with("lists", load_labels(labels, separator=","))
