@@ -85,9 +85,10 @@ def _quick_disk() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has one thread, and an empty current folder."""
+    """Each test has one thread, an empty current folder, and a process that is not quiet."""
     torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(terminal, "_is_quiet", False)
     # Tests count how often a run looks for a signal: at its steps alone, not during long work.
     monkeypatch.setattr(stop, "SECONDS_BETWEEN_LOOKS", TIME_LIMIT)
 

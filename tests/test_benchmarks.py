@@ -97,6 +97,10 @@ FOUND = {
         {"estimate": 0.7, "accuracy": 0.72, "is_inside": True, "ece": 0.05},
         "| all | suggest | 72.0 | 70.0 |",
     ),
+    "large_data": (
+        {"accuracy": 0.9, "seconds": 20.0, "peak_bytes": 1e9, "unread": 500},
+        "| 5,000 | 30s | 90.0 (20 s, 1.0 GB, 500 unread) |",
+    ),
     "labelling": (
         {"50": 0.8, "100": 0.9, "interval": [0.8, 0.95]},
         "| trec6 | 100 | 90.0 | 90.0 | 90.0 | 90.0 | 1 of 1 |",

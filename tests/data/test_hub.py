@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 from support.hub_stand_in import Files, HubStandIn
-from support.programs import run_beside_hub, setting
+from support.programs import TIME_OF_LINE, run_beside_hub, setting
 
 # Seconds that may be slept, in all, before a source that cannot be read is given up.
 PATIENCE = 15
@@ -210,7 +210,7 @@ def run(sources: Iterable[Source], *command: str, cache: Path, **environment: st
         results[source], slept[source] = json.loads(line)
 
     out = "".join(lines[len(sources) :])
-    return Ended(results=results, slept=slept, out=out, err=ended.stderr)
+    return Ended(results=results, slept=slept, out=out, err=TIME_OF_LINE.sub("", ended.stderr))
 
 
 def assert_refused(result: Result, *parts: str) -> None:

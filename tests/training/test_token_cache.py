@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.programs import TIME_OF_LINE
 from support.small_runs import LABELLED, WITH_LINEAR, make_config, result, run_all, stop_after
 
 from encoder_cls.config.schema import Config
@@ -58,7 +59,7 @@ def notes_of_cache(config: Config, capsys) -> list[str]:
         prepare(config, reporter=reporter)
 
     notes = []
-    for line in capsys.readouterr().err.splitlines():
+    for line in TIME_OF_LINE.sub("", capsys.readouterr().err).splitlines():
         if "data.cache" in line:
             note, _, _ = line.partition(" /")
             notes.append(note)
