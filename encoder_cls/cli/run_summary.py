@@ -72,8 +72,7 @@ def _time_line(finished: Finished, total_steps: int) -> str:
     line = f"trained in {duration(finished.seconds)}"
     stages = []
     for stage, seconds in finished.seconds_of_stages.items():
-        if seconds >= 1:
-            stages.append(f"{stage} {duration(seconds)}")
+        stages.append(f"{stage} {duration(seconds)}")
     if stages:
         line += f" ({', '.join(stages)})"
     if finished.last_step < total_steps:

@@ -28,7 +28,7 @@ from encoder_cls.training.run_progress import Progress
 def fit_linear_model(
     run: RunDir, progress: Progress, group: ProcessGroup, reporter: Reporter
 ) -> FittedLinear | None:
-    """Fit the linear model of the run, in the first process.
+    """Fit the linear model of a run that has one, in the first process.
 
     The linear model is saved as the model of the run, unless the run has already saved a better
     model with an encoder. A resumed run fits the linear model again if its remaining work needs
@@ -36,11 +36,11 @@ def fit_linear_model(
     run also saves the held-out predictions for them.
 
     Returns:
-        The fitted linear model; None in a run without a linear model, in all processes except the
-        first, and in a resumed run in which only the report is left to do.
+        The fitted linear model; None in all processes except the first, and in a resumed run in
+        which only the report is left to do.
     """
     linear = None
-    if group.is_first and progress.prepared.plan.linear_fit and _has_work_left(progress):
+    if group.is_first and _has_work_left(progress):
         is_first_fit = progress.state.linear_work is None
         linear = _fit(run, progress, reporter)
         _report(linear, progress, reporter, is_first_fit=is_first_fit)

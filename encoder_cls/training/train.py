@@ -139,8 +139,10 @@ def train(
             stages = StageClock()
             with saving_what_is_done(progress, run):
                 # Fit the linear model first, so that the run has a model after a few seconds.
-                with stages.timing("linear model"):
-                    linear = fit_linear_model(run, progress, group, reporter)
+                linear = None
+                if plan.linear_fit:
+                    with stages.timing("linear model"):
+                        linear = fit_linear_model(run, progress, group, reporter)
 
                 # Pretrain the encoder on the texts, without their labels. A resumed run may be
                 # past this.

@@ -213,13 +213,18 @@ def test_node_predicts_what_numpy_predicts_for_10_000_texts(exported, name):
     check_equal(name, classifier, module, odd_texts(10_000))
 
 
+# All characters but the ideographs beyond the first plane, which are all alike, and the halves of
+# surrogate pairs, which are no characters.
+CODE_POINTS = (range(0xD800), range(0xE000, 0x20000), range(0xE0000, 0xE0200))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["both parts", "no accents", "nothing is normalized"])
 def test_all_characters_make_the_words_that_the_library_makes(exported, name):
     """Each character of Unicode, among letters, ideographs and marks."""
     classifier, module = exported(name)
     texts = []
-    for code_point in itertools.chain(range(0xD800), range(0xE000, 0x110000)):
+    for code_point in itertools.chain(*CODE_POINTS):
         character = chr(code_point)
         texts.append(
             f"a{character}b {character} 爱{character}爱 é{character}\u0301 \u1100{character}"
