@@ -226,6 +226,6 @@ def test_memory_grows_by_little_with_each_text(tmp_path):
             peaks.append(memory.watched(settings, tmp_path / "run", "--dry-run")["own"])
         return statistics.median(peaks)
 
-    few = own_bytes(60_000)
+    few = own_bytes(20_000)
     many = own_bytes(180_000)
-    assert (many - few) / 120_000 < 200
+    assert (many - few) / 160_000 < 200
