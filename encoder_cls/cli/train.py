@@ -75,7 +75,6 @@ def train_command(
         from encoder_cls.bulk.output_checks import check_run_folder
         from encoder_cls.config.loading import load_config
         from encoder_cls.encoder.distributed import device_of_rank, is_restarted
-        from encoder_cls.run.checkpoint_files import fingerprint, remove_files_to_resume
         from encoder_cls.run.run_folder import RunDir
 
         resume = resume or is_restarted()
@@ -102,6 +101,8 @@ def train_command(
             if group.is_first:
                 run.check_trainable(config, resume=resume)
                 if run.is_finished():
+                    from encoder_cls.run.checkpoint_files import remove_files_to_resume
+
                     # A process that was killed at its very end may have left files.
                     remove_files_to_resume(run.checkpoints)
                     finished_message = _record_moved_data(run, config)
@@ -116,6 +117,8 @@ def train_command(
                 print_main_figures(run.path)
             return
 
+        # Import PyTorch only now, so that a second training fails before it has loaded it.
+        from encoder_cls.run.checkpoint_files import fingerprint
         from encoder_cls.training.train import train
 
         with group.failing_together():

@@ -20,7 +20,6 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.linear.features import CountedTexts
 from encoder_cls.linear.folds import FOLDS
 from encoder_cls.linear.nb_svm import fit_nb_svms, targets_of_machines
-from encoder_cls.linear.stream import StreamWork
 
 # The rounds of self-training. Each round learns from this share of the texts without labels, namely
 # from the texts with the surest predictions.
@@ -98,20 +97,6 @@ FEW_LABELS_EFFORTS = (PLANNED, TWO_ROUNDS, ONE_ROUND, LABELS_ALONE)
 EFFORTS = {
     effort.key: effort for effort in (*PLAIN_EFFORTS, *FEW_LABELS_EFFORTS, IN_PASSES, WORDS_ALONE)
 }
-
-
-class LinearWork(NamedTuple):
-    """How much work the fit of a linear model did. The same work on equal data is an equal model.
-
-    Attributes:
-        effort: the key of an `Effort`.
-        stream: the work of a fit to a stream; None for other fits.
-        num_unread: the number of training texts that there was no time to learn from.
-    """
-
-    effort: str
-    stream: StreamWork | None = None
-    num_unread: int = 0
 
 
 class TooLittleTimeError(ConfigError):

@@ -20,6 +20,7 @@ from encoder_cls.linear.calibration import Calibration, calibrate
 from encoder_cls.linear.features import LinearOptions, Vocabulary, as_matrix, count_matrix
 from encoder_cls.linear.folds import first_held_out
 from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear.linear_work import StreamWork
 from encoder_cls.linear.nb_svm import OneVsRest, naive_bayes_ratios, targets_of_machines
 from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, TEMPLATE_IDS, SparseRows, keep_known
 from encoder_cls.linear.online_svm import OnlineSvms
@@ -27,19 +28,6 @@ from encoder_cls.metrics.logits import Task, task_of
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
-
-
-class StreamWork(NamedTuple):
-    """How much work a fit has done. The same work on equal texts gives an equal model.
-
-    Attributes:
-        chunks_counted: the number of chunks of texts whose features were counted. The fit learns
-            from these chunks only.
-        chunks_learned: the number of chunks that the fit has learned from, in all passes together.
-    """
-
-    chunks_counted: int
-    chunks_learned: int
 
 
 class StreamFit(NamedTuple):

@@ -36,7 +36,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
-from encoder_cls.linear.effort import LinearWork
+from encoder_cls.linear.linear_work import LinearWork
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.system.files import read_file, read_json, sha256, to_json, write_folder
 from encoder_cls.system.machine import environment, resolve_precision

@@ -25,7 +25,6 @@ from encoder_cls.linear.effort import (
     WORDS_ALONE,
     Effort,
     EffortChoice,
-    LinearWork,
     TooLittleTimeError,
     seconds_to_fit,
 )
@@ -33,8 +32,9 @@ from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
 from encoder_cls.linear.folds import FOLDS
 from encoder_cls.linear.linear_model import NUM_EVIDENCE_FEATURES, LinearModel
+from encoder_cls.linear.linear_work import LinearWork, StreamWork
 from encoder_cls.linear.nb_svm import MIN_HELD_OUT, fit_linear
-from encoder_cls.linear.stream import StreamFit, StreamWork, fit_linear_from_stream
+from encoder_cls.linear.stream import StreamFit, fit_linear_from_stream
 from encoder_cls.metrics.logits import Logits, task_of
 from encoder_cls.training.linear_time import end_of_fit
 from encoder_cls.training.plan import Plan

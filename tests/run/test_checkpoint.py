@@ -16,8 +16,7 @@ from encoder_cls.encoder.optimizer import load_moments, make_optimizers, moments
 from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.errors import DivergedError
-from encoder_cls.linear.effort import LinearWork
-from encoder_cls.linear.stream import StreamWork
+from encoder_cls.linear.linear_work import LinearWork, StreamWork
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.run.checkpoint_files import Checkpoint, RunState, load_newest, save_checkpoint
 

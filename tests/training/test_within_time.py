@@ -28,13 +28,12 @@ from encoder_cls.linear.effort import (
     PLAIN_EFFORTS,
     PLANNED,
     WORDS_ALONE,
-    LinearWork,
     TooLittleTimeError,
     affordable_effort,
 )
 from encoder_cls.linear.few_labels import LABELS_ONLY
+from encoder_cls.linear.linear_work import LinearWork, StreamWork
 from encoder_cls.linear.ngrams import TEMPLATE_IDS
-from encoder_cls.linear.stream import StreamWork
 from encoder_cls.run.checkpoint_files import RunState, load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import encoder_stage as training_encoder
