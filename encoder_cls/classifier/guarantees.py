@@ -210,16 +210,12 @@ class Guarantees(PrecisionCounts):
         """
         task = task_of(labels)
         num_classes = probabilities.shape[1]
-        is_known = task.are_known(labels, num_classes)
-        known_labels = labels
-        if labels.ndim > 1:
-            known_labels = labels[:, :num_classes] > 0
 
         # Count whole texts.
         predictions = task.predictions(probabilities, thresholds)
         confidence = task.prediction_probabilities(probabilities, predictions)
-        is_correct = task.are_correct(predictions, known_labels) & is_known
-        texts = PrecisionCounts.count(confidence, is_correct)
+        texts = PrecisionCounts.count(confidence, task.are_correct(predictions, labels))
+        is_known = task.are_known(labels, num_classes)
         label_probabilities = task.label_probabilities(probabilities, labels)[is_known]
 
         # Count the texts that get each label of a multi-label task.
@@ -227,10 +223,9 @@ class Guarantees(PrecisionCounts):
         if labels.ndim > 1:
             for number in range(num_classes):
                 gets_label = predictions[:, number]
+                has_label = labels[gets_label, number] > 0
                 counts_of_labels.append(
-                    PrecisionCounts.count(
-                        probabilities[gets_label, number], known_labels[gets_label, number]
-                    )
+                    PrecisionCounts.count(probabilities[gets_label, number], has_label)
                 )
 
         return cls(

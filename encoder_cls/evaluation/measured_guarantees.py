@@ -157,11 +157,6 @@ def measure_guarantees(
         thresholds: multi-label, the probability from which a text gets each label, (classes,).
     """
     task = task_of(labels)
-    num_classes = probabilities.shape[1]
-    is_known = task.are_known(labels, num_classes)
-    known_labels = labels
-    if labels.ndim > 1:
-        known_labels = labels[:, :num_classes] > 0
 
     # Precision is the fraction of correct predictions among those that reach the threshold.
     guaranteed_precision = min(PRECISION, guarantees.highest_precision)
@@ -173,7 +168,7 @@ def measure_guarantees(
 
     precision = None
     if is_kept.any():
-        is_correct = task.are_correct(predictions, known_labels) & is_known
+        is_correct = task.are_correct(predictions, labels)
         precision = float(is_correct[is_kept].mean())
 
     # Coverage is the fraction of texts whose set of classes contains their label.
@@ -191,7 +186,7 @@ def measure_guarantees(
     measured_labels = None
     if guarantees.labels:
         measured_labels = _measure_labels(
-            guarantees, probabilities, predictions, known_labels, label_names
+            guarantees, probabilities, predictions, labels, label_names
         )
 
     return MeasuredGuarantees(
@@ -210,7 +205,7 @@ def _measure_labels(
     guarantees: Guarantees,
     probabilities: NDArray[np.float64],
     predictions: NDArray[np.bool_],
-    labels: NDArray[np.bool_],
+    labels: NDArray[Any],
     label_names: Sequence[str],
 ) -> MeasuredLabelGuarantees:
     """Measure the guarantees of each label of a multi-label task.
@@ -219,7 +214,8 @@ def _measure_labels(
         guarantees: the guarantees of a classifier.
         probabilities: the predicted probabilities, (texts, labels).
         predictions: whether each text gets each label, (texts, labels).
-        labels: whether each text has each label, (texts, labels).
+        labels: whether each text has each label, 0 or 1; labels that the classifier does not know
+            come last.
         label_names: the names of the labels.
     """
     highest_precisions = {}
@@ -237,7 +233,8 @@ def _measure_labels(
     is_kept = predictions & (probabilities >= np.array(thresholds)) & is_guaranteed
     precision = None
     if is_kept.any():
-        precision = float(labels[is_kept].mean())
+        has_label = labels[:, : is_kept.shape[1]] > 0
+        precision = float(has_label[is_kept].mean())
     return MeasuredLabelGuarantees(
         highest_precisions=highest_precisions,
         guaranteed_precision=guaranteed_precision,

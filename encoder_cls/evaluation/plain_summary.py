@@ -60,8 +60,8 @@ class NextStep:
     Attributes:
         sentence: what to do, and why.
         file: the file of the report that belongs to the step; empty if there is none.
-        command: the command of the step; empty if there is none. `RUN` stands for the folder of
-            the run.
+        command: the command of the step; empty if there is none. Its word `RUN` is to be replaced
+            by the folder of the run.
     """
 
     sentence: str
@@ -173,11 +173,12 @@ def _label_shares(evaluation: SplitEvaluation) -> Iterator[str]:
         yield "It gives no label at all."
         return
 
-    of_given = f"Of the labels that it gives, {_percent(num_right / num_given)} are right"
+    precision = f"Of the labels that it gives, {_percent(num_right / num_given)} are right"
     if num_labels == 0:
-        yield f"{of_given}; these texts have no labels."
-    else:
-        yield f"{of_given}; it finds {_percent(num_right / num_labels)} of the labels of the texts."
+        yield f"{precision}; these texts have no labels."
+        return
+    recall = f"it finds {_percent(num_right / num_labels)} of the labels of the texts"
+    yield f"{precision}; {recall}."
 
 
 # How far can I trust it?

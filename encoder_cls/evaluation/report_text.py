@@ -87,7 +87,7 @@ def summary_sections(report: Report) -> Sections:
 
 
 def figure_sections(report: Report) -> Sections:
-    """The sections that stand beside the table of scores on the page.
+    """The sections beside the table of scores on the page.
 
     They have what `summary_sections` has, but for scores that the table shows, and for what the
     first screen of the page says in plain words.

@@ -9,12 +9,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Condition, Thread
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
+from encoder_cls.labelling.background_thread import BackgroundThread
 from encoder_cls.labelling.estimates import (
     Estimate,
     accuracy_line,
@@ -108,10 +108,8 @@ class ModelLoop:
 
         self._curve_file = curve_file(session.labels.path)
         self._curve = _read_curve(self._curve_file)
-        self._has_news = Condition()
-        self._is_stopping = False
         self._workers: Workers[Task, Any] = Workers(self._model, 1)
-        self._thread = Thread(target=self._run, daemon=True)
+        self._thread = BackgroundThread(self._run)
 
     def __enter__(self) -> Self:
         self._workers.__enter__()
@@ -125,9 +123,7 @@ class ModelLoop:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with self._has_news:
-            self._is_stopping = True
-            self._has_news.notify()
+        self._thread.stop()
         # This kills the process. The thread then has an error in place of a fit.
         self._workers.__exit__(kind, error, traceback)
         self._thread.join()
@@ -149,8 +145,7 @@ class ModelLoop:
 
     def labels_changed(self) -> None:
         """Look whether a fit is due; returns at once."""
-        with self._has_news:
-            self._has_news.notify()
+        self._thread.notify()
 
     def renamed(self, name: str, new_name: str) -> None:
         """Take note that a class has another name; returns at once."""
@@ -187,16 +182,10 @@ class ModelLoop:
         if self._run_folder:
             self.work(self._run_folder)
         self.work(None)
-        while True:
-            with self._has_news:
-                due = self.due()
-                while due is None and not self._is_stopping:
-                    self._has_news.wait()
-                    due = self.due()
-                if self._is_stopping:
-                    return
-            assert due is not None
+        due = self._thread.wait_for(self.due)
+        while due is not None:
             self.work(due)
+            due = self._thread.wait_for(self.due)
 
     def work(self, task: Task) -> None:
         """Let the process fit, predict or choose a spread of texts, and take its result."""
@@ -210,7 +199,7 @@ class ModelLoop:
                 [result] = self._workers.map([task])
         # The labelling goes on without the model, whatever happens to it.
         except Exception as error:
-            if not self._is_stopping:
+            if not self._thread.is_stopping:
                 self._status = f"the model could not be fitted: {error}"
                 self._log(f"warning: {self._status}")
             return

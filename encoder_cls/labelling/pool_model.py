@@ -155,22 +155,25 @@ class PoolModel:
     def fit(self, labels: Labels) -> Fit:
         """Fit to labels and to the pool without labels, predict the pool, and suggest texts."""
         began = time.monotonic()
-        if labels.is_multi_label:
-            linear, out_of_fold, outlook = self._fit_multi_label(labels)
-        elif len(labels.texts) > MAX_FEW_LABELS:
-            linear, out_of_fold, outlook = self._fit_many(labels)
-        else:
-            linear, out_of_fold, outlook = self._fit_few(labels)
-
         task = MULTI_LABEL if labels.is_multi_label else SINGLE_LABEL
-        is_right = self._are_right(labels, task.probabilities(out_of_fold))
+        thresholds = [THRESHOLD] * len(labels.class_names)
+        targets = _targets(labels)
+        if labels.is_multi_label or len(labels.texts) > MAX_FEW_LABELS:
+            linear, out_of_fold, outlook = self._fit_to_labels(labels, targets)
+        else:
+            linear, out_of_fold, outlook = self._fit_to_few_labels(labels, targets)
+
+        # Compare the predictions of models that have not learned from a text with its labels.
+        out_of_fold_predictions = task.predictions(task.probabilities(out_of_fold), thresholds)
+        is_right = task.are_correct(out_of_fold_predictions, targets)
         accuracy, with_twice = outlook or (float(is_right.mean()), None)
 
+        # Predict the pool.
         _, texts = self._tokenized
         probabilities = task.probabilities(linear.logits(texts[: self.pool_size]))
         order = np.argsort(-probabilities, axis=1, kind="stable")[:, :TOP]
         num_predicted = np.ones(self.pool_size, dtype=np.int32)
-        predictions = task.predictions(probabilities, [THRESHOLD] * len(labels.class_names))
+        predictions = task.predictions(probabilities, thresholds)
         if labels.is_multi_label:
             num_predicted = predictions.sum(axis=1).clip(max=TOP)
 
@@ -228,8 +231,15 @@ class PoolModel:
             seconds=time.monotonic() - began,
         )
 
-    def _fit_few(self, labels: Labels) -> tuple[LinearModel, Logits, tuple[float, float | None]]:
-        """Fit to labels and to the pool by self-training."""
+    def _fit_to_few_labels(
+        self, labels: Labels, targets: NDArray[Any]
+    ) -> tuple[LinearModel, Logits, tuple[float, float | None]]:
+        """Fit to labels and to the pool by self-training.
+
+        Returns:
+            The model; the out-of-fold logits of the labelled texts; the estimated accuracy, and
+            that with twice as many labels.
+        """
         tokenizer, texts = self._tokenized
         is_unlabelled = np.ones(len(texts), dtype=bool)
         is_unlabelled[list(labels.texts)] = False
@@ -239,7 +249,7 @@ class PoolModel:
         names = tokenize(tokenizer, names_as_texts(labels.class_names), max_seq_len=MAX_TOKENS)
         linear, result = fit_linear_from_few_labels(
             texts.take(rows),
-            _class_numbers(labels),
+            targets,
             names,
             _options(labels),
             config=TrainConfig(),
@@ -249,15 +259,14 @@ class PoolModel:
         out_of_fold = result.logits[np.argsort(result.rows)]
         return linear, out_of_fold, (result.accuracy, result.accuracy_with_twice)
 
-    def _fit_many(self, labels: Labels) -> tuple[LinearModel, Logits, None]:
-        """Fit to labels alone."""
-        return self._fit_plain(labels, _class_numbers(labels))
+    def _fit_to_labels(
+        self, labels: Labels, targets: NDArray[Any]
+    ) -> tuple[LinearModel, Logits, None]:
+        """Fit to labels alone.
 
-    def _fit_multi_label(self, labels: Labels) -> tuple[LinearModel, Logits, None]:
-        """Fit a machine for each label, to labels alone."""
-        return self._fit_plain(labels, _indicators(labels))
-
-    def _fit_plain(self, labels: Labels, targets: NDArray[Any]) -> tuple[LinearModel, Logits, None]:
+        Returns:
+            The model, the out-of-fold logits of the labelled texts, and no estimate.
+        """
         _, texts = self._tokenized
         counted = CountedTexts.of(
             texts.take(np.array(labels.texts, dtype=np.int64)), targets, _options(labels)
@@ -266,15 +275,6 @@ class PoolModel:
         calibration = cross_validate(counted, folds)
         linear, _ = fit_linear(counted, calibration=calibration)
         return linear, calibration.logits[np.argsort(np.concatenate(folds))], None
-
-    def _are_right(self, labels: Labels, probabilities: Floats) -> NDArray[np.bool_]:
-        """Whether the out-of-fold prediction for each labelled text is right, (labelled,)."""
-        if labels.is_multi_label:
-            predicted = probabilities >= THRESHOLD
-            is_right: NDArray[np.bool_] = (predicted == (_indicators(labels) > 0)).all(axis=1)
-            return is_right
-        right: NDArray[np.bool_] = probabilities.argmax(axis=1) == _class_numbers(labels)
-        return right
 
     def _suggestions(self, linear: LinearModel, uncertain: Floats, labels: Labels) -> list[int]:
         """Choose texts without a label."""
@@ -307,15 +307,12 @@ def _options(labels: Labels) -> LinearOptions:
     return LinearOptions(MAX_TOKENS, char_ngrams=True, class_weights=class_weights)
 
 
-def _class_numbers(labels: Labels) -> NDArray[np.int64]:
-    """The number of the class of each labelled text, (labelled,)."""
+def _targets(labels: Labels) -> NDArray[Any]:
+    """The class number of each labelled text, (labelled,); multi-label, 0 or 1 for each label."""
     number_of = {name: number for number, name in enumerate(labels.class_names)}
-    return np.array([number_of[names[0]] for names in labels.labels], dtype=np.int64)
+    if not labels.is_multi_label:
+        return np.array([number_of[names[0]] for names in labels.labels], dtype=np.int64)
 
-
-def _indicators(labels: Labels) -> NDArray[np.int8]:
-    """Whether each labelled text has each label, (labelled, labels)."""
-    number_of = {name: number for number, name in enumerate(labels.class_names)}
     indicators = np.zeros((len(labels.labels), len(labels.class_names)), dtype=np.int8)
     for row, names in enumerate(labels.labels):
         for name in names:

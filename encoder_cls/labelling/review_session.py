@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from threading import Condition, Thread
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -20,6 +19,7 @@ from encoder_cls.data.corrections import KEY, LABEL_IN_DATA, added_column
 from encoder_cls.data.reading.csv_form import CsvForm
 from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.label_tables import LabelRow
+from encoder_cls.labelling.background_thread import BackgroundThread
 from encoder_cls.labelling.class_list import ClassList
 from encoder_cls.labelling.label_table import LABEL, REVIEW_COLUMNS, LabelTable
 from encoder_cls.labelling.open_session import skipped_file
@@ -144,9 +144,7 @@ class ReviewModel:
         self._classifier = classifier
         self._rows = rows
         self._words: dict[str, list[WordsOfClass]] = {}
-        self._has_news = Condition()
-        self._is_stopping = False
-        self._thread = Thread(target=self._explain_ahead, daemon=True)
+        self._thread = BackgroundThread(self._explain_ahead)
 
     def __enter__(self) -> Self:
         self._session.model = self
@@ -159,9 +157,7 @@ class ReviewModel:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with self._has_news:
-            self._is_stopping = True
-            self._has_news.notify()
+        self._thread.stop()
 
     def guess(self, key: str) -> Guess | None:
         """The class that the run predicts in place of the label."""
@@ -177,8 +173,7 @@ class ReviewModel:
 
     def labels_changed(self) -> None:
         """Explain the next texts; returns at once."""
-        with self._has_news:
-            self._has_news.notify()
+        self._thread.notify()
 
     def renamed(self, name: str, new_name: str) -> None:
         """Classes of a review are not renamed."""
@@ -197,12 +192,19 @@ class ReviewModel:
 
     def _explain_ahead(self) -> None:
         """Explain the texts in their order, at most `AHEAD` texts before they are asked."""
-        for number, (key, row) in enumerate(self._rows.items()):
-            with self._has_news:
-                while number > len(self._session.asked) + AHEAD and not self._is_stopping:
-                    self._has_news.wait()
-                if self._is_stopping:
-                    return
+        rows = list(self._rows.items())
+
+        def next_row() -> tuple[str, LabelRow] | None:
+            number = len(self._words)
+            if number > len(self._session.asked) + AHEAD:
+                return None
+            return rows[number]
+
+        while len(self._words) < len(rows):
+            found = self._thread.wait_for(next_row)
+            if found is None:
+                return
+            key, row = found
             self._words[key] = self._words_of(row)
 
     def _words_of(self, row: LabelRow) -> list[WordsOfClass]:

@@ -14,14 +14,13 @@ import uvicorn
 
 from encoder_cls.labelling.app import labelling_app, new_token
 from encoder_cls.labelling.session import Session
-from encoder_cls.serving.server import STOP_SIGNALS, Connection, listening
+from encoder_cls.serving.limits import KEEP_ALIVE_SECONDS
+from encoder_cls.serving.server import STOP_SIGNALS, listening, uvicorn_config
 from encoder_cls.system.terminal import discard_output_to_lost_terminal, handling_signals
 
 HOST = "127.0.0.1"
 # The seconds that an open page has to read its last response.
 CLOSING_SECONDS = 2
-# The seconds for which a connection stays open without a request.
-KEEP_ALIVE_SECONDS = 75
 
 
 def serve_session(
@@ -41,19 +40,10 @@ def serve_session(
     with listening(HOST, port) as listener:
         token = new_token()
         address = f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
-        config = uvicorn.Config(
+        config = uvicorn_config(
             labelling_app(session, token),
-            http=Connection,
-            ws="none",
-            loop="asyncio",
-            lifespan="off",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=CLOSING_SECONDS,
+            keep_alive=KEEP_ALIVE_SECONDS,
+            closing_seconds=CLOSING_SECONDS,
         )
 
         def on_start() -> None:

@@ -107,8 +107,8 @@ class TooLittleTimeError(ConfigError):
 # programs may use the computer.
 SAFETY_FACTOR = 1.3
 
-# The least effort may always take this many seconds, even if less time is left: without a linear
-# model, a short run would have no model at all.
+# The least effort may always take this many seconds, even if less time is left: a person does not
+# notice them, and the fit is better than one in passes.
 MIN_SECONDS = 2.0
 
 

@@ -358,9 +358,8 @@ class _Passes:
         feature_ids = self._vocabulary.feature_ids
         num_machines = task_of(self._labels).num_one_vs_rest(len(self._class_weights))
 
-        # Count the texts of each class with each feature. Targets are floats, since SciPy does not
-        # add up bools.
-        # If the texts have weights, sum up the weights instead.
+        # Count the texts of each class with each feature. If the texts have weights, sum up the
+        # weights instead. Targets are floats, since SciPy does not add up bools.
         texts_in_class = np.zeros((len(feature_ids), num_machines))
         texts_with_feature = np.zeros(len(feature_ids))
         for rows, counts in self._counts.matrices(feature_ids):

@@ -124,8 +124,15 @@ class Task:
     def are_correct(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
         """Return whether the predicted class of each text is its label, (texts,).
 
-        In a multi-label task, both arguments are (texts, labels), and a prediction is correct if
-        the text gets exactly the labels that it has.
+        In a multi-label task, a prediction is correct if the text gets exactly the labels that it
+        has.
+
+        Args:
+            predictions: class numbers, (texts,); multi-label, whether each text gets each label,
+                (texts, classes).
+            labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels). Numbers or
+                columns from `classes` on are labels that the classifier does not know; their texts
+                are never predicted correctly.
         """
         return np.asarray(predictions == labels)
 
@@ -246,7 +253,10 @@ class _MultiLabel(Task):
         return np.asarray(probabilities >= np.asarray(thresholds, dtype=np.float64))
 
     def are_correct(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
-        return np.asarray((predictions == labels).all(axis=1))
+        num_classes = predictions.shape[1]
+        has_label = labels[:, :num_classes] > 0
+        is_exact = (predictions == has_label).all(axis=1)
+        return np.asarray(is_exact & self.are_known(labels, num_classes))
 
     def prediction_probabilities(
         self, probabilities: NDArray[np.float64], predictions: NDArray[Any]

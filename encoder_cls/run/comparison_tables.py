@@ -7,7 +7,7 @@ settings as further columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from encoder_cls.metrics.scores import Place, Score, Tasks, main_score, scores_shown_in
@@ -34,11 +34,8 @@ def text_lines(
         differing: the dotted keys of the settings that differ.
         has_groups: whether the runs were grouped; otherwise each group is a single run.
     """
-    yield from aligned(score_table(groups, has_groups=has_groups))
-    if differing:
-        yield ""
-        yield from aligned(settings_table(groups, differing))
-    elif len(groups) > 1:
+    yield from _both_tables(aligned, groups, differing, has_groups=has_groups)
+    if not differing and len(groups) > 1:
         yield ""
         yield "no setting differs"
 
@@ -47,10 +44,7 @@ def markdown_lines(
     groups: Sequence[RunGroup], differing: Sequence[str], *, has_groups: bool
 ) -> Iterator[str]:
     """Yield the lines of both tables in Markdown. The arguments are those of `text_lines`."""
-    yield from _markdown_table(score_table(groups, has_groups=has_groups))
-    if differing:
-        yield ""
-        yield from _markdown_table(settings_table(groups, differing))
+    yield from _both_tables(_markdown_table, groups, differing, has_groups=has_groups)
 
 
 def _markdown_table(table: Table) -> Iterator[str]:
@@ -80,10 +74,7 @@ def latex_lines(
 ) -> Iterator[str]:
     """Yield the lines of both tables in LaTeX. The arguments are those of `text_lines`."""
     yield "% \\usepackage{booktabs}"
-    yield from _latex_table(score_table(groups, has_groups=has_groups))
-    if differing:
-        yield ""
-        yield from _latex_table(settings_table(groups, differing))
+    yield from _both_tables(_latex_table, groups, differing, has_groups=has_groups)
 
 
 def _latex_table(table: Table) -> Iterator[str]:
@@ -157,6 +148,27 @@ def csv_lines(
 
 
 # --- The two tables -------------------------------------------------------------------------------
+
+
+def _both_tables(
+    lines_of: Callable[[Table], Iterator[str]],
+    groups: Sequence[RunGroup],
+    differing: Sequence[str],
+    *,
+    has_groups: bool,
+) -> Iterator[str]:
+    """Yield the lines of the table of scores, then those of the settings if any differ.
+
+    Args:
+        lines_of: makes the lines of a table.
+        groups: as for `text_lines`.
+        differing: as for `text_lines`.
+        has_groups: as for `text_lines`.
+    """
+    yield from lines_of(score_table(groups, has_groups=has_groups))
+    if differing:
+        yield ""
+        yield from lines_of(settings_table(groups, differing))
 
 
 def score_table(groups: Sequence[RunGroup], *, has_groups: bool) -> Table:

@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Lock, Thread
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from encoder_cls.classifier.classifier import Classifier
@@ -165,28 +166,41 @@ def serve(
             hosts = [name for name in names if name and not is_loopback(name)]
 
         service = Service(_load_and_try(folder), log, hosts)
-        config = uvicorn.Config(
-            service.app(),
-            http=Connection,
-            ws="none",
-            loop="asyncio",
-            lifespan="off",
-            log_config=None,
-            log_level="critical",  # errors of requests go to their clients
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            # `_Server.startup` sets the length of the queue of the system.
-            backlog=limits.ACCEPTED_AT_ONCE,
-            timeout_keep_alive=keep_alive,
-            timeout_graceful_shutdown=limits.CLOSING_SECONDS,
+        config = uvicorn_config(
+            service.app(), keep_alive=keep_alive, closing_seconds=limits.CLOSING_SECONDS
         )
+        # `_Server.startup` sets the length of the queue of the system.
+        config.backlog = limits.ACCEPTED_AT_ONCE
         server = _Server(config, service, folder, log)
         server.run(sockets=[listener])
 
     if server.stop_error:
         raise server.stop_error
     log("stopped; all accepted requests got their responses")
+
+
+def uvicorn_config(app: ASGIApp, *, keep_alive: int, closing_seconds: int) -> uvicorn.Config:
+    """Configure uvicorn for an application that uses only plain HTTP requests.
+
+    Args:
+        app: the application.
+        keep_alive: the seconds for which a connection stays open without a request.
+        closing_seconds: the seconds that clients have to read their last responses.
+    """
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",  # errors of requests go to their clients
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=keep_alive,
+        timeout_graceful_shutdown=closing_seconds,
+    )
 
 
 class _Server(uvicorn.Server):

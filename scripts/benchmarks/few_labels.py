@@ -20,7 +20,7 @@ from statistics import mean
 import numpy as np
 from shared.benchmark import Benchmark, Case, Found, Row, grouped, values
 from shared.commands import report, train
-from shared.data import Texts, add_data_arguments, json_lines, path_of, read, sample, write
+from shared.data import Texts, add_data_arguments, few_labels_settings, path_of, read, sample
 from shared.page import NOT_MEASURED, table
 from shared.peers import tfidf_features
 
@@ -72,15 +72,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        unlabelled = work / "others.jsonl"
-        unlabelled.write_text(json_lines(others.texts), encoding="utf-8")
-        settings = [
-            f"data.train={write(work / 'train.parquet', labelled)}",
-            f"data.test={write(work / 'test.parquet', test)}",
-            f"data.unlabelled={unlabelled}",
-            "data.validation=null",
-            "model.encoder=false",
-        ]
+        settings = few_labels_settings(work, labelled, others.texts, test)
         ended = train(settings, work / "run")
         return {"accuracy": report(work / "run")["accuracy"], "seconds": ended.processor_seconds}
 

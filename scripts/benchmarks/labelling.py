@@ -24,7 +24,15 @@ from few_labels import svm_predictions
 from numpy.typing import NDArray
 from shared.benchmark import Benchmark, Case, Found, Row, grouped
 from shared.commands import report, train
-from shared.data import Texts, add_data_arguments, json_lines, path_of, read, sample, write
+from shared.data import (
+    Texts,
+    add_data_arguments,
+    few_labels_settings,
+    json_lines,
+    path_of,
+    read,
+    sample,
+)
 from shared.page import NOT_MEASURED, table
 from suggestions import suggested
 
@@ -129,16 +137,8 @@ def _different(texts: Texts) -> Texts:
 
 def _trained(pool: Texts, labelled: NDArray[np.int64], test: Texts, work: Path) -> Path:
     """Train on labels and on the pool; returns the run."""
-    unlabelled = work / "unlabelled.jsonl"
     others = pool.take(np.setdiff1d(np.arange(len(pool.texts)), labelled))
-    unlabelled.write_text(json_lines(others.texts), encoding="utf-8")
-    settings = [
-        f"data.train={write(work / 'train.parquet', pool.take(labelled))}",
-        f"data.test={write(work / 'test.parquet', test)}",
-        f"data.unlabelled={unlabelled}",
-        "data.validation=null",
-        "model.encoder=false",
-    ]
+    settings = few_labels_settings(work, pool.take(labelled), others.texts, test)
     run = work / f"run-{len(labelled)}-{len(list(work.glob('run-*')))}"
     train(settings, run)
     return run

@@ -84,12 +84,12 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
             settings.append(f"train.time_budget={case['budget']}")
         command = train_command(settings, run_dir)
     else:
-        seconds = 0.0
+        limit = 0.0
         if case["budget"] != NO_LIMIT:
-            seconds = seconds_named(case["budget"])
+            limit = seconds_named(case["budget"])
         module = "shared.usual_scripts"
         output = run_dir.with_suffix(".json")
-        script = [sys.executable, "-m", module, case["system"], str(train), str(test), str(seconds)]
+        script = [sys.executable, "-m", module, case["system"], str(train), str(test), str(limit)]
         shell = f'cd "$0" && exec "$@" > {output}'
         command = ["sh", "-c", shell, str(Path(__file__).parent), *script]
 

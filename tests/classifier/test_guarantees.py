@@ -207,6 +207,8 @@ def test_only_the_texts_that_get_a_label_count_for_it():
 
 
 def test_a_label_that_no_text_gets_cannot_be_guaranteed():
-    guarantees = Guarantees.of(np.full((50, 1), 0.1), np.zeros((50, 1)), (0.5,))
+    probabilities = np.full((50, 1), 0.1)
+    labels = np.zeros((50, 1))
+    guarantees = Guarantees.of(probabilities, labels, (0.5,))
     assert guarantees.labels[0].highest_precision == 0
     assert guarantees.labels[0].precision_threshold(0.5) is None

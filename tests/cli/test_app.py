@@ -188,6 +188,8 @@ def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
     assert "validation accuracy: linear model 0.1250, with the encoder 0.7500\n" in notes
     assert has_line(r".*stopped at step \d+ of 60 \(train\.patience\).*")
     assert has_line(r".*best weights from step 30; [\d.]+ MB")
+    stages = r"linear model .*, pretraining .*, encoder .*, report .*"
+    assert has_line(rf".*trained in \d+ (s|min) \({stages}\).*")
 
 
 def test_a_finished_run_is_not_changed(cli, run_copy):

@@ -40,7 +40,9 @@ def test_a_config_is_written_that_train_reads(cli, office_table):
 
 
 def test_what_is_known_can_be_set(cli):
-    rows = [["a", "b", "c"]] + [[text, label, label.upper()] for text, label in ROWS[1:]]
+    rows = [["a", "b", "c"]]
+    for text, label in ROWS[1:]:
+        rows.append([text, label, label.upper()])
     outcome = cli(
         "init", write_table("a.csv", rows), "--set", "data.label_column=c", "--output", "b.yml"
     )

@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 import torch
 from openpyxl import Workbook
+from support.local_servers import wait_until
 from support.programs import assert_failed, succeed
 
 from encoder_cls.config.loading import load_config
 from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load_dataset import load_dataset
+from encoder_cls.labelling import review_session
 from encoder_cls.labelling.review_session import open_review
+from encoder_cls.labelling.session import SKIPPED
 from encoder_cls.run.review import review_run
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.serving.requests import RefusedError
@@ -586,6 +589,20 @@ def test_doubtful_labels_are_corrected_on_the_page(folder, monkeypatch):
     changed = {Path(row.where).name for row in doubtful} - kept
     assert changed <= set(dataset.labels_before_corrections)
     assert not kept & set(dataset.labels_before_corrections)
+
+
+def test_words_are_computed_only_so_far_ahead_of_the_person(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(review_session, "AHEAD", 0)
+    keys = list(dict.fromkeys(row.key for row in review_run(Path("runs/c")).rows))
+    opened = open_review(Path("runs/c"), Path("ahead.csv"), {})
+
+    with opened.model:
+        for number, key in enumerate(keys):
+            wait_until(lambda key=key: opened.model.words(key) is not None)
+            time.sleep(0.05)  # in which further words would be there
+            assert not any(opened.model.words(later) for later in keys[number + 1 :])
+            opened.session.skip(key, SKIPPED)
 
 
 def test_a_run_without_doubtful_labels_is_done(cli, trained_run):

@@ -57,7 +57,13 @@ def test_two_frequent_labels_that_differ_in_a_letter_are_two_classes():
 
 @pytest.mark.parametrize(
     ("first", "second", "distance"),
-    [("", "abc", 3), ("abc", "abc", 0), ("abc", "acb", 1), ("abc", "bd", 2), ("ca", "abc", 3)],
+    [
+        ("", "abc", 3),
+        ("abc", "abc", 0),
+        ("abc", "acb", 1),
+        ("abc", "bd", 2),
+        ("ca", "abc", 3),
+    ],
 )
 def test_the_edit_distance_counts_changes_and_swaps(first: str, second: str, distance: int):
     assert edit_distance(first, second) == distance

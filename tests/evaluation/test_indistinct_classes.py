@@ -23,16 +23,38 @@ def metrics_of(confusion: list[list[int]]) -> Metrics:
     return compute_metrics(logits, np.array(labels), NAMES)
 
 
+# Numbers of texts by label (rows) and by prediction.
+RARE_SPELLING = [
+    [90, 0, 2],
+    [3, 0, 0],
+    [1, 0, 50],
+]
+EQUALLY_FREQUENT_SPELLINGS = [
+    [20, 18, 2],
+    [21, 19, 0],
+    [0, 0, 50],
+]
+ORDINARY_CONFUSION = [
+    [60, 40, 0],
+    [10, 90, 0],
+    [0, 0, 50],
+]
+TWO_TEXTS = [
+    [90, 0, 2],
+    [2, 0, 0],
+    [1, 0, 50],
+]
+
+
 @pytest.mark.parametrize(
     ("confusion", "pairs"),
     [
         # A rare spelling is always taken for the frequent one.
-        ([[90, 0, 2], [3, 0, 0], [1, 0, 50]], [("Ueberweisung", "Überweisung", 3)]),
-        # Two spellings are as frequent as each other, and the choice is a coin's.
-        ([[20, 18, 2], [21, 19, 0], [0, 0, 50]], [("Ueberweisung", "Überweisung", 21)]),
-        # Ordinary confusion, and two texts, are no such pair.
-        ([[60, 40, 0], [10, 90, 0], [0, 0, 50]], []),
-        ([[90, 0, 2], [2, 0, 0], [1, 0, 50]], []),
+        (RARE_SPELLING, [("Ueberweisung", "Überweisung", 3)]),
+        # The choice between two spellings is a coin's.
+        (EQUALLY_FREQUENT_SPELLINGS, [("Ueberweisung", "Überweisung", 21)]),
+        (ORDINARY_CONFUSION, []),
+        (TWO_TEXTS, []),
     ],
 )
 def test_texts_of_such_a_class_are_labelled_as_those_of_the_other(confusion, pairs):
@@ -41,7 +63,7 @@ def test_texts_of_such_a_class_are_labelled_as_those_of_the_other(confusion, pai
 
 
 def test_they_are_named_with_the_setting_that_joins_them():
-    [sentence] = indistinct_sentences(metrics_of([[90, 0, 2], [3, 0, 0], [1, 0, 50]]))
+    [sentence] = indistinct_sentences(metrics_of(RARE_SPELLING))
     assert sentence == (
         "texts of 'Ueberweisung' cannot be told from those of 'Überweisung' (3 of 3 are taken for "
         "it): if both are one class, train with --set "

@@ -52,7 +52,13 @@ def test_a_file_may_have_texts_that_the_classifier_has_learned(classifier):
 
 @pytest.mark.parametrize(
     ("num_wrong", "num_texts", "shown"),
-    [(0, 5, "100%"), (1, 1000, "99.9%"), (1, 9000, "99.9%"), (5, 5, "0%"), (1, 3, "67%")],
+    [
+        (0, 5, "100%"),
+        (1, 1000, "99.9%"),
+        (1, 9000, "99.9%"),
+        (5, 5, "0%"),
+        (1, 3, "67%"),
+    ],
 )
 def test_only_what_is_always_right_is_right_for_100_percent(
     classifier, num_wrong, num_texts, shown
@@ -84,11 +90,14 @@ def test_validation_texts_are_called_tuned_on(classifier):
 
 
 def test_the_most_confused_pairs_are_shown_with_the_size_of_their_class(classifier):
-    evaluation = evaluation_of_labels(classifier, [0] * 4 + [1] * 5, [0, 0, 2, 1, 1, 1, 1, 0, 0])
+    labels = [0, 0, 0, 0, 1, 1, 1, 1, 1]
+    predictions = [0, 0, 2, 1, 1, 1, 1, 0, 0]
+    evaluation = evaluation_of_labels(classifier, labels, predictions)
 
     first, *others = plain_summary(Report(evaluation=evaluation)).confused
 
-    assert (first.label, first.prediction, first.count, first.num_texts) == ("parcel", "bill", 2, 5)
+    assert (first.label, first.prediction) == ("parcel", "bill")
+    assert (first.count, first.num_texts) == (2, 5)
     assert len(others) == 2
 
 
@@ -167,8 +176,15 @@ def test_it_says_who_should_decide(classifier, threshold, words, option):
 
 def test_several_labels_are_right_if_all_of_a_text_are(classifier):
     """Beside that, it says how many of the given labels are right, and how many are found."""
-    labels = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0]])
-    logits = np.array([[9, -9, -9], [9, -9, -9], [9, -9, -9]], dtype=np.float32)
+    labels = np.array(
+        [
+            [1, 0, 0],
+            [1, 1, 0],
+            [0, 1, 0],
+        ]
+    )
+    only_the_first_label = [9, -9, -9]
+    logits = np.array([only_the_first_label] * 3, dtype=np.float32)
     predictions = SplitPredictions(
         name="test",
         split=split_of(["x"] * 3, labels),

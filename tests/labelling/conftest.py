@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.labelling import RunningLabel, write_pool
-from support.programs import RUN_MAIN
+from support.local_servers import starting_programs
 
 from encoder_cls.labelling.open_session import OpenedSession, PoolOptions, open_session
 
@@ -40,25 +37,16 @@ def reopen(pool: Path, tmp_path: Path) -> Callable[..., OpenedSession]:
 @pytest.fixture(scope="session")
 def start_label() -> Iterator[Callable[..., RunningLabel]]:
     """Starts `encoder-cls label`, after some lines of Python that change it."""
-    processes = []
+    with starting_programs() as start_program:
 
-    def start(*arguments: object, before: str = "") -> RunningLabel:
-        command = [sys.executable, "-c", f"{before}\n{RUN_MAIN}", "label", "--no-browser"]
-        command += [str(argument) for argument in arguments]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        processes.append(process)
+        def start(*arguments: object, before: str = "") -> RunningLabel:
+            started = start_program(
+                "label",
+                "--no-browser",
+                *arguments,
+                address=r"http://127\.0\.0\.1:\d+/\S+/",
+                before=before,
+            )
+            return RunningLabel(started.process, started.address[0], started.lines)
 
-        lines = []
-        for line in process.stderr:
-            address = re.search(r"http://127\.0\.0\.1:\d+/\S+/", line)
-            if address:
-                return RunningLabel(process, address[0], lines)
-            lines.append(line.strip())
-        raise AssertionError(lines)
-
-    yield start
-
-    for process in processes:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+        yield start

@@ -12,6 +12,7 @@ from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.linear import stream as linear_stream
+from encoder_cls.linear.calibration import Calibration
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.linear_work import StreamWork
@@ -256,3 +257,30 @@ def test_a_run_with_much_text_has_a_linear_classifier(tmp_path, monkeypatch):
     predictions = fit_linear_classifier(prepared).validation_logits.argmax(axis=1)
 
     assert (predictions == prepared.dataset.known_validation.labels).mean() > 0.9
+
+
+def test_a_fit_ends_where_the_loss_of_held_out_texts_no_longer_falls(corpus, monkeypatch):
+    losses = iter([3.0, 2.0, 1.0, 1.5, 0.5])
+    calibrate = linear_stream.calibrate
+
+    def calibrate_with_loss(*args: object) -> Calibration:
+        return calibrate(*args)._replace(loss=next(losses))
+
+    monkeypatch.setattr(linear_stream, "calibrate", calibrate_with_loss)
+    monkeypatch.setattr(linear_stream, "TEXTS_PER_CHUNK", 5000)
+
+    fit = fit_within(corpus, Clock(), monkeypatch)
+
+    # The first pass has two sets of machines, so it takes two of the losses.
+    assert fit.work.chunks_learned == 3
+    assert fit.loss == 1.0
+
+
+def test_machines_without_ratios_are_kept_where_ratios_do_not_help(corpus, monkeypatch):
+    monkeypatch.setattr(
+        linear_stream, "naive_bayes_ratios", lambda inside, _: np.zeros_like(inside, np.float32)
+    )
+
+    linear = fit_stream(corpus.texts, corpus.labels)
+
+    assert (predicted_classes(linear, corpus.test_texts) == corpus.test_labels).mean() > 0.7

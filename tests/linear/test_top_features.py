@@ -17,7 +17,10 @@ BAD = ["bad film", "all bad", "at all : bad", "a bad bad film"]
 OTHER = ["the train is late", "a late train", "late again !", "is the train late"]
 
 
-def top_of(groups: list[list[str]], *, shown: list[str], top_k: int = 6) -> list[list[NgramWeight]]:
+Ngrams = list[NgramWeight]
+
+
+def top_of(groups: list[list[str]], *, shown: list[str], top_k: int = 6) -> list[Ngrams]:
     """The top features of a model whose classes have these texts.
 
     Args:

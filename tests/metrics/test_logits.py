@@ -35,15 +35,48 @@ def test_several_labels_have_the_probability_that_all_decisions_are_right():
 
 
 def test_a_text_is_correct_only_with_exactly_its_labels():
-    labels = np.array([[1, 0, 1], [0, 1, 1], [0, 0, 0]])
-    predictions = np.array([[1, 0, 1], [0, 1, 0], [1, 0, 0]]) > 0
+    labels = np.array(
+        [
+            [1, 0, 1],
+            [0, 1, 1],
+            [0, 0, 0],
+        ]
+    )
+    predictions = np.array(
+        [
+            [True, False, True],
+            [False, True, False],
+            [True, False, False],
+        ]
+    )
     assert MULTI_LABEL.are_correct(predictions, labels).tolist() == [True, False, False]
-    assert SINGLE_LABEL.are_correct(np.array([1, 0]), np.array([1, 2])).tolist() == [True, False]
+
+    labels = np.array([1, 2])
+    predictions = np.array([1, 0])
+    assert SINGLE_LABEL.are_correct(predictions, labels).tolist() == [True, False]
+
+
+def test_a_text_with_an_unknown_label_is_not_correct():
+    """The unknown label has a column after those of the predictions."""
+    labels = np.array(
+        [
+            [1, 0, 0],
+            [1, 0, 1],
+        ]
+    )
+    predictions = np.array([[True, False]] * 2)
+    assert MULTI_LABEL.are_correct(predictions, labels).tolist() == [True, False]
 
 
 def test_the_least_probable_label_of_a_text_counts():
     """A text without labels has none that is improbable; a label without a column is unknown."""
-    labels = np.array([[1, 0, 1, 0], [0, 0, 0, 0], [0, 0, 1, 1]])
+    labels = np.array(
+        [
+            [1, 0, 1, 0],
+            [0, 0, 0, 0],
+            [0, 0, 1, 1],
+        ]
+    )
     probabilities = MULTI_LABEL.label_probabilities(PROBABILITIES, labels)
     assert probabilities.tolist() == [0.2, 1.0, 0.0]
     assert MULTI_LABEL.are_known(labels, 3).tolist() == [True, True, False]

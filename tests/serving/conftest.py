@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
 from typing import Any
 
 import pytest
-from support.programs import RUN_MAIN, TIME_LIMIT, TRAINING_LIBRARIES
+from support.local_servers import request, starting_programs
+from support.programs import TRAINING_LIBRARIES
 
 # The last line of a server that was stopped.
 LAST_LINE = "stopped; all accepted requests got their responses"
@@ -36,22 +32,7 @@ class RunningServer:
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         """The status of the response to a request, and its content."""
-        sent_headers = {"Content-Type": "application/json"}
-        for name, value in headers.items():
-            sent_headers[name.replace("_", "-")] = value
-        sent_body = body
-        if body is not None and not isinstance(body, bytes):
-            sent_body = json.dumps(body).encode()
-
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIME_LIMIT)
-        with closing(connection):
-            connection.request(method, path, sent_body, sent_headers)
-            response = connection.getresponse()
-            content = response.read()
-
-        if response.headers["Content-Type"] == "application/json":
-            return response.status, json.loads(content)
-        return response.status, content.decode()
+        return request(self.port, method, path, body, **headers)
 
     def predict(self, *texts: str, **options: Any) -> tuple[int, Any]:
         """The status of the response to a request to predict, and its content."""
@@ -85,28 +66,25 @@ class RunningServer:
 @pytest.fixture(scope="session")
 def start() -> Iterator[Callable[..., RunningServer]]:
     """Starts a server of a model, after some lines of Python that change it."""
-    processes = []
+    with starting_programs() as start_program:
 
-    def run(model: Path, *options: str, before: str = "", host: str = "127.0.0.1") -> RunningServer:
-        command = [sys.executable, "-c", f"{before}\n{RUN_MAIN}", "serve", str(model)]
-        command += ["--port", "0", "--host", host, *options]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        processes.append(process)
+        def run(
+            model: Path, *options: str, before: str = "", host: str = "127.0.0.1"
+        ) -> RunningServer:
+            started = start_program(
+                "serve",
+                model,
+                "--port",
+                0,
+                "--host",
+                host,
+                *options,
+                address=r" on http://[0-9.]+:(\d+); ",
+                before=before,
+            )
+            return RunningServer(started.process, int(started.address[1]), started.lines)
 
-        warnings = []
-        for line in process.stderr:
-            address = re.search(r" on http://[0-9.]+:(\d+); ", line)
-            if address:
-                return RunningServer(process, int(address[1]), warnings)
-            warnings.append(line.strip())
-        raise AssertionError(warnings)
-
-    yield run
-
-    for process in processes:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+        yield run
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -23,6 +23,7 @@ from threading import Event
 import pytest
 import typer.main
 import yaml
+from support.local_servers import wait_until
 from support.programs import TIME_LIMIT
 
 from encoder_cls.classifier.classifier import TextFormat
@@ -283,14 +284,6 @@ def status_of(port: int, path: str) -> int | None:
             return client.getresponse().status
     except OSError:
         return None
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + TIME_LIMIT
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def predict_until(stopped: Event, port: int) -> Counter[tuple[int, str]]:

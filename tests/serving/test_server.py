@@ -9,13 +9,13 @@ import socket
 import sys
 import termios
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.client import HTTPException
 from threading import Barrier, Event
 
 import pytest
+from support.local_servers import wait_until
 from support.programs import TIME_LIMIT
 
 from encoder_cls.classifier.mixture import Mixture
@@ -67,14 +67,6 @@ def read_all(connection: socket.socket) -> bytes:
         for content in iter(lambda: connection.recv(1 << 16), b""):
             received += content
     return received
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds; fail if it never does."""
-    deadline = time.monotonic() + TIME_LIMIT
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # The contract

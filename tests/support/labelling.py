@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import http.client
-import json
 import signal
 import subprocess
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.local_servers import request
 from support.programs import TIME_LIMIT
 from support.topics import labelled_texts
 
@@ -57,18 +55,7 @@ class RunningLabel:
     def ask(self, path: str, fields: Any = None, **headers: str) -> tuple[int, Any]:
         """The status and the JSON of the response to a request, which is a POST with fields."""
         method = "GET" if fields is None else "POST"
-        body = fields if fields is None or isinstance(fields, bytes) else json.dumps(fields)
-        sent_headers = {"Content-Type": "application/json"}
-        sent_headers |= {name.replace("_", "-"): value for name, value in headers.items()}
-
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIME_LIMIT)
-        with closing(connection):
-            connection.request(method, path, body, sent_headers)
-            response = connection.getresponse()
-            content = response.read()
-        if response.headers["Content-Type"] == "application/json":
-            return response.status, json.loads(content)
-        return response.status, content.decode()
+        return request(self.port, method, path, fields, **headers)
 
     def act(self, name: str, fields: Any = None) -> dict[str, Any]:
         """The state after an action, which must succeed."""

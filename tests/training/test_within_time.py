@@ -316,3 +316,22 @@ def test_without_time_for_the_planned_fit_one_in_passes_is_kept(tmp_path, monkey
 
     has_all_features = load_classifier(tmp_path / "stopped").linear.feature_ids.max() > TEMPLATE_IDS
     assert has_all_features == (name == IN_PASSES.name)
+
+
+def test_all_features_in_passes_are_kept_only_if_they_are_better_than_words(tmp_path, monkeypatch):
+    fit_stream = linear_fit.fit_linear_from_stream
+
+    def fit_badly_with_all_features(texts, labels, options, **arguments):
+        fit = fit_stream(texts, labels, options, **arguments)
+        if options.char_ngrams:
+            return fit._replace(loss=math.inf)
+        return fit
+
+    monkeypatch.setattr(effort_module, "affordable_effort", too_little_time)
+    monkeypatch.setattr(linear_fit, "ALL_FEATURES_COST", 0)
+    monkeypatch.setattr(linear_fit, "fit_linear_from_stream", fit_badly_with_all_features)
+
+    prepared = prepare(make_config(tmp_path, **WITH_LINEAR, time_budget="10h"))
+    fitted = linear_fit.fit_linear_classifier(prepared)
+
+    assert fitted.effort is WORDS_ALONE

@@ -123,7 +123,7 @@ MIN_LABEL_SCORE = 0.06
 
 
 def label_column(profiles: Sequence[ColumnProfile], text: ColumnProfile) -> LabelColumn | None:
-    """Choose the column whose values occur again and are told best by the words of the text.
+    """Choose the column whose values occur again and are predicted best from the words of the text.
 
     Args:
         profiles: all columns.

@@ -42,7 +42,7 @@ def finding_lines(inspection: Inspection) -> Iterator[str]:
     dataset = inspection.dataset
     if dataset:
         yield _class_line(dataset)
-        # The rows that are left out have been told.
+        # The lines above have named the rows that are left out, so do not warn of them again.
         for warning in data_warnings(replace(dataset, sources=())):
             yield f"warning: {warning}"
 

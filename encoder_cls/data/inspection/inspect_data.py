@@ -414,7 +414,7 @@ def _settings_of_rows(
 
 
 def _names_for_unlabelled(train: SplitRows) -> list[str]:
-    """The names of all classes, if many rows of train have no label and are to be used."""
+    """The names of all classes, if many rows of train have no label and should be used."""
     are_many = train.without_label >= MANY_UNLABELLED * len(train.rows.texts)
     is_multi_label = train.rows.first_multi_label_row is not None
     names = sorted({label.strip() for label in train.rows.labels})

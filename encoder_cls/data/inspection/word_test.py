@@ -1,4 +1,4 @@
-"""Test quickly how well the words of texts tell a label: a column of classes is told by them."""
+"""Test quickly how well a label is predicted from the words of a text, as classes are."""
 
 from __future__ import annotations
 

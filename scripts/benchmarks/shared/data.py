@@ -138,6 +138,21 @@ def write(path: Path, texts: Texts) -> Path:
     return path
 
 
+def few_labels_settings(
+    work: Path, labelled: Texts, unlabelled: Sequence[str], test: Texts
+) -> list[str]:
+    """Write the data of a training of a linear model with few labels; returns its settings."""
+    others = work / "unlabelled.jsonl"
+    others.write_text(json_lines(unlabelled), encoding="utf-8")
+    return [
+        f"data.train={write(work / 'train.parquet', labelled)}",
+        f"data.test={write(work / 'test.parquet', test)}",
+        f"data.unlabelled={others}",
+        "data.validation=null",
+        "model.encoder=false",
+    ]
+
+
 def sample(texts: Texts, most: int, seed: int = 0) -> Texts:
     """Draw so many texts at most, at random."""
     order = np.random.default_rng(seed).permutation(len(texts.texts))

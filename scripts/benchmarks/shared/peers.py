@@ -171,7 +171,7 @@ def tfidf(
             began = time.perf_counter()
             model = _linear_model(kind, c, seed).fit(features, train.labels)
             seconds = shared_seconds + time.perf_counter() - began
-            predict = partial(_linear_predictions, vectorizer, model)
+            predict = partial(linear_predictions, vectorizer, model)
             yield Trial(f"{kind}, C={c:g}", seconds, predict)
 
 
@@ -197,7 +197,8 @@ def tfidf_features(*, chars: bool) -> Any:
     return make_union(*parts)
 
 
-def _linear_predictions(vectorizer: Any, model: Any, texts: Sequence[str]) -> Sequence[str]:
+def linear_predictions(vectorizer: Any, model: Any, texts: Sequence[str]) -> Sequence[str]:
+    """The labels that a linear model of scikit-learn predicts."""
     predictions: Sequence[str] = model.predict(vectorizer.transform(texts))
     return predictions
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from shared.peers import (
     accuracy,
     fasttext_file,
     fasttext_model,
+    linear_predictions,
     tfidf_features,
 )
 
@@ -45,14 +47,13 @@ def hashing_sgd(train: Texts, end: float) -> Predict:
     model = SGDClassifier(alpha=1e-6, average=True, random_state=0)
     order = np.random.default_rng(0).permutation(len(train.texts))
 
-    for _ in range(PASSES):
-        for first in range(0, len(order), CHUNK):
-            chunk = train.take(order[first : first + CHUNK])
-            features = vectorizer.transform(chunk.texts)
-            model.partial_fit(features, chunk.labels, classes=train.classes)
-            if time.monotonic() >= end:
-                return lambda texts: model.predict(vectorizer.transform(texts))
-    return lambda texts: model.predict(vectorizer.transform(texts))
+    for first in PASSES * list(range(0, len(order), CHUNK)):
+        chunk = train.take(order[first : first + CHUNK])
+        features = vectorizer.transform(chunk.texts)
+        model.partial_fit(features, chunk.labels, classes=train.classes)
+        if time.monotonic() >= end:
+            break
+    return partial(linear_predictions, vectorizer, model)
 
 
 def tfidf_svm(train: Texts, _end: float) -> Predict:
@@ -61,7 +62,7 @@ def tfidf_svm(train: Texts, _end: float) -> Predict:
 
     vectorizer = tfidf_features(chars=False)
     model = LinearSVC().fit(vectorizer.fit_transform(train.texts), train.labels)
-    return lambda texts: model.predict(vectorizer.transform(texts))
+    return partial(linear_predictions, vectorizer, model)
 
 
 def fasttext(train: Texts, _end: float) -> Predict:
