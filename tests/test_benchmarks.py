@@ -217,14 +217,12 @@ def test_memory_grows_by_little_with_each_text(tmp_path):
         *memory.TINY,
     ]
 
-    def own_bytes(num_texts):
-        """The least of three peaks: on a busy machine a peak may be 10 MB higher."""
-        memory.write_texts(tmp_path / "train.csv", num_texts, vocabulary=2000)
-        peaks = []
-        for _ in range(3):
-            peaks.append(memory.watched(settings, tmp_path / "run", "--dry-run")["own"])
-        return min(peaks)
+    def peak():
+        return memory.watched(settings, tmp_path / "run", "--dry-run")["own"]
 
-    few = own_bytes(60_000)
-    many = own_bytes(300_000)
-    assert (many - few) / 240_000 < 200
+    # On a busy machine a peak may be 10 MB higher than the same work needs: try again if it is.
+    memory.write_texts(tmp_path / "train.csv", 60_000, vocabulary=2000)
+    few = min(peak(), peak())
+    largest = few + 240_000 * 200
+    memory.write_texts(tmp_path / "train.csv", 300_000, vocabulary=2000)
+    assert any(peak() < largest for _ in range(3))

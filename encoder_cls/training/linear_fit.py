@@ -105,10 +105,11 @@ def fit_linear_classifier(
     fits = _Fits(prepared, end=end)
     is_streamed = prepared.plan.linear_fit == "stream"
 
-    # Without a time limit, fit as planned; with words first if a person waits for a model.
+    # Without a time limit, fit as planned. A person who waits for a model gets one at once: the fit
+    # in passes that must end now, which has learned from the first chunk of texts.
     if end is None:
         if on_preliminary and not is_streamed:
-            on_preliminary(fits.words_in_passes(on_preliminary))
+            on_preliminary(_Fits(prepared, end=time.monotonic()).words_in_passes())
         return fits.planned(on_preliminary)
 
     # With a time limit, fit in passes first: this fit is there when the time is over.

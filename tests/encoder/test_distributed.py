@@ -26,9 +26,6 @@ SHARDS = 3
 # hundredth within forty steps.
 MAX_ROUNDING = 0.05
 
-# Jobs are run once for all tests, on one worker.
-pytestmark = pytest.mark.xdist_group("processes")
-
 
 def sharded_config(folder: Path) -> Config:
     """A run with pretraining, and with a linear model that teaches the encoder.

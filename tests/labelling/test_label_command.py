@@ -24,10 +24,13 @@ def test_only_the_own_page_may_ask(running):
     assert running.ask(path, Origin=f"http://127.0.0.1:{running.port}")[0] == 200
     assert running.ask(path, Host=f"localhost:{running.port}")[0] == 200
 
+    other_last_character = "y" if running.token.endswith("x") else "x"
+    other_token = running.token[:-1] + other_last_character
+
     assert running.ask("/state")[0] == 404
     assert running.ask("/")[0] == 404
     assert running.ask(f"/{running.token}")[0] == 404
-    assert running.ask(f"/{running.token[:-1]}x/state")[0] == 404
+    assert running.ask(f"/{other_token}/state")[0] == 404
     assert running.ask(path, Host="evil.example")[0] == 403
     assert running.ask(path, Origin="http://evil.example")[0] == 403
 
