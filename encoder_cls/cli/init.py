@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from encoder_cls.cli.options import check_ending
+from encoder_cls.cli.plan_text import time_line
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.libraries import check_training_installed, is_installed
@@ -140,13 +141,9 @@ def _stem(source: str) -> str:
 
 def _time_line(dataset: Dataset) -> str:
     """The time that a training with the default config takes."""
-    from encoder_cls.config.schema import ModelConfig
-    from encoder_cls.system.display import duration
-    from encoder_cls.training.expected_time import expected_time
+    from encoder_cls.config.schema import Config, DataConfig
+    from encoder_cls.training.expected_time import expected_time_of_dataset
 
-    expected = expected_time(dataset, max_tokens=ModelConfig().max_seq_len)
-    return (
-        f"time: training takes about {duration(expected.shortest)} to "
-        f"{duration(expected.longest)} on this machine, without a GPU; the linear model is "
-        "ready long before, and train.time_budget=5m would set a limit"
-    )
+    config = Config(name="data", data=DataConfig(train="data"))
+    expected = expected_time_of_dataset(dataset, config)
+    return f"{time_line(expected)}; less with a GPU, and train.time_budget=5m would set a limit"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from encoder_cls.system.display import counted, shown
+from encoder_cls.system.display import counted, duration, shown
 
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
+    from encoder_cls.training.expected_time import ExpectedTime
     from encoder_cls.training.prepared import Prepared
 
 # The maximum number of characters that are shown of a class name.
@@ -167,3 +168,26 @@ def _steps(prepared: Prepared) -> str:
         epochs = counted(plan.training.epochs, "epoch")
         passes.append(f"{epochs} of training on labels")
     return f"steps: {plan.total_steps:,} in all; {', '.join(passes)}"
+
+
+def time_line(expected: ExpectedTime, *, budget: float | None = None) -> str:
+    """The time that a training is expected to take without a GPU, and its parts.
+
+    Args:
+        expected: the expected time.
+        budget: the time limit of the run in minutes; None without a limit.
+    """
+    seconds_of_parts = {
+        "linear model": expected.linear,
+        "encoder": expected.encoder,
+        "report": expected.report,
+    }
+    parts = []
+    for part, seconds in seconds_of_parts.items():
+        if seconds:
+            parts.append(f"{part} {duration(seconds)}")
+
+    line = f"time: about {duration(expected.total)} on this machine ({', '.join(parts)})"
+    if budget is not None and 60 * budget < expected.total:
+        line += f", but no more than {duration(60 * budget)} (train.time_budget)"
+    return line

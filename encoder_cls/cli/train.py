@@ -19,7 +19,7 @@ from encoder_cls.cli.options import (
     Quiet,
     chosen_config_file,
 )
-from encoder_cls.cli.plan_text import plan_lines
+from encoder_cls.cli.plan_text import plan_lines, time_line
 from encoder_cls.cli.run_summary import print_main_figures, show_finished
 from encoder_cls.cli.stop_signals import stop_signals
 from encoder_cls.cli.torchrun import process_group
@@ -91,9 +91,9 @@ def train_command(
         # A dry run writes no file. Only the first process is needed.
         if dry_run:
             if group.is_first:
-                device_of_rank(device)
+                torch_device = device_of_rank(device)
                 prepared = _prepare(config, config_file, run, started=started)
-                _show_dry_run(prepared)
+                _show_dry_run(prepared, torch_device.type)
             return
 
         with group.failing_together():
@@ -124,7 +124,7 @@ def train_command(
         with group.failing_together():
             torch_device = device_of_rank(device)
             prepared = _prepare(config, config_file, run, started=started)
-        _show_plan(prepared)
+        _show_plan(prepared, torch_device.type, is_new=not run.is_run())
 
         with group.failing_together():
             facts = fingerprint(config, prepared.dataset, prepared.tokenizer, device=torch_device)
@@ -163,24 +163,43 @@ def _prepare(config: Config, config_file: Path | None, run: RunDir, *, started: 
         raise explained(error, config.data.train) from None
 
 
-def _show_plan(prepared: Prepared) -> None:
-    """Note the data, the sizes and steps of the training, and the warnings."""
+def _show_plan(prepared: Prepared, device: str, *, is_new: bool) -> None:
+    """Note the data, the sizes and steps of the training, its time, and the warnings.
+
+    Args:
+        prepared: the data and the plan of the run.
+        device: the type of the device that trains the encoder: `cpu` or `cuda`.
+        is_new: whether the run begins now. The time of a resumed run is not estimated.
+    """
     for line in plan_lines(prepared):
         note(line)
+    if is_new:
+        _show_time(prepared, device)
     for message in prepared.warnings():
         note(f"{WARNING}{message}")
 
 
-def _show_dry_run(prepared: Prepared) -> None:
-    """Print the whole config, and note the data, the plan and the warnings."""
+def _show_dry_run(prepared: Prepared, device: str) -> None:
+    """Print the whole config, and note the data, the plan, the time and the warnings."""
     # Print the config first, because it is long: the plan is then at the bottom of a terminal.
     print_out(prepared.config.to_yaml())
 
     for line in plan_lines(prepared):
         note(line)
     note(f"plan: {prepared.plan}")
+    _show_time(prepared, device)
     for message in prepared.warnings():
         note(f"{WARNING}{message}")
+
+
+def _show_time(prepared: Prepared, device: str) -> None:
+    """Note the time to expect; nothing for a GPU, whose speed is unknown."""
+    from encoder_cls.training.expected_time import expected_time
+
+    if device != "cpu":
+        return
+    expected = expected_time(prepared.plan, prepared.counts, prepared.config)
+    note(time_line(expected, budget=prepared.config.train.time_budget))
 
 
 def _record_moved_data(run: RunDir, config: Config) -> str:

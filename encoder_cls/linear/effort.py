@@ -25,9 +25,6 @@ from encoder_cls.linear.nb_svm import fit_nb_svms, targets_of_machines
 # from the texts with the surest predictions.
 ROUNDS = (0.1, 0.3, 0.6, 1.0)
 
-# How many of the values of C a cross-validation usually tries before it stops.
-C_VALUES_TRIED = 3
-
 
 class Effort(NamedTuple):
     """How much work a fit does; by default all work that is planned.

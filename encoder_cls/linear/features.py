@@ -211,6 +211,11 @@ class CountedTexts:
         """The weight of a text of each class, (classes,)."""
         return self.vocabulary.options.class_weights
 
+    @property
+    def num_machines(self) -> int:
+        """The number of one-vs-rest machines that learn from the texts."""
+        return task_of(self.labels).num_one_vs_rest(len(self.class_weights))
+
     @cached_property
     def features(self) -> sp.csr_matrix:
         """The TF-IDF values of the texts, (texts, features)."""

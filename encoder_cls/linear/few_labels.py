@@ -20,16 +20,22 @@ from encoder_cls.linear.calibration import Calibration, calibrate
 from encoder_cls.linear.corpus import FeatureCorpus
 from encoder_cls.linear.effort import (
     ALL_AS_PLANNED,
-    C_VALUES_TRIED,
     FEW_LABELS_EFFORTS,
     PLANNED,
     Effort,
     EffortChoice,
 )
 from encoder_cls.linear.features import CountedTexts, LinearOptions
+from encoder_cls.linear.fit_progress import COUNTING_WORK, UNREPORTED, FitProgress
 from encoder_cls.linear.folds import FOLDS, NO_TEXTS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.nb_svm import USUAL_C, OneVsRest, cross_validate, fit_linear
+from encoder_cls.linear.nb_svm import (
+    C_VALUES_TRIED,
+    USUAL_C,
+    OneVsRest,
+    cross_validate,
+    fit_linear,
+)
 from encoder_cls.linear.post_stratification import effective_size, weights_like_pool
 from encoder_cls.linear.self_training import SelfTraining
 from encoder_cls.metrics.intervals import Interval, wilson_interval
@@ -75,6 +81,9 @@ class FewLabelsFit(NamedTuple):
 # learn something.
 MIN_EXTRAPOLATED = 40
 
+# The time of a fit without the coordinates of latent semantics, relative to a fit with them.
+TIME_WITHOUT_LSA = 0.6
+
 
 def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no groups
     texts: TokenizedTexts,
@@ -88,6 +97,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     validation_rows: NDArray[np.int64] = NO_TEXTS,
     with_teacher: bool = False,
     effort_choice: EffortChoice = ALL_AS_PLANNED,
+    progress: FitProgress = UNREPORTED,
 ) -> tuple[LinearModel, FewLabelsFit]:
     """Fit a linear model by self-training, or to the labels alone if that is more accurate.
 
@@ -107,6 +117,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
             final model learns from these texts as well.
         with_teacher: whether to also fit a model that has not learned from the validation texts.
         effort_choice: decides which of the `FEW_LABELS_EFFORTS` is made.
+        progress: expects and counts the work of the fit.
 
     Returns:
         The linear model, and the other results of the fit.
@@ -122,21 +133,36 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
         dimensions=config.lsa_dimensions,
         text_weights=text_weights,
     )
-    training = SelfTraining(corpus, config)
+    training = SelfTraining(corpus, config, progress)
+    sizes = CorpusSizes(len(labels), len(corpus.unlabelled), len(corpus.class_weights))
     fits_teacher = with_teacher and len(validation_rows) > 0
 
-    def num_fits(effort: Effort) -> float:
+    def num_fits(effort: Effort, time_without_lsa: float = TIME_WITHOUT_LSA) -> float:
         return count_fits(
-            effort, corpus, config, num_held_out=len(validation_rows), with_teacher=fits_teacher
+            effort,
+            sizes,
+            config,
+            num_held_out=len(validation_rows),
+            with_teacher=fits_teacher,
+            time_without_lsa=time_without_lsa,
         )
 
     effort = effort_choice.choose(
         FEW_LABELS_EFFORTS, seconds_of_fit=training.seconds_to_fit, num_fits=num_fits
     )
 
+    # The progress counts all fits alike, with and without latent semantics. The features of all
+    # texts are counted by now.
+    num_machines = SINGLE_LABEL.num_one_vs_rest(sizes.classes)
+    work_of_counting = COUNTING_WORK * corpus.first_name
+    work_of_fits = num_machines * len(labels) * num_fits(effort, time_without_lsa=1)
+    progress.expect(work_of_counting + work_of_fits)
+    progress.expect_no_more()
+    progress.add(work_of_counting)
+
     # Predict each labelled text by models that have not learned from it, and keep the best kind.
     folds = split_into_folds(split_groups, first=validation_rows, count=effort.num_folds)
-    predictions = _predict_out_of_fold(training, corpus, effort, folds)
+    predictions = _predict_out_of_fold(training, corpus, effort, folds, progress)
     kind = predictions.best_kind()
     calibration = predictions.calibrations[kind]
     accuracy = predictions.accuracy(kind)
@@ -147,7 +173,8 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     accuracy_with_twice = None
     if effort.extrapolates and len(labels) >= MIN_EXTRAPOLATED and len(folds) > 2:
         halves = [np.concatenate(folds[::2]), np.concatenate(folds[1::2])]
-        accuracy_with_fewer = _predict_out_of_fold(training, corpus, effort, halves).accuracy(kind)
+        of_halves = _predict_out_of_fold(training, corpus, effort, halves, progress)
+        accuracy_with_fewer = of_halves.accuracy(kind)
         accuracy_with_twice = extrapolate_accuracy(
             accuracy, accuracy_with_fewer, times=2 - 2 / len(folds)
         )
@@ -159,7 +186,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
             if text_weights is not None:
                 weights = text_weights[rows]
             counted = CountedTexts.of(texts.take(rows), labels[rows], options, weights)
-            linear, _ = fit_linear(counted, calibration=calibration)
+            linear, _ = fit_linear(counted, calibration=calibration, progress=progress)
             return linear
 
         rounds = training.learn(rows, _unlabelled_rows(corpus, effort), effort.rounds)
@@ -253,6 +280,7 @@ def _predict_out_of_fold(
     corpus: FeatureCorpus,
     effort: Effort,
     folds: Sequence[NDArray[np.int64]],
+    progress: FitProgress,
 ) -> _OutOfFoldPredictions:
     """Predict the labelled texts of each fold by models that learn from the other folds."""
     labels = corpus.labels[np.concatenate(folds)]
@@ -264,7 +292,7 @@ def _predict_out_of_fold(
     # Without self-training, no text without a label is predicted, so there is nothing that labelled
     # texts could be weighted by.
     if not effort.self_trains:
-        alone = cross_validate(corpus.labelled(), folds, c_values)
+        alone = cross_validate(corpus.labelled(), folds, c_values, progress=progress)
         return _OutOfFoldPredictions(labels, {LABELS_ONLY: alone}, np.ones(len(labels)))
 
     # Hold a part of the texts without labels out with each fold, to measure how sure a model is of
@@ -295,7 +323,9 @@ def _predict_out_of_fold(
     for kind, margins_of_folds in margins.items():
         all_margins = np.concatenate(margins_of_folds)
         calibrations[kind] = calibrate(all_margins, labels, class_weights, text_weights)
-    alone = cross_validate(corpus.labelled(), folds, c_values, text_weights=text_weights)
+    alone = cross_validate(
+        corpus.labelled(), folds, c_values, text_weights=text_weights, progress=progress
+    )
 
     # Without unlabelled texts, self-training has only one round, whose mean is the round itself.
     # Then the model of the labels alone is the default.
@@ -368,17 +398,28 @@ def extrapolate_accuracy(
     return 1 - error * factor
 
 
-# The time of a fit without the coordinates of latent semantics, relative to a fit with them.
-TIME_WITHOUT_LSA = 0.6
+class CorpusSizes(NamedTuple):
+    """The amounts of texts that the work of a fit depends on.
+
+    Attributes:
+        labelled: the number of labelled texts.
+        unlabelled: the number of texts without labels.
+        classes: the number of classes.
+    """
+
+    labelled: int
+    unlabelled: int
+    classes: int
 
 
 def count_fits(
     effort: Effort,
-    corpus: FeatureCorpus,
+    sizes: CorpusSizes,
     config: TrainConfig,
     *,
     num_held_out: int,
     with_teacher: bool,
+    time_without_lsa: float = TIME_WITHOUT_LSA,
 ) -> float:
     """Compute the work of an effort, in fits to all labelled texts.
 
@@ -387,13 +428,14 @@ def count_fits(
 
     Args:
         effort: the effort to estimate.
-        corpus: the labelled texts, and those without labels.
+        sizes: the numbers of texts and classes.
         config: which techniques are used.
         num_held_out: the number of labelled validation texts, which form one more fold of the
             cross-validation; 0 if there is no such fold.
         with_teacher: whether a model that has not learned from the validation texts is fitted, too.
+        time_without_lsa: the time of a fit without the coordinates of latent semantics, relative
+            to a fit with them; 1 counts fits rather than their time.
     """
-    num_labelled = len(corpus.labels)
     num_folds = effort.num_folds
     if num_held_out:
         num_folds += 1
@@ -408,14 +450,14 @@ def count_fits(
     num_c_values = 1
     if effort.tries_all_c_values:
         num_c_values = C_VALUES_TRIED
-    fits = TIME_WITHOUT_LSA * num_c_values * num_folds * share_learned
+    fits = time_without_lsa * num_c_values * num_folds * share_learned
     if not effort.self_trains:
-        return fits + TIME_WITHOUT_LSA * num_final
+        return fits + time_without_lsa * num_final
 
-    num_unlabelled = len(corpus.unlabelled)
+    num_unlabelled = sizes.unlabelled
     if effort.max_unlabelled is not None:
         num_unlabelled = min(num_unlabelled, effort.max_unlabelled)
-    num_cross_validated = min(num_unlabelled, _max_cross_validated(len(corpus.class_weights)))
+    num_cross_validated = min(num_unlabelled, _max_cross_validated(sizes.classes))
 
     rounds = effort.rounds
     if not config.self_training or num_unlabelled == 0:
@@ -425,7 +467,7 @@ def count_fits(
     # of the unlabelled ones.
     def fits_of_rounds(share_labelled: float, num_unlabelled: int) -> float:
         labelled_fits = (1 + len(rounds)) * share_labelled
-        unlabelled_fits = sum(rounds) * num_unlabelled / num_labelled
+        unlabelled_fits = sum(rounds) * num_unlabelled / sizes.labelled
         return labelled_fits + unlabelled_fits
 
     fits += num_folds * fits_of_rounds(share_learned, num_cross_validated)

@@ -9,6 +9,7 @@ cross-validation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -24,10 +25,11 @@ from encoder_cls.linear.features import (
     count_matrix,
     scaled_columns,
 )
-from encoder_cls.linear.folds import split_into_folds
+from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
+from encoder_cls.linear.folds import FOLDS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.svm import fit_svm
-from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, Logits, task_of
+from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, Logits, Task, task_of
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 
@@ -37,6 +39,9 @@ C_VALUES = {
     SINGLE_LABEL: (0.125, 0.25, 0.5, 1.0, 2.0),
     MULTI_LABEL: (0.1, 0.3, 1.0),
 }
+
+# How many of the values of C are usually tried.
+C_VALUES_TRIED = 3
 
 # The value of C if only one value is tried.
 USUAL_C = {SINGLE_LABEL: 1.0, MULTI_LABEL: 0.3}
@@ -75,6 +80,7 @@ def fit_one_vs_rest(
     text_weights: NDArray[np.float32] | None = None,
     *,
     svm_c: float,
+    progress: FitProgress = UNREPORTED,
 ) -> OneVsRest:
     """Fit an NB-SVM for each class.
 
@@ -84,11 +90,14 @@ def fit_one_vs_rest(
         class_weights: the weight of a text of each class, (classes,).
         text_weights: how much each text counts, (texts,); None if all texts count alike.
         svm_c: the C of LinearSVC.
+        progress: counts the texts that each machine has learned from.
     """
     targets, weights_in_machines = targets_of_machines(labels, class_weights)
     if text_weights is not None:
         weights_in_machines = weights_in_machines * text_weights[:, None]
-    weights, biases = fit_nb_svms(features, targets, weights_in_machines, text_weights, svm_c=svm_c)
+    weights, biases = fit_nb_svms(
+        features, targets, weights_in_machines, text_weights, svm_c=svm_c, progress=progress
+    )
 
     # A class that no text has is never predicted. A class that all texts have is always predicted.
     biases[~targets.any(axis=0)] = -1
@@ -103,6 +112,7 @@ def fit_nb_svms(
     text_weights: NDArray[np.float32] | None = None,
     *,
     svm_c: float = 1.0,
+    progress: FitProgress = UNREPORTED,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Fit an NB-SVM to each column of the targets.
 
@@ -113,6 +123,7 @@ def fit_nb_svms(
         text_weights: as how many texts each text counts in naive Bayes, (texts,); None if each
             counts as one.
         svm_c: the C of LinearSVC.
+        progress: counts the texts that each machine has learned from.
 
     Returns:
         The weights of unscaled features, (features, machines), and the biases, (machines,). Both
@@ -133,7 +144,9 @@ def fit_nb_svms(
         everywhere = np.asarray(is_present.sum(axis=0, dtype=np.float64)).ravel()
     ratios = naive_bayes_ratios(texts_in_class, everywhere)
 
-    return fit_machines(features, ratios, targets, weights_in_machines, svm_c=svm_c)
+    return fit_machines(
+        features, ratios, targets, weights_in_machines, svm_c=svm_c, progress=progress
+    )
 
 
 # The tolerance at which LinearSVC's solver stops. With scikit-learn's default, 1e-4, accuracies
@@ -148,6 +161,7 @@ def fit_machines(
     text_weights: NDArray[np.floating[Any]],
     *,
     svm_c: float = 1.0,
+    progress: FitProgress = UNREPORTED,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Fit a LinearSVC to scaled features for each column of the targets.
 
@@ -157,6 +171,7 @@ def fit_machines(
         targets: whether each text belongs to the machine's class, (texts, machines).
         text_weights: the weight of each text in each machine, (texts, machines).
         svm_c: the C of LinearSVC.
+        progress: counts the texts that each machine has learned from.
 
     Returns:
         The weights of unscaled features, (features, machines), and the biases, (machines,). Both
@@ -167,6 +182,7 @@ def fit_machines(
     for machine, is_class in enumerate(targets.T):
         check_stop()
         if is_class.all() or not is_class.any():
+            progress.add(len(is_class))
             continue
 
         # Always solve the dual problem, in which the tolerance holds for the margin of each text.
@@ -184,6 +200,7 @@ def fit_machines(
         # Multiply the weights by the scales, so that they apply to unscaled features.
         weights[:, machine] = svm.coef_[0] * scales[:, machine]
         biases[machine] = svm.intercept_[0]
+        progress.add(len(is_class))
     return weights, biases
 
 
@@ -250,6 +267,7 @@ def fit_linear(
     calibration: Calibration | None = None,
     is_quick: bool = False,
     on_first: Callable[[LinearModel], None] | None = None,
+    progress: FitProgress = UNREPORTED,
 ) -> tuple[LinearModel, Calibration]:
     """Fit a linear model, and choose its C and its calibration on held-out texts.
 
@@ -264,11 +282,13 @@ def fit_linear(
             single fold if it is None.
         on_first: called with the model of the first C that is tried on `held_out`; not called in
             cross-validation.
+        progress: expects and counts the work of the fit.
 
     Returns:
         The linear model, and the calibration that was chosen.
     """
     task = task_of(texts.labels)
+    work = texts.num_machines * len(texts)
     c_values: Sequence[float] = C_VALUES[task]
     enough = MIN_HELD_OUT[task]
     if is_quick:
@@ -277,14 +297,16 @@ def fit_linear(
 
     # Cross-validate if there are too few held-out texts to choose on.
     has_enough = held_out is not None and len(held_out[1]) >= enough
+    if calibration is not None or not has_enough:
+        progress.expect(work)
     if calibration is None and not has_enough:
         if split_groups is None:
             split_groups = np.arange(len(texts))
         folds = split_into_folds(split_groups, enough=enough)
-        calibration = cross_validate(texts, folds, c_values)
+        calibration = cross_validate(texts, folds, c_values, progress=progress)
 
     if calibration is not None:
-        machines = _fit_counted(texts, svm_c=calibration.svm_c)
+        machines = _fit_counted(texts, svm_c=calibration.svm_c, progress=progress)
         return _linear_model(texts, machines, calibration), calibration
 
     # Otherwise try several values of C, and calibrate each on the held-out texts.
@@ -296,7 +318,7 @@ def fit_linear(
     machines_by_c: dict[float, OneVsRest] = {}
 
     def fit_and_calibrate(svm_c: float) -> Calibration:
-        machines = _fit_counted(texts, svm_c=svm_c)
+        machines = _fit_counted(texts, svm_c=svm_c, progress=progress)
         candidate = calibrate(machines.margins(other_features), other_labels, texts.class_weights)
         candidate = candidate._replace(svm_c=svm_c)
 
@@ -305,13 +327,38 @@ def fit_linear(
         machines_by_c[svm_c] = machines
         return candidate
 
-    best = _best_c(fit_and_calibrate, c_values)
+    best = _best_c(fit_and_calibrate, c_values, work=work, progress=progress)
     return _linear_model(texts, machines_by_c[best.svm_c], best), best
 
 
-def _fit_counted(texts: CountedTexts, *, svm_c: float) -> OneVsRest:
+def usual_fits(num_texts: int, num_held_out: int, task: Task, *, is_quick: bool = False) -> float:
+    """Compute the usual work of `fit_linear`, as a number of fits to all texts.
+
+    Args:
+        num_texts: the number of texts to learn from.
+        num_held_out: the number of held-out texts.
+        task: single-label or multi-label.
+        is_quick: whether only the usual C is tried.
+    """
+    num_tried = 1 if is_quick else C_VALUES_TRIED
+    enough = 1 if is_quick else MIN_HELD_OUT[task]
+    if num_held_out >= enough:
+        return num_tried
+
+    # Cross-validation fits each C once in each fold, to the texts of the other folds. It uses no
+    # more folds than have enough texts. One more fit, with the best C, learns from all texts.
+    num_folds = min(FOLDS, math.ceil(enough * FOLDS / num_texts))
+    return num_tried * num_folds * (1 - 1 / FOLDS) + 1
+
+
+def _fit_counted(texts: CountedTexts, *, svm_c: float, progress: FitProgress) -> OneVsRest:
     return fit_one_vs_rest(
-        texts.features, texts.labels, texts.class_weights, texts.weights, svm_c=svm_c
+        texts.features,
+        texts.labels,
+        texts.class_weights,
+        texts.weights,
+        svm_c=svm_c,
+        progress=progress,
     )
 
 
@@ -367,6 +414,7 @@ def cross_validate(
     c_values: Sequence[float] = (),
     *,
     text_weights: NDArray[np.float64] | None = None,
+    progress: FitProgress = UNREPORTED,
 ) -> Calibration:
     """Choose C and a calibration by cross-validation.
 
@@ -377,6 +425,7 @@ def cross_validate(
         c_values: the values of C to try, increasing; by default the `C_VALUES` of the task.
         text_weights: the weight of each held-out text in calibration, fold by fold, (held-out
             texts,); by default all texts count alike.
+        progress: expects and counts the work of the fits.
 
     Returns:
         The calibration with the best C. Its logits are out-of-fold logits, fold by fold.
@@ -401,13 +450,21 @@ def cross_validate(
                 class_weights,
                 weights_of_others,
                 svm_c=svm_c,
+                progress=progress,
             )
             margins.append(machines.margins(vocabulary.tfidf(counts[fold])))
 
         candidate = calibrate(np.concatenate(margins), held_out_labels, class_weights, text_weights)
         return candidate._replace(svm_c=svm_c)
 
-    return _best_c(fit_and_calibrate, c_values or C_VALUES[task_of(labels)])
+    # In each fold, all texts outside the fold are learned from.
+    num_learned = len(folds) * len(labels) - len(held_out_labels)
+    return _best_c(
+        fit_and_calibrate,
+        c_values or C_VALUES[task_of(labels)],
+        work=texts.num_machines * num_learned,
+        progress=progress,
+    )
 
 
 # A lower C must reduce the loss by this share of the loss to be preferred. If two losses are
@@ -416,7 +473,11 @@ MIN_GAIN = 0.01
 
 
 def _best_c(
-    fit_and_calibrate: Callable[[float], Calibration], c_values: Sequence[float]
+    fit_and_calibrate: Callable[[float], Calibration],
+    c_values: Sequence[float],
+    *,
+    work: float,
+    progress: FitProgress,
 ) -> Calibration:
     """Return the calibration of the best C, and try as few values of C as possible.
 
@@ -426,13 +487,18 @@ def _best_c(
     Args:
         fit_and_calibrate: fits machines with a C, and calibrates them on held-out texts.
         c_values: the values of C to choose from, increasing.
+        work: the work of trying one value.
+        progress: expects the work of the usual number of values, and of each one more.
     """
+    progress.expect(work * min(C_VALUES_TRIED, len(c_values)))
     if len(c_values) == 1:
         return fit_and_calibrate(c_values[0])
 
     *lower, first, higher = c_values
     best = fit_and_calibrate(first)
-    for svm_c in reversed(lower):
+    for num_tried, svm_c in enumerate(reversed(lower), start=1):
+        if num_tried >= C_VALUES_TRIED:
+            progress.expect(work)
         candidate = fit_and_calibrate(svm_c)
         if candidate.loss > (1 - MIN_GAIN) * best.loss:
             break

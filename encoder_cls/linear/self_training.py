@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.linear.corpus import FeatureCorpus
 from encoder_cls.linear.effort import seconds_of_machines
+from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
 from encoder_cls.linear.folds import NO_TEXTS
 from encoder_cls.linear.nb_svm import (
     OneVsRest,
@@ -49,10 +50,14 @@ class SelfTraining:
         corpus: the labelled texts, the texts without labels, and the class names.
         config: decides whether there are rounds, whether a model includes naive Bayes, and whether
             it learns from class names.
+        progress: counts the texts that each machine has learned from.
     """
 
-    def __init__(self, corpus: FeatureCorpus, config: TrainConfig) -> None:
+    def __init__(
+        self, corpus: FeatureCorpus, config: TrainConfig, progress: FitProgress = UNREPORTED
+    ) -> None:
         self._corpus = corpus
+        self._progress = progress
         self._has_rounds = config.self_training
         self._has_naive_bayes = config.naive_bayes
         self._names = NO_TEXTS
@@ -158,7 +163,11 @@ class SelfTraining:
         is_class = targets[:, -self._num_machines :] > 0
         text_weights = targets.sum(axis=1, keepdims=True)
         weights, biases = fit_machines(
-            inputs, scales, is_class, np.broadcast_to(text_weights, is_class.shape)
+            inputs,
+            scales,
+            is_class,
+            np.broadcast_to(text_weights, is_class.shape),
+            progress=self._progress,
         )
 
         # A coordinate is a weighted sum of features, so its weight can be added to their weights.

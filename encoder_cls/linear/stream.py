@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.linear.calibration import Calibration, calibrate
 from encoder_cls.linear.features import LinearOptions, Vocabulary, as_matrix, count_matrix
+from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
 from encoder_cls.linear.folds import first_held_out
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.linear_work import StreamWork
@@ -60,11 +61,14 @@ HELD_OUT_SHARE = 0.05
 # The number of chunks after which there is a first model.
 FIRST_CHUNKS = 4
 
+# The time to count the features of texts, in passes over them.
+COUNTING_PASSES = 1
+
 # The seed of the order of the texts.
 SEED = 0
 
 
-def fit_linear_from_stream(
+def fit_linear_from_stream(  # noqa: PLR0913 - many inputs, which form no groups
     texts: TokenizedTexts,
     labels: NDArray[Any],
     options: LinearOptions,
@@ -74,6 +78,7 @@ def fit_linear_from_stream(
     end: float | None = None,
     work: StreamWork | None = None,
     on_first: Callable[[LinearModel], None] | None = None,
+    progress: FitProgress = UNREPORTED,
 ) -> StreamFit:
     """Fit a linear model to as many texts as there is time for, and calibrate it on held-out texts.
 
@@ -90,6 +95,7 @@ def fit_linear_from_stream(
             pass.
         work: the work of an earlier fit to equal texts, to repeat it regardless of the time.
         on_first: receives a first model, which has learned from at most `FIRST_CHUNKS`.
+        progress: expects and counts the work of the fit.
     """
     task = task_of(labels)
     limit = _Limit(end, work)
@@ -101,7 +107,9 @@ def fit_linear_from_stream(
     held_out_rows = order[is_held_out]
     rows = order[~is_held_out]
 
-    # Count the features of as many texts as there is time for.
+    # Count the features of as many texts as there is time for. The unit of the progress is here a
+    # text that all machines learn from, since they learn together.
+    progress.expect(len(rows) * (COUNTING_PASSES + num_passes(len(rows))))
     started = time.monotonic()
     vocabulary = Vocabulary.of(texts, options)
     counts = _CountsOnDisk(vocabulary)
@@ -109,7 +117,9 @@ def fit_linear_from_stream(
         if counts.num_chunks > 0 and limit.ends_counting(counts.num_chunks):
             break
         check_stop()
-        counts.append(texts.take(rows[first : first + TEXTS_PER_CHUNK]))
+        chunk = texts.take(rows[first : first + TEXTS_PER_CHUNK])
+        counts.append(chunk)
+        progress.add(COUNTING_PASSES * len(chunk))
     counted_rows = rows[: counts.num_texts]
     counted_weights = None
     if text_weights is not None:
@@ -125,7 +135,7 @@ def fit_linear_from_stream(
     # Learn chunk by chunk. After the first chunks, after each pass and at the end, measure the loss
     # on the held-out texts.
     held_out = _HeldOut(texts.take(held_out_rows), labels[held_out_rows], vocabulary)
-    passes = _Passes(counts, vocabulary, labels[counted_rows], counted_weights)
+    passes = _Passes(counts, vocabulary, labels[counted_rows], counted_weights, progress)
     best: _Candidate | None = None
     for num_learned in passes.learn():
         is_end_of_pass = num_learned % counts.num_chunks == 0
@@ -332,6 +342,7 @@ class _Passes:
         vocabulary: the features that the machines use.
         labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
         text_weights: how much each text counts, (texts,); None if all count alike.
+        progress: counts the texts that all machines have learned from.
 
     Attributes:
         seconds: how long the learning has taken so far.
@@ -343,11 +354,13 @@ class _Passes:
         vocabulary: Vocabulary,
         labels: NDArray[Any],
         text_weights: NDArray[np.float32] | None,
+        progress: FitProgress,
     ) -> None:
         self._counts = counts
         self._vocabulary = vocabulary
         self._labels = labels
         self._text_weights = text_weights
+        self._progress = progress
         self._class_weights = vocabulary.options.class_weights
         ratios = self._ratios()
         self._svms = [OnlineSvms(ratios), OnlineSvms(np.ones_like(ratios))]
@@ -383,6 +396,7 @@ class _Passes:
                 started = time.monotonic()
                 self._learn_from_chunk(self._vocabulary.tfidf(counts), rows)
                 self.seconds += time.monotonic() - started
+                self._progress.add(counts.shape[0])
 
                 num_learned += 1
                 yield num_learned

@@ -10,7 +10,7 @@ from threading import Event, Lock, Thread
 from typing import Any, Self
 
 from encoder_cls.metrics.scores import Place, scores_shown_in
-from encoder_cls.system.display import counted
+from encoder_cls.system.display import counted, duration
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.system.terminal import WARNING, is_quiet, note
 
@@ -18,6 +18,8 @@ from encoder_cls.system.terminal import WARNING, is_quiet, note
 SECONDS_BEFORE_FIRST_LINE = 1.0
 # The time between two lines about the same work in a log file.
 SECONDS_BETWEEN_LINES = 30.0
+# The share of some work that must be done before the time that is left is estimated from it.
+MIN_SHARE = 0.02
 
 # The names of the scores that are shown after a validation, by key.
 SHOWN_SCORES = {score.key: score.name for score in scores_shown_in(Place.VALIDATION)}
@@ -47,11 +49,18 @@ class TerminalReporter(Reporter):
         self._bar: Any = None
         self._has_steps = False
 
-        # The current work, empty without any; when it began; and how many seconds after that a log
+        # The current work, empty without any; when it began; the share that is done, and when it
+        # will be done, as far as both are known; and how many seconds after its beginning a log
         # file gets the next line about it.
         self._work = ""
         self._since = 0.0
+        self._share: float | None = None
+        self._expected_end: float | None = None
         self._next_line = 0.0
+
+        # The time and the step from which the speed of the encoder's training is measured.
+        self._first_step = 0
+        self._first_step_time = time.monotonic()
         self._last_step_line = time.monotonic()
 
         self._lock = Lock()
@@ -94,8 +103,18 @@ class TerminalReporter(Reporter):
                 self._bar.clear()
             self._work = what
             self._since = time.monotonic()
+            self._share = None
+            self._expected_end = None
             self._next_line = SECONDS_BEFORE_FIRST_LINE
-            self._show_seconds()
+            self._show_work()
+
+    def progressed(self, share: float) -> None:
+        """Show the share of the current work that is done, and the time that is left."""
+        with self._lock:
+            now = time.monotonic()
+            self._share = share
+            if share >= MIN_SHARE:
+                self._expected_end = self._since + (now - self._since) / share
 
     def training_started(self, *, step: int, total_steps: int) -> None:
         """Write where the run is, and let the bar count steps from now on."""
@@ -117,8 +136,10 @@ class TerminalReporter(Reporter):
             self._bar = tqdm(total=total_steps, initial=step, unit="step", dynamic_ncols=True)
             self._has_steps = True
 
-    def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:  # noqa: ARG002
+    def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:
         """Show the name of the encoder's training as the name of the bar."""
+        self._first_step = step
+        self._first_step_time = time.monotonic()
         self._set_total(total_steps)
         if self._has_steps:
             self._bar.set_description(name)
@@ -147,7 +168,12 @@ class TerminalReporter(Reporter):
         if self._has_steps:
             self._bar.set_postfix_str(numbers)
         elif time.monotonic() - self._last_step_line > SECONDS_BETWEEN_LINES:
-            self.note(f"{_step_and_epoch('', step, epoch)} of {self.last_total}: {numbers}")
+            seconds = time.monotonic() - self._first_step_time
+            left = seconds * (self.last_total - step) / (step - self._first_step)
+            self.note(
+                f"{_step_and_epoch('', step, epoch)} of {self.last_total}: {numbers}, "
+                f"{duration(left)} left at most"
+            )
             self._last_step_line = time.monotonic()
 
     def validated(
@@ -172,14 +198,24 @@ class TerminalReporter(Reporter):
     def _keep_showing_seconds(self) -> None:
         while not self._ended.wait(1.0):
             with self._lock:
-                self._show_seconds()
+                self._show_work()
 
-    def _show_seconds(self) -> None:
-        """Show the current work, with the seconds since it began."""
+    def _show_work(self) -> None:
+        """Show the current work: how long it has taken, how far it is and how long it will take."""
         if not self._work:
             return
-        seconds = time.monotonic() - self._since
-        text = f"{self._work}, {seconds:.0f} s" if seconds >= 1 else self._work
+        now = time.monotonic()
+        seconds = now - self._since
+
+        text = self._work
+        if self._share is not None:
+            text += f": {self._share:.0%}"
+        if seconds >= 1:
+            text += f", {seconds:.0f} s"
+        if seconds >= 1 and self._expected_end is not None:
+            left = max(0.0, self._expected_end - now)
+            text += f", about {duration(left)} left"
+
         if self._bar is not None:
             self._bar.set_description_str(text)
         elif seconds >= self._next_line:

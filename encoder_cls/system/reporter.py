@@ -28,6 +28,13 @@ class Reporter:
             what: the work that starts; an empty string if no work starts.
         """
 
+    def progressed(self, share: float) -> None:
+        """Report how far the current work is.
+
+        Args:
+            share: the share of the work that is done, from 0 to 1.
+        """
+
     def training_started(self, *, step: int, total_steps: int) -> None:
         """Report that a run starts, or continues after `step` of `total_steps`."""
 

@@ -1,79 +1,263 @@
-"""Estimate how long a training takes, before it begins, by the amount of its data.
+"""Estimate how long a training takes, before it begins, by its plan and the amount of its data.
 
-The estimate is for the default config without a GPU. It was fitted to the processor time of
-trainings on data sets of 3,000 to 40,000 texts. A training may end earlier than planned, if it
-stops to improve, and machines differ, so the result is a range.
+The estimate is for training without a GPU. Its constants are processor seconds of trainings on data
+sets of 200 to 45,000 labelled texts, of 2 to 77 classes. A short piece of work shows how much
+slower or faster this machine is at present.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from typing import NamedTuple
 
-from encoder_cls.config.schema import TrainConfig
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
+from encoder_cls.encoder.step_limit import TrainingLength
+from encoder_cls.linear.corpus import MAX_TOKENS, MAX_UNLABELLED
+from encoder_cls.linear.effort import PLANNED
+from encoder_cls.linear.few_labels import CorpusSizes, count_fits
+from encoder_cls.linear.nb_svm import usual_fits
+from encoder_cls.linear.stream import COUNTING_PASSES, num_passes
+from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL
+from encoder_cls.system.machine import number_in_environment
 from encoder_cls.system.processes import usable_processes
-from encoder_cls.training.plan import MIN_STEPS, TRAINING_EPOCHS, TRAINING_FACTOR
+from encoder_cls.training.plan import (
+    LINEAR_LENGTHS,
+    CorpusSize,
+    Counts,
+    Plan,
+    make_plan,
+)
 
 
 class ExpectedTime(NamedTuple):
-    """The shortest and the longest time to expect, in seconds."""
+    """The seconds that the parts of a training are expected to take.
 
-    shortest: float
-    longest: float
+    Attributes:
+        linear: the fit of the linear model.
+        encoder: the training of the encoder, including pretraining.
+        report: everything else, of which the report is the largest part.
+    """
+
+    linear: float
+    encoder: float
+    report: float
+
+    @property
+    def total(self) -> float:
+        """The seconds of the whole training."""
+        return sum(self)
 
 
-# The seconds of a processor core for loading libraries, the report and the charts.
-FIXED_SECONDS = 15.0
-# The tokens that the encoder learns from in a second of a core.
-ENCODER_TOKENS = 13_000
-# The seconds of a core that the linear model takes for a token and a class.
-LINEAR_SECONDS = 4.5e-6
-# The number of classes that cost as if there were more: a model of two classes is fitted as one of
-# this number.
-MIN_CLASSES = 4
-# The share of the work that several cores do together, and the cores from which on more are no
-# faster.
-PARALLEL_SHARE = 0.75
-MAX_CORES = 8
-# How far the time may be below and above the estimate.
-BELOW = 0.5
-ABOVE = 1.6
-# The number of texts by which their mean length is estimated.
+# The seconds for loading libraries, the report and the charts, and those for each token of the
+# training texts, from which the report's baseline is fitted.
+REPORT_SECONDS = 13.0
+REPORT_SECONDS_PER_TOKEN = 6e-6
+
+
+def expected_time(plan: Plan, counts: Counts, config: Config) -> ExpectedTime:
+    """Estimate the time of a training.
+
+    Args:
+        plan: the plan of the training.
+        counts: the amounts of data that the plan is made of.
+        config: the config of the training.
+    """
+    slowness = machine_slowness()
+    report = REPORT_SECONDS + REPORT_SECONDS_PER_TOKEN * counts.corpus.tokens
+    return ExpectedTime(
+        linear=slowness * _linear_seconds(plan, counts, config),
+        encoder=slowness * _share_on_cores() * _encoder_seconds(plan, counts, config),
+        report=slowness * report,
+    )
+
+
+def expected_time_of_dataset(dataset: Dataset, config: Config) -> ExpectedTime:
+    """Estimate the time of a training on data that is not tokenized yet.
+
+    Args:
+        dataset: the data.
+        config: the config of the training.
+    """
+    counts = _estimated_counts(dataset, config)
+    plan = make_plan(config, counts, encoder_corpus=lambda _: counts.corpus)
+    return expected_time(plan, counts, config)
+
+
+# The number of texts by which the lengths of all texts are estimated.
 SAMPLED_TEXTS = 2000
 # The tokens of a word: words, punctuation and pieces.
 TOKENS_OF_WORD = 1.25
 
 
-def expected_time(dataset: Dataset, *, max_tokens: int) -> ExpectedTime:
-    """Estimate the time of a training with the default config.
+def _estimated_counts(dataset: Dataset, config: Config) -> Counts:
+    """Count data by the number of words in a sample of its texts."""
+    num_labelled = len(dataset.train)
+    stride = max(1, num_labelled // SAMPLED_TEXTS)
+    sample = [dataset.train.texts[row] for row in range(0, num_labelled, stride)]
+    words = np.array([len(text.split()) for text in sample])
+    sampled_lengths = (1 + TOKENS_OF_WORD * words).astype(np.int64)
 
-    Args:
-        dataset: the data.
-        max_tokens: the number of tokens that the encoder reads of a text.
+    # Repeat the lengths of the sample for all texts.
+    num_unlabelled = len(dataset.unlabelled.texts)
+    lengths = np.resize(sampled_lengths, num_labelled + num_unlabelled)
+
+    def tokens_within(max_tokens: int) -> NDArray[np.int64]:
+        return np.minimum(lengths, max_tokens)
+
+    max_seq_len = config.model.max_seq_len
+    linear_tokens = {}
+    for multiple in LINEAR_LENGTHS:
+        max_tokens = multiple * max_seq_len
+        linear_tokens[max_tokens] = int(tokens_within(max_tokens)[:num_labelled].sum())
+
+    return Counts(
+        labelled=num_labelled,
+        unlabelled=num_unlabelled,
+        validation=len(dataset.validation),
+        classes=len(dataset.label_names),
+        corpus=CorpusSize.of(tokens_within(max_seq_len), config),
+        linear_tokens=linear_tokens,
+        is_multi_label=dataset.is_multi_label,
+    )
+
+
+# The seconds of the linear model that do not depend on the data.
+LINEAR_START = 2.5
+# The seconds for a token: counting features, converting and predicting them.
+SECONDS_PER_TOKEN = 1.5e-5
+# The seconds for a token with few labels, which include latent semantics and naive Bayes.
+FEW_LABELS_SECONDS_PER_TOKEN = 5e-5
+# The seconds for a token in each fit of each machine. Two classes have a single machine, which
+# takes as long as two.
+SECONDS_PER_FIT = 1e-6
+MIN_MACHINES = 2
+# The seconds for a token in a pass of a fit in passes: those that all machines share, and those of
+# each machine.
+SECONDS_PER_PASS = 3.5e-7
+SECONDS_PER_PASS_OF_MACHINE = 2e-8
+
+
+def _linear_seconds(plan: Plan, counts: Counts, config: Config) -> float:
+    """The processor seconds of the linear model."""
+    if plan.linear_fit is None or plan.linear_max_tokens is None:
+        return 0.0
+    tokens = counts.linear_tokens[plan.linear_max_tokens]
+    task = MULTI_LABEL if counts.is_multi_label else SINGLE_LABEL
+    num_machines = max(MIN_MACHINES, task.num_one_vs_rest(counts.classes))
+
+    # In the first pass, two sets of machines learn.
+    if plan.linear_fit == "stream":
+        passes = COUNTING_PASSES + 1 + num_passes(counts.labelled)
+        seconds_per_pass = SECONDS_PER_PASS + SECONDS_PER_PASS_OF_MACHINE * num_machines
+        return LINEAR_START + tokens * passes * seconds_per_pass
+
+    num_refitted = counts.validation if plan.refits_on_validation else 0
+    if plan.linear_fit == "few_labels":
+        sizes = CorpusSizes(
+            labelled=counts.labelled + num_refitted,
+            unlabelled=min(counts.unlabelled, MAX_UNLABELLED),
+            classes=counts.classes,
+        )
+        num_fits = count_fits(
+            PLANNED,
+            sizes,
+            config.train,
+            num_held_out=num_refitted,
+            with_teacher=plan.has_pseudo_labels,
+        )
+        corpus_tokens = min(counts.corpus.tokens, tokens + MAX_TOKENS)
+        seconds_of_corpus = FEW_LABELS_SECONDS_PER_TOKEN * corpus_tokens
+        return LINEAR_START + seconds_of_corpus + SECONDS_PER_FIT * num_machines * num_fits * tokens
+
+    num_fits = usual_fits(counts.labelled, counts.validation, task)
+    if plan.refits_on_validation:
+        num_fits += 1
+    return LINEAR_START + tokens * (SECONDS_PER_TOKEN + SECONDS_PER_FIT * num_machines * num_fits)
+
+
+# The seconds of an optimizer step, beside those of its tokens.
+SECONDS_PER_STEP = 0.036
+# The seconds for a token, with R-Drop: those for the tables, and those for each weight of a layer.
+SECONDS_PER_ENCODER_TOKEN = 2.7e-5
+SECONDS_PER_WEIGHT = 1.6e-10
+# R-Drop passes each text twice, forward and backward; the latter takes twice as long as the former.
+PASSES_PER_TOKEN = 6
+
+
+def _encoder_seconds(plan: Plan, counts: Counts, config: Config) -> float:
+    """The processor seconds of the encoder's trainings."""
+    model = config.model
+    mean_length = counts.corpus.tokens / (counts.labelled + counts.unlabelled)
+    tokens_per_step = counts.corpus.tokens / counts.corpus.steps
+    validation_tokens = counts.validation * mean_length / PASSES_PER_TOKEN
+
+    # The attention to all tokens of a text counts as so many more weights.
+    weights_of_layer = 4 * model.d_model**2 + 2 * model.d_model * model.d_ff
+    weights_of_layer += 2 * int(mean_length) * model.d_model
+    seconds_per_token = SECONDS_PER_ENCODER_TOKEN
+    seconds_per_token += SECONDS_PER_WEIGHT * model.num_layers * weights_of_layer
+    if config.train.rdrop_weight == 0:
+        seconds_per_token /= 2
+
+    seconds = 0.0
+    for length in plan.training_lengths:
+        steps = float(length.total_steps)
+        if length is plan.training:
+            steps = _usual_steps(length, config.train.patience)
+        tokens = steps * tokens_per_step + steps / length.validate_every * validation_tokens
+        seconds += SECONDS_PER_STEP * steps + seconds_per_token * tokens
+    return seconds
+
+
+def _usual_steps(length: TrainingLength, patience: int | None) -> float:
+    """The number of steps after which a training usually ends.
+
+    It ends after all steps, or earlier where the score stops improving: at the earliest once there
+    is a best validation and `patience` more. The geometric mean is off by the same factor at most
+    either way.
     """
+    if patience is None:
+        return length.total_steps
+    fewest = min(length.total_steps, (1 + patience) * length.validate_every)
+    return math.sqrt(fewest * length.total_steps)
+
+
+# The share of the encoder's work that several cores do together, and the cores from which on more
+# are no faster.
+PARALLEL_SHARE = 0.75
+MAX_CORES = 8
+
+
+def _share_on_cores() -> float:
+    """The time of the encoder on all cores, relative to the time on one core."""
     cores = min(MAX_CORES, usable_processes())
-    seconds = _core_seconds(dataset, max_tokens)
-    estimated = seconds * (1 - PARALLEL_SHARE + PARALLEL_SHARE / cores)
-    return ExpectedTime(BELOW * estimated, ABOVE * estimated)
+    num_threads = number_in_environment("OMP_NUM_THREADS", least=1)
+    if num_threads:
+        cores = min(cores, num_threads)
+    return 1 - PARALLEL_SHARE + PARALLEL_SHARE / cores
 
 
-def _core_seconds(dataset: Dataset, max_tokens: int) -> float:
-    """The seconds that a single core takes."""
-    num_texts = len(dataset.train) + len(dataset.unlabelled.texts)
-    stride = max(1, len(dataset.train) // SAMPLED_TEXTS)
-    sample = [dataset.train.texts[row] for row in range(0, len(dataset.train), stride)]
-    lengths = [TOKENS_OF_WORD * len(text.split()) + 1 for text in sample]
-    mean_length = sum(lengths) / len(lengths)
-    mean_read = sum(min(length, max_tokens) for length in lengths) / len(lengths)
+# The number of values of the work that is timed, how often it is repeated, and the processor
+# seconds that it took where the constants were measured.
+TIMED_VALUES = 1 << 20
+REPETITIONS = 10
+REFERENCE_SECONDS = 0.06
 
-    # The number of epochs falls with the amount of text, as in the plan of a training.
-    tokens = max(1.0, num_texts * mean_read)
-    min_epochs, max_epochs = TRAINING_EPOCHS
-    epochs = min(max(TRAINING_FACTOR / math.sqrt(tokens), min_epochs), max_epochs)
-    min_tokens = MIN_STEPS * TrainConfig().batch_size * mean_read
-    encoder_tokens = max(min_tokens, epochs * tokens)
 
-    num_classes = max(MIN_CLASSES, len(dataset.label_names))
-    linear_seconds = LINEAR_SECONDS * num_texts * mean_length * num_classes
-    return FIXED_SECONDS + encoder_tokens / ENCODER_TOKENS + linear_seconds
+def machine_slowness() -> float:
+    """How many times longer this machine takes at present than the one of the constants.
+
+    It is more than 1 where a processor is slower, or where other programs use it, too.
+    """
+    values = np.arange(TIMED_VALUES, dtype=np.float32)
+    order = np.random.default_rng(0).permutation(TIMED_VALUES)
+
+    began = time.perf_counter()
+    for _ in range(REPETITIONS):
+        np.exp(-values[order] / TIMED_VALUES).sum()
+    return (time.perf_counter() - began) / REFERENCE_SECONDS

@@ -16,7 +16,6 @@ from encoder_cls.classifier.validation_result import ValidationResult, score_mix
 from encoder_cls.data.dataset import relative_weights
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
 from encoder_cls.linear.effort import (
-    C_VALUES_TRIED,
     EFFORTS,
     IN_PASSES,
     ONE_C_VALUE,
@@ -30,12 +29,13 @@ from encoder_cls.linear.effort import (
 )
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
-from encoder_cls.linear.folds import FOLDS
+from encoder_cls.linear.fit_progress import COUNTING_WORK, FitProgress
 from encoder_cls.linear.linear_model import NUM_EVIDENCE_FEATURES, LinearModel
 from encoder_cls.linear.linear_work import LinearWork, StreamWork
-from encoder_cls.linear.nb_svm import MIN_HELD_OUT, fit_linear
+from encoder_cls.linear.nb_svm import fit_linear, usual_fits
 from encoder_cls.linear.stream import StreamFit, fit_linear_from_stream
 from encoder_cls.metrics.logits import Logits, task_of
+from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.training.linear_time import end_of_fit
 from encoder_cls.training.plan import Plan
 from encoder_cls.training.prepared import Prepared
@@ -86,9 +86,16 @@ OnPreliminary = Callable[[FittedLinear], None]
 PLANNED_COST = 40
 ALL_FEATURES_COST = 10
 
+# The names of the work that people wait for.
+FIRST_FIT = "fitting a first linear model"
+FIT = "fitting the linear model"
+
 
 def fit_linear_classifier(
-    prepared: Prepared, *, on_preliminary: OnPreliminary | None = None
+    prepared: Prepared,
+    *,
+    on_preliminary: OnPreliminary | None = None,
+    reporter: Reporter = SILENT,
 ) -> FittedLinear:
     """Fit the linear model as planned, or with less work if time is limited.
 
@@ -97,22 +104,26 @@ def fit_linear_classifier(
     Args:
         prepared: the data and the plan of the run.
         on_preliminary: receives the preliminary classifiers, each better than the one before.
+        reporter: receives how far the fit is.
 
     Raises:
         TooLittleTimeError: there is not enough time for the teacher of the encoder.
     """
     end = end_of_fit(prepared)
-    fits = _Fits(prepared, end=end)
+    fits = _Fits(prepared, end=end, reporter=reporter)
     is_streamed = prepared.plan.linear_fit == "stream"
 
     # Without a time limit, fit as planned. A person who waits for a model gets one at once: the fit
     # in passes that must end now, which has learned from the first chunk of texts.
     if end is None:
         if on_preliminary and not is_streamed:
+            reporter.working(FIRST_FIT)
             on_preliminary(_Fits(prepared, end=time.monotonic()).words_in_passes())
+        reporter.working(FIT)
         return fits.planned(on_preliminary)
 
     # With a time limit, fit in passes first: this fit is there when the time is over.
+    reporter.working(FIT if is_streamed else FIRST_FIT)
     words = fits.words_in_passes(on_preliminary)
     if is_streamed:
         return words
@@ -121,6 +132,7 @@ def fit_linear_classifier(
 
     # Fit as planned if there is time for it, or if the encoder needs the teacher that only the
     # planned fit has.
+    reporter.working(FIT)
     assert words.stream
     seconds_of_pass = words.stream.seconds_of_pass
     needs_teacher = prepared.plan.has_pseudo_labels
@@ -140,7 +152,9 @@ def fit_linear_classifier(
     return words
 
 
-def repeat_linear_fit(prepared: Prepared, work: LinearWork) -> FittedLinear:
+def repeat_linear_fit(
+    prepared: Prepared, work: LinearWork, *, reporter: Reporter = SILENT
+) -> FittedLinear:
     """Do the work of an earlier fit again, regardless of the time.
 
     Equal data and equal work give an equal classifier.
@@ -148,9 +162,11 @@ def repeat_linear_fit(prepared: Prepared, work: LinearWork) -> FittedLinear:
     Args:
         prepared: the data and the plan of the run, as planned before the earlier fit.
         work: the work of the earlier fit.
+        reporter: receives how far the fit is.
     """
+    reporter.working(FIT)
     effort = EFFORTS[work.effort]
-    fits = _Fits(prepared, effort=effort, stream_work=work.stream)
+    fits = _Fits(prepared, effort=effort, stream_work=work.stream, reporter=reporter)
     if effort is WORDS_ALONE:
         return fits.words_in_passes()
     if effort is IN_PASSES:
@@ -166,6 +182,7 @@ class _Fits:
         end: when a fit must end, a time of `time.monotonic`; None without a limit.
         effort: how much work a fit does if it has no limit.
         stream_work: the work of an earlier fit to a stream, to repeat it; None for a new fit.
+        reporter: receives how far a fit is.
     """
 
     def __init__(
@@ -175,6 +192,7 @@ class _Fits:
         end: float | None = None,
         effort: Effort = PLANNED,
         stream_work: StreamWork | None = None,
+        reporter: Reporter = SILENT,
     ) -> None:
         self._prepared = prepared
         self._options = _linear_options(prepared)
@@ -182,6 +200,11 @@ class _Fits:
         self._held_out = (prepared.validation_texts, prepared.dataset.known_validation.labels)
         self._effort_choice = EffortChoice(effort, end)
         self._stream_work = stream_work
+        self._reporter = reporter
+
+    def _progress(self) -> FitProgress:
+        """The progress of a fit that begins now."""
+        return FitProgress(self._reporter.progressed, end=self._effort_choice.end)
 
     def planned(self, on_preliminary: OnPreliminary | None = None) -> FittedLinear:
         """Fit as planned, with as much effort as there is time for.
@@ -249,6 +272,7 @@ class _Fits:
             end=self._effort_choice.end,
             work=self._stream_work,
             on_first=on_first,
+            progress=self._progress(),
         )
         return _scored_classifier(self._prepared, stream.linear)._replace(stream=stream)
 
@@ -276,6 +300,14 @@ class _Fits:
             if on_preliminary:
                 on_preliminary(_scored_classifier(prepared, linear))
 
+        # The final fit learns from the validation texts as well, if so planned. Expect its work
+        # now, so that the first fit is reported as a part of the whole.
+        progress = self._progress()
+        num_final = 0
+        if prepared.plan.refits_on_validation:
+            num_final = len(self._train) + len(prepared.validation_texts)
+        progress.expect((COUNTING_WORK + texts.num_machines) * num_final)
+
         # Fit to the training texts. The validation texts choose C and the calibration.
         linear, calibration = fit_linear(
             texts,
@@ -283,7 +315,9 @@ class _Fits:
             split_groups=self._train.split_groups,
             is_quick=effort is ONE_C_VALUE,
             on_first=on_first,
+            progress=progress,
         )
+        progress.expect_no_more()
         if not prepared.plan.refits_on_validation:
             return _scored_classifier(prepared, linear)._replace(effort=effort)
 
@@ -296,10 +330,9 @@ class _Fits:
         all_texts = prepared.tokenize(self._train.texts, validation.texts)
         all_labels = np.concatenate([self._train.labels, validation.labels])
         all_weights = relative_weights(self._train, validation)
-        refitted, _ = fit_linear(
-            CountedTexts.of(all_texts, all_labels, self._options, all_weights),
-            calibration=calibration,
-        )
+        all_counted = CountedTexts.of(all_texts, all_labels, self._options, all_weights)
+        progress.add(COUNTING_WORK * num_final)
+        refitted, _ = fit_linear(all_counted, calibration=calibration, progress=progress)
 
         # Measure how familiar the validation texts would be if they were new: by the evidence of
         # the first model, and by the rarity of their features in the final model.
@@ -319,15 +352,13 @@ class _Fits:
         Args:
             effort: one of the `PLAIN_EFFORTS`.
         """
-        num_fits = 1
-        if effort.tries_all_c_values:
-            _, validation_labels = self._held_out
-            num_fits = C_VALUES_TRIED
-            if len(validation_labels) < MIN_HELD_OUT[task_of(self._train.labels)]:
-                # Cross-validation fits each C value FOLDS times, to (FOLDS - 1) / FOLDS of the
-                # texts. One more fit, with the best C, learns from all texts.
-                num_fits = C_VALUES_TRIED * (FOLDS - 1) + 1
-
+        _, validation_labels = self._held_out
+        num_fits = usual_fits(
+            len(self._train),
+            len(validation_labels),
+            task_of(self._train.labels),
+            is_quick=effort is ONE_C_VALUE,
+        )
         if self._prepared.plan.refits_on_validation:
             num_fits += 1
         return num_fits
@@ -364,6 +395,7 @@ class _Fits:
             validation_rows=len(self._train) + np.arange(num_held_out),
             with_teacher=prepared.plan.has_pseudo_labels,
             effort_choice=self._effort_choice,
+            progress=self._progress(),
         )
         if not num_held_out:
             fitted = _scored_classifier(prepared, linear)

@@ -64,7 +64,6 @@ def _fit(run: RunDir, progress: Progress, reporter: Reporter) -> FittedLinear:
         progress: the state of the run, which gets the work and the changed plan of the fit.
         reporter: receives the progress.
     """
-    reporter.working("fitting the linear model")
     prepared = progress.prepared
 
     def save(fitted: FittedLinear) -> None:
@@ -76,9 +75,11 @@ def _fit(run: RunDir, progress: Progress, reporter: Reporter) -> FittedLinear:
     # the same work, so that it gives the same model.
     work = progress.state.linear_work
     if work is None:
-        linear = run_interruptibly(lambda: fit_linear_classifier(prepared, on_preliminary=save))
+        linear = run_interruptibly(
+            lambda: fit_linear_classifier(prepared, on_preliminary=save, reporter=reporter)
+        )
     else:
-        linear = run_interruptibly(lambda: repeat_linear_fit(prepared, work))
+        linear = run_interruptibly(lambda: repeat_linear_fit(prepared, work, reporter=reporter))
 
     if linear.held_out_predictions:
         linear.held_out_predictions.write(run.held_out_predictions)

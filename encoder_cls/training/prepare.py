@@ -89,7 +89,7 @@ def prepare(
         check=check_time_is_left,
         reporter=reporter,
     )
-    plan = _plan(config, dataset, tokens, base)
+    counts, plan = _plan(config, dataset, tokens, base)
     reporter.working("")
 
     return Prepared(
@@ -99,13 +99,16 @@ def prepare(
         texts=tokens.texts,
         validation_texts=tokens.validation_texts,
         long_words=tokens.long_words,
+        counts=counts,
         plan=plan,
         budget=budget,
         base=base,
     )
 
 
-def _plan(config: Config, dataset: Dataset, tokens: TokenizedData, base: Classifier | None) -> Plan:
+def _plan(
+    config: Config, dataset: Dataset, tokens: TokenizedData, base: Classifier | None
+) -> tuple[Counts, Plan]:
     """Count the texts and tokens that the plan of a run depends on, and make the plan."""
     texts = tokens.texts
     num_labelled = len(dataset.train)
@@ -133,7 +136,7 @@ def _plan(config: Config, dataset: Dataset, tokens: TokenizedData, base: Classif
         rows = encoder_rows(texts, num_labelled, has_pseudo_labels)
         return CorpusSize.of(texts.lengths[rows], config)
 
-    return make_plan(config, counts, encoder_corpus=encoder_corpus)
+    return counts, make_plan(config, counts, encoder_corpus=encoder_corpus)
 
 
 def _checked_base_run(path: Path, config: Config) -> RunDir:

@@ -29,7 +29,7 @@ from encoder_cls.linear.corpus import sample_rows
 from encoder_cls.metrics.logits import task_of
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.text.tokens import MAX_LEARNED_LENGTH, TokenizedTexts
-from encoder_cls.training.plan import Plan
+from encoder_cls.training.plan import Counts, Plan
 from encoder_cls.training.time_budget import TimeBudget
 
 Objective = Callable[[EncoderClassifier, Any], Tensor]
@@ -51,6 +51,7 @@ class Prepared:
         validation_texts: the tokens of the validation texts with known labels
             (`Dataset.known_validation`), on which the best weights are selected.
         long_words: the number of words that are too long for a sub-word tokenizer to learn from.
+        counts: the amounts of data that the plan depends on.
         plan: how the run trains.
         budget: the time limits of the run.
         base: the classifier of the base run; None unless the run continues another one.
@@ -63,6 +64,7 @@ class Prepared:
     texts: TokenizedTexts
     validation_texts: TokenizedTexts
     long_words: int
+    counts: Counts
     plan: Plan
     budget: TimeBudget
     base: Classifier | None = None

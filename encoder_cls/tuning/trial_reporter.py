@@ -46,6 +46,10 @@ class SearchReporter(Reporter):
         """Pass the name of the work on."""
         self._reporter.working(what)
 
+    def progressed(self, share: float) -> None:
+        """Pass on how far the work is."""
+        self._reporter.progressed(share)
+
     def steps_decided(self, name: str, *, steps: int, total_steps: int) -> None:
         """Pass the number of steps on."""
         self._reporter.steps_decided(name, steps=steps, total_steps=total_steps)
@@ -82,6 +86,10 @@ class TrainingReporter(Reporter):
             self._reporter.working(f"{self._name}: {what}")
         else:
             self._reporter.working(self._name)
+
+    def progressed(self, share: float) -> None:
+        """Pass on how far the work is."""
+        self._reporter.progressed(share)
 
     def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:  # noqa: ARG002
         """Pass the name of the encoder's training on, as the name of the work."""

@@ -84,6 +84,7 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, m
     notes = [
         "reading ",
         "tokenizing ",
+        "time: about ",
         "training in runs/tiny",
         "step     10 of 12: loss",
         "model        epoch   1.0",

@@ -36,6 +36,7 @@ from encoder_cls.linear.few_labels import (
     fit_linear_from_few_labels,
     leads,
 )
+from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
 from encoder_cls.linear.folds import NO_TEXTS
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import fit_linear
@@ -113,6 +114,7 @@ def fit(
     names: Sequence[str] = (),
     validation_rows: Labels = NO_TEXTS,
     effort_choice: EffortChoice = ALL_AS_PLANNED,
+    progress: FitProgress = UNREPORTED,
     **train_values: Any,
 ) -> tuple[LinearModel, FewLabelsFit]:
     """Fit to the corpus. By default, the names of the classes are numbers."""
@@ -132,6 +134,7 @@ def fit(
         validation_rows=validation_rows,
         with_teacher=True,
         effort_choice=effort_choice,
+        progress=progress,
     )
 
 
@@ -318,6 +321,18 @@ def test_labels_of_hard_texts_do_not_lower_the_estimate():
     low, high = result.interval
     assert result.accuracy > is_right.mean() + 0.01
     assert low < result.accuracy < high
+
+
+@pytest.mark.parametrize("self_training", [True, False])
+def test_the_progress_of_a_fit_rises_to_its_end(self_training):
+    """It counts the folds, the rounds of self-training and the last fit."""
+    shares: list[float] = []
+
+    fit(3, self_training=self_training, progress=FitProgress(shares.append))
+
+    assert len(set(shares)) > 50
+    assert shares == sorted(shares)
+    assert 0.8 < shares[-1] <= 1
 
 
 def test_rounds_grow_to_all_texts(monkeypatch):

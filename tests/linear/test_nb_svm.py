@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from encoder_cls.linear import features as feature_matrix
 from encoder_cls.linear import nb_svm, ngrams
 from encoder_cls.linear.calibration import Calibration, fit_inverse_temperature, fit_platt
 from encoder_cls.linear.features import CountedTexts, LinearOptions
+from encoder_cls.linear.fit_progress import FitProgress
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import NB_RATIO_POWER, fit_linear, fit_one_vs_rest
 from encoder_cls.metrics.classification import cross_entropy, one_hot
@@ -522,6 +524,34 @@ def test_c_is_chosen_on_enough_held_out_texts(monkeypatch):
 
     logits_again, _ = data.fit(calibration=calibration)
     assert logits_again == logits
+
+
+@pytest.mark.parametrize("enough", [30, 31])
+@pytest.mark.parametrize("c_values", [(1e-4, 0.01, 2.0), (0.01, 0.5, 1.0, 2.0)])
+def test_the_progress_of_a_fit_rises_to_its_end(monkeypatch, enough, c_values):
+    """C is chosen on held-out texts or in folds, and among few or many values."""
+    data = HeldOut()
+    monkeypatch.setitem(nb_svm.C_VALUES, SINGLE_LABEL, c_values)
+    monkeypatch.setitem(nb_svm.MIN_HELD_OUT, SINGLE_LABEL, enough)
+    shares: list[float] = []
+
+    data.fit(held_out=data.held_out, progress=FitProgress(shares.append))
+
+    assert len(set(shares)) >= 9
+    assert shares == sorted(shares)
+    assert shares[0] < 0.2
+    assert shares[-1] == pytest.approx(1)
+
+
+def test_each_further_value_of_c_is_work_that_was_not_expected(monkeypatch):
+    """Where the loss keeps falling, the share of the work falls a little, and still ends at 1."""
+    monkeypatch.setattr(nb_svm, "MIN_GAIN", -math.inf)
+    shares: list[float] = []
+
+    HeldOut().fit(progress=FitProgress(shares.append))
+
+    assert shares != sorted(shares)
+    assert shares[-1] == pytest.approx(1)
 
 
 def test_a_quick_model_is_calibrated_on_any_number_of_held_out_texts():

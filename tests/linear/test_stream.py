@@ -14,6 +14,7 @@ from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.linear import stream as linear_stream
 from encoder_cls.linear.calibration import Calibration
 from encoder_cls.linear.features import CountedTexts, LinearOptions
+from encoder_cls.linear.fit_progress import FitProgress
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.linear_work import StreamWork
 from encoder_cls.linear.nb_svm import fit_linear
@@ -221,6 +222,31 @@ def test_a_fit_that_runs_out_of_time_keeps_what_it_has_learned(corpus, monkeypat
     assert 0 < stopped.num_texts <= complete.num_texts
     predictions = predicted_classes(stopped.linear, corpus.test_texts)
     assert (predictions == corpus.test_labels).mean() > 0.6
+
+
+def test_the_progress_of_a_fit_rises_to_its_end(corpus, monkeypatch):
+    """It counts the features of each chunk, then the passes over it."""
+    monkeypatch.setattr(linear_stream, "MAX_PASSES", 3)
+    shares: list[float] = []
+
+    fit_within(corpus, Clock(), monkeypatch, progress=FitProgress(shares.append))
+
+    num_chunks = 3
+    assert len(shares) == 4 * num_chunks
+    assert shares == sorted(shares)
+    assert shares[num_chunks - 1] == pytest.approx(1 / 4)
+    assert shares[-1] == pytest.approx(1)
+
+
+def test_the_progress_of_a_fit_with_too_little_time_is_that_of_the_time(corpus, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(linear_stream.time, "monotonic", clock)
+    shares: list[float] = []
+
+    fit_within(corpus, clock, monkeypatch, end=30.0, progress=FitProgress(shares.append, end=30.0))
+
+    assert shares == sorted(shares)
+    assert shares[-1] > 0.8
 
 
 def test_however_little_time_there_is_something_is_learned(corpus, monkeypatch):

@@ -31,6 +31,43 @@ def test_a_log_file_has_lines_about_long_work(monkeypatch, capsys):
     assert 1 <= seconds[0] < seconds[1]
 
 
+def test_a_log_file_tells_how_far_the_work_is_and_how_long_it_will_take(monkeypatch, capsys):
+    """The seconds that are left follow from the share that is done; other work starts anew."""
+    clock = 0.0
+    monkeypatch.setattr(terminal_reporter.time, "monotonic", lambda: clock)
+    monkeypatch.setattr(terminal_reporter, "SECONDS_BETWEEN_LINES", 0.0)
+
+    # Without the context manager there is no thread that shows the work.
+    reporter = TerminalReporter()
+    reporter.working("fitting")
+    clock = 30.0
+    reporter.progressed(0.25)
+    clock = 40.0
+    reporter._show_work()
+    reporter.working("scoring")
+    clock = 42.0
+    reporter._show_work()
+
+    lines = [line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["fitting: 25%, 40 s, about 80 s left", "scoring, 2 s"]
+
+
+def test_a_log_file_tells_how_long_the_steps_will_take_at_most(monkeypatch, capsys):
+    """The speed is that since the training was resumed."""
+    clock = 0.0
+    monkeypatch.setattr(terminal_reporter.time, "monotonic", lambda: clock)
+    reporter = TerminalReporter()
+    reporter.encoder_started("model", step=100, total_steps=400)
+
+    clock = 60.0
+    values = {"loss": 0.5, "tokens_per_s": 1000.0}
+    reporter.step_done(step=160, epoch=1.0, loss=0.5, values=values)
+
+    assert "step    160 of 400: loss 0.500, 1,000 tokens/s, 4 min left at most" in (
+        capsys.readouterr().err
+    )
+
+
 def test_a_log_file_has_the_time_before_each_line_except_warnings(capsys):
     """Warnings begin with `warning:`, so that they are found; a quiet process shows them alone."""
     with TerminalReporter() as reporter:

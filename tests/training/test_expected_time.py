@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.config.schema import Config, DataConfig, ModelConfig, TrainConfig
+from encoder_cls.data.dataset import Dataset, Split, Unlabelled
 from encoder_cls.training import expected_time as module
-from encoder_cls.training.expected_time import expected_time
+from encoder_cls.training.expected_time import (
+    ExpectedTime,
+    expected_time_of_dataset,
+    machine_slowness,
+)
 
 TEN_WORDS = "one two three four five six seven eight nine ten"
 
@@ -15,51 +20,97 @@ TEN_WORDS = "one two three four five six seven eight nine ten"
 @pytest.fixture(autouse=True)
 def _one_core(monkeypatch):
     monkeypatch.setattr(module, "usable_processes", lambda: 1)
+    monkeypatch.setattr(module, "machine_slowness", lambda: 1.0)
 
 
-def dataset_of(num_texts: int, *, words: int = 1, num_classes: int = 2) -> Dataset:
-    """A data set whose texts have `words` times ten words."""
-    split = Split(
-        texts=[" ".join([TEN_WORDS] * words)] * num_texts,
-        labels=np.arange(num_texts) % num_classes,
-        where=["a"] * num_texts,
-    )
+def dataset_of(
+    num_texts: int, *, words: int = 1, num_classes: int = 2, num_unlabelled: int = 0
+) -> Dataset:
+    """A data set whose texts have `words` times ten words, a tenth of them for validation."""
+    text = " ".join([TEN_WORDS] * words)
+
+    def split_of(size: int) -> Split:
+        return Split(texts=[text] * size, labels=np.arange(size) % num_classes, where=["a"] * size)
+
     names = tuple(f"class {number}" for number in range(num_classes))
-    return Dataset(label_names=names, train=split, validation=split, test=None)
+    return Dataset(
+        label_names=names,
+        train=split_of(num_texts),
+        validation=split_of(num_texts // 9),
+        test=None,
+        unlabelled=Unlabelled(texts=[text] * num_unlabelled, where=["a"] * num_unlabelled),
+    )
 
 
-def longest(dataset: Dataset) -> float:
-    return expected_time(dataset, max_tokens=512).longest
+def expected(
+    dataset: Dataset, model: ModelConfig | None = None, train: TrainConfig | None = None
+) -> ExpectedTime:
+    config = Config(
+        name="data",
+        data=DataConfig(train="data"),
+        model=model or ModelConfig(),
+        train=train or TrainConfig(),
+    )
+    return expected_time_of_dataset(dataset, config)
 
 
 def test_the_time_grows_with_texts_words_and_classes():
-    small = dataset_of(20_000)
-    assert longest(small) < longest(dataset_of(200_000))
-    assert longest(small) < longest(dataset_of(20_000, words=20))
-    assert longest(small) < longest(dataset_of(20_000, num_classes=100))
+    small = expected(dataset_of(20_000)).total
+    assert small < expected(dataset_of(200_000)).total
+    assert small < expected(dataset_of(20_000, words=20)).total
+    assert small < expected(dataset_of(20_000, num_classes=100)).total
+
+
+def test_the_time_of_the_encoder_grows_with_its_layers_and_falls_without_rdrop():
+    dataset = dataset_of(3000)
+    usual = expected(dataset).encoder
+    wide = expected(dataset, ModelConfig(d_model=256, num_layers=4, d_ff=1024)).encoder
+    assert 4 * usual < wide < 8 * usual
+    assert expected(dataset, train=TrainConfig(rdrop_weight=0)).encoder < 0.8 * usual
+    assert usual < expected(dataset, train=TrainConfig(patience=None)).encoder
 
 
 @pytest.mark.parametrize(
-    ("num_texts", "words", "num_classes", "seconds"),
+    ("dataset", "linear", "encoder"),
     [
-        # Short questions, messages of customers, and news in four topics.
-        (5_000, 1, 6, (55, 61)),
-        (9_000, 1, 77, (110, 183)),
-        (33_000, 4, 4, (440, 440)),
+        # Processor seconds that were measured on one core.
+        pytest.param(dataset_of(2_700, words=4, num_classes=4), 7, 60, id="news"),
+        pytest.param(dataset_of(4_906, num_classes=6), 4, 37, id="questions"),
+        pytest.param(dataset_of(9_000, num_classes=77), 34, 101, id="many classes"),
+        pytest.param(dataset_of(33_486, words=4, num_classes=4), 51, 351, id="much news"),
+        pytest.param(dataset_of(179, words=4, num_classes=4, num_unlabelled=3000), 18, 0, id="few"),
+        pytest.param(dataset_of(22_500, words=20), 22, None, id="in passes"),
     ],
 )
-def test_trainings_that_were_measured_are_within_the_range(
-    num_texts: int, words: int, num_classes: int, seconds: tuple[float, float]
+def test_trainings_that_were_measured_took_about_the_expected_time(
+    dataset: Dataset, linear: float, encoder: float | None
 ):
-    """Processor seconds on one core: the shortest and the longest of some trainings."""
-    dataset = dataset_of(num_texts, words=words, num_classes=num_classes)
-    expected = expected_time(dataset, max_tokens=512)
-    assert expected.shortest < seconds[0]
-    assert seconds[1] < expected.longest
+    """The estimate is off by a factor of two at most."""
+    found = expected(dataset)
+    assert linear / 2 < found.linear < linear * 2
+    if encoder is not None:
+        assert encoder / 2 <= found.encoder <= encoder * 2
 
 
 def test_more_cores_take_less_time(monkeypatch):
     dataset = dataset_of(5_000)
-    alone = longest(dataset)
+    alone = expected(dataset)
     monkeypatch.setattr(module, "usable_processes", lambda: 2)
-    assert longest(dataset) < 0.7 * alone
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    together = expected(dataset)
+    assert together.encoder < 0.7 * alone.encoder
+    assert together.linear == alone.linear
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert expected(dataset) == alone
+
+
+def test_a_slower_machine_takes_more_time(monkeypatch):
+    dataset = dataset_of(5_000)
+    alone = expected(dataset)
+    monkeypatch.setattr(module, "machine_slowness", lambda: 3.0)
+    assert expected(dataset).total == pytest.approx(3 * alone.total)
+
+    clock = iter([10.0, 10.0 + 2 * module.REFERENCE_SECONDS])
+    monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
+    assert machine_slowness() == pytest.approx(2)

@@ -7,7 +7,6 @@ import re
 import time
 from itertools import count
 
-import numpy as np
 import pytest
 from support.events import Event, Stepped, StepsDecided, Validated, Warned
 from support.small_runs import WITH_LINEAR, make_config, run_all, stop_after
@@ -241,12 +240,7 @@ def test_less_effort_for_few_labels_predicts_all_of_them_out_of_fold(tmp_path, e
     assert (found.accuracy_with_twice is not None) == effort.extrapolates
 
 
-class LargeCorpus:
-    """The sizes of a corpus with few labels."""
-
-    labels = np.zeros(2000)
-    unlabelled = np.zeros(8000)
-    class_weights = np.zeros(77)
+LARGE_CORPUS = few_labels.CorpusSizes(labelled=2000, unlabelled=8000, classes=77)
 
 
 def test_less_effort_is_less_work():
@@ -254,7 +248,7 @@ def test_less_effort_is_less_work():
     work = []
     for effort in FEW_LABELS_EFFORTS:
         num_fits = few_labels.count_fits(
-            effort, LargeCorpus, TrainConfig(), num_held_out=200, with_teacher=True
+            effort, LARGE_CORPUS, TrainConfig(), num_held_out=200, with_teacher=True
         )
         work.append(num_fits)
 
