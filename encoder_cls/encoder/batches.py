@@ -171,12 +171,19 @@ def is_word(input_ids: Tensor) -> Tensor:
     return (input_ids != PAD_ID) & (input_ids != CLS_ID)
 
 
-def drop_tokens(input_ids: Tensor, *, fraction: float) -> Tensor:
+def drop_tokens(
+    input_ids: Tensor, *, fraction: float, generator: torch.Generator | None = None
+) -> Tensor:
     """Replace words by `[UNK]`, each with a probability of `fraction`, (B, T).
 
     From these the model learns to handle unknown words, which are rare in training texts.
+
+    Args:
+        input_ids: token ids, (B, T).
+        fraction: the probability with which a word is replaced.
+        generator: draws the random numbers; None for torch's default generator.
     """
     if fraction == 0:
         return input_ids
-    is_dropped = torch.rand(input_ids.shape, device=input_ids.device) < fraction
+    is_dropped = torch.rand(input_ids.shape, generator=generator) < fraction
     return input_ids.masked_fill(is_dropped & is_word(input_ids), UNK_ID)

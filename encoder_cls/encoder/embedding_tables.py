@@ -50,6 +50,30 @@ def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
     return rows, sums
 
 
+def sum_at_occurrences(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum the values of each row of a sparse gradient, and list the sum wherever the row occurs.
+
+    The shapes of the results do not depend on values, so that nothing waits for a GPU, as
+    `sum_by_row` does to learn how many different rows there are.
+
+    Returns:
+        The index of the row of each value of the gradient, increasing, (values,), and the sum of
+        this row, (values, D).
+    """
+    sorted_rows, positions = gradient._indices()[0].sort(stable=True)
+
+    # Number the different rows, from 0. A row is another one than that before it if they differ.
+    differs = sorted_rows[1:] != sorted_rows[:-1]
+    numbers = functional.pad(differs.cumsum(0), (1, 0))[: len(sorted_rows)]
+
+    # Sum the values of each row as a bag of embeddings. There are as many bags as values; those for
+    # which there is no row are empty.
+    bags = torch.arange(len(numbers), device=numbers.device)
+    starts = torch.searchsorted(numbers, bags)
+    sums = functional.embedding_bag(positions, gradient._values(), starts, mode="sum")
+    return sorted_rows, sums.index_select(0, numbers)
+
+
 def without_untrained(model: EncoderClassifier, initial: Mapping[str, Tensor]) -> EncoderClassifier:
     """Copy a model, with zeros in the rows of tables that still have their initial values.
 

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.embedding_tables import embedding_tables, sum_by_row
 
 
-def clip_gradients(model: nn.Module, max_norm: float) -> tuple[float, bool]:
+def clip_gradients(model: nn.Module, max_norm: float) -> tuple[Tensor, Tensor]:
     """Scale the dense gradients down, so that their norm is at most `max_norm`.
 
     The gradients of embedding tables are sparse. They are not clipped: it is not needed, because
     they come through the same layers as the dense ones.
 
     Returns:
-        The norm of the dense gradients before clipping, and whether all gradients, including sparse
-        ones, are finite.
+        The norm of the dense gradients before clipping, (), and whether all gradients, including
+        sparse ones, are finite, (). Both are on the device of the model, which computes them later.
     """
     dense = []
-    sum_of_sparse = 0.0
+    sums_of_sparse = []
     for parameter in model.parameters():
         if parameter.grad is None:
             continue
         if parameter.grad.is_sparse:
-            # A sum is not finite if one of its values is not finite.
-            sum_of_sparse += float(parameter.grad._values().sum())
+            sums_of_sparse.append(parameter.grad._values().sum())
         else:
             dense.append(parameter)
 
-    norm = float(torch.nn.utils.clip_grad_norm_(dense, max_norm))
-    return norm, math.isfinite(norm) and math.isfinite(sum_of_sparse)
+    norm = torch.nn.utils.clip_grad_norm_(dense, max_norm)
+
+    # A norm or a sum is not finite if one of its values is not finite.
+    is_finite = torch.stack([norm, *sums_of_sparse]).isfinite().all()
+    return norm, is_finite
 
 
 def sum_gradients(model: nn.Module, group: ProcessGroup) -> None:
@@ -71,7 +71,7 @@ def _sum_dense(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
             parameter.grad = gradient.view_as(parameter)
 
 
-def _sum_sparse(table: torch.Tensor, group: ProcessGroup) -> None:
+def _sum_sparse(table: Tensor, group: ProcessGroup) -> None:
     """Replace the sparse gradient of a table by its sum over all processes.
 
     Only the rows that have a gradient are exchanged, because they are few of the table's rows.

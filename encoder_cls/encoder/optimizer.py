@@ -15,6 +15,7 @@ from torch.optim.adamw import adamw
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.encoder.embedding_tables import (
     embedding_tables,
+    sum_at_occurrences,
     sum_by_row,
     use_sparse_gradients,
 )
@@ -88,19 +89,28 @@ class Optimizer(ABC):
             parameter.grad = None
 
     @torch.no_grad()
-    def step(self) -> None:
-        """Update the parameters that have a gradient."""
+    def step(self, found_inf: Tensor | None = None) -> None:
+        """Update the parameters that have a gradient.
+
+        Args:
+            found_inf: 1 if no parameter and no moment may change, because a gradient is not finite,
+                else 0; a float32 tensor on the device of the parameters, (), which decides this
+                while it computes. None if the caller knows that all gradients are finite.
+        """
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            self._update(parameters, group)
+            self._update(parameters, group, found_inf)
 
     @abstractmethod
-    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+    def _update(
+        self, parameters: list[Tensor], group: dict[str, Any], found_inf: Tensor | None
+    ) -> None:
         """Update parameters of a group.
 
         Args:
             parameters: the parameters of the group that have a gradient.
             group: the options of the group, by name.
+            found_inf: as in `step`.
         """
 
 
@@ -110,7 +120,9 @@ class AdamW(Optimizer):
     Each group has the option `weight_decay`. The update is computed by torch's fused function.
     """
 
-    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+    def _update(
+        self, parameters: list[Tensor], group: dict[str, Any], found_inf: Tensor | None
+    ) -> None:
         for parameter in parameters:
             state = self.state[parameter]
             if not state:
@@ -129,6 +141,7 @@ class AdamW(Optimizer):
             [],
             [state["step"] for state in states],
             fused=True,
+            found_inf=found_inf,
             amsgrad=False,
             maximize=False,
             beta1=beta1,
@@ -148,14 +161,20 @@ class RowwiseAdam(Optimizer):
     as long, because its intermediate results are sparse tensors (docs/experiments/speed.md).
     """
 
-    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+    def _update(
+        self, parameters: list[Tensor], group: dict[str, Any], found_inf: Tensor | None
+    ) -> None:
         for table in parameters:
             state = self.state[table]
             if not state:
                 state["step"] = 0
                 state["exp_avg"] = torch.zeros_like(table)
                 state["exp_avg_sq"] = torch.zeros_like(table)
-            self._update_rows(table, state, group)
+
+            if found_inf is None:
+                self._update_rows(table, state, group)
+            else:
+                self._update_rows_unless(found_inf, table, state, group)
 
     def _update_rows(self, table: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
         assert table.grad is not None
@@ -178,6 +197,44 @@ class RowwiseAdam(Optimizer):
 
         updates = means.div_(squares.sqrt_().add_(group["eps"]))
         table.index_add_(0, rows, updates, alpha=-step_size)
+
+    def _update_rows_unless(
+        self, found_inf: Tensor, table: Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
+        """Update rows as `_update_rows` does, or change nothing if `found_inf` is 1.
+
+        Nothing waits for a number of the device: all that depends on `found_inf` is a factor. A row
+        that occurs several times in the gradient is computed as often, each time with the same
+        result, because how many different rows there are is known to the device alone.
+        """
+        assert table.grad is not None
+        rows, gradients = sum_at_occurrences(table.grad)
+        beta1, beta2 = group["betas"]
+        is_skipped = found_inf.bool()
+
+        # Count the updates on the device, in an integer, as a checkpoint has them.
+        steps = torch.as_tensor(state["step"], device=table.device) + (~is_skipped).long()
+        state["step"] = steps
+
+        # Without an update, the gradients are zeros, and the averages keep all of their old values.
+        gradients.masked_fill_(is_skipped, 0)
+        mean_weight = torch.where(is_skipped, 0.0, 1 - beta1)
+        square_decay = torch.where(is_skipped, 1.0, beta2)
+
+        means = state["exp_avg"].index_select(0, rows).lerp_(gradients, mean_weight)
+        squares = state["exp_avg_sq"].index_select(0, rows)
+        squares.mul_(square_decay).addcmul_(gradients, gradients, value=1 - beta2)
+        state["exp_avg"].index_copy_(0, rows, means)
+        state["exp_avg_sq"].index_copy_(0, rows, squares)
+
+        # Before the first update the corrections are 0; the step size is then 0 as well.
+        mean_correction = 1 - beta1 ** steps.double()
+        square_correction = 1 - beta2 ** steps.double()
+        step_size = group["lr"] * square_correction.sqrt() / mean_correction
+        step_size = torch.where(is_skipped, 0.0, step_size)
+
+        updates = means.div_(squares.sqrt_().add_(group["eps"])).mul_(step_size)
+        table.index_copy_(0, rows, table.index_select(0, rows).sub_(updates))
 
 
 def moments_of(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
@@ -205,6 +262,6 @@ def load_moments(optimizers: Sequence[Optimizer], moments: Mapping[str, Tensor])
         optimizer = optimizers[int(optimizer_index)]
         parameter = optimizer.parameters[int(parameter_index)]
 
-        # Only the step count of `RowwiseAdam` is an integer, which stays on the CPU.
+        # Only the step count of `RowwiseAdam` is an integer; it begins on the CPU.
         value = tensor.to(parameter.device) if tensor.is_floating_point() else int(tensor)
         optimizer.state[parameter][name] = value

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from encoder_cls.encoder.batch_loader import on_device
 from encoder_cls.encoder.batches import is_word
 from encoder_cls.encoder.padding import batches_by_length
 from encoder_cls.encoder.torch_encoder import Batch, make_batch
@@ -31,15 +32,17 @@ class GuessedTokens(ABC):
 
     Attributes:
         inputs: the texts.
-        has_target: True on each token whose vector is used to guess a token, (B, T).
-        target_ids: the ids of the tokens to guess, (M,), one for each True of `has_target`.
+        positions: the indices of the tokens whose vectors are used to guess a token, (M,). They
+            count the tokens of all texts, text after text, padding included. They are found on the
+            CPU: a GPU would have to be waited for, to know how many there are.
+        target_ids: the ids of the tokens to guess, (M,).
         candidates: the distinct token ids of the batch, (V,), increasing. The softmax is computed
             over these tokens only, which saves time. They are a sample of the vocabulary in which
             frequent tokens are more probable.
     """
 
     inputs: Batch
-    has_target: Tensor
+    positions: Tensor
     target_ids: Tensor
     candidates: Tensor
 
@@ -50,11 +53,13 @@ class GuessedTokens(ABC):
     @property
     def normalizer(self) -> Tensor:
         """The number of tokens to guess, (), at least 1; `loss` divided by it is the mean loss."""
-        return self.has_target.sum().clamp(min=1)
+        num_targets = len(self.target_ids)
+        return self.target_ids.new_full((), max(1, num_targets))
 
     def loss(self, model: EncoderClassifier) -> Tensor:
         """The sum of the losses of all tokens to guess, ()."""
-        x_MD = self.vectors(model)[self.has_target]
+        x_BTD = self.vectors(model)
+        x_MD = x_BTD.flatten(0, 1).index_select(0, self.positions)
         scores_MV = model.encoder.embedding.token_scores(x_MD, self.candidates)
 
         # Find the index of each target among the candidates, which are sorted.
@@ -74,7 +79,13 @@ class MaskedTokens(GuessedTokens):
         return x_BTD
 
 
-def mask_tokens(batch: Batch, candidates: Tensor, *, fraction: float) -> GuessedTokens:
+def mask_tokens(
+    batch: Batch,
+    candidates: Tensor,
+    *,
+    fraction: float,
+    generator: torch.Generator | None = None,
+) -> GuessedTokens:
     """Replace a random part of the words by `[MASK]`, to be guessed from their contexts.
 
     This is the masked language modelling of Devlin et al., "BERT: Pre-training of Deep
@@ -86,9 +97,10 @@ def mask_tokens(batch: Batch, candidates: Tensor, *, fraction: float) -> Guessed
         batch: the texts.
         candidates: the distinct token ids of the batch, (V,), increasing.
         fraction: the probability with which a word is replaced.
+        generator: draws the random numbers; None for torch's default generator.
     """
     ids_BT = batch.input_ids
-    is_masked_BT = torch.rand(ids_BT.shape, device=ids_BT.device) < fraction
+    is_masked_BT = torch.rand(ids_BT.shape, generator=generator) < fraction
     is_masked_BT &= is_word(ids_BT)
 
     # Add `[MASK]` as another distinct word. It has no character n-grams: those of the masked word
@@ -104,7 +116,7 @@ def mask_tokens(batch: Batch, candidates: Tensor, *, fraction: float) -> Guessed
         inputs=batch._replace(
             input_ids=ids_BT.masked_fill(is_masked_BT, MASK_ID), char_ngrams=char_ngrams
         ),
-        has_target=is_masked_BT,
+        positions=_positions(is_masked_BT),
         target_ids=ids_BT[is_masked_BT],
         candidates=candidates,
     )
@@ -133,7 +145,13 @@ class NextTokens(GuessedTokens):
         return decoded_BTD
 
 
-def denoise(batch: Batch, candidates: Tensor, *, fraction: float) -> GuessedTokens:
+def denoise(
+    batch: Batch,
+    candidates: Tensor,
+    *,
+    fraction: float,
+    generator: torch.Generator | None = None,
+) -> GuessedTokens:
     """Hide a random part of the words from the encoder; a decoder guesses the whole texts.
 
     This follows Wang et al., "TSDAE: Using Transformer-based Sequential Denoising Auto-Encoder"
@@ -144,8 +162,9 @@ def denoise(batch: Batch, candidates: Tensor, *, fraction: float) -> GuessedToke
         batch: the texts.
         candidates: the distinct token ids of the batch, (V,), increasing.
         fraction: the probability with which a word is deleted.
+        generator: draws the random numbers; None for torch's default generator.
     """
-    shortened = delete_tokens(batch, fraction=fraction)
+    shortened = delete_tokens(batch, fraction=fraction, generator=generator)
 
     # Every token except the first is guessed from the vector of the token before it.
     has_next_BT = batch.attention_mask.roll(-1, dims=1)
@@ -154,20 +173,23 @@ def denoise(batch: Batch, candidates: Tensor, *, fraction: float) -> GuessedToke
 
     return NextTokens(
         inputs=batch,
-        has_target=has_next_BT,
+        positions=_positions(has_next_BT),
         target_ids=next_ids,
         candidates=candidates,
         shortened=shortened,
     )
 
 
-def delete_tokens(batch: Batch, *, fraction: float) -> Batch:
+def delete_tokens(
+    batch: Batch, *, fraction: float, generator: torch.Generator | None = None
+) -> Batch:
     """Delete each word with a probability of `fraction`, and make the texts shorter.
 
-    `[CLS]` is never deleted.
+    `[CLS]` is never deleted. The generator draws the random numbers; None means torch's default
+    generator.
     """
     ids_BT = batch.input_ids
-    is_drawn_BT = torch.rand(ids_BT.shape, device=ids_BT.device) >= fraction
+    is_drawn_BT = torch.rand(ids_BT.shape, generator=generator) >= fraction
     is_kept_BT = batch.attention_mask & (is_drawn_BT | (ids_BT == CLS_ID))
 
     # Move the tokens that are kept to the front of each text, in their order: a stable sort puts
@@ -179,6 +201,11 @@ def delete_tokens(batch: Batch, *, fraction: float) -> Batch:
     words = batch.char_ngrams.words.gather(1, positions)
 
     return Batch(input_ids, mask, batch.char_ngrams._replace(words=words))
+
+
+def _positions(mask_BT: Tensor) -> Tensor:
+    """The indices of the tokens where a mask is True, (M,), counted text after text."""
+    return mask_BT.flatten().nonzero().squeeze(1)
 
 
 # --- Validation -----------------------------------------------------------------------------------
@@ -218,9 +245,10 @@ def summed_loss(
             for number, (indices, length) in enumerate(batches):
                 # Hide tokens in the batches of all processes, because that draws random numbers: so
                 # a batch has the same hidden tokens, whichever process sums its losses.
-                inputs = make_batch(texts, indices, length).to(device)
+                inputs = make_batch(texts, indices, length)
                 batch = objective(inputs, torch.unique(inputs.input_ids))
                 if number in my_batches:
+                    batch = on_device(batch, device)
                     loss += float(batch.loss(model))
                     num_targets += float(batch.normalizer)
                     check_stop()

@@ -68,6 +68,7 @@ class StepLimiter:
         may_skip: bool,
         group: ProcessGroup,
     ) -> None:
+        self._has_budget = seconds is not None
         self._seconds = math.inf if seconds is None else seconds
         self._length = length
         self._validation_cost = validation_cost
@@ -78,10 +79,20 @@ class StepLimiter:
         self._timed_steps = 0
         self._timed_seconds = 0.0
 
-    def add_step(self, seconds: float) -> None:
-        """Count a step that has taken some seconds."""
-        self._timed_steps += 1
+    def add_steps(self, count: int, seconds: float) -> None:
+        """Count steps that have taken some seconds together."""
+        self._timed_steps += count
         self._timed_seconds += seconds
+
+    def is_deciding(self, state: TrainingState) -> bool:
+        """Whether there is a time budget, and the step limit is not decided yet."""
+        return self._has_budget and state.step_limit is None
+
+    def has_enough_with(self, more_steps: int, more_seconds: float) -> bool:
+        """Whether the steps counted so far, and some more, show how long other steps will take."""
+        if self._timed_steps + more_steps >= TIMED_STEPS:
+            return True
+        return self._timed_seconds + more_seconds >= MAX_TIMING_SHARE * self._seconds
 
     def decide(self, state: TrainingState) -> TrainingState:
         """Set the step limit of a state once enough steps are timed; until then, change nothing.
@@ -89,7 +100,7 @@ class StepLimiter:
         The limit is a part of the state, so a resumed training has the same one.
         """
         limit = None
-        if self._has_timed_enough():
+        if self.has_enough_with(0, 0.0):
             steps_before_timing = state.step_in_training - self._timed_steps
             limit = steps_before_timing + self.affordable_steps(
                 self._timed_seconds / self._timed_steps
@@ -114,9 +125,3 @@ class StepLimiter:
         # Validations come at regular intervals, so each step pays for a part of a validation.
         cost_per_step = 1 + self._validation_cost / self._length.validate_every
         return int(min(max(steps / cost_per_step, 0), self._length.total_steps))
-
-    def _has_timed_enough(self) -> bool:
-        """Whether the timed steps show how long other steps will take."""
-        if self._timed_steps >= TIMED_STEPS:
-            return True
-        return self._timed_seconds >= MAX_TIMING_SHARE * self._seconds

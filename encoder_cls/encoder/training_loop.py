@@ -8,8 +8,9 @@ resumed training computes the same as one that was never interrupted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import safetensors.torch
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from encoder_cls.config.schema import TrainConfig
+from encoder_cls.encoder.batch_loader import BatchLoader
 from encoder_cls.encoder.batches import derive_seed, seed_random_numbers
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.embedding_tables import without_untrained
@@ -37,7 +39,10 @@ from encoder_cls.system.stop import check_stop
 
 
 class TrainingBatch(Protocol):
-    """A batch of texts, and the loss of a model on them."""
+    """A batch of texts, and the loss of a model on them.
+
+    It is a dataclass, so that its tensors can be copied to a device (`batch_loader.on_device`).
+    """
 
     @property
     def inputs(self) -> Batch:
@@ -129,7 +134,7 @@ class MultiLabelBatch(ClassificationBatch):
     @property
     def normalizer(self) -> Tensor:
         """The number of texts, (): a text counts once, however many labels it has."""
-        return torch.tensor(float(len(self.targets)), device=self.targets.device)
+        return self.targets.new_full((), len(self.targets))
 
     def _cross_entropy(self, logits: Tensor) -> Tensor:
         """The weighted sum of the binary cross entropies of all labels, ()."""
@@ -162,7 +167,11 @@ class HasScore(Protocol):
 
 
 class StepDone(NamedTuple):
-    """The event that the loop yields after each step.
+    """The event that the loop yields for each step.
+
+    A training that runs ahead yields the events of several steps at once, when their metrics are
+    known. The model is then that of the last of these steps. So steps after which a checkpoint is
+    due, and steps before a validation, are always the last ones.
 
     Attributes:
         state: the state of the training after the step.
@@ -199,9 +208,102 @@ class Ended(NamedTuple):
 # more, the training has diverged.
 MAX_SKIPPED_IN_A_ROW = 2
 
+# The maximum number of steps that are started before their metrics are looked at. The progress bar
+# and signals to stop wait for these steps.
+MAX_STEPS_AHEAD = 50
+
 # Freed memory is returned to the system after this many steps. To return it every ten steps would
 # take 5% of the training time.
 STEPS_BETWEEN_RELEASES = 50
+
+
+class BatchesAt(Protocol):
+    """Makes the batches of a step."""
+
+    def __call__(
+        self, step: int, shard: int, num_shards: int, generator: torch.Generator | None = None, /
+    ) -> Sequence[TrainingBatch]:
+        """Make one shard of each batch of a step, and no empty ones, on the CPU.
+
+        Args:
+            step: the index of the step, counted from 0.
+            shard: the number of the shard, counted from 0.
+            num_shards: the number of shards into which each batch is divided.
+            generator: draws the random numbers; None for torch's default generator.
+        """
+
+
+class StepBatches(NamedTuple):
+    """This process's shards of a step's batches.
+
+    Attributes:
+        shards: the batches, by the number of their shard.
+        tokens: the number of tokens without padding.
+        padded_tokens: the number of tokens with padding.
+    """
+
+    shards: dict[int, list[TrainingBatch]]
+    tokens: int
+    padded_tokens: int
+
+
+class StartedStep(NamedTuple):
+    """A step whose metrics may not be known yet, because a device is still computing it.
+
+    Attributes:
+        sums: the loss, the number of tokens without padding, the number of tokens with padding, and
+            the number of processes whose gradient is not finite, summed over all processes, (4,).
+        grad_norm: the norm of the dense gradients before clipping, ().
+    """
+
+    sums: Tensor
+    grad_norm: Tensor
+
+    def metrics(self) -> StepMetrics:
+        """Wait for the metrics of the step."""
+        (metrics,) = metrics_of([self])
+        return metrics
+
+
+def metrics_of(steps: Sequence[StartedStep]) -> list[StepMetrics]:
+    """Wait for the metrics of several steps, which come from the device in a single copy."""
+    rows = torch.stack([step.sums for step in steps])
+    grad_norms = torch.stack([step.grad_norm for step in steps])
+
+    all_metrics = []
+    for *sums, grad_norm in torch.column_stack([rows, grad_norms]).tolist():
+        loss, tokens, padded_tokens, num_failed = sums
+        metrics = StepMetrics(
+            loss=loss,
+            grad_norm=grad_norm,
+            tokens=int(tokens),
+            padded_tokens=int(padded_tokens),
+            has_finite_gradient=num_failed == 0,
+        )
+        all_metrics.append(metrics)
+    return all_metrics
+
+
+@dataclass
+class Speed:
+    """The tokens without padding, and the seconds, of the steps since the last row of the log."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def add(self, tokens: int, seconds: float) -> None:
+        """Add a step."""
+        self.tokens += tokens
+        self.seconds += seconds
+
+    def tokens_per_second(self) -> float:
+        """The tokens per second."""
+        return self.tokens / self.seconds
+
+    def reset(self) -> None:
+        """Begin after a row of the log."""
+        self.tokens = 0
+        self.seconds = 0.0
 
 
 @dataclass(kw_only=True)
@@ -212,8 +314,7 @@ class EncoderTraining:
         name: the name in logs and messages, `pretraining` or `model`.
         model: the model in training. It has the same weights in all processes.
         optimizers: the optimizers of the model's parameters.
-        batches_at: `batches_at(step, shard, num_shards)` returns the batches of a step, counted
-            from 0: of each batch the given shard, and no empty ones.
+        batches_at: makes the batches of a step.
         validate: scores a model on the validation texts. It returns None in all processes but the
             first. In the first process, None means that logits are not finite.
         length: the maximum length of the training, and the interval of its validations.
@@ -232,12 +333,14 @@ class EncoderTraining:
             `TrainingBatch.loss` is used.
         initial_tables: the model's embedding tables before its first training, by name. Rows that
             still have these values were never trained. None if such rows do not matter.
+        runs_ahead: whether steps are started before the metrics of earlier steps are known, and
+            batches are made ahead. This suits a GPU, which computes while this process continues.
     """
 
     name: str
     model: EncoderClassifier
     optimizers: Sequence[Optimizer]
-    batches_at: Callable[[int, int, int], Sequence[TrainingBatch]]
+    batches_at: BatchesAt
     validate: Callable[[EncoderClassifier], HasScore | None]
     length: TrainingLength
     config: TrainConfig
@@ -251,6 +354,12 @@ class EncoderTraining:
     report_cost: float = 0.0
     loss_function: Callable[[EncoderClassifier, TrainingBatch], Tensor] | None = None
     initial_tables: Mapping[str, Tensor] | None = None
+    runs_ahead: bool = False
+
+    def __post_init__(self) -> None:
+        self._loader = BatchLoader(
+            self._make_batches, device=self.device, makes_ahead=self.runs_ahead
+        )
 
     @property
     def model_for_users(self) -> EncoderClassifier:
@@ -272,10 +381,11 @@ class EncoderTraining:
 
     # --- The step ---------------------------------------------------------------------------------
 
-    def train_step(self, step: int, rate: float) -> StepMetrics:
+    def train_step(self, step: int, rate: float) -> StartedStep:
         """Update the model once, with the gradient of all batches of a step.
 
-        If the loss or the gradient is not finite, neither weights nor moments are updated.
+        If the loss or the gradient is not finite, neither weights nor moments are updated. If the
+        training runs ahead, the device decides this, and nothing here waits for the device.
 
         Args:
             step: the index of the step, counted from 0.
@@ -290,75 +400,99 @@ class EncoderTraining:
                 param_group["lr"] = rate
 
         # Compute the gradient of the mean loss over the targets of all batches and processes.
-        my_loss, my_batches = self._add_gradients(step)
+        batches = self._loader.batches_of_step(step)
+        my_loss = self._add_gradients(step, batches)
         if self.group.size > 1:
             sum_gradients(self.model, self.group)
         grad_norm, is_finite = clip_gradients(self.model, self.config.max_grad_norm)
 
         # Sum the metrics over all processes. If one process has a gradient that is not finite, all
         # processes skip the step: otherwise their weights would differ from then on.
-        masks = [batch.inputs.attention_mask for batch in my_batches]
-        loss, tokens, padded_tokens, num_failed = self.group.summed(
-            my_loss,
-            sum(int(mask.sum()) for mask in masks),
-            sum(mask.numel() for mask in masks),
-            0 if is_finite else 1,
+        sums = torch.stack(
+            [
+                my_loss,
+                my_loss.new_full((), batches.tokens),
+                my_loss.new_full((), batches.padded_tokens),
+                (~is_finite).to(my_loss.dtype),
+            ]
         )
-        metrics = StepMetrics(
-            loss=loss,
-            grad_norm=grad_norm,
-            tokens=int(tokens),
-            padded_tokens=int(padded_tokens),
-            has_finite_gradient=num_failed == 0,
-        )
+        self.group.sum(sums)
 
+        num_failed = sums[-1]
+        should_skip = (num_failed > 0) | ~sums[0].isfinite()
+        if self.runs_ahead:
+            self._update(should_skip.float())
+        elif not should_skip:
+            self._update()
         for optimizer in self.optimizers:
-            if metrics.should_update:
-                optimizer.step()
             optimizer.zero_grad()
-        return metrics
+        return StartedStep(sums, grad_norm)
 
-    def _add_gradients(self, step: int) -> tuple[float, list[TrainingBatch]]:
+    def _update(self, found_inf: Tensor | None = None) -> None:
+        """Update all parameters; `found_inf` is described in `Optimizer.step`."""
+        for optimizer in self.optimizers:
+            optimizer.step(found_inf)
+
+    def _make_batches(self, step: int, generator: torch.Generator | None) -> StepBatches:
+        """Make this process's shards of a step's batches, on the CPU.
+
+        The random numbers of a shard do not depend on the process that has it. The generator draws
+        them; None means torch's default generator.
+        """
+        num_shards = self.config.gradient_shards
+        seed = derive_seed(self.seed, step)
+
+        shards: dict[int, list[TrainingBatch]] = {}
+        tokens = 0
+        padded_tokens = 0
+        for shard in self.group.share(num_shards):
+            shard_seed = seed
+            if num_shards > 1:
+                shard_seed = derive_seed(seed, shard)
+            if generator is None:
+                seed_random_numbers(shard_seed, self.device)
+            else:
+                generator.manual_seed(shard_seed)
+
+            shards[shard] = list(self.batches_at(step, shard, num_shards, generator))
+            for batch in shards[shard]:
+                mask = batch.inputs.attention_mask
+                tokens += int(mask.sum())
+                padded_tokens += mask.numel()
+        return StepBatches(shards, tokens, padded_tokens)
+
+    def _add_gradients(self, step: int, batches: StepBatches) -> Tensor:
         """Add up the gradients of this process's shards of a step's batches.
 
         The loss is divided by the summed normalizer of all batches, so that several small batches
         give the same gradient as one large batch.
 
         Returns:
-            This process's part of the mean loss, and its batches.
+            This process's part of the mean loss, in float64, ().
         """
-        num_shards = self.config.gradient_shards
         seed = derive_seed(self.seed, step)
 
-        # Draw the batches. The random numbers of a shard do not depend on the process that has it.
-        batches_of_shards: dict[int, Sequence[TrainingBatch]] = {}
-        my_batches: list[TrainingBatch] = []
-        for shard in self.group.share(num_shards):
-            shard_seed = seed
-            if num_shards > 1:
-                shard_seed = derive_seed(seed, shard)
-            seed_random_numbers(shard_seed, self.device)
-
-            batches_of_shards[shard] = self.batches_at(step, shard, num_shards)
-            my_batches += batches_of_shards[shard]
-
+        my_batches = chain.from_iterable(batches.shards.values())
         normalizer: Tensor | float = sum(batch.normalizer for batch in my_batches)
         if self.group.size > 1:
             (normalizer,) = self.group.summed(float(normalizer))
 
-        # Run the forward and the backward pass for each batch. If there are several shards, seed
-        # the random numbers again for each shard: drawing the batches has advanced the generator.
-        mean_loss = 0.0
-        for shard, batches in batches_of_shards.items():
-            if num_shards > 1:
+        # Run the forward and the backward pass for each batch.
+        mean_loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        for shard, batches_of_shard in batches.shards.items():
+            # Making the batches has advanced the random numbers. Seed them again if there are
+            # several shards, or if the batches were made with a generator of their own.
+            if self.config.gradient_shards > 1:
                 seed_random_numbers(derive_seed(seed, shard, 1), self.device)
+            elif self.runs_ahead:
+                seed_random_numbers(seed, self.device)
 
-            for batch in batches:
+            for batch in batches_of_shard:
                 with autocast(self.precision, self.device):
                     loss: Tensor = self._summed_loss(batch) / normalizer
                 loss.backward()  # type: ignore[no-untyped-call]
-                mean_loss += loss.item()
-        return mean_loss, my_batches
+                mean_loss += loss.detach()
+        return mean_loss
 
     def _summed_loss(self, batch: TrainingBatch) -> Tensor:
         if self.loss_function is None:
@@ -388,6 +522,13 @@ class EncoderTraining:
                 nothing.
             LostProcessError: another process has ended.
         """
+        with self._loader:
+            yield from self._events(state, seconds, may_skip=may_skip)
+
+    def _events(
+        self, state: TrainingState, seconds: float | None, *, may_skip: bool
+    ) -> Iterator[StepDone | ValidationDone | Ended]:
+        """Train; the arguments and the events are those of `run`."""
         # All processes follow the first one, because their clocks may differ.
         has_no_time = self.group.broadcast_value(seconds == 0)
         if has_no_time and may_skip and state.step_in_training == 0 and state.outcome is None:
@@ -402,8 +543,7 @@ class EncoderTraining:
             may_skip=may_skip,
             group=self.group,
         )
-        tokens_since_row = 0
-        seconds_since_row = 0.0
+        speed = Speed()
 
         while True:
             if self.is_validation_due(state):
@@ -424,38 +564,103 @@ class EncoderTraining:
             check_stop()
             self.group.exit_if_first_has_ended()
 
-            started = time.perf_counter()
-            rate = learning_rate(
-                state.step_in_training, total_steps=self.max_steps(state), config=self.config
-            )
-            metrics = self.train_step(state.step_in_training, rate)
+            state = yield from self._take_steps(state, limiter, speed)
+
+    def _take_steps(
+        self, state: TrainingState, limiter: StepLimiter, speed: Speed
+    ) -> Generator[StepDone, None, TrainingState]:
+        """Take a step, or several if the training runs ahead, and yield an event for each.
+
+        Args:
+            state: the state before the steps.
+            limiter: times the steps, and decides after the last one whether the time is limited.
+            speed: the tokens and the time since the last row of the log, which are updated.
+
+        Returns:
+            The state after the steps.
+        """
+        # Start the steps, then wait for their metrics.
+        started = time.perf_counter()
+        steps = self._start_steps(state, limiter, started)
+        all_metrics = metrics_of(steps)
+        seconds = time.perf_counter() - started
+        last_step = state.step + len(steps)
+
+        for metrics in all_metrics:
+            rate = self._learning_rate(state.step_in_training, state)
             self._check_finite(state, metrics, rate)
             state = state.after_step(metrics)
-            seconds_taken = time.perf_counter() - started
 
             # The speed of the first steps shows how many steps the time budget allows.
-            limiter.add_step(seconds_taken)
-            if seconds is not None and state.step_limit is None:
-                state = limiter.decide(state)
+            if state.step == last_step:
+                limiter.add_steps(len(steps), seconds)
+                if limiter.is_deciding(state):
+                    state = limiter.decide(state)
 
             # A row of the log has the means over all steps since the row before.
             row = None
-            tokens_since_row += metrics.tokens
-            seconds_since_row += seconds_taken
+            speed.add(metrics.tokens, seconds / len(steps))
             if state.step_in_training % self.config.log_every == 0:
                 row = {
                     **state.mean_metrics(),
                     "learning_rate": rate,
-                    "tokens_per_s": tokens_since_row / seconds_since_row,
+                    "tokens_per_s": speed.tokens_per_second(),
                     "epoch": self.epoch(state),
                 }
                 state = replace(state, sums={})
-                tokens_since_row = 0
-                seconds_since_row = 0.0
+                speed.reset()
             yield StepDone(state, metrics.loss, row)
 
             if state.step % STEPS_BETWEEN_RELEASES == 0:
                 release_memory()
+        return state
+
+    def _start_steps(
+        self, state: TrainingState, limiter: StepLimiter, started: float
+    ) -> list[StartedStep]:
+        """Start the next step, or several if the training runs ahead.
+
+        While the step limit is not decided, the last one is the step that decides it.
+
+        Args:
+            state: the state before the steps.
+            limiter: decides the step limit.
+            started: the time at which the first of these steps starts, by `time.perf_counter`.
+        """
+        steps: list[StartedStep] = []
+        for step in self._steps_until_look(state):
+            if steps and limiter.is_deciding(state):
+                seconds = time.perf_counter() - started
+                if limiter.has_enough_with(len(steps), seconds):
+                    break
+            steps.append(self.train_step(step, self._learning_rate(step, state)))
+        return steps
+
+    def _steps_until_look(self, state: TrainingState) -> range:
+        """The steps to start before their metrics are looked at, counted from 0.
+
+        It is a single step, unless the training runs ahead. Then they are the steps up to the next
+        row of the log, validation or checkpoint, whichever comes first.
+        """
+        first = state.step_in_training
+        if not self.runs_ahead:
+            return range(first, first + 1)
+
+        ends = [
+            first + MAX_STEPS_AHEAD,
+            self.max_steps(state),
+            _next_multiple(first, self.config.log_every),
+            _next_multiple(first, self.length.validate_every),
+        ]
+        # Checkpoints are due by the steps of the run, which may begin with another training.
+        if self.config.checkpoint_every:
+            next_checkpoint = _next_multiple(state.step, self.config.checkpoint_every)
+            ends.append(next_checkpoint - state.first_step)
+        return range(first, min(ends))
+
+    def _learning_rate(self, step: int, state: TrainingState) -> float:
+        """The learning rate of a step, counted from 0."""
+        return learning_rate(step, total_steps=self.max_steps(state), config=self.config)
 
     def max_steps(self, state: TrainingState) -> int:
         """The maximum number of steps: those of all epochs, or as many as the time allows."""
@@ -520,6 +725,11 @@ class EncoderTraining:
             reason += f", after {state.skipped_in_a_row} skipped steps"
         texts = self.describe_step(state.step_in_training)
         raise DivergedError(state.step + 1, f"{reason}; the batch includes {texts}")
+
+
+def _next_multiple(number: int, interval: int) -> int:
+    """The least multiple of an interval that is greater than a number."""
+    return (number // interval + 1) * interval
 
 
 def _as_safetensors(tensors: Mapping[str, Tensor]) -> bytes:

@@ -79,7 +79,9 @@ def pretraining_of(
         kind = DenoisingAutoencoder
         hide = partial(denoise, fraction=config.pretrain.mask_probability)
 
-    def batches_at(step: int, shard: int, num_shards: int) -> list[GuessedTokens]:
+    def batches_at(
+        step: int, shard: int, num_shards: int, generator: torch.Generator | None = None
+    ) -> list[GuessedTokens]:
         batches = []
         for indices in sampler.batches_of_step(step):
             part = shard_of(indices, shard, num_shards)
@@ -88,11 +90,11 @@ def pretraining_of(
 
             # A hidden word may be replaced by a word of the whole batch, also if this process has
             # only a shard of it: the result must not depend on the number of processes.
-            batch = make_batch(texts, indices).to(device)
+            batch = make_batch(texts, indices)
             candidates = torch.unique(batch.input_ids)
             if num_shards > 1:
-                batch = make_batch(texts, part).to(device)
-            batches.append(hide(batch, candidates))
+                batch = make_batch(texts, part)
+            batches.append(hide(batch, candidates, generator=generator))
         return batches
 
     def validate(model: EncoderClassifier) -> ValidationResult | None:
@@ -155,14 +157,16 @@ def training_on_labels(
 
     texts = prepared.encoder_texts
     sampler = prepared.encoder_sampler
-    targets = Targets(prepared, pseudo_labels, device=device)
+    targets = Targets(prepared, pseudo_labels)
 
-    def batches_at(step: int, shard: int, num_shards: int) -> list[ClassificationBatch]:
+    def batches_at(
+        step: int, shard: int, num_shards: int, generator: torch.Generator | None = None
+    ) -> list[ClassificationBatch]:
         batches = []
         for indices in sampler.batches_of_step(step):
             part = shard_of(indices, shard, num_shards)
             if len(part):
-                batches.append(_labelled_batch(texts, part, targets))
+                batches.append(_labelled_batch(texts, part, targets, generator))
         return batches
 
     def validate(model: EncoderClassifier) -> ValidationResult | None:
@@ -220,6 +224,8 @@ def _with_model(
         device=device,
         precision=resolve_precision(config.precision, device),
         group=group,
+        # Processes exchange numbers in each step, so they wait for them in any case.
+        runs_ahead=device.type == "cuda" and group.size == 1,
     )
 
 
@@ -232,16 +238,12 @@ class Targets:
     Args:
         prepared: the data of the run, whose labels come first.
         pseudo_labels: probabilities of the unlabelled texts, (texts, classes); None without any.
-        device: the device of the targets.
     """
 
-    def __init__(
-        self, prepared: Prepared, pseudo_labels: NDArray[np.float32] | None, *, device: torch.device
-    ) -> None:
+    def __init__(self, prepared: Prepared, pseudo_labels: NDArray[np.float32] | None) -> None:
         self.config = prepared.config.train
-        self.class_weights = prepared.class_weights.to(device)
+        self.class_weights = prepared.class_weights
         self.is_multi_label = prepared.dataset.is_multi_label
-        self.device = device
         self._labels = prepared.dataset.train.labels
         self._pseudo_labels = pseudo_labels
         self._text_weights = prepared.text_weights
@@ -254,14 +256,14 @@ class Targets:
             rows: the rows of the texts in `Prepared.encoder_texts`, (B,).
         """
         if self.is_multi_label:
-            return torch.from_numpy(self._labels[rows]).to(self.device)
+            return torch.from_numpy(self._labels[rows])
 
         targets = np.zeros((len(rows), self._num_classes), dtype=np.float32)
         is_labelled = rows < len(self._labels)
         targets[is_labelled, self._labels[rows[is_labelled]]] = 1
         if self._pseudo_labels is not None:
             targets[~is_labelled] = self._pseudo_labels[rows[~is_labelled] - len(self._labels)]
-        return torch.from_numpy(targets).to(self.device)
+        return torch.from_numpy(targets)
 
     def text_weights(self, rows: Indices) -> Tensor | None:
         """Return how much some texts count, (B,); None if all texts count alike.
@@ -276,24 +278,27 @@ class Targets:
         weights = np.ones(len(rows), dtype=np.float32)
         is_labelled = rows < len(self._labels)
         weights[is_labelled] = self._text_weights[rows[is_labelled]]
-        return torch.from_numpy(weights).to(self.device)
+        return torch.from_numpy(weights)
 
 
-def _labelled_batch(texts: TokenizedTexts, rows: Indices, targets: Targets) -> ClassificationBatch:
+def _labelled_batch(
+    texts: TokenizedTexts, rows: Indices, targets: Targets, generator: torch.Generator | None
+) -> ClassificationBatch:
     """Make the batch of some texts, with word dropout and smoothed targets.
 
     Args:
         texts: the texts to learn from.
         rows: the rows of the batch's texts, (B,).
         targets: the target probabilities of the texts.
+        generator: draws the words that are dropped; None for torch's default generator.
     """
     config = targets.config
     if config.rdrop_weight:
         # Put each text into the batch twice, since R-Drop compares two passes over it.
         rows = np.tile(rows, 2)
 
-    batch = make_batch(texts, rows).to(targets.device)
-    dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout)
+    batch = make_batch(texts, rows)
+    dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout, generator=generator)
     probabilities = targets.of(rows)
 
     # In a multi-label task, a class weight applies to the texts that have the label, and label

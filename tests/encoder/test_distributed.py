@@ -255,7 +255,7 @@ def test_shards_change_no_objective(tmp_path, name, objective):
             **NO_TECHNIQUES,
         )
         training = make_training(prepare(config), name)
-        return [training.train_step(step, 0.01) for step in range(3)]
+        return [training.train_step(step, 0.01).metrics() for step in range(3)]
 
     for whole, sharded in zip(steps(1), steps(5), strict=True):
         assert sharded.tokens == whole.tokens

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from encoder_cls.config.schema import ModelConfig
-from encoder_cls.encoder.embedding_tables import embedding_tables, without_untrained
+from encoder_cls.encoder.embedding_tables import (
+    embedding_tables,
+    sum_at_occurrences,
+    without_untrained,
+)
 from encoder_cls.encoder.transformer import EncoderClassifier
 
 
@@ -60,3 +65,17 @@ def test_a_copy_without_untrained_rows_does_not_change_the_model():
 
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
+
+
+@pytest.mark.parametrize("rows", [[], [3], [3, 3, 3], [4, 0, 4, 2, 0, 4, 5]])
+def test_a_row_has_its_sum_wherever_it_occurs(rows):
+    """The sums are those of torch, and the rows are in order."""
+    torch.manual_seed(0)
+    values = torch.randn(len(rows), 3)
+    indices = torch.tensor([rows], dtype=torch.int64)
+    gradient = torch.sparse_coo_tensor(indices, values, (6, 3), check_invariants=True)
+
+    found_rows, sums = sum_at_occurrences(gradient)
+
+    assert found_rows.tolist() == sorted(rows)
+    torch.testing.assert_close(sums, gradient.to_dense()[found_rows])

@@ -12,7 +12,9 @@ from encoder_cls.encoder.optimizer import (
     BETAS,
     AdamW,
     RowwiseAdam,
+    load_moments,
     make_optimizers,
+    moments_of,
 )
 from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 
@@ -99,6 +101,45 @@ def test_rowwise_adam_equals_sparse_adam_of_torch(device):
     torch.testing.assert_close(our_state["exp_avg"], their_state["exp_avg"])
     torch.testing.assert_close(our_state["exp_avg_sq"], their_state["exp_avg_sq"])
     assert our_state["step"] == their_state["step"]
+
+
+@on_each_device
+def test_a_device_that_decides_updates_rows_alike(device):
+    """The rows are those of the update that the caller decides, up to the order of sums."""
+    tables = []
+    for found_inf in (None, torch.zeros((), device=device)):
+        torch.manual_seed(0)
+        table = torch.nn.Embedding(20, 6, sparse=True, device=device)
+        optimizer = RowwiseAdam([{"params": [table.weight]}], lr=0.1)
+        for _ in range(9):
+            optimizer.zero_grad()
+            rows = torch.randint(0, 15, (12,), device=device)
+            (table(rows) * torch.randn(12, 6, device=device)).sum().backward()
+            optimizer.step(found_inf)
+        tables.append((table.weight, optimizer))
+
+    (expected, decided_here), (found, decided_there) = tables
+    torch.testing.assert_close(found, expected)
+    expected_moments = moments_of([decided_here])
+    moments = moments_of([decided_there])
+    assert moments.keys() == expected_moments.keys()
+    for name, moment in expected_moments.items():
+        torch.testing.assert_close(moments[name].cpu(), moment.cpu())
+        assert moments[name].dtype == moment.dtype
+
+
+def test_moments_that_a_device_has_counted_load_into_an_optimizer_that_counts_itself():
+    """A run that began on a GPU can continue on a CPU."""
+    table = torch.nn.Embedding(20, 6, sparse=True)
+    on_gpu = RowwiseAdam([{"params": [table.weight]}], lr=0.1)
+    on_cpu = RowwiseAdam([{"params": [table.weight]}], lr=0.1)
+    table(torch.tensor([3])).sum().backward()
+    on_gpu.step(torch.zeros(()))
+
+    load_moments([on_cpu], moments_of([on_gpu]))
+    on_cpu.step()
+
+    assert on_cpu.state[table.weight]["step"] == 2
 
 
 def test_a_table_without_a_gradient_is_not_changed():

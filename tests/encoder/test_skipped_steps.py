@@ -74,7 +74,7 @@ def test_a_skipped_step_updates_neither_weights_nor_moments(tmp_path):
     skipping = with_moments(replace(prepare(config), objective=failing_at(config, {2})))
     before = numbers_of(skipping)
 
-    metrics = skipping.train_step(1, 0.01)
+    metrics = skipping.train_step(1, 0.01).metrics()
 
     assert metrics.has_finite_loss
     assert not metrics.has_finite_gradient
@@ -105,7 +105,7 @@ def test_a_gradient_of_a_table_that_is_not_finite_is_noticed(tmp_path):
     training = make_training(replace(prepare(config), objective=objective))
     before = numbers_of(training)
 
-    metrics = training.train_step(0, 0.01)
+    metrics = training.train_step(0, 0.01).metrics()
 
     assert not metrics.has_finite_gradient
     assert_equal(numbers_of(training), before)
@@ -115,15 +115,15 @@ def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
     class WithAnother(ProcessGroup):
         """A group whose other process has found a gradient that is not finite."""
 
-        def summed(self, *numbers: float) -> list[float]:
-            *others, failed = numbers
-            return [*others, failed + 1]
+        def sum(self, tensor: Tensor) -> None:
+            num_failed = tensor[-1]
+            num_failed += 1
 
     training = make_training(prepare(make_config(tmp_path)))
     training.group = WithAnother()
     before = numbers_of(training)
 
-    metrics = training.train_step(0, 0.01)
+    metrics = training.train_step(0, 0.01).metrics()
 
     assert not metrics.should_update
     assert_equal(numbers_of(training), before)

@@ -49,7 +49,7 @@ def take_step(
     before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
 
     torch.rand(drawn_before)
-    metrics = training.train_step(step, 0.01)
+    metrics = training.train_step(step, 0.01).metrics()
     return TakenStep(before, training.model.state_dict(), metrics)
 
 
@@ -94,7 +94,7 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
 
         # Without optimizers, gradients stay.
         training.optimizers.clear()
-        metrics = training.train_step(0, 0.01)
+        metrics = training.train_step(0, 0.01).metrics()
         gradients = [parameter.grad.to_dense() for parameter in training.model.parameters()]
         return metrics.loss, gradients
 

@@ -29,7 +29,7 @@ def test_masked_tokens_are_guessed_among_those_of_the_batch(tmp_path):
         for batch, rows in zip(batches, rows_of_step(setup, training, step), strict=True):
             whole = make_batch(setup.train_texts, rows)
             assert_masked(batch, whole)
-            num_masked += int(batch.has_target.sum())
+            num_masked += len(batch.positions)
             num_words += whole.input_ids[:, 1:].numel()
 
     assert num_masked / num_words == pytest.approx(0.3, abs=0.08)
@@ -37,9 +37,9 @@ def test_masked_tokens_are_guessed_among_those_of_the_batch(tmp_path):
 
 def assert_masked(batch: MaskedTokens, whole: Batch) -> None:
     """Assert that a batch has some tokens of a whole batch masked, and lists these tokens."""
-    has_target = batch.has_target
     input_ids = batch.inputs.input_ids
-    assert torch.equal(input_ids == MASK_ID, has_target)
+    has_target = input_ids == MASK_ID
+    assert torch.equal(has_target.flatten().nonzero().flatten(), batch.positions)
     assert torch.equal(input_ids[~has_target], whole.input_ids[~has_target])
     assert not has_target[:, 0].any()
 
@@ -65,7 +65,7 @@ def test_the_loss_of_masked_tokens_is_a_softmax_over_the_vectors_of_the_batchs_t
     loss = batch.loss(model)
     loss.backward()
 
-    vectors = model.encoder(*batch.inputs)[batch.has_target]
+    vectors = model.encoder(*batch.inputs).flatten(0, 1)[batch.positions]
     expected = summed_cross_entropy(vectors, token_vectors, batch)
     torch.testing.assert_close(loss, expected)
     assert token_vectors.grad.is_sparse
@@ -85,7 +85,7 @@ def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(
     setup = prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
     training = make_training(setup, PRETRAINING)
     batch = training.batches_at(0, 0, 1)[0]
-    assert not batch.has_target.any()
+    assert len(batch.positions) == 0
 
     loss = batch.loss(training.model) / batch.normalizer
     loss.backward()
