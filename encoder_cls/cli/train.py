@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,7 @@ from encoder_cls.system.terminal import WARNING, note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
+    from encoder_cls.encoder.distributed import ProcessGroup
     from encoder_cls.run.run_folder import RunDir
     from encoder_cls.training.prepared import Prepared
 
@@ -92,7 +94,8 @@ def train_command(
         if dry_run:
             if group.is_first:
                 torch_device = device_of_rank(device)
-                prepared = _prepare(config, config_file, run, started=started)
+                fraction = _train_fraction(config, config_file, run, started=started)
+                prepared = _prepare(config, fraction, started=started)
                 _show_dry_run(prepared, torch_device.type)
             return
 
@@ -101,11 +104,7 @@ def train_command(
             if group.is_first:
                 run.check_trainable(config, resume=resume)
                 if run.is_finished():
-                    from encoder_cls.run.checkpoint_files import remove_files_to_resume
-
-                    # A process that was killed at its very end may have left files.
-                    remove_files_to_resume(run.checkpoints)
-                    finished_message = _record_moved_data(run, config)
+                    finished_message = _complete_finished(run, config)
                 else:
                     # Lock the folder before the slow work, so that a second training in this
                     # folder fails at once.
@@ -117,30 +116,76 @@ def train_command(
                 print_main_figures(run.path)
             return
 
-        # Import PyTorch only now, so that a second training fails before it has loaded it.
-        from encoder_cls.run.checkpoint_files import fingerprint
-        from encoder_cls.training.train import train
-
-        with group.failing_together():
-            torch_device = device_of_rank(device)
-            prepared = _prepare(config, config_file, run, started=started)
-        _show_plan(prepared, torch_device.type, is_new=not run.is_run())
-
-        with group.failing_together():
-            facts = fingerprint(config, prepared.dataset, prepared.tokenizer, device=torch_device)
-            group.check_equal(facts | {"config": config.model_dump(mode="json")})
-
-        reporter = TerminalReporter(run=run.path, num_processes=group.size)
-        with stop_signals(group), reporter:
-            finished = train(
-                prepared, run, device=torch_device, resume=resume, group=group, reporter=reporter
-            )
-        if finished:
-            show_finished(finished, run.path, total_steps=reporter.last_total, as_json=as_json)
+        # This imports PyTorch: only now, so that a second training fails before it is loaded.
+        _prepare_and_train(
+            config,
+            config_file,
+            run,
+            device=device,
+            resume=resume,
+            group=group,
+            started=started,
+            as_json=as_json,
+        )
 
 
-def _prepare(config: Config, config_file: Path | None, run: RunDir, *, started: float) -> Prepared:
-    """Read the data, and plan the training.
+def _prepare_and_train(
+    config: Config,
+    config_file: Path | None,
+    run: RunDir,
+    *,
+    device: str,
+    resume: bool,
+    group: ProcessGroup,
+    started: float,
+    as_json: bool,
+) -> None:
+    """Read the data, train, and show the report.
+
+    Args:
+        config: the config of the run.
+        config_file: the file of the config; None means the bundled example.
+        run: the run folder, which is locked.
+        device: the device of the option `--device`.
+        resume: whether a run in the folder is continued.
+        group: the processes that train together.
+        started: when the time budget began, as `time.monotonic` gives it.
+        as_json: whether to print the main figures as JSON.
+    """
+    from encoder_cls.encoder.distributed import device_of_rank
+    from encoder_cls.run.checkpoint_files import fingerprint
+    from encoder_cls.training.train import train
+
+    with group.failing_together():
+        torch_device = device_of_rank(device)
+        fraction = None
+        if group.is_first:
+            fraction = _train_fraction(config, config_file, run, started=started)
+    # All processes read the same rows.
+    fraction = group.broadcast_value(fraction)
+
+    with group.failing_together():
+        prepared = _prepare(config, fraction, started=started)
+    _show_plan(prepared, torch_device.type, is_new=not run.is_run())
+
+    with group.failing_together():
+        config = prepared.config
+        facts = fingerprint(config, prepared.dataset, prepared.tokenizer, device=torch_device)
+        group.check_equal(facts | {"config": config.model_dump(mode="json")})
+
+    reporter = TerminalReporter(run=run.path, num_processes=group.size)
+    with stop_signals(group), reporter:
+        finished = train(
+            prepared, run, device=torch_device, resume=resume, group=group, reporter=reporter
+        )
+    if finished:
+        show_finished(finished, run.path, total_steps=reporter.last_total, as_json=as_json)
+
+
+def _train_fraction(
+    config: Config, config_file: Path | None, run: RunDir, *, started: float
+) -> float | None:
+    """Check that the data is there, and decide which share of the training rows is read.
 
     Args:
         config: the config of the run.
@@ -149,17 +194,36 @@ def _prepare(config: Config, config_file: Path | None, run: RunDir, *, started: 
         started: when the time budget began, as `time.monotonic` gives it.
     """
     from encoder_cls.config.data_paths import check_sources
-    from encoder_cls.training.prepare import prepare
+    from encoder_cls.training.reading_time import affordable_train_fraction
 
     resumed_config = run.config_file if run.is_run() else None
     check_sources(config.data, config_file=config_file, of_run=resumed_config)
+    with _explained_errors(config):
+        return affordable_train_fraction(config, run, started=started)
 
+
+def _prepare(config: Config, fraction: float | None, *, started: float) -> Prepared:
+    """Read the data, and plan the training.
+
+    Args:
+        config: the config of the run.
+        fraction: the share of the training rows to read; None for all rows.
+        started: when the time budget began, as `time.monotonic` gives it.
+    """
+    from encoder_cls.training.prepare import prepare
+    from encoder_cls.training.reading_time import with_train_fraction
+
+    with _explained_errors(config), TerminalReporter() as reporter:
+        reporter.note(f"reading {config.data.train}")
+        return prepare(with_train_fraction(config, fraction), started=started, reporter=reporter)
+
+
+@contextmanager
+def _explained_errors(config: Config) -> Iterator[None]:
+    """If the source has another form than the config says, say all that was found in it at once."""
     try:
-        with TerminalReporter() as reporter:
-            reporter.note(f"reading {config.data.train}")
-            return prepare(config, started=started, reporter=reporter)
+        yield
     except (MissingColumnError, EncodingError) as error:
-        # The source has another form than the config says: say all that was found in it at once.
         raise explained(error, config.data.train) from None
 
 
@@ -202,13 +266,17 @@ def _show_time(prepared: Prepared, device: str) -> None:
     note(time_line(expected, budget=prepared.config.train.time_budget))
 
 
-def _record_moved_data(run: RunDir, config: Config) -> str:
+def _complete_finished(run: RunDir, config: Config) -> str:
     """Record the new paths of data of a finished run if the data has been moved.
 
     Returns:
         A message that says what has been done.
     """
+    from encoder_cls.run.checkpoint_files import remove_files_to_resume
     from encoder_cls.run.reloaded_data import record_moved_data
+
+    # A process that was killed at its very end may have left files.
+    remove_files_to_resume(run.checkpoints)
 
     if record_moved_data(run, config):
         return f"{run.config_file}: has the new place of the data; this run is finished"

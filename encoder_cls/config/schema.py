@@ -111,6 +111,9 @@ class DataConfig(Section):
     unlabelled: str | None = None
     """More texts to learn the language from, without labels. They are named in the same ways as
     `train`, or in a `.txt` file with one text per line. If null, there are none."""
+    train_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The share of the rows of train that are read, chosen at random. If null, all rows are read,
+    or as many as `train.time_budget` allows; the run then records the share."""
     validation_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
     """The share of train that is held out if `validation` is null, at most 50,000 texts. Texts that
     differ only in case, white space, punctuation and digits are held out together."""

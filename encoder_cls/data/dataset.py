@@ -148,6 +148,8 @@ class Split:
         np.maximum.at(highest, self.labels, numbers)
 
         only_numbers = lowest[lowest == highest]
+        if not len(only_numbers):
+            return numbers
         return np.where(np.isin(numbers, only_numbers), equal_texts(self.texts), numbers)
 
     @cached_property
@@ -250,6 +252,11 @@ class Dataset:
                 if message not in messages:
                     messages.append(message)
         return messages
+
+    @property
+    def num_unread(self) -> int:
+        """The number of rows that were not read, because of `data.train_fraction`."""
+        return sum(notes.num_unread for _, notes in self.sources)
 
     @cached_property
     def known_validation(self) -> Split:

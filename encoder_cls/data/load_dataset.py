@@ -368,6 +368,8 @@ def _read_labelled_sources(
             continue
 
         reading = reading_of(config)
+        if role == "train" and config.train_fraction is not None:
+            reading.fraction = config.train_fraction
         sources.readings[role] = reading
         try:
             sources.rows[role] = read_labelled(source, role, config, reading)
@@ -376,6 +378,14 @@ def _read_labelled_sources(
                 raise
             what = f"{error.what}, so there is nothing new to learn"
             raise NothingNewError(error.where, what) from None
+
+        num_unread = reading.notes.num_unread
+        if num_unread:
+            num_read = len(sources.rows[role].texts)
+            reading.note(
+                f"read {num_read:,} of {num_read + num_unread:,} rows of {source}, chosen at "
+                f"random (data.train_fraction: {reading.fraction:g})"
+            )
 
 
 def _collect_rows_in_memory(

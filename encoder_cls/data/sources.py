@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.formats import file_records, format_of, header_of
@@ -123,9 +124,18 @@ def content_hash(source: str) -> str | None:
     return digest.hexdigest()
 
 
+# The seed of the choice of rows, if only a share of them is read.
+SEED = 0
+
+
 def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iterator[Row]:
-    """Turn records into rows, without the bad rows that `reading` skips."""
+    """Turn records into rows, without those that `reading` leaves out."""
+    random = Random(SEED)
     for where, record in records:
+        if reading.fraction < 1 and random.random() >= reading.fraction:
+            reading.notes.num_unread += 1
+            continue
+
         try:
             row = row_of(where, record, columns)
         except DataError as error:

@@ -22,7 +22,8 @@ class RunFindings:
         class_weights_note: a sentence that advises class weights; empty if they would not help.
         changes_since_base: how predictions have changed since the base run; None if the run does
             not continue another one.
-        num_unread: the number of training texts that the linear model had no time to learn from.
+        num_unread: the number of training texts that the run had no time to read, or its linear
+            model to learn from.
     """
 
     num_refitted: int = 0

@@ -332,7 +332,7 @@ def advice(report: Report) -> str:
     num_unread = report.run_findings.num_unread
     if num_unread:
         return (
-            f"the linear model had no time for {counted(num_unread, 'training text')}: a longer "
+            f"the model has not learned from {counted(num_unread, 'training text')}: a longer "
             "train.time_budget would help most"
         )
 

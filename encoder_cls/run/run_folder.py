@@ -312,6 +312,8 @@ def dotted_values(config: Config) -> dict[str, Any]:
 DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
 # The key of the path of the cache, which has no influence on the result of a run.
 CACHE_KEY = "data.cache"
+# The key of the share of rows to read, which a run decides if its config does not.
+FRACTION_KEY = "data.train_fraction"
 
 
 def changed_keys(started: Config, config: Config) -> list[str]:
@@ -337,6 +339,8 @@ def changed_keys(started: Config, config: Config) -> list[str]:
     changed = []
     for key in sorted(values.keys() | new_values.keys()):
         may_differ = key == CACHE_KEY or (key in DATA_KEYS and key in moved_keys)
+        if key == FRACTION_KEY and new_values[key] is None:
+            may_differ = True
         if values.get(key) != new_values.get(key) and not may_differ:
             changed.append(key)
     return changed

@@ -65,7 +65,7 @@ def report_of_run(
         train_texts: the tokens of the training texts, at the end of training; by default the
             texts are tokenized again.
         seconds: the time limit of the TF-IDF baseline; None without a limit.
-        num_unread: the number of training texts that the linear model had no time to learn from.
+        num_unread: the number of texts in train that the linear model had no time to learn from.
             The baseline has no more texts than the linear model.
         device: the device of the base run's classifier.
         reporter: receives the progress.
@@ -92,7 +92,7 @@ def report_of_run(
         num_refitted=run.num_refitted,
         changes_since_base=_compare_with_base_run(run, device=device),
         class_weights_note=run_interruptibly(lambda: _class_weights_note(run, train_texts)),
-        num_unread=num_unread,
+        num_unread=num_unread + run.dataset.num_unread,
     )
 
     reporter.working("fitting the TF-IDF baseline")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from encoder_cls.system.settings import own_settings
 from encoder_cls.training.final_model import finish_model
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Objective
+from encoder_cls.training.reading_time import affordable_train_fraction, with_train_fraction
 from encoder_cls.training.train import train as train_run
 
 # Threads train one at a time, because torch has one random generator per process.
@@ -62,8 +64,10 @@ def train(
         config = config_of({"name": "run", **config}, source="train")
     run = RunDir(Path(run_dir or Path("runs", config.name)))
     reporter = WarningReporter()
+    fraction = affordable_train_fraction(config, run, started=time.monotonic())
     with own_settings():
-        prepared = replace(prepare(config), objective=objective)
+        prepared = prepare(with_train_fraction(config, fraction))
+        prepared = replace(prepared, objective=objective)
         prepared.report_warnings(reporter)
         train_run(prepared, run, device=resolve_device(device), resume=resume, reporter=reporter)
         return load_classifier(run.path, device=device)

@@ -28,7 +28,7 @@ from encoder_cls.training.plan import (
     make_plan,
 )
 from encoder_cls.training.prepared import Prepared, encoder_rows
-from encoder_cls.training.time_budget import TimeBudget, check_minimum_time
+from encoder_cls.training.time_budget import TimeBudget
 
 
 def prepare(
@@ -49,8 +49,8 @@ def prepare(
     Raises:
         StoppedError: a signal arrived while a sub-word tokenizer was trained.
         DataError: the data is missing, malformed or not enough.
-        ConfigError: the config does not fit the data or the base run, or the time budget is too
-            short for the data, or ends before the training starts.
+        ConfigError: the config does not fit the data or the base run, or the time budget ends
+            before the training starts.
     """
     budget = TimeBudget(config, started=started)
 
@@ -61,10 +61,6 @@ def prepare(
         base_run = _checked_base_run(Path(config.from_run), config)
         base = load_classifier(base_run.model, device="cpu", engine="numpy")
         _check_shape(base, base_run, config)
-
-    # The minimum time is estimated from the size of the source, which rows in memory do not have.
-    if train_rows is None:
-        check_minimum_time(config, seconds=budget.left)
 
     dataset = load_all_data(config, train_rows=train_rows, reporter=reporter)
     if base_run and dataset.base:

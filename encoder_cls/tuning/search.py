@@ -11,6 +11,7 @@ https://arxiv.org/abs/1907.10902.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from encoder_cls.system.files import LockedError, reporting_os_errors
 from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.reading_time import affordable_train_fraction, with_train_fraction
 from encoder_cls.training.train import train
 from encoder_cls.tuning.search_space import search_space, suggested_values
 from encoder_cls.tuning.study import open_study
@@ -115,6 +117,7 @@ class Search:
         with self._locked():
             self._study = open_study(folder, minimizes=not self._monitor.higher_is_better)
             self._check_config(config)
+            self._base = with_train_fraction(self._base, self._train_fraction())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -136,6 +139,18 @@ class Search:
             raise ConfigError(
                 f"{self.folder}: already holds a search of another config; choose another --run-dir"
             )
+
+    def _train_fraction(self) -> float | None:
+        """The share of the training rows that all trials read, so that their scores compare.
+
+        It is decided when the search begins.
+        """
+        if "train_fraction" not in self._study.user_attrs:
+            run = self._run_of(0)
+            fraction = affordable_train_fraction(self._base, run, started=time.monotonic())
+            self._study.set_user_attr("train_fraction", fraction)
+        fraction_of_search: float | None = self._study.user_attrs["train_fraction"]
+        return fraction_of_search
 
     @property
     def best(self) -> TrialResult | None:

@@ -36,15 +36,9 @@ from encoder_cls.linear.ngrams import TEMPLATE_IDS
 from encoder_cls.run.checkpoint_files import RunState, load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import encoder_stage as training_encoder
-from encoder_cls.training import linear_fit, time_budget
-from encoder_cls.training import prepare as preparing
+from encoder_cls.training import linear_fit
 from encoder_cls.training.linear_fit import repeat_linear_fit
 from encoder_cls.training.prepare import prepare
-
-
-def fail(*_: object, **__: object) -> None:
-    """Fail the test, in place of a function that must not be called."""
-    pytest.fail("called")
 
 
 def warnings_of(events: list[Event]) -> list[str]:
@@ -165,27 +159,6 @@ def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
     assert part["of_texts"] == len(dataset.train)
     enough_time = baseline_scores(dataset, split, seconds=1000.0)
     assert enough_time["texts"] == len(dataset.train)
-
-
-# Limits that are refused
-
-
-def test_a_limit_that_can_be_kept_is_not_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(time_budget, "LARGE_SOURCE", 1)
-
-    prepare(make_config(tmp_path, **WITH_LINEAR, time_budget="5m"))
-
-
-def test_a_limit_that_nothing_can_keep_is_refused_before_the_data_is_read(tmp_path, monkeypatch):
-    """The error says the minimum time of the run."""
-    config = make_config(tmp_path, **WITH_LINEAR, time_budget="5m")
-    monkeypatch.setattr(time_budget, "LARGE_SOURCE", 1)
-    monkeypatch.setattr(time_budget, "MIN_READING_TIMES", 1e9)
-    monkeypatch.setattr(preparing, "load_all_data", fail)
-
-    message = r"train\.time_budget: .* MB of text, which take at least about"
-    with pytest.raises(ConfigError, match=message):
-        prepare(config)
 
 
 # How much work the fit of the linear model does

@@ -62,6 +62,7 @@ class Notes:
         empty: the rows without a text.
         weightless: the rows of weight 0.
         repeated_headers: the rows that repeat the header.
+        num_unread: the number of rows that `Reading.fraction` leaves out.
     """
 
     messages: list[str] = field(default_factory=list)
@@ -69,6 +70,7 @@ class Notes:
     empty: LeftOut = field(default_factory=LeftOut)
     weightless: LeftOut = field(default_factory=LeftOut)
     repeated_headers: LeftOut = field(default_factory=LeftOut)
+    num_unread: int = 0
 
     def warnings(self, source: str) -> Iterator[str]:
         """Warn of each kind of row that was left out of a source with this name."""
@@ -104,6 +106,7 @@ class Reading:
             sheet is named.
         bad_rows: what to do with a row that cannot be read: `error` to raise an error, or `skip` to
             leave it out and count it.
+        fraction: the share of the rows to read, chosen at random.
         notify: a function that receives each message once.
         notes: the notes that have been made so far.
     """
@@ -113,6 +116,7 @@ class Reading:
     is_sure: bool = True
     sheet: str | None = None
     bad_rows: str = "error"
+    fraction: float = 1.0
     notify: Callable[[str], None] = _ignore
     notes: Notes = field(default_factory=Notes)
 

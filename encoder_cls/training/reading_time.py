@@ -1,0 +1,116 @@
+"""Decide which share of the training rows there is time to read (`data.train_fraction`)."""
+
+from __future__ import annotations
+
+import math
+import time
+from itertools import islice
+from typing import NamedTuple
+
+from encoder_cls.config.schema import Config
+from encoder_cls.data.load_dataset import reading_of
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.source_files import every_file
+from encoder_cls.data.sources import read_rows
+from encoder_cls.errors import ConfigError
+from encoder_cls.run.run_folder import RunDir
+
+# The size in bytes from which a source is large, so that its time is estimated.
+LARGE_SOURCE = 5_000_000
+# The number of rows that are read to estimate how long it takes to read all rows.
+TIMED_ROWS = 5000
+
+# The share of a time limit in which the rows may be read and prepared. The rest is for learning.
+READING_SHARE = 0.5
+# How long it takes to read a row and prepare it (to hold out texts, to tokenize), and how long to
+# leave it out, relative to reading it.
+PREPARED_ROW = 2.2
+UNREAD_ROW = 0.5
+# The minimum number of rows that is worth a training.
+MIN_ROWS = 2000
+
+
+def with_train_fraction(config: Config, fraction: float | None) -> Config:
+    """Copy a config, with another value of `data.train_fraction`."""
+    data = config.data.model_copy(update={"train_fraction": fraction})
+    return config.model_copy(update={"data": data})
+
+
+def affordable_train_fraction(config: Config, run: RunDir, *, started: float) -> float | None:
+    """Decide which share of the training rows there is time to read.
+
+    The time is estimated from the time to read the first rows.
+
+    Args:
+        config: the config, which names the source and the time limit.
+        run: the run folder. A run that is resumed reads the share that it has begun with.
+        started: when the time limit began, a time of `time.monotonic`.
+
+    Returns:
+        The share, above 0 and at most 1; None if the config leaves it open, and all rows are read.
+
+    Raises:
+        ConfigError: the time limit is too short even for a small share.
+    """
+    if config.data.train_fraction is not None:
+        return config.data.train_fraction
+    if run.is_run():
+        return run.load_config().data.train_fraction
+
+    # A source with a colon is no local file, so its size is unknown.
+    if config.train.time_budget is None or ":" in config.data.train:
+        return None
+    files = every_file(config.data.train)
+    num_bytes = sum(file.stat().st_size for file in files if file.is_file())
+    if num_bytes < LARGE_SOURCE:
+        return None
+
+    # Find the share for which reading and preparing take their part of the time.
+    estimate = estimate_reading(config, num_bytes)
+    seconds = READING_SHARE * (started + 60 * config.train.time_budget - time.monotonic())
+    fraction = (seconds / estimate.seconds - UNREAD_ROW) / (PREPARED_ROW - UNREAD_ROW)
+    if fraction >= 1:
+        return 1.0
+
+    if fraction * estimate.num_rows < MIN_ROWS:
+        min_seconds = UNREAD_ROW * estimate.seconds / READING_SHARE
+        raise ConfigError(
+            f"train.time_budget: {config.data.train} has {num_bytes / 1e6:,.0f} MB of text, which "
+            f"take at least about {min_seconds:.0f} s on this machine; give it more time, or fewer "
+            "texts"
+        )
+    # Round down to two digits, since a person reads this number in the config.
+    return _rounded_down(fraction)
+
+
+class ReadingEstimate(NamedTuple):
+    """The estimated number of rows of a source, and the seconds that reading all of them takes."""
+
+    num_rows: float
+    seconds: float
+
+
+def estimate_reading(config: Config, num_bytes: int) -> ReadingEstimate:
+    """Estimate the rows of train, and the time to read them, from the first rows.
+
+    Args:
+        config: the config, which names the source.
+        num_bytes: the size of the source.
+    """
+    columns = Columns(config.data.text_column, config.data.label_column)
+    rows = read_rows(config.data.train, columns, reading_of(config.data), role="train")
+    began = time.monotonic()
+    sizes = [len(row.text.encode()) for row in islice(rows, TIMED_ROWS)]
+    seconds = time.monotonic() - began
+
+    # Of an empty source nothing can be estimated: its rows are read, and refused, in no time.
+    bytes_read = max(1, sum(sizes))
+    times_as_many = num_bytes / bytes_read
+    return ReadingEstimate(len(sizes) * times_as_many, seconds * times_as_many)
+
+
+def _rounded_down(value: float) -> float:
+    """Round a number between 0 and 1 down to two digits that are not leading zeros."""
+    digits = 1 - math.floor(math.log10(value))
+    scale: float = 10.0**digits
+    return math.floor(value * scale) / scale

@@ -1,0 +1,137 @@
+"""A run whose time limit is too short to read all training rows reads a share of them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.small_runs import CPU, WITH_LINEAR, make_config
+
+from encoder_cls.config.schema import Config
+from encoder_cls.data.load_dataset import load_dataset
+from encoder_cls.errors import ConfigError
+from encoder_cls.evaluation.report_text import advice
+from encoder_cls.run.evaluate import evaluate_run
+from encoder_cls.run.run_folder import RunDir
+from encoder_cls.system.reporter import SILENT
+from encoder_cls.training import reading_time
+from encoder_cls.training.prepare import prepare
+from encoder_cls.training.reading_time import (
+    ReadingEstimate,
+    affordable_train_fraction,
+    with_train_fraction,
+)
+from encoder_cls.training.train import train
+
+SECONDS = 100
+NUM_ROWS = 1_000_000
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch) -> Config:
+    """The config of a run of 100 seconds, on a source that counts as large."""
+    monkeypatch.setattr(reading_time, "LARGE_SOURCE", 1)
+    return make_config(tmp_path, **WITH_LINEAR, time_budget=f"{SECONDS}s")
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDir:
+    return RunDir(tmp_path / "run")
+
+
+def let_reading_take(monkeypatch, seconds: float) -> None:
+    """Let the estimate be that reading all rows takes so long."""
+    estimate = ReadingEstimate(NUM_ROWS, seconds)
+    monkeypatch.setattr(reading_time, "estimate_reading", lambda *_: estimate)
+
+
+def fraction_now(config: Config, run: RunDir) -> float | None:
+    return affordable_train_fraction(config, run, started=time.monotonic())
+
+
+@pytest.mark.parametrize(
+    ("seconds_to_read", "least", "most"),
+    [
+        (1, 1.0, 1.0),
+        # Preparing 60% of the rows takes 26 seconds, and leaving out the others 4 seconds.
+        (30, 0.60, 0.70),
+        (80, 0.04, 0.08),
+    ],
+)
+def test_as_many_rows_are_read_as_there_is_time_for(
+    config, run, monkeypatch, seconds_to_read, least, most
+):
+    let_reading_take(monkeypatch, seconds_to_read)
+
+    assert least <= fraction_now(config, run) <= most
+
+
+def test_a_limit_that_is_too_short_for_a_small_share_is_refused(config, run, monkeypatch):
+    let_reading_take(monkeypatch, 1000)
+
+    with pytest.raises(ConfigError, match=r"MB of text, which take at least about 1000 s on"):
+        fraction_now(config, run)
+
+
+def test_the_time_of_all_rows_is_estimated_from_the_first(config, run, monkeypatch):
+    monkeypatch.setattr(reading_time, "TIMED_ROWS", 10)
+
+    estimate = reading_time.estimate_reading(config, 50 * 1000)
+
+    # The texts have 20 to 30 bytes.
+    assert 1000 < estimate.num_rows < 4000
+    assert estimate.seconds > 0
+
+
+@pytest.mark.parametrize("source", ["example:train", "hub:owner/name"])
+def test_all_rows_of_a_source_of_unknown_size_are_read(config, run, monkeypatch, source):
+    let_reading_take(monkeypatch, 50)
+    data = config.data.model_copy(update={"train": source})
+
+    assert fraction_now(config.model_copy(update={"data": data}), run) is None
+
+
+def test_all_rows_are_read_without_a_limit(config, run, monkeypatch):
+    let_reading_take(monkeypatch, 50)
+    train_section = config.train.model_copy(update={"time_budget": None})
+
+    assert fraction_now(config.model_copy(update={"train": train_section}), run) is None
+
+
+def test_all_rows_of_a_small_source_are_read(config, run, monkeypatch):
+    let_reading_take(monkeypatch, 50)
+    monkeypatch.setattr(reading_time, "LARGE_SOURCE", 1_000_000)
+
+    assert fraction_now(config, run) is None
+
+
+def test_a_share_is_the_same_rows_each_time(config):
+    half = with_train_fraction(config, 0.5)
+
+    dataset = load_dataset(half.data)
+
+    num_read = len(dataset.train) + len(dataset.validation)
+    assert 20 < num_read < 40
+    assert dataset.num_unread == 60 - num_read
+    assert f"read {num_read} of 60 rows of {config.data.train}" in dataset.notes[0]
+    assert load_dataset(half.data).train.fingerprint == dataset.train.fingerprint
+
+
+def test_a_run_records_its_share_and_reads_it_again(config, run, monkeypatch):
+    """A resumed run, and a report on it, have the rows that it has learned from."""
+    let_reading_take(monkeypatch, 40)
+    fraction = fraction_now(config, run)
+    assert fraction < 1
+    prepared = prepare(with_train_fraction(config, fraction))
+    train(prepared, run, device=CPU)
+
+    let_reading_take(monkeypatch, 10)
+    assert fraction_now(config, run) == fraction
+    run.check_trainable(config, resume=True)
+    with pytest.raises(ConfigError, match=r"another data\.train_fraction"):
+        run.check_trainable(with_train_fraction(config, 0.9), resume=True)
+
+    report = evaluate_run(run.path, data=None, folder=None, reporter=SILENT)
+    num_unread = prepared.dataset.num_unread
+    assert report.run_findings.num_unread == num_unread
+    assert advice(report).startswith(f"the model has not learned from {num_unread} training texts")
