@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.linear.linear_model import NUM_EVIDENCE_FEATURES
-from encoder_cls.linear.ngrams import NUM_RARITY_FEATURES
+from encoder_cls.linear.feature_sums import NUM_EVIDENCE_FEATURES, NUM_RARITY_FEATURES
 from encoder_cls.text.tokens import TokenizedTexts
 
 # The weight of low confidence in the score of a text. Each feature of rarity has the weight 1.

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.linear.feature_sums import (
+    NUM_EVIDENCE_FEATURES,
+    NUM_RARITY_FEATURES,
+    KnownFeatures,
+    TextSums,
+    WordSums,
+)
 from encoder_cls.linear.ngrams import (
     MAX_FREQUENT,
     NUM_FEATURE_IDS,
-    NUM_RARITY_FEATURES,
     TEMPLATE_IDS,
     Counts,
-    SparseRows,
+    bounds_of_runs,
     count_features,
-    find,
-    rarity,
-    tfidf,
+    count_in_chunk,
+    in_chunks,
 )
 from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, Task
-from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
+from encoder_cls.text.tokens import KEPT_PER_TOKEN, CharNgrams, TokenizedTexts
 from encoder_cls.weights import RowTable, Shapes, Weight, are_increasing, as_table
 
 # The prefix of the names of the linear model's weights in a model file.
@@ -135,13 +141,17 @@ class LinearModel:
 
         Character n-grams and templates are counted only if the model has weights for them.
         """
-        knows_char_ngrams = bool((self.feature_ids[-1:] >= TEMPLATE_IDS).any())
         return count_features(
             texts,
             max_tokens=self.max_tokens,
             frequent_token_ids=self.frequent_token_ids,
-            use_char_ngrams=knows_char_ngrams,
+            use_char_ngrams=self._knows_char_ngrams,
         )
+
+    @property
+    def _knows_char_ngrams(self) -> bool:
+        """Whether the model has weights for character n-grams or templates."""
+        return bool((self.feature_ids[-1:] >= TEMPLATE_IDS).any())
 
     def logits_and_familiarity(
         self, texts: TokenizedTexts, *, with_familiarity: bool = True
@@ -150,39 +160,17 @@ class LinearModel:
 
         Returns:
             The logits, (texts, classes), and the familiarity features of the texts: their
-            `_evidence` and then their `rarity`, (texts, `NUM_EVIDENCE_FEATURES +
+            `TextSums.evidence` and then their `TextSums.rarity`, (texts, `NUM_EVIDENCE_FEATURES +
             NUM_RARITY_FEATURES`). The features are None unless `with_familiarity`.
         """
-        rarest = 0.0
-        if with_familiarity:
-            rarest = float(self.idf.max(initial=0))
-
-        margins = np.tile(self.biases, (len(texts), 1))
+        margins = [np.zeros((0, len(self.biases)))]
         familiarity_features = [np.zeros((0, NUM_EVIDENCE_FEATURES + NUM_RARITY_FEATURES))]
-        first = 0
-        for counts in self.count_features(texts):
-            # Look up the features that occur. An unknown feature has the index -1, which picks the
-            # weights of the last feature; its inverse document frequency of 0 cancels them.
-            indices = find(counts.ids, self.feature_ids)
-            idf = np.where(indices < 0, 0, self.idf[indices])
-            weights = self.weights.take(indices)
-
-            # Add the products of TF-IDF values and weights to the biases.
-            values = tfidf(counts, counts.ids, idf).values
-            margins_here = margins[first : first + len(counts)]
-            _add_products(margins_here, values, counts, weights)
-
+        for sums in self._sums(texts, self._known):
+            margins.append(sums.margins)
             if with_familiarity:
-                rows = _rows(counts)
-                effects = _effects(margins_here, values, rows, weights, counts.columns)
-                evidence = _evidence(values, effects, rows, len(counts))
-                familiarity_features.append(
-                    np.hstack([evidence, rarity(counts, idf, rarest=rarest)])
-                )
+                familiarity_features.append(np.hstack([sums.evidence(), sums.rarity()]))
 
-            first += len(counts)
-
-        logits = self.task.margins_to_logits(margins)
+        logits = self.task.margins_to_logits(np.concatenate(margins).astype(np.float32))
         if not with_familiarity:
             return logits, None
         return logits, np.concatenate(familiarity_features)
@@ -197,110 +185,79 @@ class LinearModel:
 
         Args:
             texts: texts that this model has learned from.
-            evidence: the `_evidence` of the texts from a model that has not learned from them,
-                (texts, `NUM_EVIDENCE_FEATURES`); by default zeros, which do not count.
+            evidence: the `TextSums.evidence` of the texts from a model that has not learned from
+                them, (texts, `NUM_EVIDENCE_FEATURES`); by default zeros, which do not count.
 
         Returns:
             The same features as `logits_and_familiarity`, (texts, `NUM_EVIDENCE_FEATURES +
             NUM_RARITY_FEATURES`).
         """
-        rarest = float(self.idf.max(initial=0))
         rarities = [np.zeros((0, NUM_RARITY_FEATURES))]
-        for counts in self.count_features(texts):
-            indices = find(counts.ids, self.feature_ids)
-            idf = np.where(indices < 0, 0, self.idf[indices])
-            idf[idf == rarest] = 0
-            rarities.append(rarity(counts, idf, rarest=rarest))
+        for sums in self._sums(texts, self._known.without_rarest()):
+            rarities.append(sums.rarity())
 
         if evidence is None:
             evidence = np.zeros((len(texts), NUM_EVIDENCE_FEATURES))
         return np.hstack([evidence, np.concatenate(rarities)])
 
+    @cached_property
+    def _known(self) -> KnownFeatures:
+        """The features, to look them up by their ids."""
+        return KnownFeatures(self.feature_ids, self.idf, self.weights)
 
-def _rows(counts: SparseRows) -> NDArray[np.int64]:
-    """Return the row of each value of a sparse matrix, (values,)."""
-    return np.repeat(np.arange(len(counts)), np.diff(counts.offsets))
+    def _sums(self, texts: TokenizedTexts, known: KnownFeatures) -> Iterator[TextSums]:
+        """Yield the sums over the features of texts, for some texts at a time.
 
+        Args:
+            texts: the tokenized texts.
+            known: the features of this model.
+        """
+        for part in _in_parts(texts):
+            # Sum over the character n-grams of the distinct words.
+            occurs = np.zeros(len(part.word_ids), dtype=bool)
+            occurs[part.words] = True
+            distinct_words = np.flatnonzero(occurs)
+            word_sums = WordSums.of(self._char_ngrams(part, distinct_words), known)
 
-def _add_products(
-    margins: NDArray[np.float32],
-    values: NDArray[np.float32],
-    counts: SparseRows,
-    weights: NDArray[np.float32],
-) -> None:
-    """Add the products of feature values and weights to margins, in place.
+            index = np.zeros(len(part.word_ids), dtype=np.int64)
+            index[distinct_words] = np.arange(len(distinct_words))
 
-    Args:
-        margins: the margins to change, (texts, machines).
-        values: the TF-IDF values of the features, in the order of `counts.values`, (values,).
-        counts: the row and the column of each value.
-        weights: the weight of each column in each machine, (columns, machines).
-    """
-    # For a single machine it is fastest to multiply all values at once.
-    if weights.shape[1] == 1:
-        products = values * weights[counts.columns, 0]
-        margins[:, 0] += np.bincount(_rows(counts), weights=products, minlength=len(counts))
-        return
+            for tokens, offsets in in_chunks(part, self.max_tokens):
+                counts = count_in_chunk(
+                    part,
+                    tokens,
+                    offsets,
+                    frequent_token_ids=self.frequent_token_ids,
+                    use_char_ngrams=self._knows_char_ngrams,
+                    only_repeated_char_ngrams=True,
+                )
+                yield TextSums(
+                    counts,
+                    known.look_up(counts.ids),
+                    biases=self.biases,
+                    word_sums=word_sums,
+                    words=index[part.words[tokens]],
+                    offsets=offsets,
+                )
 
-    for text, (start, end) in enumerate(pairwise(counts.offsets)):
-        margins[text] += values[start:end] @ weights[counts.columns[start:end]]
-
-
-def _effects(
-    margins: NDArray[np.float32],
-    values: NDArray[np.float32],
-    rows: NDArray[np.int64],
-    weights: NDArray[np.float32],
-    columns: NDArray[np.int32],
-) -> NDArray[np.floating[Any]]:
-    """Return how much each value adds to the margin of its text's best class, (values,).
-
-    Args:
-        margins: the margins of the texts, (texts, machines).
-        values: the TF-IDF values of the features of all texts, (values,).
-        rows: the text of each value, (values,).
-        weights: the weight of each column in each machine, (columns, machines).
-        columns: the column of each value, (values,).
-    """
-    best_machines = margins.argmax(axis=1)
-    effects: NDArray[np.floating[Any]] = values * weights[columns, best_machines[rows]]
-
-    # A single machine separates two classes: a negative effect speaks for the first class.
-    if weights.shape[1] == 1:
-        effects *= np.where(margins[rows, 0] < 0, -1, 1)
-    return effects
+    def _char_ngrams(self, texts: TokenizedTexts, words: NDArray[np.int64]) -> CharNgrams:
+        """Return the character n-grams of words; none if the model knows no n-grams."""
+        if self._knows_char_ngrams:
+            return texts.char_ngrams.take(words)
+        return CharNgrams(
+            ngrams=np.zeros(0, dtype=np.uint32),
+            offsets=np.zeros(len(words) + 1, dtype=np.int64),
+        )
 
 
-# How many numbers `_evidence` returns for each text.
-NUM_EVIDENCE_FEATURES = 2
-# Added to a sum of effects, so that its logarithm is finite.
-MIN_EVIDENCE = 0.01
+# The approximate number of tokens whose distinct words are listed at a time. The more tokens, the
+# fewer distinct words they have for their number, and the more memory the sums of words take.
+TOKENS_IN_PART = 1 << 17
 
 
-def _evidence(
-    values: NDArray[np.float32],
-    effects: NDArray[np.floating[Any]],
-    rows: NDArray[np.int64],
-    num_texts: int,
-) -> NDArray[np.float64]:
-    """Measure how little speaks for the best class of each text, (texts, `NUM_EVIDENCE_FEATURES`).
-
-    The first number is minus the logarithm of the sum of the positive effects. The second is minus
-    the share of the features with a positive effect, each weighted by its squared value.
-
-    Args:
-        values: the TF-IDF values of the features of all texts, (values,).
-        effects: how much each value adds to the margin of its text's best class, (values,).
-        rows: the text of each value, (values,).
-        num_texts: the number of texts.
-    """
-    is_positive = effects > 0
-    squares = values.astype(np.float64) ** 2
-
-    effect_sums = np.bincount(rows, is_positive * effects, num_texts)
-    square_sums = np.bincount(rows, squares, num_texts)
-    positive_square_sums = np.bincount(rows, is_positive * squares, num_texts)
-
-    log_effects = np.log(MIN_EVIDENCE + effect_sums)
-    shares = positive_square_sums / np.maximum(square_sums, 1e-9)
-    return -np.stack([log_effects, shares], axis=1)
+def _in_parts(texts: TokenizedTexts) -> Iterator[TokenizedTexts]:
+    """Divide texts into parts of about `TOKENS_IN_PART` tokens."""
+    # A text belongs to the part in which its last token lies.
+    parts = (texts.offsets[1:] - 1) // TOKENS_IN_PART
+    for first, end in pairwise(bounds_of_runs(parts)):
+        yield texts[first:end]

@@ -77,25 +77,25 @@ class Counts(SparseRows):
         ids: the id of the feature of each column, increasing, (features,).
         kinds: where the words, pairs, templates and character n-grams of each text begin in
             `columns` and `values`, (texts, 4).
+        kind_sizes: how many values the words, pairs, templates and character n-grams of each text
+            have, (texts, 4).
     """
 
     ids: NDArray[np.int32]
     kinds: NDArray[np.int64]
+    kind_sizes: NDArray[np.int64]
 
 
 class Occurrences(NamedTuple):
     """The occurrences of features of one range of feature ids, such as words, in some texts.
 
     Attributes:
-        hashes: the hashes of features. They may be listed once for many occurrences.
+        hashes: the hash of the feature of each occurrence, (occurrences,).
         ends: the index of the last token of each occurrence, (occurrences,).
-        indices: the index in `hashes` of each occurrence, (occurrences,); by default occurrence `i`
-            has hash `i`.
     """
 
-    hashes: NDArray[np.int64]
+    hashes: NDArray[np.integer[Any]]
     ends: NDArray[np.int64]
-    indices: NDArray[np.int64] | slice = slice(None)
 
 
 def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int32]:
@@ -104,7 +104,7 @@ def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int
     Only the first `max_tokens` tokens of each text count.
     """
     counts = np.zeros(texts.word_ids.max(initial=0) + 1, dtype=np.int64)
-    for tokens, _ in _in_chunks(texts, max_tokens):
+    for tokens, _ in in_chunks(texts, max_tokens):
         counts += np.bincount(texts.input_ids(tokens), minlength=len(counts))
 
     # Special tokens are not words.
@@ -117,6 +117,8 @@ def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int
 # The first feature id of each kind of feature: words, pairs (of both distances), templates, and
 # character n-grams.
 KIND_STARTS = (0, HASHES, TEMPLATE_IDS, CHAR_NGRAM_IDS)
+# The index of character n-grams among the kinds.
+CHAR_NGRAM_KIND = 3
 
 
 def count_features(
@@ -136,21 +138,49 @@ def count_features(
         use_char_ngrams: whether to also count templates and character n-grams, which takes twenty
             times the memory.
     """
-    for tokens, offsets in _in_chunks(texts, max_tokens):
-        token_ids = texts.input_ids(tokens).astype(np.int64)
-        lengths = np.diff(offsets)
+    for tokens, offsets in in_chunks(texts, max_tokens):
+        yield count_in_chunk(
+            texts,
+            tokens,
+            offsets,
+            frequent_token_ids=frequent_token_ids,
+            use_char_ngrams=use_char_ngrams,
+        )
 
-        # The position of each token in its text. [CLS] is at position 0.
-        positions = np.arange(len(token_ids)) - np.repeat(offsets[:-1], lengths)
 
-        # List the occurrences of each range of feature ids, in the order of ids. Pairs have a range
-        # for each distance.
-        ranges = [_words(token_ids, positions), *_pairs(token_ids, positions)]
-        if use_char_ngrams:
-            ranges.append(_templates(token_ids, positions, frequent_token_ids))
-            ranges.append(_char_ngrams(texts, tokens))
+def count_in_chunk(
+    texts: TokenizedTexts,
+    tokens: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    *,
+    frequent_token_ids: NDArray[np.int32],
+    use_char_ngrams: bool,
+    only_repeated_char_ngrams: bool = False,
+) -> Counts:
+    """Count the features of the texts of one chunk.
 
-        yield _counts(ranges, lengths)
+    Args:
+        texts: the tokenized texts.
+        tokens: the indices of the tokens of the chunk, as `in_chunks` yields them, (tokens,).
+        offsets: the offsets of the texts of the chunk in `tokens`, (texts of the chunk + 1,).
+        frequent_token_ids: the ids of the tokens that templates keep, increasing.
+        use_char_ngrams: whether to also count templates and character n-grams.
+        only_repeated_char_ngrams: whether to leave out character n-grams that a text has only once.
+    """
+    token_ids = texts.input_ids(tokens).astype(np.int64)
+    lengths = np.diff(offsets)
+
+    # The position of each token in its text. [CLS] is at position 0.
+    positions = np.arange(len(token_ids)) - np.repeat(offsets[:-1], lengths)
+
+    # List the occurrences of each range of feature ids, in the order of ids. Pairs have a range for
+    # each distance.
+    ranges = [_words(token_ids, positions), *_pairs(token_ids, positions)]
+    if use_char_ngrams:
+        ranges.append(_templates(token_ids, positions, frequent_token_ids))
+        ranges.append(_char_ngrams(texts, tokens))
+
+    return _counts(ranges, lengths, only_repeated_char_ngrams=only_repeated_char_ngrams)
 
 
 # The ids of pairs of neighbouring words.
@@ -174,7 +204,7 @@ def find_neighbours(
         missing.
     """
     counts: Counter[tuple[int, int, int]] = Counter()
-    for tokens, offsets in _in_chunks(texts, max_tokens):
+    for tokens, offsets in in_chunks(texts, max_tokens):
         token_ids = texts.input_ids(tokens).astype(np.int64)
         positions = np.arange(len(token_ids)) - np.repeat(offsets[:-1], np.diff(offsets))
         neighbours = next(_pairs(token_ids, positions))
@@ -191,108 +221,105 @@ def find_neighbours(
     return found
 
 
-def _counts(ranges: list[Occurrences], lengths: NDArray[np.int64]) -> Counts:
-    """Count the occurrences of features in texts, by sorting them.
-
-    An occurrence becomes a single number, its key: row * number of columns + column. Once the keys
-    are sorted, equal keys are side by side, and the keys of a text are one piece of the array.
+def _counts(
+    ranges: list[Occurrences], lengths: NDArray[np.int64], *, only_repeated_char_ngrams: bool
+) -> Counts:
+    """Count the occurrences of features in texts.
 
     Args:
         ranges: the occurrences of each range of feature ids, in the order of the ranges.
-        lengths: the number of tokens of each text, (texts,).
+        lengths: the number of tokens of each text, (texts,), at most `MAX_TEXTS_AT_ONCE` texts.
+        only_repeated_char_ngrams: whether to leave out character n-grams that a text has only once.
     """
     num_texts = len(lengths)
+    texts_of_tokens = np.repeat(np.arange(num_texts, dtype=np.uint32), lengths)
 
-    # List the features that occur, range by range. The index of a feature in this list is its
-    # column.
-    distinct = []
-    columns_in_ranges = []
-    for occurrences in ranges:
-        distinct_hashes, columns = _distinct(occurrences.hashes & (HASHES - 1))
-        distinct.append(distinct_hashes)
-        columns_in_ranges.append(columns)
+    # Count range by range. This gives the counts of all texts, in the order of feature ids.
+    ids_of_ranges = []
+    texts_of_ranges = []
+    counts_of_ranges = []
+    sizes = np.zeros((num_texts, len(KIND_STARTS)), dtype=np.int64)
+    for number, occurrences in enumerate(ranges):
+        first_id = HASHES * number
+        kind = int(np.searchsorted(KIND_STARTS, first_id, side="right")) - 1
+        only_repeated = only_repeated_char_ngrams and kind == CHAR_NGRAM_KIND
 
-    first_columns = offsets_of_lengths(np.array([len(hashes) for hashes in distinct]))
-    num_columns = int(first_columns[-1])
+        keys, counts = _count_keys(occurrences, texts_of_tokens, only_repeated=only_repeated)
+        ids_of_ranges.append((keys >> TEXT_BITS).astype(np.int32) + np.int32(first_id))
+        counts_of_ranges.append(counts.astype(np.float32))
 
-    # Use 32 bits for the keys if that is enough: sorting them takes half the time.
-    key_type: Any = np.uint64
-    if num_texts * num_columns < 1 << 32:
-        key_type = np.uint32
+        texts = (keys & (MAX_TEXTS_AT_ONCE - 1)).astype(np.uint16)
+        texts_of_ranges.append(texts)
+        sizes[:, kind] += np.bincount(texts, minlength=num_texts)
 
-    # Make the key of each occurrence.
-    row_keys = (np.arange(num_texts) * num_columns).astype(key_type)
-    token_row_keys = np.repeat(row_keys, lengths)
-    keys = _occurrence_keys(
-        ranges, columns_in_ranges, first_columns.astype(key_type), token_row_keys
-    )
+    # List the features that occur. The index of a feature in this list is its column.
+    ids = np.concatenate(ids_of_ranges)
+    is_new_id = np.ones(len(ids), dtype=bool)
+    is_new_id[1:] = ids[1:] != ids[:-1]
+    columns = np.cumsum(is_new_id, dtype=np.int32) - np.int32(1)
 
-    # Sort the keys. The length of each run of equal keys is the count of a feature in a text. The
-    # first key, if there is one, begins a run: keys are never negative.
-    keys.sort()
-    is_first = np.concatenate([keys[:1] >= 0, keys[1:] != keys[:-1]])
-    (run_starts,) = np.nonzero(is_first)
-    counts = np.diff(run_starts, append=len(keys)).astype(np.float32)
-    keys = keys[run_starts]
-
-    # A feature's id is the first id of its range plus its hash.
-    ids_of_ranges = [hashes + HASHES * number for number, hashes in enumerate(distinct)]
-    feature_ids = np.concatenate(ids_of_ranges).astype(np.int32)
-
-    # Find where the kinds of features begin in each text. A text begins where its words do.
-    kind_columns = np.searchsorted(feature_ids, KIND_STARTS).astype(key_type)
-    kind_starts = np.searchsorted(keys, row_keys[:, None] + kind_columns)
-    text_starts = kind_starts[:, 0]
-
-    # Subtract row * number of columns from each key, which leaves the column.
-    text_sizes = np.diff(text_starts, append=len(keys))
-    columns = keys - np.repeat(row_keys, text_sizes)
+    # Group the counts by text. A stable sort keeps the order of ids, and it is fast for numbers of
+    # 16 bits.
+    order = np.argsort(np.concatenate(texts_of_ranges), kind="stable")
+    kind_starts = offsets_of_lengths(sizes.ravel())
 
     return Counts(
-        columns=columns.astype(np.int32),
-        values=counts,
-        offsets=np.append(text_starts, len(keys)),
-        ids=feature_ids,
-        kinds=kind_starts,
+        columns=columns[order],
+        values=np.concatenate(counts_of_ranges)[order],
+        offsets=kind_starts[:: len(KIND_STARTS)],
+        ids=ids[is_new_id],
+        kinds=kind_starts[:-1].reshape(sizes.shape),
+        kind_sizes=sizes,
     )
 
 
-def _occurrence_keys(
-    ranges: list[Occurrences],
-    columns_in_ranges: list[NDArray[np.integer[Any]]],
-    first_columns: NDArray[Any],
-    token_row_keys: NDArray[Any],
-) -> NDArray[Any]:
-    """Return the keys of the occurrences of all ranges of feature ids, range by range.
+# The bits of a key that are left for the text if a hash takes the others of 32 bits.
+TEXT_BITS = 32 - (HASHES - 1).bit_length()
+# The maximum number of texts that are counted at a time.
+MAX_TEXTS_AT_ONCE = 1 << TEXT_BITS
 
-    An occurrence belongs to the text of its last token.
+
+def _count_keys(
+    occurrences: Occurrences, texts_of_tokens: NDArray[np.uint32], *, only_repeated: bool
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Count the occurrences of features of one range of feature ids, by sorting them.
+
+    An occurrence becomes a single number of 32 bits, its key: the hash of the feature, then the
+    text of its last token. Once the keys are sorted, equal keys are side by side.
 
     Args:
-        ranges: the occurrences of each range of feature ids.
-        columns_in_ranges: the index of each hash of a range among the distinct hashes of the range.
-        first_columns: the column of the first feature of each range.
-        token_row_keys: row * number of columns of the text of each token, (tokens,).
+        occurrences: the occurrences.
+        texts_of_tokens: the text of each token, (tokens,).
+        only_repeated: whether to leave out features that a text has only once.
+
+    Returns:
+        The distinct keys, increasing, and how often each of them occurs.
     """
-    keys = []
-    for number, occurrences in enumerate(ranges):
-        hash_columns = first_columns[number] + columns_in_ranges[number].astype(first_columns.dtype)
-        keys.append(token_row_keys[occurrences.ends] + hash_columns[occurrences.indices])
-    return np.concatenate(keys)
+    keys = occurrences.hashes.astype(np.uint32)
+    keys <<= TEXT_BITS
+    keys |= texts_of_tokens[occurrences.ends]
+    keys.sort()
+
+    # Find the runs of equal keys. The length of a run is the count of its key.
+    if only_repeated:
+        # Look only at the keys that equal the next one, because they are few. Those of a run are
+        # side by side, so their indices less their numbers are equal. The run has one more key.
+        indices = np.flatnonzero(keys[1:] == keys[:-1])
+        bounds = bounds_of_runs(indices - np.arange(len(indices)))
+        run_starts = indices[bounds[:-1]]
+        counts = bounds[1:] - bounds[:-1] + 1
+    else:
+        bounds = bounds_of_runs(keys)
+        run_starts = bounds[:-1]
+        counts = bounds[1:] - bounds[:-1]
+    return keys[run_starts], counts
 
 
-def _distinct(hashes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]]]:
-    """Return the distinct hashes, increasing, and the index of each hash among them."""
-    if len(hashes) < HASHES >> 8:
-        return np.unique(hashes, return_inverse=True)
-
-    # For many hashes, use tables of all possible hashes, which are faster than sorting.
-    occurs = np.zeros(HASHES, dtype=bool)
-    occurs[hashes] = True
-    distinct = np.flatnonzero(occurs)
-
-    index = np.empty(HASHES, dtype=np.int32)
-    index[distinct] = np.arange(len(distinct))
-    return distinct, index[hashes]
+def bounds_of_runs(numbers: NDArray[Any]) -> NDArray[np.int64]:
+    """Return where each run of equal numbers begins, and the end of the last one, (runs + 1,)."""
+    is_bound = np.ones(len(numbers) + 1, dtype=bool)
+    is_bound[1:-1] = numbers[1:] != numbers[:-1]
+    return np.flatnonzero(is_bound)
 
 
 def find(ids: NDArray[np.int32], feature_ids: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -321,59 +348,26 @@ def keep_known(counts: SparseRows, columns: NDArray[np.int32]) -> SparseRows:
     )
 
 
-# How many numbers `rarity` returns for each text: two for each kind of feature.
-NUM_RARITY_FEATURES = 2 * len(KIND_STARTS)
-
-
-def rarity(counts: Counts, idf: NDArray[np.float32], *, rarest: float) -> NDArray[np.float64]:
-    """Measure how rare the features of texts are, (texts, `NUM_RARITY_FEATURES`).
-
-    The first numbers are the mean inverse document frequencies of the words, pairs, templates and
-    character n-grams of a text, where an unknown feature counts as the rarest known one. The other
-    numbers are the shares of the words, pairs, templates and character n-grams that are unknown.
-    Both numbers are 0 for a kind that a text lacks.
-
-    Args:
-        counts: how often each text has each feature.
-        idf: the inverse document frequency of each feature of the counts, (features,); 0 for an
-            unknown feature.
-        rarest: the inverse document frequency of the rarest known feature.
-    """
-    # Look up the inverse document frequency of each value, and whether its feature is unknown.
-    idf_or_rarest = np.where(idf > 0, idf, np.float32(rarest))
-    feature_idf = idf_or_rarest[counts.columns]
-    is_unknown = (idf == 0)[counts.columns]
-
-    # Divide sums over each kind by the number of its features in the text.
-    num_features = np.diff(counts.kinds, axis=1, append=counts.offsets[1:, None])
-    idf_means = _means_of_kinds(feature_idf, counts.kinds, num_features)
-    unknown_shares = _means_of_kinds(is_unknown, counts.kinds, num_features)
-    return np.hstack([idf_means, unknown_shares])
-
-
-def _means_of_kinds(
-    numbers: NDArray[Any], kind_starts: NDArray[np.int64], num_features: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return the mean of the numbers of each kind in each text, (texts, kinds).
-
-    Args:
-        numbers: a number for each value of the counts, (values,).
-        kind_starts: where each kind begins in `numbers`, (texts, kinds).
-        num_features: how many numbers each kind has, (texts, kinds).
-    """
-    # Append a number: the last kinds may start at the end of the array, which `reduceat` refuses.
-    padded = np.append(numbers, 0)
-    sums = np.add.reduceat(padded, kind_starts.ravel()).reshape(num_features.shape)
-
-    # For an empty kind, `reduceat` returns the number at its start: replace it by 0.
-    sums = np.where(num_features > 0, sums, 0)
-    means: NDArray[np.float64] = sums / np.maximum(1, num_features)
-    return means
-
-
 # A text has three vectors: of words and pairs, of templates, and of character n-grams. Each vector
 # is scaled to its norm here.
 GROUP_NORMS = (1.0, 0.4, 1.0)
+# The group of each kind of feature.
+GROUPS_OF_KINDS = (0, 0, 1, 2)
+
+
+def scales_of_kinds(squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the factors that scale the groups of texts to their norms, (texts, kinds).
+
+    Args:
+        squares: the sum of the squared values of each kind in each text, (texts, kinds).
+    """
+    squares_of_groups = np.zeros((len(squares), len(GROUP_NORMS)))
+    for kind, group in enumerate(GROUPS_OF_KINDS):
+        squares_of_groups[:, group] += squares[:, kind]
+
+    norms = np.sqrt(np.where(squares_of_groups > 0, squares_of_groups, 1))
+    scales: NDArray[np.float64] = np.array(GROUP_NORMS) / norms
+    return scales[:, GROUPS_OF_KINDS]
 
 
 def tfidf(
@@ -409,18 +403,27 @@ def tfidf(
 TOKENS_AT_ONCE = 1 << 15
 
 
-def _in_chunks(
+def in_chunks(
     texts: TokenizedTexts, max_tokens: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield the token indices of some texts at a time, and the offsets of the texts in them."""
+    """Divide texts into chunks whose features are counted at a time.
+
+    Args:
+        texts: the tokenized texts.
+        max_tokens: how many tokens of a text are read, `[CLS]` included.
+
+    Yields:
+        The indices of the tokens of a chunk, (tokens,), and the offsets of its texts in them,
+        (texts of the chunk + 1,).
+    """
     lengths = texts.lengths_within(max_tokens)
     starts = texts.offsets[:-1]
 
-    # A text belongs to the chunk in which its last token lies.
-    chunks = (np.cumsum(lengths) - 1) // TOKENS_AT_ONCE
-    bounds = np.flatnonzero(np.diff(chunks, prepend=-1, append=-1))
-
-    for first, end in pairwise(bounds):
+    # A text belongs to the piece in which its last token lies. A chunk ends where a piece ends, or
+    # a block of as many texts as can be counted at a time.
+    pieces = (np.cumsum(lengths) - 1) // TOKENS_AT_ONCE
+    blocks = np.arange(len(texts)) // MAX_TEXTS_AT_ONCE
+    for first, end in pairwise(bounds_of_runs(pieces + blocks)):
         chunk_lengths = lengths[first:end]
         yield flat_indices(starts[first:end], chunk_lengths), offsets_of_lengths(chunk_lengths)
 
@@ -454,7 +457,8 @@ def _templates(
     hashes_of_sizes = []
     ends_of_sizes = []
     for size in TEMPLATE_SIZES:
-        hashes = (np.roll(hashes, 1) * PAIR_MULTIPLIER & (HASHES - 1)) + slots
+        hashes_before = np.concatenate([hashes[-1:], hashes[:-1]])
+        hashes = (hashes_before * PAIR_MULTIPLIER & (HASHES - 1)) + slots
 
         # Leave out templates that would begin before the text.
         (ends,) = np.nonzero(positions >= size - 1)
@@ -465,12 +469,11 @@ def _templates(
 
 
 def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Occurrences:
-    """Return the character n-grams of tokens; the hashes of a word's n-grams are listed once."""
-    distinct_words, words = np.unique(texts.words[tokens], return_inverse=True)
-    listed = texts.char_ngrams.take(distinct_words)
+    """Return the character n-grams of tokens: each token has those of its word."""
+    words = texts.words[tokens]
+    starts = texts.char_ngrams.offsets[words]
+    lengths = texts.char_ngrams.offsets[words + 1] - starts
 
-    # Each token has the n-grams of its word.
-    lengths = np.diff(listed.offsets)[words]
-    ends = np.repeat(np.arange(len(words)), lengths)
-    occurrences = flat_indices(listed.offsets[words], lengths)
-    return Occurrences(listed.ngrams.astype(np.int64), ends, occurrences)
+    hashes = texts.char_ngrams.ngrams[flat_indices(starts, lengths)]
+    ends = np.repeat(np.arange(len(tokens)), lengths)
+    return Occurrences(hashes, ends)

@@ -27,10 +27,11 @@ from encoder_cls.linear.effort import (
     TooLittleTimeError,
     seconds_to_fit,
 )
+from encoder_cls.linear.feature_sums import NUM_EVIDENCE_FEATURES
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
 from encoder_cls.linear.fit_progress import COUNTING_WORK, FitProgress
-from encoder_cls.linear.linear_model import NUM_EVIDENCE_FEATURES, LinearModel
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.linear_work import LinearWork, StreamWork
 from encoder_cls.linear.nb_svm import fit_linear, usual_fits
 from encoder_cls.linear.stream import StreamFit, fit_linear_from_stream

@@ -1,0 +1,380 @@
+"""Sums over the features of texts, from which a linear model predicts.
+
+Most features of a text are character n-grams inside words. What they add to a sum depends only on
+the word, so it is computed once for each distinct word, and added up over the words of a text.
+
+The sum of a word has a number for each occurrence of an n-gram, so a text that has an n-gram
+several times gets its number several times. It should get the number once, or 1 + ln(count) times.
+The difference is added for the n-grams that a text has several times, which are few.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.linear.feature_index import FeatureIndex
+from encoder_cls.linear.ngrams import (
+    CHAR_NGRAM_IDS,
+    CHAR_NGRAM_KIND,
+    HASHES,
+    KIND_STARTS,
+    Counts,
+    bounds_of_runs,
+    scales_of_kinds,
+)
+from encoder_cls.text.tokens import CharNgrams
+from encoder_cls.weights import RowTable
+
+Array = NDArray[np.float64]
+
+
+class FeatureValues(NamedTuple):
+    """What a linear model knows of some features.
+
+    Attributes:
+        idf: the inverse document frequency of each feature, (features,); 0 for an unknown feature.
+        rarities: the same, but for an unknown feature that of the rarest known one, (features,).
+        weights: the weight of each feature in each machine, (features, machines). Those of unknown
+            features have no meaning.
+    """
+
+    idf: Array
+    rarities: Array
+    weights: NDArray[np.float32]
+
+
+class KnownFeatures:
+    """The features that a linear model knows.
+
+    Args:
+        feature_ids: the ids of the features, increasing, (features,).
+        idf: the inverse document frequency of each feature, (features,).
+        weights: the weight of each feature in each machine, (features, machines).
+
+    Attributes:
+        num_machines: the number of machines.
+    """
+
+    def __init__(
+        self, feature_ids: NDArray[np.int32], idf: NDArray[np.float32], weights: RowTable
+    ) -> None:
+        self._index = FeatureIndex(feature_ids)
+        self._idf = idf
+        self._weights = weights
+        self._rarest = float(idf.max(initial=0))
+        self.num_machines = weights.shape[1]
+
+    def without_rarest(self) -> KnownFeatures:
+        """Return the same features, of which those of the lowest document frequency are unknown."""
+        features = copy(self)
+        features._idf = np.where(self._idf == self._rarest, 0, self._idf)
+        return features
+
+    def look_up(self, ids: NDArray[np.int32]) -> FeatureValues:
+        """Look up features by their ids, (features,)."""
+        # An unknown feature has the index -1, which picks the weights of the last feature.
+        indices = self._index.find(ids)
+        idf = np.where(indices < 0, 0, self._idf[indices]).astype(np.float64)
+        rarities = np.where(idf > 0, idf, self._rarest)
+        return FeatureValues(idf, rarities, self._weights.take(indices))
+
+
+def sides(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the weights of the sides, (features, sides), from those of machines.
+
+    A side speaks for one class. Each machine is a side, but a single machine, which separates two
+    classes, has two sides: one with its weights, for the second class, and before it one with the
+    opposite weights, for the first class.
+    """
+    if weights.shape[1] == 1:
+        return np.hstack([-weights, weights])
+    return weights
+
+
+# How many weights of character n-grams are looked up at a time, which takes 4 MB.
+WEIGHTS_AT_ONCE = 1 << 18
+
+
+class WordSums(NamedTuple):
+    """Sums over the character n-grams of words, with a number for each occurrence of an n-gram.
+
+    Attributes:
+        numbers: the number of n-grams, (words,).
+        unknown: the number of unknown n-grams, (words,).
+        rarities: the sum of their `FeatureValues.rarities`, (words,).
+        squares: the sum of their squared inverse document frequencies, (words,).
+        effects: the sum of their effects, which are inverse document frequencies times weights,
+            (words, sides); see `sides`.
+        positive_effects: the sum of their positive effects, (words, sides).
+        positive_squares: the sum of the squared inverse document frequencies of the n-grams with a
+            positive effect, (words, sides).
+    """
+
+    numbers: Array
+    unknown: Array
+    rarities: Array
+    squares: Array
+    effects: Array
+    positive_effects: Array
+    positive_squares: Array
+
+    @classmethod
+    def of(cls, char_ngrams: CharNgrams, known: KnownFeatures) -> WordSums:
+        """Sum over the n-grams of words.
+
+        Args:
+            char_ngrams: the character n-grams of the words, at least one word.
+            known: the features that the linear model knows.
+        """
+        # Divide the words into blocks. A word belongs to the block in which its n-grams begin.
+        ngrams_at_once = max(1, WEIGHTS_AT_ONCE // known.num_machines)
+        blocks = char_ngrams.offsets[:-1] // ngrams_at_once
+        bounds = bounds_of_runs(blocks)
+
+        sums_of_blocks = []
+        for first, end in pairwise(bounds):
+            block = char_ngrams.take(np.arange(first, end))
+            sums_of_blocks.append(cls._of_block(block, known))
+
+        sums = zip(*sums_of_blocks, strict=True)
+        return cls(*(np.concatenate(sum_of_blocks) for sum_of_blocks in sums))
+
+    @classmethod
+    def _of_block(cls, char_ngrams: CharNgrams, known: KnownFeatures) -> WordSums:
+        """Sum over the n-grams of the words of one block."""
+        hashes = char_ngrams.ngrams & np.uint32(HASHES - 1)
+        features = known.look_up(hashes.astype(np.int32) + np.int32(CHAR_NGRAM_IDS))
+        squares = features.idf**2
+        effects = features.idf[:, None] * sides(features.weights)
+        is_positive = effects > 0
+
+        starts = char_ngrams.offsets[:-1]
+        numbers = np.diff(char_ngrams.offsets)
+        return cls(
+            numbers=numbers.astype(np.float64),
+            unknown=sums_of_pieces(features.idf == 0, starts, numbers),
+            rarities=sums_of_pieces(features.rarities, starts, numbers),
+            squares=sums_of_pieces(squares, starts, numbers),
+            effects=sums_of_rows(effects, starts, numbers),
+            positive_effects=sums_of_rows(is_positive * effects, starts, numbers),
+            positive_squares=sums_of_rows(is_positive * squares[:, None], starts, numbers),
+        )
+
+
+def sums_of_pieces(
+    numbers: NDArray[Any], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> Array:
+    """Sum over neighbouring pieces of an array.
+
+    Args:
+        numbers: the numbers of all pieces, one piece after the other, (numbers,).
+        starts: where each piece starts in `numbers`, an array of any shape.
+        lengths: the length of each piece, which may be 0, in the same shape.
+
+    Returns:
+        The sum of each piece, in the same shape.
+    """
+    # `reduceat` sums up to the next start, so leave out empty pieces, which have no numbers.
+    is_full = lengths > 0
+    sums = np.zeros(starts.shape)
+    if is_full.any():
+        sums[is_full] = np.add.reduceat(numbers, starts[is_full], dtype=np.float64)
+    return sums
+
+
+# Up to this number of columns or machines, it is fastest to compute one after the other.
+FEW_COLUMNS = 8
+
+
+def sums_of_rows(matrix: Array, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Array:
+    """Sum over neighbouring rows of a matrix.
+
+    Args:
+        matrix: (rows, columns).
+        starts: the first row of each piece, (pieces,).
+        lengths: the number of rows of each piece, which may be 0, (pieces,).
+
+    Returns:
+        The sum of the rows of each piece, (pieces, columns).
+    """
+    sums = np.zeros((len(starts), matrix.shape[1]))
+    if matrix.shape[1] <= FEW_COLUMNS:
+        for column, numbers in enumerate(np.ascontiguousarray(matrix.T)):
+            sums[:, column] = sums_of_pieces(numbers, starts, lengths)
+        return sums
+
+    is_full = lengths > 0
+    if is_full.any():
+        sums[is_full] = np.add.reduceat(matrix, starts[is_full], axis=0)
+    return sums
+
+
+# How many numbers `TextSums.evidence` and `TextSums.rarity` return for each text: the latter two
+# for each kind of feature.
+NUM_EVIDENCE_FEATURES = 2
+NUM_RARITY_FEATURES = 2 * len(KIND_STARTS)
+
+# Added to a sum of effects, so that its logarithm is finite.
+MIN_EVIDENCE = 0.01
+
+
+class TextSums:
+    """Sums over the features of the texts of a chunk.
+
+    Args:
+        counts: how often each text has each feature, without the character n-grams that a text has
+            only once.
+        features: the features of the columns of the counts.
+        biases: the bias of each machine, (machines,).
+        word_sums: the sums over the character n-grams of words.
+        words: the index in `word_sums` of the word of each token, (tokens,).
+        offsets: where each text begins in `words`, and the end of the last one, (texts + 1,).
+
+    Attributes:
+        margins: the margins of the texts, (texts, machines).
+    """
+
+    def __init__(
+        self,
+        counts: Counts,
+        features: FeatureValues,
+        *,
+        biases: NDArray[np.float32],
+        word_sums: WordSums,
+        words: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+    ) -> None:
+        self._counts = counts
+        self._features = features
+        self._word_sums = word_sums
+        self._words = words
+        self._offsets = offsets
+
+        # How often the sums of words have each value already: an n-gram once for each occurrence.
+        first_char_ngram = np.searchsorted(counts.ids, CHAR_NGRAM_IDS)
+        is_char_ngram = counts.columns >= first_char_ngram
+        self._summed = is_char_ngram * counts.values.astype(np.float64)
+
+        # Sum the squares of the values before they are scaled, from which the scales follow.
+        idf = features.idf[counts.columns]
+        frequencies = (1 + np.log(counts.values)).astype(np.float64)
+        self._squares = (frequencies**2 - self._summed) * idf**2
+        self._sums_of_squares = self._sums_of_kinds(self._squares, word_sums.squares)
+        self._scales = scales_of_kinds(self._sums_of_squares)
+        self._scales_of_values = np.repeat(self._scales.ravel(), counts.kind_sizes.ravel())
+
+        # Multiply the TF-IDF values by the weights.
+        self._values = (frequencies - self._summed) * idf * self._scales_of_values
+        self.margins = self._products() + self._products_of_words() + biases
+
+    def _products(self) -> Array:
+        """Return the sum of values times weights of each text, (texts, machines)."""
+        columns = self._counts.columns
+        weights = self._features.weights
+        num_machines = weights.shape[1]
+        products = np.zeros((len(self._counts), num_machines))
+
+        if num_machines <= FEW_COLUMNS:
+            for machine in range(num_machines):
+                effects = self._values * weights[:, machine].take(columns)
+                products[:, machine] = self._sums_of_texts(effects)
+        else:
+            for text, (start, end) in enumerate(pairwise(self._counts.offsets)):
+                products[text] = self._values[start:end] @ weights[columns[start:end]]
+        return products
+
+    def _products_of_words(self) -> Array:
+        """Return the same sums over the character n-grams of words, (texts, machines)."""
+        # The last side of a single machine has the weights of the machine.
+        num_machines = self._features.weights.shape[1]
+        effects = self._word_sums.effects[self._words, -num_machines:]
+        sums = sums_of_rows(effects, self._offsets[:-1], np.diff(self._offsets))
+        return sums * self._scales[:, CHAR_NGRAM_KIND, None]
+
+    def evidence(self) -> Array:
+        """Measure how little speaks for the best class of each text.
+
+        An effect is the TF-IDF value of a feature times its weight for the best class. The first
+        number is minus the logarithm of the sum of the positive effects. The second is minus the
+        share of the features with a positive effect, each weighted by its squared value.
+
+        Returns:
+            The numbers, (texts, `NUM_EVIDENCE_FEATURES`).
+        """
+        best_sides = self.margins.argmax(axis=1)
+        if self.margins.shape[1] == 1:
+            best_sides = (self.margins[:, 0] >= 0).astype(np.int64)
+
+        # Sum over the values. An unknown feature has the value and the square 0.
+        sides_of_values = np.repeat(best_sides, np.diff(self._counts.offsets))
+        side_weights = sides(self._features.weights)
+        places = self._counts.columns * side_weights.shape[1] + sides_of_values
+        weights = side_weights.take(places)
+        is_positive = weights > 0
+        effects = self._sums_of_texts(is_positive * self._values * weights)
+        squares = self._sums_of_texts(is_positive * self._squares * self._scales_of_values**2)
+
+        # Add the sums of words.
+        sides_of_words = np.repeat(best_sides, np.diff(self._offsets))
+        places = (self._words, sides_of_words)
+        starts = self._offsets[:-1]
+        scales = self._scales[:, CHAR_NGRAM_KIND]
+        effects += scales * np.add.reduceat(self._word_sums.positive_effects[places], starts)
+        squares += scales**2 * np.add.reduceat(self._word_sums.positive_squares[places], starts)
+
+        log_effects = np.log(MIN_EVIDENCE + effects)
+        all_squares = (self._sums_of_squares * self._scales**2).sum(axis=1)
+        shares = squares / np.maximum(all_squares, 1e-9)
+        return -np.stack([log_effects, shares], axis=1)
+
+    def rarity(self) -> Array:
+        """Measure how rare the features of each text are.
+
+        The first numbers are the mean inverse document frequencies of the words, pairs, templates
+        and character n-grams of a text, where an unknown feature counts as the rarest known one.
+        The other numbers are the shares of the words, pairs, templates and character n-grams that
+        are unknown. Both numbers are 0 for a kind that a text lacks.
+
+        Returns:
+            The numbers, (texts, `NUM_RARITY_FEATURES`).
+        """
+        columns = self._counts.columns
+        is_unknown = self._features.idf == 0
+
+        # Each value counts once.
+        missing = 1 - self._summed
+        numbers = self._sums_of_kinds(missing, self._word_sums.numbers)
+        rarities = self._sums_of_kinds(
+            missing * self._features.rarities[columns], self._word_sums.rarities
+        )
+        unknown = self._sums_of_kinds(missing * is_unknown[columns], self._word_sums.unknown)
+
+        numbers = np.maximum(1, numbers)
+        return np.hstack([rarities / numbers, unknown / numbers])
+
+    def _sums_of_kinds(self, numbers: NDArray[Any], numbers_of_words: Array) -> Array:
+        """Sum over the features of each kind in each text, (texts, kinds).
+
+        Args:
+            numbers: a number for each value of the counts, (values,).
+            numbers_of_words: the sum of the same numbers over the character n-grams of each word,
+                (words,).
+        """
+        sums = sums_of_pieces(numbers, self._counts.kinds, self._counts.kind_sizes)
+        sums[:, CHAR_NGRAM_KIND] += self._sums_of_words(numbers_of_words)
+        return sums
+
+    def _sums_of_texts(self, numbers: NDArray[Any]) -> Array:
+        """Sum the numbers of the values of each text, (texts,)."""
+        offsets = self._counts.offsets
+        return sums_of_pieces(numbers, offsets[:-1], np.diff(offsets))
+
+    def _sums_of_words(self, numbers: Array) -> Array:
+        """Sum the numbers of the words of each text, (texts,). Each text has at least `[CLS]`."""
+        sums: Array = np.add.reduceat(numbers[self._words], self._offsets[:-1])
+        return sums
