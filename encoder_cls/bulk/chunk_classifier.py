@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from encoder_cls.bulk.unexpected_predictions import (
 )
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.locations import SourceLocation
-from encoder_cls.system.machine import resolve_device
+from encoder_cls.encoder.remote_encoder import EncoderForWorkers, RemoteEncoder
 from encoder_cls.system.processes import Workers, usable_processes
 from encoder_cls.system.terminal import note
 
@@ -158,35 +159,30 @@ def open_chunk_classifier(
     options: PredictionOptions,
     files: Sequence[Path],
     *,
-    device: str,
     warn: Callable[[str], None],
 ) -> Iterator[ChunkClassifier]:
     """Open a classifier of chunks, which shares the work on large files among processes.
 
-    The processes end with the block.
+    If the encoder is computed by a GPU, the processes do everything else, and ask this process for
+    the encoder's logits of the texts that do not skip it. The processes end with the block.
 
     Args:
         classifier: the classifier.
         options: what the predictions contain.
         files: the files of the input; empty if the texts do not come from files.
-        device: the device of PyTorch, such as "auto", "cpu" or "cuda".
         warn: called with each warning.
     """
-    if not _shares_work(classifier, files, device):
+    if size_of(files) < SHARED_BYTES or usable_processes() == 1:
         yield ChunkClassifier(classifier, options, warn=warn)
         return
 
-    classify = partial(classify_chunk, classifier, options)
-    with Workers(classify, usable_processes()) as workers:
+    classifier_of_workers = classifier
+    respond = None
+    encoder = classifier.encoder
+    if encoder is not None and encoder.uses_gpu:
+        classifier_of_workers = replace(classifier, encoder=RemoteEncoder(encoder.architecture))
+        respond = EncoderForWorkers(encoder)
+
+    classify = partial(classify_chunk, classifier_of_workers, options)
+    with Workers(classify, usable_processes(), respond=respond) as workers:
         yield ChunkClassifier(classifier, options, warn=warn, workers=workers)
-
-
-def _shares_work(classifier: Classifier, files: Sequence[Path], device: str) -> bool:
-    """Whether several processes should classify the texts of files."""
-    if size_of(files) < SHARED_BYTES or usable_processes() == 1:
-        return False
-
-    # Processes do not share a GPU, so share only work on CPUs.
-    if classifier.encoder is not None and classifier.encoder.engine == "torch":
-        return resolve_device(device).type == "cpu"
-    return True

@@ -176,6 +176,21 @@ class InputTexts:
         columns = Columns(self._text_columns, every=self.keeps_columns)
         return in_chunks(read_rows(str(self._options.source), columns, reading), CHUNK)
 
+    def first_texts(self, limit: int) -> list[str]:
+        """The first texts of the files; empty if these can be read only once, or are malformed.
+
+        Args:
+            limit: the maximum number of texts.
+        """
+        if not self.files or not all(file.is_file() for file in self.files):
+            return []
+
+        # An error is reported when the texts are classified.
+        with suppress(DataError):
+            for chunk in self._chunks_of_files(self._new_reading()):
+                return [row.text for row in chunk[:limit]]
+        return []
+
     def look_ahead(self, progress: Progress | None = None, *, reports_errors: bool = True) -> None:
         """Read the columns ahead, as far as the format of the predictions needs them.
 

@@ -77,7 +77,12 @@ def _predict_here(request: CheckedRequest) -> None:
 
     files = _files_to_classify(request, texts, parts)
     num_bytes = _size_of_input(request, files)
-    choose_engine(classifier, num_bytes, is_explained=options.explained)
+    choose_engine(
+        classifier,
+        num_bytes,
+        is_explained=options.explained,
+        first_texts=texts.first_texts,
+    )
 
     if request.output_format == "xlsx":
         _check_rows_fit_sheets(request, texts, parts, classifier)
@@ -90,9 +95,7 @@ def _predict_here(request: CheckedRequest) -> None:
 
     with (
         Progress(files, doing="classified", bar=has_bar) as progress,
-        open_chunk_classifier(
-            classifier, options, files, device=request.device, warn=progress.note
-        ) as chunk_classifier,
+        open_chunk_classifier(classifier, options, files, warn=progress.note) as chunk_classifier,
     ):
         try:
             folder_summary = _write_predictions(request, parts, texts, chunk_classifier, progress)

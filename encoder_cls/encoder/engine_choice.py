@@ -1,14 +1,15 @@
 """The engines that compute an encoder, NumPy and PyTorch, and the choice between them.
 
 NumPy computes a few texts, and PyTorch computes many, because importing PyTorch takes longer than
-a thousand predictions by NumPy.
+a thousand predictions by NumPy. A GPU computes even more texts, because starting it takes seconds,
+too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.system.libraries import is_installed, needs_torch
 from encoder_cls.system.log import log
+from encoder_cls.system.machine import has_gpu
+from encoder_cls.system.processes import usable_processes
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.weights import Weight
 
@@ -42,6 +45,10 @@ class Encoder(Protocol):
     @property
     def engine(self) -> str:
         """The engine that computes the encoder, `numpy` or `torch`."""
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether a GPU computes the encoder."""
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
         """The weights by name, as in `EncoderArchitecture.weight_shapes`."""
@@ -95,21 +102,24 @@ def new_encoder(
 class AutomaticEncoder:
     """An encoder that NumPy computes for a few texts, and PyTorch, if installed, for many.
 
-    The engine of a call depends only on the work of this call and not on earlier calls, so that
-    equal calls have equal results. If a stream of texts is divided into several calls,
-    `choose_engine` chooses the engine of all of them.
+    PyTorch computes on a GPU, if there is one, where even more work is to be done.
+
+    The engine and the device of a call depend only on the work of this call and not on earlier
+    calls, so that equal calls have equal results. If a stream of texts is divided into several
+    calls, `choose_engine` chooses the engine and the device of all of them.
 
     Args:
         numpy_encoder: the encoder in NumPy.
-        device: the device of the encoder in PyTorch.
+        device: `cpu`, or `auto` if a GPU may be used.
     """
 
     def __init__(self, numpy_encoder: NumpyEncoder, *, device: str) -> None:
         self._numpy = numpy_encoder
         self._device = device
-        self._torch: TorchEncoder | None = None
-        # The engine of all calls; None if it is chosen for each call.
-        self._chosen_engine: str | None = None
+        # The encoders in PyTorch, by the names of their devices.
+        self._torch: dict[str, TorchEncoder] = {}
+        # The engine and the device of all calls; None if they are chosen for each call.
+        self._choice: _Choice | None = None
 
     @property
     def architecture(self) -> EncoderArchitecture:
@@ -119,17 +129,26 @@ class AutomaticEncoder:
     @property
     def engine(self) -> str:
         """The engine that was chosen for all calls; NumPy if it is chosen for each call."""
-        return self._chosen_engine or "numpy"
+        return self._choice.engine if self._choice else "numpy"
 
-    def choose_engine(self, num_tokens: int) -> None:
-        """Choose the engine of all calls for a stream of texts.
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether a GPU was chosen for all calls."""
+        return self._choice is not None and self._choice.device != "cpu"
+
+    def choose_engine(
+        self, num_tokens: int, *, fraction_computed: Callable[[], float] = lambda: 1.0
+    ) -> None:
+        """Choose the engine and the device of all calls for a stream of texts.
 
         Args:
             num_tokens: the approximate number of tokens of the stream.
+            fraction_computed: returns the approximate fraction of the texts that the encoder
+                computes, because others skip it. It is called only if a GPU may be chosen.
         """
         max_seq_len = self.architecture.max_seq_len
         lengths = np.full(math.ceil(num_tokens / max_seq_len), max_seq_len)
-        self._chosen_engine = quicker_engine(self.architecture, lengths)
+        self._choice = self._quicker(multiplications(self.architecture, lengths), fraction_computed)
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
         """See `Encoder`."""
@@ -149,8 +168,11 @@ class AutomaticEncoder:
         """See `Encoder`."""
         return self._numpy.attention_maps(texts)
 
-    def torch(self) -> TorchEncoder:
+    def torch(self, device: str = "cpu") -> TorchEncoder:
         """This encoder in PyTorch.
+
+        Args:
+            device: `cpu`, `cuda` or `cuda:N`.
 
         Raises:
             ConfigError: the device does not exist.
@@ -158,36 +180,62 @@ class AutomaticEncoder:
         from encoder_cls.encoder.torch_encoder import TorchEncoder
 
         # No lock is needed: if two threads make an encoder each, both compute equal logits.
-        if self._torch is None:
-            log("debug", "engine: PyTorch")
-            self._torch = TorchEncoder.from_weights(
-                self.architecture, self.named_weights(), device=self._device
+        if device not in self._torch:
+            log("debug", "engine: PyTorch" if device == "cpu" else f"engine: PyTorch on {device}")
+            self._torch[device] = TorchEncoder.from_weights(
+                self.architecture, self.named_weights(), device=device
             )
-        return self._torch
+        return self._torch[device]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Leave out the encoder in PyTorch: a copy of this object makes its own from the weights.
-        return self.__dict__ | {"_torch": None}
+        # Leave out the encoders in PyTorch: a copy of this object makes its own from the weights.
+        return self.__dict__ | {"_torch": {}}
 
     def _encoder_for(self, texts: TokenizedTexts) -> Encoder:
-        engine = self._chosen_engine or quicker_engine(self.architecture, texts.lengths)
+        choice = self._choice
+        if choice is None:
+            choice = self._quicker(multiplications(self.architecture, texts.lengths), lambda: 1.0)
 
         # This object may have been copied to a machine without PyTorch after the choice.
-        if engine == "torch" and is_installed("torch"):
-            return self.torch()
+        if choice.engine == "torch" and is_installed("torch"):
+            return self.torch(choice.device)
         return self._numpy
+
+    def _quicker(self, work: float, fraction_computed: Callable[[], float]) -> _Choice:
+        """The engine and the device that are quicker for work of so many multiplications.
+
+        Only the device depends on the fraction of the texts that the encoder computes: see
+        `choose_engine`.
+        """
+        if work <= BREAK_EVEN or not is_installed("torch"):
+            return _Choice("numpy", "cpu")
+
+        # Look for a GPU last, because that imports torch.
+        min_work = GPU_BREAK_EVEN * usable_processes()
+        may_use_gpu = self._device == "auto" and work > min_work and has_gpu()
+        if may_use_gpu and work * fraction_computed() > min_work:
+            return _Choice("torch", GPU)
+        return _Choice("torch", "cpu")
+
+
+class _Choice(NamedTuple):
+    """An engine, and its device: `numpy` or `torch`, and `cpu` or `cuda`."""
+
+    engine: str
+    device: str
 
 
 # The number of multiplications from which PyTorch is quicker, although its import takes one to two
 # seconds (docs/experiments/speed.md).
 BREAK_EVEN = 6e10
 
+# The number of multiplications, for each process that would compute otherwise, from which a GPU is
+# quicker. A process computes 3e10 in a second, and to start CUDA and its libraries takes about five
+# seconds (docs/experiments/speed.md).
+GPU_BREAK_EVEN = 1.5e11
 
-def quicker_engine(architecture: EncoderArchitecture, lengths: NDArray[np.int64]) -> str:
-    """The engine that is quicker for texts of these lengths, (texts,)."""
-    if multiplications(architecture, lengths) > BREAK_EVEN and is_installed("torch"):
-        return "torch"
-    return "numpy"
+# The device on which PyTorch computes much work, if there is one.
+GPU = "cuda"
 
 
 def multiplications(architecture: EncoderArchitecture, lengths: NDArray[np.int64]) -> float:

@@ -41,6 +41,7 @@ class NumpyEncoder:
     """
 
     engine = "numpy"
+    uses_gpu = False
 
     def __init__(self, architecture: EncoderArchitecture, weights: Mapping[str, Weight]) -> None:
         self.architecture = architecture

@@ -121,6 +121,11 @@ class TorchEncoder:
         model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
         return cls(model.to(torch_device).eval(), config)
 
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether the model is on a GPU."""
+        return self._device.type != "cpu"
+
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
         """See `engines.Encoder`."""
         # Leave out the decoder, which a model has during pretraining by denoising.

@@ -26,8 +26,7 @@ def resolve_device(name: str) -> torch.device:
     import torch
 
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-        return torch.device(name)
+        return torch.device("cuda" if has_gpu() else "cpu")
 
     kind, colon, index = name.partition(":")
     has_bad_index = colon and (kind == "cpu" or not index.isdecimal())
@@ -41,6 +40,13 @@ def resolve_device(name: str) -> torch.device:
                 f"--device {name}: this machine has {count} CUDA devices that torch can use"
             )
     return torch.device(name)
+
+
+def has_gpu() -> bool:
+    """Whether this machine has a GPU that torch can use. It imports torch, which takes a second."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
 # The names of functions in `torch.cpu` that say whether the processor multiplies matrices in

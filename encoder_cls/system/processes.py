@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.machine import number_in_environment
@@ -105,11 +105,21 @@ class Workers(Generic[Item, Result]):
     Args:
         function: the function, which is sent to each process once.
         number: the number of processes, which share the processors.
+        respond: takes what the function in a process asks by `ask_parent`, and returns the
+            response. It is called in this process, in a thread for each process. None if the
+            function asks nothing.
     """
 
-    def __init__(self, function: Callable[[Item], Result], number: int) -> None:
+    def __init__(
+        self,
+        function: Callable[[Item], Result],
+        number: int,
+        *,
+        respond: Callable[[Any], Any] | None = None,
+    ) -> None:
         self._function = function
         self._number = number
+        self._respond = respond
         self._threads: ThreadPoolExecutor | None = None
         self._workers: list[_Worker] = []
         self._free: SimpleQueue[_Worker] = SimpleQueue()
@@ -155,7 +165,7 @@ class Workers(Generic[Item, Result]):
             environment[variable] = threads
 
         for _ in range(self._number):
-            self._workers.append(_Worker(environment))
+            self._workers.append(_Worker(environment, self._respond))
 
         # Send the function only after all processes have been started, because each process takes
         # a while until it receives the function.
@@ -174,10 +184,18 @@ class Workers(Generic[Item, Result]):
         return result
 
 
+class _Question(NamedTuple):
+    """What a process asks its parent while it works on an item."""
+
+    content: Any
+
+
 class _Worker:
     """A process that applies a function to one item after the other."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], respond: Callable[[Any], Any] | None) -> None:
+        self._respond = respond
+
         # Import these modules here, because most commands start no process.
         import subprocess
         from multiprocessing import Pipe
@@ -210,16 +228,29 @@ class _Worker:
 
         Raises:
             EncoderClsError: the process was killed.
-            Exception: the function has raised this exception.
+            Exception: the function, or the response to a question, has raised this exception.
         """
-        try:
-            self._connection.send(item)
-            result, error = self._connection.recv()
-        except (EOFError, OSError):
-            raise EncoderClsError("a worker process was killed: is there enough memory?") from None
+        message = self._message_after(item)
+        while isinstance(message, _Question):
+            assert self._respond
+            message = self._message_after(self._respond(message.content))
+
+        result, error = message
         if error:
             raise error
         return result
+
+    def _message_after(self, sent: Any) -> Any:
+        """Send something to the process, and return the message that it sends next.
+
+        Raises:
+            EncoderClsError: the process was killed.
+        """
+        try:
+            self._connection.send(sent)
+            return self._connection.recv()
+        except (EOFError, OSError):
+            raise EncoderClsError("a worker process was killed: is there enough memory?") from None
 
     def kill(self) -> None:
         """End the process at once."""
@@ -228,6 +259,23 @@ class _Worker:
     def wait(self) -> None:
         """Wait until the process has ended."""
         self._process.wait()
+
+
+# The pipe to the parent, in a worker process that is working on an item.
+_parent: Connection[Any, Any] | None = None
+
+
+def ask_parent(content: Any) -> Any:
+    """Ask the process that started this worker process, and return the response.
+
+    It may be called while the function of `Workers` is working on an item, by its thread alone.
+
+    Args:
+        content: the argument of the function `respond` of `Workers`, which makes the response.
+    """
+    assert _parent is not None
+    _parent.send(_Question(content))
+    return _parent.recv()
 
 
 def work(descriptor: int) -> None:
@@ -241,7 +289,9 @@ def work(descriptor: int) -> None:
     """
     from multiprocessing.connection import Connection
 
+    global _parent  # noqa: PLW0603 - the function that is applied does not know the pipe
     with suppress(EOFError, OSError), Connection(descriptor) as parent:
+        _parent = parent
         function = parent.recv()
         while True:
             _reply(parent, function)

@@ -204,6 +204,46 @@ def test_one_engine_predicts_a_stream_however_it_is_cut(
     assert engines_used == [engine] * 4
 
 
+@pytest.mark.parametrize(
+    ("device", "texts", "fraction", "device_used"),
+    [
+        pytest.param("auto", 8, 1.0, "cuda", id="much work"),
+        pytest.param("auto", 8, 0.2, "cpu", id="much work, but the gate leaves little of it"),
+        pytest.param("auto", 4, 1.0, "cpu", id="less work"),
+        pytest.param("cpu", 8, 1.0, "cpu", id="a person has named the CPU"),
+    ],
+)
+def test_a_gpu_is_used_where_it_saves_more_time_than_its_start_takes(
+    classifier, encoder, monkeypatch, device, texts, fraction, device_used
+):
+    """The work of processes on the CPU counts: with two of them, a GPU needs twice the work."""
+    architecture = encoder.architecture
+    work = multiplications(architecture, np.full(1, architecture.max_seq_len))
+    monkeypatch.setattr(engine_choice, "has_gpu", lambda: True)
+    monkeypatch.setattr(engine_choice, "usable_processes", lambda: 2)
+    monkeypatch.setattr(engine_choice, "BREAK_EVEN", work)
+    monkeypatch.setattr(engine_choice, "GPU_BREAK_EVEN", 2.5 * work)
+    chosen = AutomaticEncoder(NumpyEncoder(architecture, encoder.named_weights()), device=device)
+
+    chosen.choose_engine(texts * architecture.max_seq_len, fraction_computed=lambda: fraction)
+
+    assert chosen.uses_gpu == (device_used == "cuda")
+    assert chosen.engine == "torch"
+
+
+def test_a_gpu_is_not_looked_for_where_there_is_little_work(encoder, monkeypatch):
+    """To look for it would import PyTorch."""
+    automatic = AutomaticEncoder(
+        NumpyEncoder(encoder.architecture, encoder.named_weights()), device="auto"
+    )
+    monkeypatch.setattr(engine_choice, "has_gpu", lambda: pytest.fail("looked for a GPU"))
+
+    automatic.choose_engine(1000, fraction_computed=lambda: pytest.fail("asked"))
+
+    assert automatic.engine == "numpy"
+    assert not automatic.uses_gpu
+
+
 def test_pytorch_predicts_in_float32_where_bfloat16_is_fast_or_switched_on(
     classifier, encoder, monkeypatch
 ):

@@ -15,7 +15,12 @@ from support.programs import TIME_LIMIT
 
 from encoder_cls.errors import DataError, EncoderClsError
 from encoder_cls.system import processes
-from encoder_cls.system.processes import Workers, map_in_processes, usable_processes
+from encoder_cls.system.processes import (
+    Workers,
+    ask_parent,
+    map_in_processes,
+    usable_processes,
+)
 
 # Without a guard of the main module. Each process leads a session, whose number is its own.
 ENDLESS = """
@@ -70,6 +75,37 @@ def test_an_error_is_raised_in_its_place(item, error, message):
     with Workers(halved, 2) as workers, pytest.raises(error, match=message):
         made += workers.map([1, 2, item, 4])
     assert made in ([], [0.5, 1.0])
+
+
+def asked_twice(number: int) -> tuple[int, int, int]:
+    """The responses of the parent to two questions, and the process that asks."""
+    return ask_parent(number), ask_parent(-number), os.getpid()
+
+
+def test_a_process_can_ask_its_parent():
+    def respond(number: int) -> int:
+        return 10 * number + os.getpid()
+
+    with Workers(asked_twice, 2, respond=respond) as workers:
+        responses = list(workers.map(range(9)))
+
+    for number, (first, second, process) in enumerate(responses):
+        assert first == 10 * number + os.getpid()
+        assert second == -10 * number + os.getpid()
+        assert process != os.getpid()
+
+
+def test_an_error_in_a_response_is_raised():
+    def respond(number: int) -> int:
+        if number == 3:
+            raise DataError("a.csv:7", "has no answer", "leave it out")
+        return number
+
+    with (
+        Workers(asked_twice, 2, respond=respond) as workers,
+        pytest.raises(DataError, match="has no answer"),
+    ):
+        list(workers.map(range(9)))
 
 
 def test_the_first_items_are_worked_on_here(monkeypatch):

@@ -1,0 +1,93 @@
+"""An encoder on a GPU for worker processes: they ask the process that started them.
+
+A GPU is used by one process, because each would have to load its own copy of CUDA and the weights.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.encoder.architecture import EncoderArchitecture
+from encoder_cls.encoder.engine_choice import Encoder
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.system.processes import ask_parent
+from encoder_cls.system.settings import own_settings
+from encoder_cls.text.tokens import TokenizedTexts
+
+
+class EncoderCall(NamedTuple):
+    """A call of a method of an encoder.
+
+    Attributes:
+        method: the name of the method.
+        arguments: its positional arguments.
+        options: its keyword arguments.
+    """
+
+    method: str
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+class RemoteEncoder:
+    """An encoder in a worker process, which its parent computes by an `EncoderForWorkers`.
+
+    The methods are described in `engine_choice.Encoder`.
+
+    Args:
+        architecture: the sizes of the encoder.
+    """
+
+    engine = "torch"
+    uses_gpu = True
+
+    def __init__(self, architecture: EncoderArchitecture) -> None:
+        self.architecture = architecture
+
+    def named_weights(self) -> dict[str, NDArray[np.float32]]:
+        """See `Encoder`."""
+        weights: dict[str, NDArray[np.float32]] = self._ask("named_weights")
+        return weights
+
+    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
+        """See `Encoder`."""
+        logits: Logits = self._ask("logits", texts, batch_tokens=batch_tokens)
+        return logits
+
+    def embed(
+        self, texts: TokenizedTexts, *, batch_tokens: int | None = None
+    ) -> NDArray[np.float32]:
+        """See `Encoder`."""
+        vectors: NDArray[np.float32] = self._ask("embed", texts, batch_tokens=batch_tokens)
+        return vectors
+
+    def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
+        """See `Encoder`."""
+        maps: NDArray[np.float32] = self._ask("attention_maps", texts)
+        return maps
+
+    def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
+        return ask_parent(EncoderCall(method, arguments, options))
+
+
+class EncoderForWorkers:
+    """Computes the calls of the worker processes' `RemoteEncoder`s, one after the other.
+
+    Args:
+        encoder: the encoder of this process.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._lock = Lock()
+
+    def __call__(self, call: EncoderCall) -> Any:
+        """Compute a call, and return its result."""
+        # The calls come from threads, one for each worker process.
+        with self._lock, own_settings():
+            method = getattr(self._encoder, call.method)
+            return method(*call.arguments, **call.options)
