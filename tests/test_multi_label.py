@@ -15,14 +15,16 @@ import pytest
 import torch
 from support.browser import needs_axe, violations
 from support.events import Validated, recorded
+from support.local_servers import wait_until
 from support.programs import assert_failed, succeed
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
-from encoder_cls.config.loading import config_of
+from encoder_cls.config.loading import config_of, load_config
 from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.errors import EncoderClsError, StoppedError
+from encoder_cls.labelling.review_session import open_review
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.serving.request_queue import Batcher
@@ -461,6 +463,51 @@ def test_corrected_labels_are_trained_on_and_listed_again(cli, mislabelled_run):
     again = reviewed(Path("again.csv"))
     corrected = [row for row in again if row["label"] != row["label_in_data"]]
     assert {row["label_in_data"] for row in corrected} == {"sport", "food|sport|weather", ""}
+
+
+def test_several_labels_are_corrected_on_the_page(mislabelled_run):
+    """Doubtful texts come first; some are corrected, one is kept, and a correction is undone."""
+    texts = dict(rows(240, seed=0))
+    opened = open_review(mislabelled_run.path, Path("page.csv"), {})
+    session = opened.session
+    corrected = []
+    with opened.model:
+        for _ in WRONG_LABELS:
+            text = session.state()["text"]
+            corrected.append(text["text"])
+            guess = text["guess"]
+            assert guess["labels_now"] == WRONG_LABELS[index_of(text["text"])]
+            assert guess["labels"] == texts[text["text"]]
+
+            # Words are shown for the classes in doubt alone.
+            wait_until(lambda key=text["key"]: opened.model.words(key) is not None)
+            in_doubt = set(guess["labels"]) ^ set(guess["labels_now"])
+            assert {words["name"] for words in opened.model.words(text["key"])} == in_doubt
+
+            session.label(text["key"], guess["labels"])
+
+        # The last correction is undone, and its labels are kept.
+        session.undo(3)
+        text = session.state()["text"]
+        assert text["text"] == corrected.pop()
+        session.label(text["key"], text["guess"]["labels_now"])
+        assert session.state()["model"]["accuracy"] == "2 texts changed, 1 kept"
+
+    # Another process continues, and asks nothing again.
+    again = open_review(mislabelled_run.path, Path("page.csv"), {}).session
+    assert again.state()["text"] is None
+
+    settings = ["data.corrections=page.csv"]
+    dataset = load_dataset(load_config(mislabelled_run.path / "config.yaml", settings).data)
+    assert len(dataset.labels_before_corrections) == 2
+    for text in corrected:
+        row = list(dataset.train.texts).index(text)
+        assert dataset.train.label_text(row, dataset.label_names) == ", ".join(texts[text])
+
+
+def index_of(text: str) -> int:
+    """The number of a training text."""
+    return [known for known, _ in rows(240, seed=0)].index(text)
 
 
 def test_a_copied_model_scores_a_table_whose_cells_have_several_labels(cli, linear_run):

@@ -61,7 +61,7 @@ def label_command(
         list[str] | None,
         typer.Option(
             "--set",
-            help="How to read the texts: data.delimiter=..., data.encoding=... or "
+            help="How to read the texts: data.delimiter=..., data.encoding=..., data.sheet=... or "
             "data.bad_rows=...; with --review, data.KEY=PATH is the new path of data that has been "
             "moved.",
         ),
@@ -93,7 +93,7 @@ def label_command(
         raise ConfigError("name the texts to label, such as: encoder-cls label messages.csv")
     if model and (labels or multi_label):
         raise ConfigError("--model has the classes: leave out --labels and --multi-label")
-    reading = data_overrides(overrides, "delimiter", "encoding", "bad_rows")
+    reading = data_overrides(overrides, "delimiter", "encoding", "sheet", "bad_rows")
     class_names = [name.strip() for name in (labels or "").split(",") if name.strip()]
     _label(
         str(pool),
@@ -213,6 +213,8 @@ def _report(session: Session, options: PoolOptions) -> None:
     settings = {"train": str(session.labels.path), "unlabelled": options.source}
     if tuple(options.text_columns) != ("text",):
         settings["text_column"] = f"[{', '.join(options.text_columns)}]"
+    if options.sheet:
+        settings["sheet"] = options.sheet
     if session.classes.is_multi_label:
         settings["label_separator"] = SEPARATOR
     words = ["encoder-cls", "train"]

@@ -67,11 +67,11 @@ def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator
     places = [row.where for rows in tables for row in rows]
     rows_read = read_again(places, columns, reading)
 
-    form = _form_of_data(data, reading)
+    form = form_of_data(data, reading)
     return [_label_table(rows, rows_read, data, form) for rows in tables]
 
 
-def _form_of_data(data: DataConfig, reading: Reading) -> CsvForm:
+def form_of_data(data: DataConfig, reading: Reading) -> CsvForm:
     """The form of the first training file.
 
     If the table is for spreadsheets, it begins with a byte order mark, also if the file has none.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Self
 
+from encoder_cls.data.label_cells import joined_labels, split_labels
 from encoder_cls.data.label_names import label_key
 from encoder_cls.system.display import shown
 
@@ -29,8 +31,23 @@ class ClassList:
         """
         self.is_multi_label = is_multi_label
         self.names: list[str] = []
+        self._separator = SEPARATOR
         for name in names:
             self.add(name)
+
+    @classmethod
+    def of_data(cls, names: Sequence[str], *, is_multi_label: bool, separator: str) -> Self:
+        """Make the list of the classes that data have, with any names.
+
+        Args:
+            names: the names, in the order of their numbers.
+            is_multi_label: whether a text may have any number of labels.
+            separator: the separator between several labels of a text.
+        """
+        classes = cls((), is_multi_label=is_multi_label)
+        classes.names = list(names)
+        classes._separator = separator
+        return classes
 
     def add(self, name: str) -> None:
         """Add a class after the others.
@@ -63,13 +80,14 @@ class ClassList:
                 raise ValueError(f"no class {shown(label)}")
         if not self.is_multi_label and len(labels) != 1:
             raise ValueError("a text has exactly one label here")
-        return SEPARATOR.join(name for name in self.names if name in labels)
+        in_order = [name for name in self.names if name in labels]
+        return joined_labels(in_order, self._separator)
 
     def labels_in(self, cell: str) -> list[str]:
         """Read the labels of a text from a cell."""
         if not self.is_multi_label:
             return [cell]
-        return [label.strip() for label in cell.split(SEPARATOR) if label.strip()]
+        return split_labels(cell, self._separator)
 
     def _checked(self, name: str, *, others: Sequence[str] | None = None) -> str:
         """Return a name without outer spaces.

@@ -23,6 +23,8 @@ class PoolOptions(NamedTuple):
         text_columns: the columns with the text.
         delimiter: the separator between the fields of tables; None for the usual one.
         encoding: the encoding of text files.
+        sheet: the sheet of Excel files to read, if several sheets have the columns; None if no
+            sheet is named.
         bad_rows: `error`, or `skip` to leave out rows that cannot be read.
     """
 
@@ -30,11 +32,17 @@ class PoolOptions(NamedTuple):
     text_columns: Sequence[str] = ("text",)
     delimiter: str | None = None
     encoding: str = "utf-8"
+    sheet: str | None = None
     bad_rows: str = "error"
 
     def reading(self) -> Reading:
         """Options of reading, without notes."""
-        return Reading(delimiter=self.delimiter, encoding=self.encoding, bad_rows=self.bad_rows)
+        return Reading(
+            delimiter=self.delimiter,
+            encoding=self.encoding,
+            sheet=self.sheet,
+            bad_rows=self.bad_rows,
+        )
 
 
 class OpenedSession(NamedTuple):

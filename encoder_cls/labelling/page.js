@@ -112,7 +112,7 @@ function choose(name) {
 function confirm() {
   if (!state.text) return;
   if (state.is_multi_label) label([...chosen]);
-  else if (state.is_review && !state.back) label([state.text.guess.label_now]);
+  else if (state.is_review && !state.back) label(state.text.guess.labels_now);
   else if (showsGuess()) label(state.text.guess.labels);
 }
 
@@ -132,7 +132,7 @@ function show(newState) {
   const isNew = !state || state.text?.key !== newState.text?.key || state.back !== newState.back;
   state = newState;
   if (isNew) {
-    chosen = new Set(state.text?.labels ?? []);
+    chosen = new Set(state.text?.labels ?? state.text?.guess?.labels_now ?? []);
     showText();
   }
   showClasses();
@@ -204,7 +204,7 @@ function showClasses() {
   }
 
   byId("confirm").hidden = !state.is_multi_label && !(state.is_review && state.text && !state.back);
-  byId("confirm-name").textContent = state.is_review ? "Keep the label" : "Save these labels";
+  byId("confirm-name").textContent = state.is_multi_label ? "Save these labels" : "Keep the label";
   byId("confirm").disabled = !state.text;
   byId("add").hidden = state.is_review;
   byId("add-form").hidden = state.is_review;
@@ -220,9 +220,10 @@ function showGuess() {
   if (!state.classes.length) {
     line = "There is no class yet: press + and name one.";
   } else if (state.text && !state.back && state.is_review) {
-    const [[name, probability]] = state.text.guess.top;
-    const percent = Math.round(100 * probability);
-    line = `The label is ${name} (${percent}% probable); the model's guess is ${named(state.text.guess.labels)}.`;
+    const { labels, labels_now: labelsNow, top } = state.text.guess;
+    const what = labelsNow.length > 1 ? "labels are" : "label is";
+    const probable = top.length ? ` (${Math.round(100 * top[0][1])}% probable)` : "";
+    line = `The ${what} ${named(labelsNow)}${probable}; the model's guess is ${named(labels)}.`;
   } else if (state.text && !state.back && state.model) {
     if (state.text.how === "random" && state.model.has_guesses) {
       line = "Drawn at random: the model's guess is hidden until you have labelled it.";

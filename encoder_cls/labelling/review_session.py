@@ -16,9 +16,8 @@ from encoder_cls.classifier.explanation import MIN_WEIGHT, WordWeight
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.classifier.occlusion import explain
 from encoder_cls.data.corrections import KEY, LABEL_IN_DATA, added_column
-from encoder_cls.data.reading.csv_form import CsvForm
-from encoder_cls.errors import ConfigError
-from encoder_cls.evaluation.label_tables import LabelRow
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.evaluation.label_tables import LabelRow, form_of_data
 from encoder_cls.labelling.background_thread import BackgroundThread
 from encoder_cls.labelling.class_list import ClassList
 from encoder_cls.labelling.label_table import LABEL, REVIEW_COLUMNS, LabelTable
@@ -33,7 +32,9 @@ REVIEW = "review"
 AHEAD = 20
 # The maximum number of tokens that are computed to explain a text for a class: about a second.
 MAX_EXPLAINED_TOKENS = 1 << 15
-# The number of words that are shown for and against a class.
+# The maximum number of classes of a text that are explained.
+MAX_CLASSES = 4
+# The maximum number of words that are shown for and against a class.
 MAX_WORDS = 6
 
 
@@ -75,16 +76,11 @@ def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedRevi
         The session; None if the run has no doubtful label.
 
     Raises:
-        ConfigError: the run cannot be reviewed.
+        ConfigError: the path is not a run, or the run has no classifier yet.
         DataError: its data or the table is malformed.
         EncoderClsError: a table cannot be written.
     """
     review = review_run(run, moved=moved)
-    if review.is_multi_label:
-        raise ConfigError(
-            f"{run}: the page reviews one label a text, and here a text may have several; write a "
-            "table with encoder-cls review"
-        )
     if not review.rows:
         return None
 
@@ -103,13 +99,16 @@ def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedRevi
         KEY: added_column(KEY, review.data),
         LABEL_IN_DATA: added_column(LABEL_IN_DATA, review.data),
     }
+    # The fields have the separator of the data, with which the corrections will be read.
+    reading = Reading(delimiter=review.data.delimiter, encoding=review.data.encoding)
+    form = form_of_data(review.data, reading)._replace(has_mark=True, is_guarded=True)
     tables = []
     notes = []
     for path in (output, skipped_file(output)):
         table = LabelTable(
             path,
             (text_column, "split", "place"),
-            CsvForm(has_mark=True, is_guarded=True),
+            form,
             added=REVIEW_COLUMNS,
             names=names,
         )
@@ -118,8 +117,9 @@ def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedRevi
     labels, skipped = tables
     labels.create()
 
-    classifier = load_classifier(run, engine="numpy")
-    classes = ClassList(classifier.label_names, is_multi_label=False)
+    classes = ClassList.of_data(
+        review.class_names, is_multi_label=review.is_multi_label, separator=review.separator
+    )
     session = Session(
         ReviewQueue(list(texts.values())),
         list(texts.values()),
@@ -128,6 +128,7 @@ def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedRevi
         skipped,
         reviewed={key: row.label_in_data for key, row in rows.items()},
     )
+    classifier = load_classifier(run, engine="numpy")
     return OpenedReview(session, ReviewModel(session, classifier, rows), notes)
 
 
@@ -160,15 +161,25 @@ class ReviewModel:
         self._thread.stop()
 
     def guess(self, key: str) -> Guess | None:
-        """The class that the run predicts in place of the label."""
+        """The labels that the run predicts in place of those of the text."""
         row = self._rows.get(key)
         if row is None:
             return None
-        top = [(row.label, 1 - row.score)]
-        return Guess(labels=[row.suggested], top=top, label_now=row.label)
+
+        # The score is 1 minus the probability of the label. With several labels a text, it is not
+        # known which of them it belongs to.
+        classes = self._session.classes
+        top = []
+        if not classes.is_multi_label:
+            top = [(row.label, 1 - row.score)]
+        return Guess(
+            labels=classes.labels_in(row.suggested),
+            top=top,
+            labels_now=classes.labels_in(row.label),
+        )
 
     def words(self, key: str) -> Sequence[WordsOfClass] | None:
-        """The words that speak for and against both classes; None if they are not computed yet."""
+        """The words for and against the classes in doubt; None if they are not computed yet."""
         return self._words.get(key)
 
     def labels_changed(self) -> None:
@@ -180,11 +191,20 @@ class ReviewModel:
 
     def summary(self) -> Mapping[str, Any]:
         """What the page shows of the model, as JSON."""
-        num_kept = sum(row.label == row.label_in_data for row in self._session.labels.rows)
-        num_changed = len(self._session.labels.rows) - num_kept
+        classes = self._session.classes
+        rows = self._session.labels.rows
+        num_kept = 0
+        for row in rows:
+            labels_in_data = classes.labels_in(row.label_in_data)
+            num_kept += set(classes.labels_in(row.label)) == set(labels_in_data)
+        num_changed = len(rows) - num_kept
+
+        what = "labels"
+        if classes.is_multi_label:
+            what = "texts"
         return {
             "has_guesses": True,
-            "accuracy": f"{num_changed:,} labels changed, {num_kept:,} kept",
+            "accuracy": f"{num_changed:,} {what} changed, {num_kept:,} kept",
             "outlook": "read them from the top until labels are right",
             "status": "",
             "curve": [],
@@ -208,9 +228,15 @@ class ReviewModel:
             self._words[key] = self._words_of(row)
 
     def _words_of(self, row: LabelRow) -> list[WordsOfClass]:
-        """Explain both classes, if the classifier knows them."""
+        """Explain the classes in doubt, which only the labels or only the prediction has."""
+        labels = self._session.classes.labels_in(row.label)
+        suggested = self._session.classes.labels_in(row.suggested)
+        in_doubt = [name for name in labels if name not in suggested]
+        in_doubt += [name for name in suggested if name not in labels]
+
+        # The classifier does not know a class that training texts do not have.
         known = set(self._classifier.label_names)
-        names = [name for name in (row.label, row.suggested) if name in known]
+        names = [name for name in in_doubt if name in known][:MAX_CLASSES]
         texts = [row.text] * len(names)
         explanations = explain(
             self._classifier,

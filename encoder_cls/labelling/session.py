@@ -33,12 +33,12 @@ class Guess(NamedTuple):
     Attributes:
         labels: the predicted labels.
         top: the most probable classes with their probabilities.
-        label_now: in a review, the label that the text has; else empty.
+        labels_now: in a review, the labels that the text has; else empty.
     """
 
     labels: Sequence[str]
     top: Sequence[tuple[str, float]]
-    label_now: str = ""
+    labels_now: Sequence[str] = ()
 
 
 class WordsOfClass(TypedDict):

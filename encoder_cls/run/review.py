@@ -7,7 +7,7 @@ which were saved before the final fit that includes these texts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.data.label_cells import cell_separator
 from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, held_out_logits
@@ -42,6 +43,9 @@ class Review(NamedTuple):
         num_estimated_errors: an estimate of the number of texts with a wrong label. It is too high
             if the classifier is weak.
         is_multi_label: whether a text may have any number of labels.
+        class_names: the names of all classes: those of the classifier, then those that occur only
+            in validation or test.
+        separator: the separator of several labels in `rows`.
         data: the config of the data of the run.
     """
 
@@ -50,6 +54,8 @@ class Review(NamedTuple):
     num_doubtful: int
     num_estimated_errors: int
     is_multi_label: bool
+    class_names: Sequence[str]
+    separator: str
     data: DataConfig
 
 
@@ -77,6 +83,8 @@ def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
         run.held_out_predictions, classifier, dataset.validation
     )
 
+    class_names = _all_class_names(classifier, dataset)
+    separator = cell_separator(class_names, config.data.label_separator)
     rows: list[LabelRow] = []
     num_texts = 0
     num_doubtful = 0
@@ -97,7 +105,7 @@ def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
 
         # List the doubtful labels and the corrected labels.
         is_listed = is_doubtful | _are_corrected(predictions.split, dataset)
-        for row in predictions.label_rows(np.flatnonzero(is_listed), config.data.label_separator):
+        for row in predictions.label_rows(np.flatnonzero(is_listed), separator):
             label_in_data = dataset.labels_before_corrections.get(row.where, row.label)
             rows.append(row._replace(label_in_data=label_in_data))
 
@@ -107,8 +115,19 @@ def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
         num_doubtful=num_doubtful,
         num_estimated_errors=num_errors,
         is_multi_label=dataset.is_multi_label,
+        class_names=class_names,
+        separator=separator,
         data=config.data,
     )
+
+
+def _all_class_names(classifier: Classifier, dataset: Dataset) -> list[str]:
+    """List the classes of the classifier, then those that occur only in validation or test."""
+    names = list(classifier.label_names)
+    for split in (dataset.validation, dataset.test):
+        if split:
+            names += [name for name in split.unseen_names if name not in names]
+    return names
 
 
 def _can_be_reviewed(predictions: SplitPredictions) -> NDArray[np.bool_]:

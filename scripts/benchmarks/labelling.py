@@ -2,12 +2,14 @@
 
     python scripts/benchmarks/labelling.py FOLDER [--only DATASET]... [--rounds N] [--output PAGE]
 
-FOLDER is as that of `accuracy.py`. A round draws a pool of 3,000 texts without labels. The labels
+FOLDER is as that of `accuracy.py`. A round draws a pool of 2,000 texts without labels. The labels
 come from the data set. In the way `label`, the queue of the page asks one text after the other,
 and each fit is ready at once. In the way `suggest`, 50 texts are labelled in random order, and then
 50 that `encoder-cls suggest` names. With 50 and with 100 labels, `encoder-cls train` learns from
 them and from the pool, or an SVM of n-grams and of a truncated SVD of the pool; the accuracy is
 that on 1,000 test texts. The interval is the one that the page shows with 100 labels.
+
+Two of these commands with different data sets may run beside each other with one file of results.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from statistics import mean
 import numpy as np
 from few_labels import svm_predictions
 from numpy.typing import NDArray
-from shared.benchmark import Benchmark, Case, Found, Row, grouped
+from shared.benchmark import Benchmark, Case, Found, Row, distinct, grouped
 from shared.commands import report, train
 from shared.data import (
     Texts,
@@ -47,7 +49,7 @@ SVM = "random order, SVM"
 WAYS = (LABEL, SUGGEST, RANDOM, SVM)
 # The numbers of labels with which accuracy is measured.
 SIZES = (50, 100)
-POOL = 3000
+POOL = 2000
 MAX_TEST_TEXTS = 1000
 # The seed of the first draw.
 FIRST_DRAW = 500
@@ -77,20 +79,19 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         else:
             asked = np.arange(len(pool.texts))
 
-        if case["way"] == SUGGEST:
-            run = _trained(pool, asked[: SIZES[0]], test, work)
-            named = suggested(run, pool, np.arange(SIZES[0], len(pool.texts)), work)
-            asked = np.concatenate([asked[: SIZES[0]], named])
-
         for size in SIZES:
             labelled = asked[:size]
             if case["way"] == SVM:
                 others = np.setdiff1d(np.arange(len(pool.texts)), labelled)
                 predictions = svm_predictions(pool.take(labelled), pool.take(others), test)
-                accuracy = float(np.mean(np.array(predictions) == test.labels))
-            else:
-                accuracy = report(_trained(pool, labelled, test, work))["accuracy"]
-            found[str(size)] = accuracy
+                found[str(size)] = float(np.mean(np.array(predictions) == test.labels))
+                continue
+
+            run = _trained(pool, labelled, test, work)
+            found[str(size)] = report(run)["accuracy"]
+            if case["way"] == SUGGEST and size == SIZES[0]:
+                named = suggested(run, pool, np.arange(size, len(pool.texts)), work)
+                asked = np.concatenate([labelled, named])
     return found
 
 
@@ -146,18 +147,35 @@ def _trained(pool: Texts, labelled: NDArray[np.int64], test: Texts, work: Path) 
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each data set and number of labels, and one for the mean over data sets."""
+    groups = grouped(rows, "data", "way")
+    names = distinct(row.case["data"] for row in rows)
     cells = []
-    by_data = grouped(rows, "data")
-    for (data,), group in by_data.items():
-        ways = grouped(group, "way")
+    for data in names:
         for size in SIZES:
-            line = [data, str(size)]
-            for way in WAYS:
-                found = [row.found[str(size)] for row in ways.get((way,), [])]
-                line.append(f"{100 * mean(found):.1f}" if found else NOT_MEASURED)
-            line.append(_covered(ways.get((LABEL,), []), size))
-            cells.append(line)
+            means = [_mean(groups.get((data, way), []), size) for way in WAYS]
+            covered = _covered(groups.get((data, LABEL), []), size)
+            cells.append([data, str(size), *map(_percent, means), covered])
+
+    for size in SIZES:
+        line = ["mean", str(size)]
+        for way in WAYS:
+            means = [_mean(groups.get((data, way), []), size) for data in names]
+            known = [value for value in means if value is not None]
+            # The means of two ways can be compared only if they are of the same data sets.
+            line.append(_percent(mean(known) if len(known) == len(names) else None))
+        line.append(_covered([row for row in rows if row.case["way"] == LABEL], size))
+        cells.append(line)
     return table(["data set", "labels", *WAYS, "accuracy in the interval"], cells)
+
+
+def _mean(rows: Sequence[Row], size: int) -> float | None:
+    """The mean accuracy over draws; None without draws."""
+    accuracies = [row.found[str(size)] for row in rows]
+    return mean(accuracies) if accuracies else None
+
+
+def _percent(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{100 * value:.1f}"
 
 
 def _covered(rows: Sequence[Row], size: int) -> str:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from openpyxl import Workbook
 from support.labelling import read_table, write_pool
 from support.programs import TIME_LIMIT, assert_failed
 
@@ -110,6 +111,28 @@ def test_a_pool_without_texts_is_an_error(cli):
     Path("other.csv").write_text("message\nhello\n")
     outcome = cli("label", "other.csv", "--output", "labels.csv")
     assert_failed(outcome, 3, "--text-column")
+
+
+def test_a_sheet_of_a_workbook_is_labelled(start_label, cli):
+    """If several sheets have texts, one must be named, also in the command that trains."""
+    workbook = Workbook()
+    for title in ("spring", "autumn"):
+        sheet = workbook.create_sheet(title)
+        sheet.append(["text"])
+        sheet.append([f"the soup of {title}"])
+        sheet.append([f"the goal of {title}"])
+    workbook.save("pool.xlsx")
+    arguments = ("pool.xlsx", "--output", "labels.csv", "--labels", "sport,food")
+    assert_failed(cli("label", *arguments, "--no-browser"), 3, "data.sheet")
+
+    running = start_label(*arguments, "--set", "data.sheet=autumn")
+    state = running.act("state")
+    for label in ("sport", "food"):
+        assert "autumn" in state["text"]["text"]
+        state = running.label(state, label)
+    assert state["text"] is None
+    _, printed = running.stop()
+    assert "--set data.sheet=autumn" in printed
 
 
 def test_a_run_gives_classes_and_first_guesses(start_label, trained_run, pool):
