@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import WordWeight
@@ -37,6 +39,8 @@ class Mistake:
         likely_mislabelled: whether the label, rather than the prediction, seems to be wrong.
         words: the words of the text with their weights for `prediction`; empty if explaining them
             would take too long.
+        num_rows: the number of mistakes that have this text, each in a row of its own; a report
+            shows one of them.
     """
 
     text: str
@@ -48,6 +52,7 @@ class Mistake:
     probability: float
     likely_mislabelled: bool
     words: Sequence[WordWeight]
+    num_rows: int = 1
 
     @property
     def kind(self) -> str:
@@ -109,6 +114,7 @@ def worst_mistakes(
     )
     explanations += [()] * (len(surest) - num_explained)
 
+    rows_of_text = Counter(predictions.split.texts[row] for row in predictions.mistakes.tolist())
     mistakes = []
     for (row, number), text, words in zip(surest, texts, explanations, strict=True):
         is_missed = None
@@ -125,13 +131,14 @@ def worst_mistakes(
             probability=float(predictions.probabilities[row, number]),
             likely_mislabelled=row in doubtful,
             words=words,
+            num_rows=rows_of_text[text],
         )
         mistakes.append(mistake)
     return mistakes
 
 
 def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
-    """Find the `MAX_MISTAKES` most confident mistakes, the surest first.
+    """Find the `MAX_MISTAKES` most confident mistakes in different texts, the surest first.
 
     Returns:
         For each mistake, the index of the text and the number of the predicted class; multi-label,
@@ -143,14 +150,13 @@ def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
     mistakes = predictions.mistakes
     wrong_classes = predictions.predicted_labels[mistakes]
     confidence = predictions.probabilities[mistakes, wrong_classes]
-    surest = np.argsort(-confidence, kind="stable")[:MAX_MISTAKES]
-    rows = mistakes[surest].tolist()
-    classes = wrong_classes[surest].tolist()
-    return list(zip(rows, classes, strict=True))
+    surest = np.argsort(-confidence, kind="stable")
+    taken = surest[_first_of_texts(predictions, mistakes[surest])]
+    return list(zip(mistakes[taken].tolist(), wrong_classes[taken].tolist(), strict=True))
 
 
 def _surest_wrong_labels(predictions: SplitPredictions) -> list[tuple[int, int]]:
-    """Find the most confident wrong and missed labels, the surest first.
+    """Find the most confident wrong and missed labels in different texts, the surest first.
 
     Half of them are missed labels, if there are enough of both kinds. Without this rule, missed
     labels would fill the list, because a classifier is nearly sure that a text lacks most labels.
@@ -171,7 +177,30 @@ def _surest_wrong_labels(predictions: SplitPredictions) -> list[tuple[int, int]]
     ranks = np.where(is_missed, np.cumsum(is_missed), np.cumsum(~is_missed))
 
     # Take a mistake of each kind in turn, then sort the taken ones by confidence again.
-    taken = np.argsort(ranks, kind="stable")[:MAX_MISTAKES]
-    positions = surest[np.sort(taken)]
-    rows, classes = np.unravel_index(positions, is_wrong.shape)
+    in_turn = np.argsort(ranks, kind="stable")
+    rows_in_turn, _ = np.unravel_index(surest[in_turn], is_wrong.shape)
+    taken = in_turn[_first_of_texts(predictions, rows_in_turn)]
+    rows, classes = np.unravel_index(surest[np.sort(taken)], is_wrong.shape)
     return list(zip(rows.tolist(), classes.tolist(), strict=True))
+
+
+def _first_of_texts(predictions: SplitPredictions, rows: NDArray[np.integer]) -> list[int]:
+    """Choose the first `MAX_MISTAKES` rows whose texts differ.
+
+    Args:
+        predictions: the predictions for the texts of a split.
+        rows: the indices of texts of the split, in the order of choice.
+
+    Returns:
+        The positions of the chosen ones in `rows`.
+    """
+    positions: list[int] = []
+    seen: set[str] = set()
+    for position, row in enumerate(rows.tolist()):
+        if len(positions) == MAX_MISTAKES:
+            break
+        text = predictions.split.texts[row]
+        if text not in seen:
+            seen.add(text)
+            positions.append(position)
+    return positions

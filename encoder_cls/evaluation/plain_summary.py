@@ -24,8 +24,8 @@ from encoder_cls.system.display import counted
 MAX_PAIRS = 3
 # The most classes that are named as the ones to label more texts of.
 MAX_WEAK_CLASSES = 2
-# The fewest texts of a class from which its recall is judged: of 4 texts, one mistake more or less
-# would change it by 25 points.
+# The fewest texts of a class from which its scores are judged: of 4 texts, one mistake more or less
+# would change the recall by 25 points.
 MIN_CLASS_TEXTS = 10
 # A class with a higher recall is not named as one to label more texts of.
 WEAK_RECALL = 0.8

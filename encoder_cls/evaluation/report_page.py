@@ -14,8 +14,9 @@ from encoder_cls.classifier.explanation import marked
 from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.classifier.prediction_page import LEGEND, strongest_words, words_html
 from encoder_cls.evaluation import report_text, svg_charts
+from encoder_cls.evaluation.label_tables import file_and_line
 from encoder_cls.evaluation.mistakes import Mistake
-from encoder_cls.evaluation.plain_summary import plain_summary
+from encoder_cls.evaluation.plain_summary import MIN_CLASS_TEXTS, plain_summary
 from encoder_cls.evaluation.rendering import render
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
@@ -57,6 +58,7 @@ def render_report(
         mistakes=[_shown_mistake(mistake) for mistake in evaluation.worst_mistakes],
         num_wrong=len(evaluation.predictions.mistakes),
         classes=_classes(evaluation.metrics),
+        classes_note=_classes_note(evaluation.metrics),
         matrix=matrix,
         largest_matrix=MAX_MATRIX_CLASSES,
         trust=_trust_charts(evaluation),
@@ -75,13 +77,28 @@ def render_notebook_report(report: Report) -> str:
 
 
 def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:
-    """The names and scores of classes, the lowest F1 first; classes without texts come last."""
+    """The names and scores of classes, the lowest F1 first.
 
-    def place(named_scores: tuple[str, ClassMetrics]) -> tuple[bool, float]:
+    Classes with too few texts to judge them by come after the others, and those without any last.
+    """
+
+    def place(named_scores: tuple[str, ClassMetrics]) -> tuple[bool, bool, float]:
         _, scores = named_scores
-        return scores.support == 0, scores.f1 or 0
+        return scores.support == 0, scores.support < MIN_CLASS_TEXTS, scores.f1 or 0
 
     return sorted(metrics.per_class.items(), key=place)
+
+
+def _classes_note(metrics: Metrics) -> str:
+    """A sentence on the classes that come last because they have few texts; empty without any."""
+    supports = [scores.support for scores in metrics.per_class.values()]
+    num_few = sum(0 < support < MIN_CLASS_TEXTS for support in supports)
+    if num_few in {0, len(supports)}:
+        return ""
+    reason = "because one mistake more or less would change such scores much"
+    if num_few == 1:
+        return f"One of them has fewer than {MIN_CLASS_TEXTS} texts and comes last, {reason}."
+    return f"{num_few} of them have fewer than {MIN_CLASS_TEXTS} texts and come last, {reason}."
 
 
 class ShownMistake(NamedTuple):
@@ -89,21 +106,25 @@ class ShownMistake(NamedTuple):
 
     Attributes:
         mistake: the mistake.
-        where: the name of the file, without its folder, and the line.
+        file: the name of the file, without its folder.
+        line: the line in the file; empty if the file is a single text.
         text_html: the text as HTML, with its words coloured.
         strongest_html: the words with the largest weights as HTML.
     """
 
     mistake: Mistake
-    where: str
+    file: str
+    line: str
     text_html: str
     strongest_html: str
 
 
 def _shown_mistake(mistake: Mistake) -> ShownMistake:
+    file, line = file_and_line(mistake.where)
     return ShownMistake(
         mistake=mistake,
-        where=Path(mistake.where).name,
+        file=Path(file).name,
+        line=line,
         text_html=words_html(marked(mistake.text, mistake.words)),
         strongest_html=strongest_words(mistake.words),
     )

@@ -94,13 +94,17 @@ def figure_sections(report: Report) -> Sections:
     """
     evaluation = report.evaluation
     findings = report.run_findings
+    notes = [length_note(evaluation)]
+    for note in _reservations(evaluation, findings):
+        if note != VALIDATION_NOTE:
+            notes.append(note)
     return _sections_with_lines(
         {
             "Is the encoder worth it?": _part_sentences(report),
             "Can the probabilities be trusted?": calibration(evaluation.metrics),
             "Threshold": _threshold_lines(evaluation),
             "Compared with other runs": _run_comparisons(report),
-            "Notes": [length_note(evaluation), *_reservations(evaluation, findings)],
+            "Notes": notes,
         }
     )
 

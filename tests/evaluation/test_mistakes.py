@@ -64,7 +64,7 @@ def test_wrong_and_missed_labels_take_turns():
     logits[20:, 1] = 1 + np.arange(20) / 100
     predictions = SplitPredictions(
         name="test",
-        split=split_of(["x"] * 40, labels),
+        split=split_of([f"text {number}" for number in range(40)], labels),
         logits=logits,
         label_names=("a", "b"),
         thresholds=(0.5, 0.5),
@@ -76,15 +76,41 @@ def test_wrong_and_missed_labels_take_turns():
     assert worst[10:] == [(row, 1) for row in range(39, 29, -1)]
 
 
+def test_each_text_is_shown_once_among_the_mistakes(classifier):
+    """It has the number of its rows; the texts after it move up."""
+    texts = ["rain snow"] * 25 + ["soup salt", "ball goal"]
+    # The numbers of küche, sport, weather: each label is that of another text.
+    labels = np.array([0, 1] * 12 + [0, 1, 0])
+
+    mistakes = evaluate_split(classifier, split_of(texts, labels), name="wrong").worst_mistakes
+
+    rows_of_texts = {mistake.text: mistake.num_rows for mistake in mistakes}
+    assert rows_of_texts == {"rain snow": 25, "soup salt": 1, "ball goal": 1}
+    assert len(mistakes) == 3
+
+
+def test_each_text_is_shown_once_among_wrong_and_missed_labels():
+    labels = np.array([[1, 0], [1, 0], [0, 0]], dtype=np.int8)
+    logits = np.array([[-5, 4], [-5, 4], [-9, 3]], dtype=np.float32)
+    predictions = SplitPredictions(
+        name="test",
+        split=split_of(["x", "x", "y"], labels),
+        logits=logits,
+        label_names=("a", "b"),
+        thresholds=(0.5, 0.5),
+    )
+    assert surest_mistakes(predictions) == [(0, 0), (2, 1)]
+
+
 def test_mistakes_are_explained_for_the_predicted_class(classifier, monkeypatch):
     """As many are explained as there is time for: a text with 4 tokens is read 4 times."""
     monkeypatch.setattr(mistakes_module, "MAX_EXPLAINED_TOKENS", 17)
-    split = split_of(["rain and snow"] * 2, classifier.label_names.index("sport"))
+    split = split_of(["rain and snow", "snow and rain"], classifier.label_names.index("sport"))
 
     first, second = evaluate_split(classifier, split, name="x").worst_mistakes
 
     assert first.prediction == "weather"
-    assert [word.word for word in first.words] == ["rain", "and", "snow"]
+    assert {word.word for word in first.words} == {"rain", "and", "snow"}
     strongest = max(first.words, key=lambda word: word.weight)
     assert strongest.word in {"rain", "snow"}
     assert second.words == ()

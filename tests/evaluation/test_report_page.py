@@ -155,6 +155,45 @@ def test_classes_are_listed_worst_first(classifier):
         assert length == number
 
 
+def test_classes_with_few_texts_come_after_the_others_with_the_reason(classifier):
+    """Here the worst F1 is that of a class with 3 texts, and c occurs nowhere."""
+    labels = [0] * 3 + [1] * 20 + [2] * 20
+    predictions = [1] * 3 + [1] * 15 + [2] * 5 + [2] * 20
+    report = report_of_predictions(classifier, labels, predictions, ("few", "b", "a", "c"))
+
+    page = render_report("x", report)
+
+    table = table_of(page, "sortable full scores")
+    names = re.findall(r"<tr>\s*<td>(?:<bdi>)?(\w+)", table)
+    assert names == ["b", "a", "few", "c"]
+    assert "One of them has fewer than 10 texts and comes last" in page
+
+
+def test_where_all_classes_have_few_texts_the_worst_comes_first(classifier):
+    report = report_of_predictions(classifier, [0, 0, 1, 1, 1], [0, 0, 1, 0, 0], ("a", "b"))
+    page = render_report("x", report)
+    assert re.findall(r"<tr>\s*<td>(?:<bdi>)?(\w+)", table_of(page, "sortable full scores")) == [
+        "b",
+        "a",
+    ]
+    assert "fewer than" not in page
+
+
+def test_the_first_screen_is_not_repeated_below(classifier):
+    """Neither that the model was tuned on these texts nor the calibration error is there twice."""
+    split = split_of(["rain and snow", "soup salt"], [0, 1])
+    page = render_report("x", report_on(classifier, split, name="validation"))
+    assert page.count("tuned on these texts") == 1
+    assert page.count("alibration error") <= 1
+    assert "Most often:" not in page
+
+
+def test_a_text_of_several_mistakes_says_how_many_more_there_are(classifier):
+    split = split_of(["rain snow"] * 3, [0, 1, 0])
+    page = render_report("x", report_on(classifier, split))
+    assert "<br>and 2 more rows with this text" in page
+
+
 def test_the_page_has_what_was_measured(classifier):
     """Numbers of the metrics, each class, each mistake."""
     split = split_of(["rain and snow", "ball goal team", "soup bread", HOSTILE, ""])
@@ -171,7 +210,7 @@ def test_the_page_has_what_was_measured(classifier):
 
     num_wrong = len(evaluation.predictions.mistakes)
     assert len(evaluation.worst_mistakes) == num_wrong
-    assert page.count("f.csv:") == num_wrong
+    assert page.count(">f.csv</bdi><wbr>") == num_wrong
     count = f"{num_wrong} of 5 texts get another prediction than their label.\nAll are in\n"
     assert f'{count}<a href="mistakes.csv">' in page
     assert '(<a href="doubtful_labels.csv">' in page

@@ -111,6 +111,15 @@ def test_a_slower_machine_takes_more_time(monkeypatch):
     monkeypatch.setattr(module, "machine_slowness", lambda: 3.0)
     assert expected(dataset).total == pytest.approx(3 * alone.total)
 
-    clock = iter([10.0, 10.0 + 2 * module.REFERENCE_SECONDS])
+
+def test_the_shortest_of_several_times_shows_the_speed_of_a_machine(monkeypatch):
+    """Other programs disturb a part of the work."""
+    monkeypatch.setattr(module, "REPETITIONS", 3)
+    factors = [9.0, 2.0, 5.0]
+    times = []
+    for factor in factors:
+        times += [10.0, 10.0 + factor * module.REFERENCE_SECONDS]
+    clock = iter(times)
     monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
+
     assert machine_slowness() == pytest.approx(2)
