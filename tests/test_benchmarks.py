@@ -226,3 +226,46 @@ def test_memory_grows_by_little_with_each_text(tmp_path):
     largest = few + 240_000 * 200
     memory.write_texts(tmp_path / "train.csv", 300_000, vocabulary=2000)
     assert any(peak() < largest for _ in range(3))
+
+
+def test_speed_on_a_gpu_is_refused_where_there_is_none(monkeypatch, capsys):
+    """Its tables can be made anywhere, and are in a section of their own."""
+    speed = importlib.import_module("speed")
+    monkeypatch.setattr(speed.torch.cuda, "is_available", lambda: False)
+
+    with pytest.raises(SystemExit, match="--device cuda: this machine has no GPU"):
+        speed.BENCHMARK.main(["FOLDER", "--device", "cuda", "--results", "none.jsonl"])
+    with pytest.raises(SystemExit, match="nothing is measured"):
+        speed.BENCHMARK.main(["FOLDER", "--device", "cuda", "--tables-only"])
+
+    assert not Path("none.jsonl").exists()
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_speed_on_a_gpu_misses_its_target_where_the_trainer_is_not_far_behind(monkeypatch, capsys):
+    """The medians of the rounds count, and measured cases of a CPU stay out of the table."""
+    speed = importlib.import_module("speed")
+    monkeypatch.setattr(speed, "installed", list)
+    results = Path("speed.jsonl")
+    found = {
+        ("128/2", speed.OURS_DEFAULT): [600, 610, 100],
+        ("128/2", speed.HF_BEST): [200, 200, 900],
+        ("512/6", speed.OURS_DEFAULT): [190, 190, 190],
+        ("512/6", speed.HF_BEST): [100, 100, 100],
+    }
+    rows = []
+    for (size, system), speeds in found.items():
+        for number, value in enumerate(speeds):
+            case = {"data": "ag_news", "size": size, "system": f"{system}, bfloat16"}
+            on_gpu = {**case, "device": "cuda", "round": number}
+            rows.append({**ROW, "case": on_gpu, "found": {"speed": value, "gpu": "a card"}})
+            rows.append({**ROW, "case": {**case, "round": number}, "found": {"speed": 1}})
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    with pytest.raises(SystemExit) as ended:
+        speed.BENCHMARK.main(["FOLDER", "--device", "cuda", "--tables-only"])
+
+    assert ended.value.code == "ag_news 512/6: 1.90 times the Trainer, not 2"
+    table = capsys.readouterr().out
+    assert "On one a card." in table
+    assert f"| {speed.OURS_DEFAULT}, bfloat16 | 600 | 190 |" in table

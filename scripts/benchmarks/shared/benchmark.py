@@ -78,6 +78,8 @@ class Benchmark:
     # The targets that measured cases miss.
     failures: Callable[[Sequence[Row]], list[str]] = lambda _: []
     draw: Callable[[Sequence[Row], Path], None] | None = None  # draws a picture beside the page
+    # The name of the section, if it is not that of the script.
+    section: Callable[[argparse.Namespace], str] | None = None
     rounds: int = 3  # how often each case is measured
 
     def main(self, words: Sequence[str] | None = None) -> None:
@@ -185,7 +187,8 @@ class Benchmark:
             print("\n".join(lines))
             return
 
-        write_section(arguments.output, self.name, lines)
+        section = self.section(arguments) if self.section else self.name
+        write_section(arguments.output, section, lines)
         if self.draw:
             self.draw(rows, arguments.output.with_name(f"{self.name}.png"))
 

@@ -103,17 +103,19 @@ def memory_of(pid: int, key: str) -> int:
     return 0
 
 
-def train_command(overrides: Sequence[str], run_dir: Path, *words: str) -> list[str]:
+def train_command(
+    overrides: Sequence[str], run_dir: Path, *words: str, device: str = "cpu"
+) -> list[str]:
     """The command line of a training."""
-    command = [*PROGRAM, "train", *words, "--device", "cpu", "--run-dir", str(run_dir)]
+    command = [*PROGRAM, "train", *words, "--device", device, "--run-dir", str(run_dir)]
     for override in overrides:
         command += ["--set", override]
     return command
 
 
-def train(overrides: Sequence[str], run_dir: Path, *words: str) -> Ended:
+def train(overrides: Sequence[str], run_dir: Path, *words: str, device: str = "cpu") -> Ended:
     """Train as a user does."""
-    return run(train_command(overrides, run_dir, *words))
+    return run(train_command(overrides, run_dir, *words, device=device))
 
 
 def report(run_dir: Path) -> dict[str, Any]:

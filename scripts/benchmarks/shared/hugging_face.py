@@ -109,15 +109,17 @@ def fit(
     *,
     padding: bool = False,
     after_epoch: Callable[[], bool] = lambda: True,
+    device: str = "cpu",
+    warm_up: int = 1,
     **options: Any,
 ) -> float:
     """Train by `Trainer.train` with these options, until `after_epoch` returns False.
 
     With `padding` all texts have `max_length`, as in the text-classification example, else the
-    length of the longest text of a batch.
+    length of the longest text of a batch. The device is `cpu` or `cuda`.
 
     Returns:
-        The tokens a second, padding excluded, of the steps after the first.
+        The tokens a second, padding excluded, of the steps after the first `warm_up` ones.
     """
     from transformers import (
         DataCollatorWithPadding,
@@ -128,10 +130,15 @@ def fit(
     )
 
     moments: list[float] = []
-    tokens: list[int] = []
+    # Tensors, since the Trainer would wait for a GPU at each step to have their numbers.
+    tokens: list[torch.Tensor] = []
 
     class Stamps(TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, *_: Any, **__: Any) -> None:
+        def on_step_end(self, _arguments: Any, state: Any, _control: Any, **_: Any) -> None:
+            # The time between two moments is that of a GPU only if it has finished at both.
+            is_timed = state.global_step in {warm_up, state.max_steps}
+            if device == "cuda" and is_timed:
+                torch.cuda.synchronize()
             moments.append(time.perf_counter())
 
         def on_epoch_end(self, _arguments: Any, _state: Any, control: Any, **_: Any) -> None:
@@ -139,7 +146,7 @@ def fit(
             bert.model.train()
 
     def count_tokens(_module: Any, _arguments: Any, inputs: Any) -> None:
-        tokens.append(int(inputs["attention_mask"].sum()))
+        tokens.append(inputs["attention_mask"].sum())
 
     hook = bert.model.register_forward_pre_hook(count_tokens, with_kwargs=True)
     options = {"per_device_train_batch_size": 32, **options}
@@ -149,7 +156,7 @@ def fit(
             save_strategy="no",
             report_to=[],
             disable_tqdm=True,
-            use_cpu=True,
+            use_cpu=device == "cpu",
             **options,
         )
         trainer = Trainer(
@@ -163,7 +170,8 @@ def fit(
         trainer.train()
     hook.remove()
 
-    return sum(tokens[1:]) / (moments[-1] - moments[0])
+    timed_tokens = sum(int(number) for number in tokens[warm_up:])
+    return timed_tokens / (moments[-1] - moments[warm_up - 1])
 
 
 def load(path: str, classes: Sequence[str], *, max_length: int, size: Size) -> Bert:
