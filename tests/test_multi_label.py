@@ -491,7 +491,7 @@ def test_several_labels_are_corrected_on_the_page(mislabelled_run):
         text = session.state()["text"]
         assert text["text"] == corrected.pop()
         session.label(text["key"], text["guess"]["labels_now"])
-        assert session.state()["model"]["accuracy"] == "2 texts changed, 1 kept"
+        assert session.state()["model"]["accuracy"] == "changed: 2; kept: 1"
 
     # Another process continues, and asks nothing again.
     again = open_review(mislabelled_run.path, Path("page.csv"), {}).session

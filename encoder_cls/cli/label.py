@@ -205,8 +205,7 @@ def _report(session: Session, options: PoolOptions) -> None:
         counts.update(session.classes.labels_in(row.label))
     of_classes = ", ".join(f"{name} {counts[name]:,}" for name in session.classes.names)
     note(f"{session.labels.path}: {len(rows):,} labels ({of_classes})")
-    if session.model:
-        _report_model(session)
+    _report_model(session)
     if len([name for name in session.classes.names if counts[name]]) < 2:
         return
 
@@ -227,8 +226,11 @@ def _report_model(session: Session) -> None:
     """Say how often the model is right, and how often its guesses were accepted."""
     from encoder_cls.labelling.estimates import acceptance
 
-    assert session.model
-    note(f"the model: {session.model.summary()['accuracy']}")
+    summary = session.model.summary()
+    if summary is None:
+        return
+
+    note(f"the model: {summary['accuracy']}")
     shown, num_shown = acceptance(session.labels.rows, is_random=False)
     hidden, num_hidden = acceptance(session.labels.rows, is_random=True)
     if num_shown or num_hidden:

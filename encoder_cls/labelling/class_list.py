@@ -55,19 +55,23 @@ class ClassList:
         Raises:
             ValueError: the name is not valid, or is like another one.
         """
-        self.names.append(self._checked(name))
+        self.names.append(self._checked(name, self.names))
 
-    def rename(self, name: str, new_name: str) -> str:
-        """Rename a class, and return the new name as it is written.
+    def renamed(self, name: str, new_name: str) -> ClassList:
+        """Return a list in which a class has another name.
 
         Raises:
             ValueError: there is no such class, or the new name is not valid or like another one.
         """
+        if name not in self.names:
+            raise ValueError(f"no class {shown(name)}")
+
         number = self.names.index(name)
         others = [other for other in self.names if other != name]
-        checked = self._checked(new_name, others=others)
-        self.names[number] = checked
-        return checked
+        renamed = ClassList((), is_multi_label=self.is_multi_label)
+        renamed.names = list(self.names)
+        renamed.names[number] = self._checked(new_name, others)
+        return renamed
 
     def written(self, labels: Sequence[str]) -> str:
         """Write the labels of a text as one cell, in the order of the classes.
@@ -89,15 +93,12 @@ class ClassList:
             return [cell]
         return split_labels(cell, self._separator)
 
-    def _checked(self, name: str, *, others: Sequence[str] | None = None) -> str:
+    def _checked(self, name: str, others: Sequence[str]) -> str:
         """Return a name without outer spaces.
 
         Raises:
-            ValueError: the name is not valid, or is like one of `others`, by default all classes.
+            ValueError: the name is not valid, or is like one of the other names.
         """
-        if others is None:
-            others = self.names
-
         name = name.strip()
         if not name:
             raise ValueError("the name of a class is empty")

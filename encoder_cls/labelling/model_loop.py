@@ -36,13 +36,6 @@ FIRST_FIT = 10
 # of the labels so far.
 MIN_NEW_LABELS = 5
 NEW_LABELS_SHARE = 0.1
-# The number of labels that each class needs before suggestions replace the spread of texts, unless
-# there are many labels without them.
-LABELS_OF_EACH_CLASS = 2
-# The number of labels after which suggestions replace the spread of texts, and that for each class.
-MIN_SPREAD = 20
-MAX_SPREAD_OF_EACH_CLASS = 3
-
 
 Task = Labels | Path | None
 """What the process of the model does: see `PoolModel`."""
@@ -179,16 +172,14 @@ class ModelLoop:
     def _run(self) -> None:
         """Fit whenever a fit is due, until the block ends."""
         self._status = "reading the texts"
-        if self._run_folder:
-            self.work(self._run_folder)
-        self.work(None)
+        self.work(self._run_folder)
         due = self._thread.wait_for(self.due)
         while due is not None:
             self.work(due)
             due = self._thread.wait_for(self.due)
 
     def work(self, task: Task) -> None:
-        """Let the process fit, predict or choose a spread of texts, and take its result."""
+        """Let the process fit, predict or choose the first texts, and take its result."""
         if isinstance(task, Labels):
             self._status = f"learning from {len(task.texts):,} labels"
             self._fitted = task
@@ -206,7 +197,7 @@ class ModelLoop:
 
         self._status = ""
         if task is None:
-            self._queue.spread = result
+            self._queue.suggestions = result
         elif isinstance(task, Path):
             self._fit_of_run = result
             self._show(result)
@@ -237,11 +228,7 @@ class ModelLoop:
                 return
             self._fit_of_run = None
 
-        old_suggestions = self._queue.suggestions
         self._show(fit)
-        if not self._knows_classes(labels):
-            self._queue.suggestions = old_suggestions
-
         self._estimate = estimate(fit, sample)
         if self._estimate:
             self._curve = _with_point(self._curve, self._estimate)
@@ -262,9 +249,11 @@ class ModelLoop:
 
     def due(self) -> Labels | None:
         """The labels of the fit that is due; None if it was made, or there are too few labels."""
+        # Leave out rows that a person has added to the table in the meantime.
         session = self._session
         rows = session.labels.rows[: labels_of_last_fit(len(session.labels.rows))]
         rows = [row for row in rows if row.key in self._index_of]
+
         labels = [tuple(session.classes.labels_in(row.label)) for row in rows]
         present = {name for names in labels for name in names}
         due = Labels(
@@ -273,6 +262,7 @@ class ModelLoop:
             class_names=tuple(name for name in session.classes.names if name in present),
             is_multi_label=session.classes.is_multi_label,
         )
+
         if due == self._fitted or not has_enough(due):
             return None
         return due
@@ -287,18 +277,6 @@ class ModelLoop:
             # A label may have been taken back during the fit.
             rows.append(row_of.get(key, LabelledText(key, "", "")))
         return rows
-
-    def _knows_classes(self, labels: Labels) -> bool:
-        """Whether each class has enough labels, or there are many labels without them."""
-        num_classes = len(self._session.classes.names)
-        if len(labels.texts) < MIN_SPREAD:
-            return False
-        if len(labels.texts) >= MIN_SPREAD + MAX_SPREAD_OF_EACH_CLASS * num_classes:
-            return True
-        given = [name for names in labels.labels for name in names]
-        return all(
-            given.count(name) >= LABELS_OF_EACH_CLASS for name in self._session.classes.names
-        )
 
 
 def curve_file(output: Path) -> Path:

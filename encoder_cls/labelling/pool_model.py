@@ -19,10 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from encoder_cls.bulk.suggestions import CANDIDATES, choose, ngram_vectors
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import TokenizerConfig, TrainConfig
 from encoder_cls.data.label_names import names_as_texts
+from encoder_cls.labelling.representative_texts import (
+    Similarities,
+    choose_representatives,
+    text_similarities,
+)
 from encoder_cls.linear.effort import EffortChoice
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.few_labels import fit_linear_from_few_labels
@@ -47,15 +51,15 @@ MAX_TOKENS = 1024
 THRESHOLD = 0.5
 # The number of classes that a guess lists.
 TOP = 3
-# The number of texts that are suggested after a fit. The next fit comes after fewer labels.
-SUGGESTED = 30
-# The same for a trained model, which is not fitted again.
-SUGGESTED_BY_RUN = 100
+# The number of texts that are suggested after a fit. Up to 500 labels, the next fit comes earlier.
+SUGGESTED = 50
+# The same for a trained model, which is not fitted again, and before the first fit.
+SUGGESTED_AT_FIRST = 150
 # The maximum number of texts that a trained model predicts.
 PREDICTED_BY_RUN = 5000
-# The texts among which a spread is chosen, and the number of texts of the spread.
-SPREAD_AMONG = 3000
-SPREAD = 150
+# The maximum number of texts among which texts are suggested: the first ones, which are drawn at
+# random. Their similarities take 36 MB.
+SUGGESTED_AMONG = 3000
 # By how much the process of the model gives way to others, the page among them.
 NICENESS = 5
 
@@ -122,10 +126,10 @@ class PoolModel:
 
         Args:
             task: labels to fit to; or the folder of a run or model that predicts the pool; or None
-                to choose a spread of texts.
+                to choose texts without a model.
 
         Returns:
-            The fit, or for None the indices of texts that are spread over the pool.
+            The fit, or for None the indices of texts that represent the pool.
         """
         if not self._is_nice:
             self._is_nice = True
@@ -133,7 +137,7 @@ class PoolModel:
                 os.nice(NICENESS)
 
         if task is None:
-            return self.spread()
+            return self.first_suggestions()
         if isinstance(task, Path):
             return self.predict_by_run(task)
         return self.fit(task)
@@ -145,12 +149,20 @@ class PoolModel:
         )
         return tokenizer, texts
 
-    def spread(self) -> list[int]:
-        """Choose texts that represent the pool and are unlike each other, the first ones first."""
+    @cached_property
+    def _similarities(self) -> Similarities:
+        """How similar the first texts of the pool are to each other."""
         _, texts = self._tokenized
-        num_texts = min(self.pool_size, SPREAD_AMONG)
-        vectors = ngram_vectors(texts[:num_texts], None)
-        return choose(np.ones(num_texts), vectors, min(SPREAD, num_texts))
+        num_texts = min(self.pool_size, SUGGESTED_AMONG)
+        class_weights = np.ones(1, dtype=np.float32)
+        options = LinearOptions(MAX_TOKENS, char_ngrams=True, class_weights=class_weights)
+        return text_similarities(
+            texts[:num_texts], options, dimensions=TrainConfig().lsa_dimensions
+        )
+
+    def first_suggestions(self) -> list[int]:
+        """Choose texts that represent the pool, where no model predicts it."""
+        return self._suggestions(np.ones(self.pool_size), (), SUGGESTED_AT_FIRST)
 
     def fit(self, labels: Labels) -> Fit:
         """Fit to labels and to the pool without labels, predict the pool, and suggest texts."""
@@ -183,7 +195,7 @@ class PoolModel:
             top_probabilities=np.take_along_axis(probabilities, order, axis=1).astype(np.float32),
             num_predicted=num_predicted.astype(np.int32),
             suggestions=self._suggestions(
-                linear, task.uncertainty(probabilities, predictions), labels
+                task.uncertainty(probabilities, predictions), labels.texts, SUGGESTED
             ),
             is_right=is_right,
             accuracy=accuracy,
@@ -218,13 +230,13 @@ class PoolModel:
             has_label.append([name in (prediction.labels or ()) for name in names])
         probabilities = np.array(rows)
         predicted = np.array(has_label) if is_multi_label else probabilities.argmax(axis=1)
-        uncertain = classifier.task.uncertainty(probabilities, predicted)
+        uncertainty = classifier.task.uncertainty(probabilities, predicted)
         return Fit(
             class_names=names,
             top_classes=top_classes,
             top_probabilities=top_probabilities,
             num_predicted=num_predicted,
-            suggestions=self._most_useful(uncertain, None, SUGGESTED_BY_RUN),
+            suggestions=self._suggestions(uncertainty, (), SUGGESTED_AT_FIRST),
             is_right=np.zeros(0, dtype=bool),
             accuracy=0.0,
             accuracy_with_twice=None,
@@ -276,30 +288,22 @@ class PoolModel:
         linear, _ = fit_linear(counted, calibration=calibration)
         return linear, calibration.logits[np.argsort(np.concatenate(folds))], None
 
-    def _suggestions(self, linear: LinearModel, uncertain: Floats, labels: Labels) -> list[int]:
-        """Choose texts without a label."""
-        uncertain = uncertain.copy()
-        in_pool = [index for index in labels.texts if index < self.pool_size]
-        uncertain[in_pool] = -1
-        return self._most_useful(uncertain, linear, SUGGESTED)
-
-    def _most_useful(self, uncertain: Floats, linear: LinearModel | None, number: int) -> list[int]:
-        """Choose texts of which the model is unsure, and which are unlike each other.
+    def _suggestions(self, uncertainty: Floats, labelled: Sequence[int], number: int) -> list[int]:
+        """Choose texts that represent many texts of which the model is unsure.
 
         Args:
-            uncertain: how unsure the model is of each text, (texts,); below 0 for texts that must
-                not be chosen.
-            linear: the model, which weights n-grams; None to weight all of them alike.
+            uncertainty: how unsure the model is of each text of the pool, or of its first ones.
+            labelled: the indices of labelled texts.
             number: the number of texts.
         """
-        _, texts = self._tokenized
-        most_uncertain = np.argsort(-uncertain, kind="stable")[: CANDIDATES * number]
-        candidates = most_uncertain[uncertain[most_uncertain] >= 0]
-        if not len(candidates):
-            return []
-        vectors = ngram_vectors(texts.take(candidates), linear)
-        chosen = choose(uncertain[candidates], vectors, number)
-        return [int(candidates[index]) for index in chosen]
+        similarities = self._similarities
+        num_texts = len(similarities)
+        return choose_representatives(
+            similarities,
+            uncertainty[:num_texts],
+            [index for index in labelled if index < num_texts],
+            number,
+        )
 
 
 def _options(labels: Labels) -> LinearOptions:

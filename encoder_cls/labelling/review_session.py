@@ -198,13 +198,9 @@ class ReviewModel:
             labels_in_data = classes.labels_in(row.label_in_data)
             num_kept += set(classes.labels_in(row.label)) == set(labels_in_data)
         num_changed = len(rows) - num_kept
-
-        what = "labels"
-        if classes.is_multi_label:
-            what = "texts"
         return {
             "has_guesses": True,
-            "accuracy": f"{num_changed:,} {what} changed, {num_kept:,} kept",
+            "accuracy": f"changed: {num_changed:,}; kept: {num_kept:,}",
             "outlook": "read them from the top until labels are right",
             "status": "",
             "curve": [],

@@ -52,10 +52,10 @@ class WordsOfClass(TypedDict):
 class Model(Protocol):
     """What a session asks of the model in the loop."""
 
-    def guess(self, key: str) -> Guess | None:
+    def guess(self, key: str, /) -> Guess | None:
         """The prediction for a text of the pool; None if there is none yet."""
 
-    def words(self, key: str) -> Sequence[WordsOfClass] | None:
+    def words(self, key: str, /) -> Sequence[WordsOfClass] | None:
         """The words of a text that speak for and against classes; None if they are unknown."""
 
     def labels_changed(self) -> None:
@@ -64,8 +64,29 @@ class Model(Protocol):
     def renamed(self, name: str, new_name: str) -> None:
         """Take note that a class has another name; returns at once."""
 
-    def summary(self) -> Mapping[str, Any]:
-        """What the page shows of the model, as JSON."""
+    def summary(self) -> Mapping[str, Any] | None:
+        """What the page shows of the model, as JSON; None if there is no model."""
+
+
+class NoModel:
+    """Stands for the model as long as there is none."""
+
+    def guess(self, _key: str) -> Guess | None:
+        """Nothing is predicted."""
+        return None
+
+    def words(self, _key: str) -> Sequence[WordsOfClass] | None:
+        """No words are known."""
+        return None
+
+    def labels_changed(self) -> None:
+        """Nothing learns from labels."""
+
+    def renamed(self, name: str, new_name: str) -> None:
+        """Nothing has names of classes."""
+
+    def summary(self) -> None:
+        """The page shows nothing of a model."""
 
 
 class _Action(NamedTuple):
@@ -89,7 +110,7 @@ class Session:
         classes: the classes.
         labels: the table of labels.
         skipped: the table of texts that were skipped or fit no class.
-        model: the model in the loop; None without one.
+        model: the model in the loop.
     """
 
     def __init__(
@@ -118,7 +139,7 @@ class Session:
         self.classes = classes
         self.labels = labels
         self.skipped = skipped
-        self.model: Model | None = None
+        self.model: Model = NoModel()
         self._queue = queue
         self._texts = texts
         self._reviewed = reviewed
@@ -214,7 +235,7 @@ class Session:
         self._actions.pop()
         row = action.row
         self._current = PoolText(row.key, row.text, row.cells), action.how
-        self._tell_model()
+        self.model.labels_changed()
 
     def add_class(self, name: str) -> None:
         """Add a class.
@@ -236,29 +257,36 @@ class Session:
             EncoderClsError: the labels cannot be written. Nothing has changed.
         """
         self._check_classes_may_change()
-        renamed = ClassList(self.classes.names, is_multi_label=self.classes.is_multi_label)
         try:
-            new_name = renamed.rename(name, new_name)
+            classes = self.classes.renamed(name, new_name)
         except ValueError as error:
             raise RefusedError(422, str(error)) from None
+        new_names = dict(zip(self.classes.names, classes.names, strict=True))
 
         def with_new_name(cell: str) -> str:
-            labels = [new_name if old == name else old for old in self.classes.labels_in(cell)]
-            return renamed.written(labels) if cell else cell
+            """Rename the class in a cell, and leave out guessed classes that are gone."""
+            labels = self.classes.labels_in(cell)
+            known = [new_names[label] for label in labels if label in new_names]
+            if not known:
+                return ""
+            return classes.written(known)
 
-        new_rows = {}
+        # Rows that a person has copied are equal, so each row is known by its identity.
+        new_rows: dict[int, LabelledText] = {}
         for row in self.labels.rows:
-            new_rows[id(row)] = row._replace(
-                label=with_new_name(row.label), guess=with_new_name(row.guess)
-            )
+            label = with_new_name(row.label)
+            guess = with_new_name(row.guess)
+            new_rows[id(row)] = row._replace(label=label, guess=guess)
+
+        # Nothing changes here before the labels are on the disk.
         self.labels.replace(list(new_rows.values()))
-        self.classes = renamed
+        self.classes = classes
         for position, action in enumerate(self._actions):
             new_row = new_rows.get(id(action.row), action.row)
             self._actions[position] = action._replace(row=new_row)
-        if self.model:
-            self.model.renamed(name, new_name)
-        self._tell_model()
+
+        self.model.renamed(name, new_names[name])
+        self.model.labels_changed()
 
     def state(self, back: int = 0) -> dict[str, Any]:
         """What the page shows, as JSON.
@@ -270,9 +298,10 @@ class Session:
         counts = Counter[str]()
         for row in self.labels.rows:
             counts.update(self.classes.labels_in(row.label))
+        classes = [{"name": name, "count": counts[name]} for name in self.classes.names]
 
         return {
-            "classes": [{"name": name, "count": counts[name]} for name in self.classes.names],
+            "classes": classes,
             "is_multi_label": self.classes.is_multi_label,
             "is_review": self._reviewed is not None,
             "text": self._shown_text(back),
@@ -283,7 +312,7 @@ class Session:
             "num_texts": len(self._texts),
             "num_asked": len(self._actions),
             "file": self.labels.path.name,
-            "model": self.model.summary() if self.model else None,
+            "model": self.model.summary(),
         }
 
     def _check_classes_may_change(self) -> None:
@@ -333,7 +362,7 @@ class Session:
         table.append(row)
         self._actions.append(_Action(table, row, how))
         self._current = self._next()
-        self._tell_model()
+        self.model.labels_changed()
 
     def _change(self, position: int, label: str) -> None:
         """Give a text that has been labelled or skipped another label."""
@@ -346,7 +375,7 @@ class Session:
             self.labels.append(changed)
             table.replace([old for old in table.rows if old is not row])
         self._actions[position] = _Action(self.labels, changed, how)
-        self._tell_model()
+        self.model.labels_changed()
 
     def _guess_to_keep(self, text: PoolText, how: str, shown_guess: Sequence[str]) -> str:
         """The guess for the column of guesses.
@@ -354,50 +383,56 @@ class Session:
         The guess for a text drawn at random is not shown before it is labelled. It is kept, because
         it tells how often the model is right. Another guess is kept only if it was shown.
         """
+        kept = shown_guess
         if how == RANDOM:
-            guess = self.model.guess(text.key) if self.model else None
-            shown_guess = guess.labels if guess else ()
-        known = [label for label in shown_guess if label in self.classes.names]
-        return self._written(known) if known else ""
+            guess = self.model.guess(text.key)
+            kept = ()
+            if guess:
+                kept = guess.labels
 
-    def _tell_model(self) -> None:
-        if self.model:
-            self.model.labels_changed()
+        known = [label for label in kept if label in self.classes.names]
+        if not known:
+            return ""
+        return self._written(known)
 
     def _shown_text(self, back: int) -> dict[str, Any] | None:
-        """The text that the page shows, with its columns, its labels and the guess."""
-        labels = None
-        why = ""
+        """The text that the page shows, as JSON; None if all texts have been asked."""
         if back:
-            table, row, how = self._actions[-back]
-            text = PoolText(row.key, row.text, row.cells)
-            if table is self.labels:
-                labels = self.classes.labels_in(row.label)
-            else:
-                why = row.how
-        elif self._current:
-            text, how = self._current
-        else:
+            return self._shown_earlier_text(self._actions[-back])
+        if self._current is None:
             return None
 
-        guess = None
-        if how != RANDOM and not back and self.model:
+        # The guess for a text drawn at random is hidden.
+        text, how = self._current
+        shown_guess = None
+        if how != RANDOM:
             guess = self.model.guess(text.key)
-        columns = []
-        for name, cell in text.cells.items():
-            if cell and cell.strip() != text.text.strip():
-                columns.append([name, cell[:MAX_SHOWN_CELL]])
-
-        return {
-            "key": text.key,
-            "text": text.text[:MAX_SHOWN],
-            "num_left_out": max(0, len(text.text) - MAX_SHOWN),
-            "columns": columns,
+            if guess:
+                shown_guess = guess._asdict()
+        return _shown_text_alone(text) | {
             "how": how,
+            "labels": None,
+            "why_skipped": "",
+            "guess": shown_guess,
+            "words": self.model.words(text.key),
+        }
+
+    def _shown_earlier_text(self, action: _Action) -> dict[str, Any]:
+        """A text that has been labelled or skipped, as JSON."""
+        row = action.row
+        labels = None
+        why_skipped = ""
+        if action.table is self.labels:
+            labels = self.classes.labels_in(row.label)
+        else:
+            why_skipped = row.how
+        text = PoolText(row.key, row.text, row.cells)
+        return _shown_text_alone(text) | {
+            "how": action.how,
             "labels": labels,
-            "why_skipped": why,
-            "guess": guess._asdict() if guess else None,
-            "words": self.model.words(text.key) if self.model else None,
+            "why_skipped": why_skipped,
+            "guess": None,
+            "words": None,
         }
 
     def _shown_last(self) -> dict[str, Any] | None:
@@ -408,3 +443,17 @@ class Session:
         if table is self.skipped:
             return {"labels": None, "why_skipped": row.how, "guess": ""}
         return {"labels": self.classes.labels_in(row.label), "why_skipped": "", "guess": row.guess}
+
+
+def _shown_text_alone(text: PoolText) -> dict[str, Any]:
+    """A text and the other columns of its row, as JSON, both cut to what the page shows."""
+    columns = []
+    for name, cell in text.cells.items():
+        if cell and cell.strip() != text.text.strip():
+            columns.append([name, cell[:MAX_SHOWN_CELL]])
+    return {
+        "key": text.key,
+        "text": text.text[:MAX_SHOWN],
+        "num_left_out": max(0, len(text.text) - MAX_SHOWN),
+        "columns": columns,
+    }

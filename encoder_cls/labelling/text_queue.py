@@ -1,18 +1,19 @@
 """The queue: which text is asked next.
 
 One text in ten is drawn at random, at a random place among the ten. These texts are a random sample
-of the pool, so they give an honest accuracy. The others are, in turns, those that the model
-suggests because it is unsure of them, and those that are spread over the pool, unlike the rest. If
-there are neither, as in the first seconds, they are drawn at random, too.
+of the pool, so they give an honest accuracy, and the guess of the model is hidden. The others are,
+in turns, one that the model suggests (`representative_texts`) and the next one in the order drawn
+at random: a model of suggested texts alone is not better than one of random texts. If there are no
+suggestions, as in the first seconds, all texts count as drawn at random.
 
-The choice depends only on the number of texts that have been asked, on the suggestions and on the
-spread. So the same command continues after it was killed.
+The choice depends only on the number of texts that have been asked and on the suggestions. So the
+same command continues after it was killed.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from encoder_cls.labelling.pool import PoolText
@@ -40,12 +41,10 @@ class TextQueue:
 
     Attributes:
         suggestions: the indices of texts that the model suggests, the most useful first.
-        spread: the indices of texts that are unlike each other, the first ones first.
     """
 
     def __init__(self, texts: Sequence[PoolText]) -> None:
         self.suggestions: Sequence[int] = ()
-        self.spread: Sequence[int] = ()
         self._texts = texts
 
     def next(self, asked: Collection[str]) -> tuple[PoolText, str] | None:
@@ -54,18 +53,23 @@ class TextQueue:
         Args:
             asked: the keys of the texts that have been asked.
         """
-        if not is_random_turn(len(asked)):
-            indices = [*self.suggestions, *self.spread]
-            if len(asked) % 2:
-                indices = [*self.spread, *self.suggestions]
-            for index in indices:
-                if self._texts[index].key not in asked:
-                    return self._texts[index], SUGGESTED
+        suggested = _first([self._texts[index] for index in self.suggestions], asked)
+        drawn = _first(self._texts, asked)
+        if drawn is None:
+            return None
+        if suggested is None or is_random_turn(len(asked)):
+            return drawn, RANDOM
+        if len(asked) % 2:
+            return drawn, SUGGESTED
+        return suggested, SUGGESTED
 
-        for text in self._texts:
-            if text.key not in asked:
-                return text, RANDOM
-        return None
+
+def _first(texts: Iterable[PoolText], asked: Collection[str]) -> PoolText | None:
+    """The first text that has not been asked; None if there is none."""
+    for text in texts:
+        if text.key not in asked:
+            return text
+    return None
 
 
 def is_random_turn(number: int) -> bool:

@@ -2,7 +2,7 @@
 
     python scripts/benchmarks/labelling.py FOLDER [--only DATASET]... [--rounds N] [--output PAGE]
 
-FOLDER is as that of `accuracy.py`. A round draws a pool of 2,000 texts without labels. The labels
+FOLDER is as that of `accuracy.py`. A round draws a pool of 1,500 texts without labels. The labels
 come from the data set. In the way `label`, the queue of the page asks one text after the other,
 and each fit is ready at once. In the way `suggest`, 50 texts are labelled in random order, and then
 50 that `encoder-cls suggest` names. With 50 and with 100 labels, `encoder-cls train` learns from
@@ -49,7 +49,7 @@ SVM = "random order, SVM"
 WAYS = (LABEL, SUGGEST, RANDOM, SVM)
 # The numbers of labels with which accuracy is measured.
 SIZES = (50, 100)
-POOL = 2000
+POOL = 1500
 MAX_TEST_TEXTS = 1000
 # The seed of the first draw.
 FIRST_DRAW = 500

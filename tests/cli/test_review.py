@@ -574,7 +574,7 @@ def test_doubtful_labels_are_corrected_on_the_page(folder, monkeypatch):
             labels = guess["labels_now"] if len(asked) == 1 else guess["labels"]
             session.label(text["key"], labels)
         summary = session.state()["model"]["accuracy"]
-    assert summary == f"{len(asked) - 1} labels changed, 1 kept"
+    assert summary == f"changed: {len(asked) - 1}; kept: 1"
     with pytest.raises(RefusedError, match="keeps the classes"):
         session.add_class("tennis")
 

@@ -66,20 +66,20 @@ def test_guesses_come_with_the_labels(reopen, topics, monkeypatch):
     messages: list[str] = []
 
     with ModelLoop(session, opened.queue, opened.texts, messages.append) as loop:
-        until(lambda: bool(opened.queue.spread))
-        while len(session.labels.rows) < 20:
+        until(lambda: bool(opened.queue.suggestions))
+        while len(session.labels.rows) < 30:
             label_next(session, topics)
-        until(lambda: loop.summary()["status"].startswith("learned from 20 labels"))
+        until(lambda: loop.summary()["status"].startswith("learned from 30 labels"))
         hows = [label_next(session, topics) for _ in range(10)]
         summary = session.state()["model"]
 
     assert messages == []
     assert hows.count("random") == 1
-    for row in read_table(Path("labels.csv"))[20:]:
+    for row in read_table(Path("labels.csv"))[30:]:
         assert row["guess"] == row["label"]
     assert summary["has_guesses"]
     assert summary["accuracy"].startswith("right on about ")
-    assert summary["curve"][0]["labels"] <= 20
+    assert summary["curve"][0]["labels"] <= 30
 
     # Another process shows the curve at once, and makes the same fit.
     again = reopen()

@@ -52,9 +52,9 @@ def test_equal_labels_give_an_equal_fit(fit):
     assert (again.top_probabilities == fit.top_probabilities).all()
 
 
-def test_a_spread_has_all_topics():
-    spread = new_model()(None)
-    assert {TEXTS[index][1] for index in spread[:6]} == set(TOPICS)
+def test_the_first_suggestions_have_all_topics():
+    suggestions = new_model()(None)
+    assert {TEXTS[index][1] for index in suggestions[:6]} == set(TOPICS)
 
 
 def test_several_labels_a_text_are_learned():

@@ -127,6 +127,20 @@ def test_classes_are_added_and_renamed(reopen):
     assert names == ["sport", "food", "music"]
 
 
+def test_a_class_is_renamed_though_a_guess_names_a_class_that_is_gone(reopen):
+    label_next(reopen().session, "sport")
+    FILE.write_text(FILE.read_text("utf-8").replace(",random,,", ",random,tennis,"), "utf-8")
+
+    reopen().session.rename_class("sport", "sports")
+    row = read_table(FILE)[0]
+    assert (row["label"], row["guess"]) == ("sports", "")
+
+
+def test_an_unknown_class_is_not_renamed(reopen):
+    with pytest.raises(RefusedError, match="no class 'tennis'"):
+        reopen().session.rename_class("tennis", "golf")
+
+
 def test_several_labels_are_one_cell(reopen):
     session = reopen(is_multi_label=True).session
     keys = []
@@ -191,14 +205,17 @@ def test_random_texts_come_in_the_order_of_their_ranks(reopen):
     assert ranks == sorted(ranks)
 
 
-def test_texts_are_suggested_and_spread_in_turns(reopen):
+def test_suggested_texts_and_texts_of_the_random_order_take_turns(reopen):
     opened = reopen()
     opened.queue.suggestions = [30, 31, 32]
-    opened.queue.spread = [40, 41, 42]
     keys = [text.key for text in opened.texts]
 
     asked = []
-    for _ in range(9):
+    for _ in range(8):
         asked.append(keys.index(opened.session.state()["text"]["key"]))
         label_next(opened.session, "sport")
-    assert asked == [0, 40, 30, 41, 31, 42, 32, 1, 2]
+    assert asked == [0, 1, 30, 2, 31, 3, 32, 4]
+
+    # All but the first one, and the last one, after which nothing is suggested, show the guess.
+    hows = [row["how"] for row in read_table(FILE)]
+    assert hows == ["random", *["suggested"] * 6, "random"]
