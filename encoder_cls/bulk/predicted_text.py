@@ -9,7 +9,6 @@ from encoder_cls.bulk.input_texts import Chunk
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import Explanation
-from encoder_cls.classifier.occlusion import explain
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.text.tokenizer import count_tokens
@@ -57,6 +56,9 @@ def predict_chunk(
 
     explanations: Sequence[Explanation | None] = [None] * len(chunk)
     if explained:
+        # Imported here, because most predictions are not explained.
+        from encoder_cls.classifier.occlusion import explain
+
         best_labels = [prediction.label for prediction in predictions]
         explanations = explain(
             classifier, texts, tokenized, best_labels, batch_tokens=options.batch_tokens

@@ -9,6 +9,8 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
+from copy import copy
 from typing import Annotated, NoReturn
 
 import typer
@@ -141,10 +143,24 @@ def _configure_libraries() -> None:
     warnings.filterwarnings("error", message="mkldnn_.* failed, switching to")
 
 
+def _app_for(arguments: Sequence[str]) -> typer.Typer:
+    """Return the app with only the command that the arguments name, or with all commands.
+
+    Typer takes some milliseconds to look through the options of each command.
+    """
+    named = [command for command in app.registered_commands if command.name in arguments[:1]]
+    if not named:
+        return app
+
+    app_of_command = copy(app)
+    app_of_command.registered_commands = named
+    return app_of_command
+
+
 def _run_command() -> int:
     """Run the command of the command line, report a failure, and return the exit code."""
-    command = typer.main.get_command(app)
     try:
+        command = typer.main.get_command(_app_for(sys.argv[1:]))
         return command(prog_name=PROGRAM, standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED

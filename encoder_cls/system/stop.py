@@ -7,13 +7,15 @@ work. A long call that cannot be divided runs in a thread through `run_interrupt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from threading import Event, Thread
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from encoder_cls.errors import StoppedError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 # The time between two checks while a thread runs.
 SECONDS_BETWEEN_LOOKS = 0.05
@@ -79,6 +81,9 @@ def run_interruptibly(work: Callable[[], T]) -> T:
     Raises:
         BaseException: the error that the call or `check_stop` has raised.
     """
+    # Imported here, because predicting needs no thread, and the import takes some milliseconds.
+    from concurrent.futures import CancelledError, Future, wait
+
     check_stop()
     future: Future[T] = Future()
     is_abandoned = Event()

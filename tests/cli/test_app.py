@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 import yaml
 from support.programs import (
     COMMAND,
@@ -47,6 +48,20 @@ HEAVY = {
 }
 
 
+# What the first prediction for a text does not need, and takes some milliseconds to import.
+NOT_FOR_PREDICTING = {
+    "torch",
+    "pyarrow",
+    "concurrent.futures",
+    "logging",
+    "zipfile",
+    "xml.parsers.expat",
+    "encoder_cls.classifier.occlusion",
+}
+# Lets a program print the modules that it has imported when it ends.
+PRINT_MODULES = "import atexit, sys; atexit.register(lambda: print('modules:', *sys.modules))"
+
+
 @pytest.fixture
 def tiny(trained_run) -> Path:
     """The config of the trained run."""
@@ -56,9 +71,7 @@ def tiny(trained_run) -> Path:
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["--version"]])
 def test_help_and_version_import_nothing_heavy(arguments):
     """They appear at once, because no large library is loaded for them."""
-    before = "import atexit, sys; atexit.register(lambda: print('modules:', *sys.modules))"
-
-    ended = run_process(*arguments, before=before, check=True)
+    ended = run_process(*arguments, before=PRINT_MODULES, check=True)
     shown, _, modules = ended.stdout.partition("modules:")
 
     if arguments == ["--version"]:
@@ -66,6 +79,36 @@ def test_help_and_version_import_nothing_heavy(arguments):
     else:
         assert "Usage: encoder-cls" in shown
     assert not HEAVY & set(modules.split())
+
+
+def test_a_prediction_imports_only_what_it_needs(trained_run):
+    command = ["predict", "--model", trained_run.path, "rain and snow today"]
+
+    ended = run_process(*command, before=PRINT_MODULES, check=True)
+
+    _, _, modules = ended.stdout.partition("modules:")
+    assert not NOT_FOR_PREDICTING & set(modules.split())
+
+
+def test_only_the_options_of_the_command_that_is_run_are_looked_through(
+    cli, trained_run, monkeypatch
+):
+    looked_through = []
+    get_command = typer.main.get_command_from_info
+
+    def noting(command_info, **options):
+        looked_through.append(command_info.name)
+        return get_command(command_info, **options)
+
+    monkeypatch.setattr(typer.main, "get_command_from_info", noting)
+
+    succeed(cli, "predict", "--model", trained_run.path, "rain and snow today")
+    assert looked_through == ["predict"]
+
+    # An unknown command is compared with the names of all commands.
+    outcome = cli("predikt", "rain")
+    assert outcome.code == 2
+    assert "predict" in outcome.err
 
 
 def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, monkeypatch):

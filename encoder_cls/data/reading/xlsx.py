@@ -10,15 +10,16 @@ from __future__ import annotations
 import posixpath
 import re
 import sys
-import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-from xml.parsers import expat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoder_cls.errors import DataError
 from encoder_cls.system.encodings import LONGEST_LINE, longer_than
+
+if TYPE_CHECKING:
+    from zipfile import ZipFile
 
 
 class ErrorCell(str):
@@ -76,7 +77,7 @@ class Workbook:
         sheets: the sheets in their order.
     """
 
-    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
+    def __init__(self, path: Path, archive: ZipFile) -> None:
         self._path = path
         self._archive = archive
 
@@ -166,6 +167,8 @@ class Workbook:
         Raises:
             DataError: an element is too long.
         """
+        from xml.parsers import expat
+
         parser = expat.ParserCreate(namespace_separator="}")
         parser.StartElementHandler = target.start
         parser.EndElementHandler = target.end
@@ -227,7 +230,10 @@ def opened_workbook(path: Path) -> Iterator[Workbook]:
 
     If its content is wrong, a `DataError` or an error of `zipfile` or `expat` is raised.
     """
-    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+    # Imported here, because most commands read no Excel file.
+    from zipfile import ZipFile
+
+    with path.open("rb") as file, ZipFile(file) as archive:
         yield Workbook(path, archive)
 
 
