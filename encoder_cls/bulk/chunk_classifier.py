@@ -22,6 +22,7 @@ from encoder_cls.bulk.unexpected_predictions import (
 )
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.rows import Row
 from encoder_cls.encoder.remote_encoder import EncoderForWorkers, RemoteEncoder
 from encoder_cls.system.processes import Workers, usable_processes
 from encoder_cls.system.terminal import note
@@ -48,6 +49,32 @@ class Job(NamedTuple):
     prediction_format: PredictionFormat
     chunk: Chunk
     explained: bool
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle the values that predictions depend on, column by column: that takes a quarter of
+        # the time of pickling rows. Of the locations, only the last one is used.
+        texts = [row.text for row in self.chunk]
+        ids = [row.id for row in self.chunk]
+        records = [row.record for row in self.chunk]
+        last = self.chunk[-1].where if self.chunk else SourceLocation("")
+        columns = (texts, ids, records, last)
+        return _job_of_columns, (self.prediction_format, columns, self.explained)
+
+
+def _job_of_columns(
+    prediction_format: PredictionFormat,
+    columns: tuple[list[str], list[str | int | None], list[dict[str, Any] | None], SourceLocation],
+    explained: bool,
+) -> Job:
+    """Make a job of the columns that `Job.__reduce__` has pickled."""
+    texts, ids, records, last = columns
+    chunk = [
+        Row(text, id=row_id, record=record)
+        for text, row_id, record in zip(texts, ids, records, strict=True)
+    ]
+    if chunk:
+        chunk[-1] = chunk[-1]._replace(where=last)
+    return Job(prediction_format, chunk, explained)
 
 
 class ClassifiedChunk(NamedTuple):

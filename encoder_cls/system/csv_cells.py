@@ -59,6 +59,8 @@ def cell(value: Any) -> str:
         return ""
     if isinstance(value, str):
         return value
-    if isinstance(value, bool | dict | list):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
         return record_text(value)
     return str(value)
