@@ -99,9 +99,13 @@ def json_lines(path: Path) -> list[dict]:
 
 def trained(folder: Path, texts: list[tuple[str, list[str]]], **settings: object) -> RunDir:
     """A finished run on texts, in a folder."""
-    source = write(folder / "train.jsonl", texts)
+    return train_on(write(folder / "train.jsonl", texts), **settings)
+
+
+def train_on(source: Path, **settings: object) -> RunDir:
+    """A finished run on a file, beside it."""
     values = {"name": "several", "data.train": str(source), "model.encoder": False, **settings}
-    run = RunDir(folder / "run")
+    run = RunDir(source.parent / "run")
     train(prepare(config_of(values, source="test")), run, device=torch.device("cpu"))
     return run
 
@@ -401,6 +405,31 @@ def test_suggested_texts_that_are_filled_in_continue_a_run(cli, linear_run):
     dataset = prepare(RunDir(Path("new")).load_config()).dataset
     texts = [*dataset.train.texts, *dataset.validation.texts]
     assert {"soup with a team", "rain or goal"} <= set(texts)
+
+
+def test_several_labels_have_the_separator_of_the_data(cli, tmp_path_factory):
+    """A run is continued with suggested texts without a config: columns and separator are its."""
+    folder = tmp_path_factory.mktemp("separated")
+    lines = ["Comment;Labels"]
+    for text, labels in rows(240, seed=0):
+        lines.append(f"{text};{', '.join(labels)}")
+    (folder / "data.csv").write_text("\n".join([*lines, ""]))
+    columns = {"text_column": "Comment", "label_column": "Labels", "label_separator": ","}
+    settings = {f"data.{key}": value for key, value in columns.items()}
+    run = train_on(folder / "data.csv", **settings)
+    Path("pool.csv").write_text("Comment\nsoup with a team\nrain or goal\n")
+
+    command = ["suggest", run.path, "--input", "pool.csv", "--n", 2, "--output", "next.csv"]
+    suggested = succeed(cli, *command)
+    found = reviewed(Path("next.csv"))
+    assert {row["suggested"] for row in found} == {"food,sport", "weather,sport"}
+    assert "several labels of a text are joined: food,sport; an empty cell" in suggested.err
+
+    labelled = [f'{row["Comment"]},"{row["suggested"]}"' for row in found]
+    Path("next.csv").write_text("\n".join(["Comment,Labels", *labelled, ""]))
+    options = ["--set", "data.train=next.csv", "--dry-run"]
+    continued = succeed(cli, "train", "--from", run.path, *options)
+    assert "3 classes" in continued.err
 
 
 WRONG_LABELS = {5: ["sport"], 17: ["food", "sport", "weather"], 30: []}

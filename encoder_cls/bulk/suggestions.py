@@ -24,10 +24,11 @@ from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.classifier.prediction import Prediction
+from encoder_cls.data.reading.fields import field_of
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.ngrams import count_features, find
-from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.system.display import counted, shown
 from encoder_cls.system.terminal import note
 from encoder_cls.text.tokens import TokenizedTexts
 
@@ -46,6 +47,20 @@ HASH_MULTIPLIER = 2654435761
 Vectors = NDArray[np.float32]
 
 
+class PoolSuggestions(NamedTuple):
+    """The texts of an input that may be labelled next.
+
+    Attributes:
+        suggestions: the chosen texts, the most useful first.
+        texts: the input.
+        classifier: the classifier that predicted their labels.
+    """
+
+    suggestions: list[Suggestion]
+    texts: InputTexts
+    classifier: Classifier
+
+
 class Suggestion(NamedTuple):
     """A text that may be labelled next.
 
@@ -62,35 +77,56 @@ class Suggestion(NamedTuple):
     vector: Vectors
 
 
-def suggest_from(
-    options: InputOptions, run: Path, number: int
-) -> tuple[list[Suggestion], InputTexts, bool]:
+def suggest_from(options: InputOptions, run: Path, number: int) -> PoolSuggestions:
     """Choose texts of an input to label next.
+
+    Rows that have a label in the label column of the training data are left out.
 
     Args:
         options: the input, and how to read it.
         run: the folder of the run or model that predicts the labels.
         number: the number of texts to choose.
 
-    Returns:
-        The chosen texts, the most useful first; the input; and whether a text may have any number
-        of labels.
-
     Raises:
         DataError: the input is missing or malformed.
     """
     classifier = load_classifier(run)
+    label_column = classifier.text_format.label_column
     texts = InputTexts(options, classifier)
     choose_engine(classifier, size_of(texts.files))
+
+    num_labelled = 0
+
+    def unlabelled_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        nonlocal num_labelled
+        for chunk in chunks:
+            unlabelled = [row for row in chunk if not has_label(row, label_column)]
+            num_labelled += len(chunk) - len(unlabelled)
+            yield unlabelled
+
     with Progress(texts.files, doing="classified") as progress:
         chunks = _counted_chunks(texts.chunks(progress.note), progress)
-        suggestions = suggest(classifier, chunks, number)
+        suggestions = suggest(classifier, unlabelled_chunks(chunks), number)
 
     for warning in texts.skipped_rows():
         note(warning)
+    if num_labelled:
+        note(
+            f"{options.source}: {counted(num_labelled, 'row')} with a label in column "
+            f"{shown(label_column)} left out"
+        )
     if len(suggestions) < number:
         note(f"warning: {options.source}: has only {len(suggestions):,} different texts to suggest")
-    return suggestions, texts, classifier.task is MULTI_LABEL
+    return PoolSuggestions(suggestions, texts, classifier)
+
+
+def has_label(row: Row, label_column: str) -> bool:
+    """Whether a row has a label in a column. An empty list is a label: that there are none."""
+    try:
+        label = field_of(row.record or {}, label_column)
+    except KeyError:
+        return False
+    return label is not None and str(label).strip() != ""
 
 
 def _counted_chunks(chunks: Iterable[Chunk], progress: Progress) -> Iterator[Chunk]:

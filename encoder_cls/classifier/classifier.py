@@ -37,7 +37,7 @@ FamiliarityFeatures = NDArray[np.float64]
 
 @dataclass(kw_only=True)
 class TextFormat:
-    """How texts are stored in files.
+    """How texts and their labels are stored in files.
 
     A classifier has the format of its training files; files to classify are read by it, too, unless
     an option says otherwise.
@@ -47,11 +47,16 @@ class TextFormat:
         delimiter: the separator of columns in CSV and TSV files, a character or the name of one;
             None if each file's own delimiter is detected.
         encoding: the encoding of text files, such as `utf-8`.
+        label_column: the name of the column with the label.
+        label_separator: the separator of several labels in a cell; None if a cell is one label, or
+            if the data has lists of labels.
     """
 
     columns: tuple[str, ...] = ("text",)
     delimiter: str | None = None
     encoding: str = UTF8
+    label_column: str = "label"
+    label_separator: str | None = None
 
     def __post_init__(self) -> None:
         if self.delimiter:

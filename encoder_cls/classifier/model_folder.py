@@ -317,7 +317,21 @@ def _label_names_of(config: Mapping[str, Any], task: Task) -> tuple[str, ...]:
 def _text_format_of(config: Mapping[str, Any]) -> TextFormat:
     columns = tuple(config["text_columns"])
     _check("text_columns", columns and _are_texts(columns), "names of columns")
-    return TextFormat(columns=columns, delimiter=config["delimiter"], encoding=config["encoding"])
+
+    # Models that were saved before these two keys lack them.
+    label_column = config.get("label_column", "label")
+    _check("label_column", isinstance(label_column, str), "the name of a column")
+    label_separator = config.get("label_separator")
+    is_text = isinstance(label_separator, str) and label_separator != ""
+    _check("label_separator", label_separator is None or is_text, "null or a separator")
+
+    return TextFormat(
+        columns=columns,
+        delimiter=config["delimiter"],
+        encoding=config["encoding"],
+        label_column=label_column,
+        label_separator=label_separator,
+    )
 
 
 def _parts_of(head: Mapping[str, Any], shapes: Mapping[str, Shapes]) -> list[str]:
@@ -477,6 +491,8 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
         "text_columns": classifier.text_format.columns,
         "delimiter": classifier.text_format.delimiter,
         "encoding": classifier.text_format.encoding,
+        "label_column": classifier.text_format.label_column,
+        "label_separator": classifier.text_format.label_separator,
         "id2label": dict(enumerate(classifier.label_names)),
         "max_seq_len": classifier.max_seq_len,
         "encoder": encoder,

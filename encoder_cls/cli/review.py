@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,8 +86,8 @@ def review_command(
     )
     if output:
         note(
-            f"wrote {output}: correct its column label, then train with "
-            f"--set data.corrections={output}"
+            f"wrote {output}: correct its column {shown(review.data.label_column)}, then train "
+            f"with --set {shlex.quote(f'data.corrections={output}')}"
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,9 +16,18 @@ from encoder_cls.cli.options import (
     check_ending,
     data_overrides,
 )
-from encoder_cls.cli.suggestion_table import suggestion_table, suggestions_as_json_lines
+from encoder_cls.cli.suggestion_table import (
+    separator_of_suggestions,
+    suggestion_table,
+    suggestions_as_json_lines,
+)
+from encoder_cls.data.label_cells import joined_labels
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.display import counted, printable, shown
 from encoder_cls.system.terminal import note, print_out
+
+if TYPE_CHECKING:
+    from encoder_cls.classifier.classifier import Classifier
 
 # The first character of a CSV file, by which spreadsheets recognize UTF-8.
 BYTE_ORDER_MARK = "\ufeff"
@@ -62,21 +72,25 @@ def suggest_command(
     check_outputs(outputs, sources=[pool], model=run, is_printing=output is None)
 
     from encoder_cls.bulk.suggestions import suggest_from
+    from encoder_cls.metrics.logits import MULTI_LABEL
     from encoder_cls.system.files import write_output
 
     options = InputOptions(
         source=pool, text_columns=tuple(text_columns or ()), keep_columns=True, **reading
     )
-    suggestions, texts, is_multi_label = suggest_from(options, run, number)
-    form = texts.csv_form()
+    found = suggest_from(options, run, number)
+    text_format = found.classifier.text_format
+    form = found.texts.csv_form()
 
     has_json_ending = output is not None and output.suffix.lower() == ".jsonl"
     is_json = as_json or has_json_ending
     if is_json:
-        lines = suggestions_as_json_lines(suggestions)
+        lines = suggestions_as_json_lines(found.suggestions, text_format)
     else:
         is_for_terminal = output is None and sys.stdout.isatty()
-        lines = suggestion_table(suggestions, form, is_for_terminal=is_for_terminal)
+        lines = suggestion_table(
+            found.suggestions, text_format, form, is_for_terminal=is_for_terminal
+        )
     content = "".join(lines)
 
     if output is None:
@@ -87,11 +101,30 @@ def suggest_command(
         content = BYTE_ORDER_MARK + content
     write_output(output, content.encode("utf-8", "backslashreplace"))
     note(
-        f"wrote {output}: {len(suggestions):,} texts to label; fill in the column label, and add "
-        "the file to the training data"
+        f"wrote {output}: {counted(len(found.suggestions), 'text')} to label; fill in the column "
+        f"{shown(text_format.label_column)}, then {_next_step(run, output)}"
     )
-    if is_multi_label:
-        note(
-            "several labels of a text: late|refund, with data.label_separator='|'; an empty cell "
-            "means that a text has none of the labels, so remove rows that you did not look at"
-        )
+    if found.classifier.task is MULTI_LABEL:
+        note(_how_to_write_several_labels(found.classifier))
+
+
+def _next_step(run: Path, output: Path) -> str:
+    """What to do with the labelled texts."""
+    is_run = (run / "config.yaml").exists()
+    if not is_run:
+        return "add the file to the training data"
+    return f"train with --from {shlex.quote(str(run))} --set data.train={shlex.quote(str(output))}"
+
+
+def _how_to_write_several_labels(classifier: Classifier) -> str:
+    """Say how several labels, and none, are written into a cell."""
+    separator = separator_of_suggestions(classifier.text_format)
+    example = joined_labels(classifier.label_names[:2], separator)
+
+    setting = ""
+    if classifier.text_format.label_separator is None:
+        setting = f" (--set data.label_separator={shlex.quote(separator)})"
+    return (
+        f"several labels of a text are joined: {printable(example)}{setting}; an empty cell means "
+        "that a text has none of the labels, so remove rows that you did not look at"
+    )

@@ -2,7 +2,8 @@
 
 A row has the columns of the input, then an empty label, the predicted label with its probability,
 and the file and line of the text. In a multi-label task, it has all predicted labels, with the
-probability that exactly these are right.
+probability that exactly these are right. The label has the column, and several labels have the
+separator, of the training data, so that a table that is filled in can be trained on.
 """
 
 from __future__ import annotations
@@ -17,40 +18,50 @@ from encoder_cls.system.json_values import record_text
 
 if TYPE_CHECKING:
     from encoder_cls.bulk.suggestions import Suggestion
+    from encoder_cls.classifier.classifier import TextFormat
     from encoder_cls.data.reading.csv_form import CsvForm
 
-# The columns that follow those of the input.
-ADDED_COLUMNS = ("label", "suggested", "probability", "file", "line")
+# The columns that follow those of the input and the label.
+ADDED_COLUMNS = ("suggested", "probability", "file", "line")
 # The last column, for inputs such as spreadsheets in which the number of a row is not its line.
 ROW_COLUMN = "row"
 
 
-def suggestions_as_json_lines(suggestions: Sequence[Suggestion]) -> Iterator[str]:
+def suggestions_as_json_lines(
+    suggestions: Sequence[Suggestion], text_format: TextFormat
+) -> Iterator[str]:
     """Write suggestions as lines of JSON, with the text as the first key."""
     for suggestion in suggestions:
-        record = {"text": suggestion.row.text} | _record(suggestion)
+        record = {"text": suggestion.row.text} | _record(suggestion, text_format.label_column)
         yield f"{record_text(record)}\n"
 
 
 def suggestion_table(
-    suggestions: Sequence[Suggestion], form: CsvForm, *, is_for_terminal: bool
+    suggestions: Sequence[Suggestion],
+    text_format: TextFormat,
+    form: CsvForm,
+    *,
+    is_for_terminal: bool,
 ) -> Iterator[str]:
     """Write suggestions as lines of CSV, of which the first has the names of the columns.
 
     Args:
         suggestions: the suggestions.
+        text_format: the format of the training data, which has the label column.
         form: the form of the input (separator, byte order mark), which the table keeps.
         is_for_terminal: whether to escape control characters.
     """
-    records = [_record(suggestion) for suggestion in suggestions]
-    columns = _columns(records)
+    label_column = text_format.label_column
+    records = [_record(suggestion, label_column) for suggestion in suggestions]
+    columns = _columns(records, label_column)
 
     rows = [columns]
     for record in records:
         values = {ROW_COLUMN: record["line"]} | record
         values["probability"] = f"{record['probability']:.6f}"
         if isinstance(record["suggested"], list):
-            values["suggested"] = joined_labels(record["suggested"], SEPARATORS[0])
+            separator = separator_of_suggestions(text_format)
+            values["suggested"] = joined_labels(record["suggested"], separator)
         rows.append([cell(values.get(column)) for column in columns])
 
     is_guarded = form.is_guarded or is_for_terminal
@@ -61,7 +72,12 @@ def suggestion_table(
         yield f"{csv_row(fields, separator=form.separator, is_guarded=is_guarded)}\n"
 
 
-def _record(suggestion: Suggestion) -> dict[str, Any]:
+def separator_of_suggestions(text_format: TextFormat) -> str:
+    """The separator of several labels in a cell: that of the training data, if it has one."""
+    return text_format.label_separator or SEPARATORS[0]
+
+
+def _record(suggestion: Suggestion, label_column: str) -> dict[str, Any]:
     """The values of a suggestion by column.
 
     There is a value for the column `row` only if the number of the row is not its line.
@@ -71,10 +87,10 @@ def _record(suggestion: Suggestion) -> dict[str, Any]:
 
     # The input may be the output of an earlier `suggest`. Its columns are replaced.
     record = dict(suggestion.row.record or {})
-    for column in (*ADDED_COLUMNS, ROW_COLUMN):
+    for column in (label_column, *ADDED_COLUMNS, ROW_COLUMN):
         record.pop(column, None)
 
-    record["label"] = None
+    record[label_column] = None
     record["suggested"] = prediction.label
     if prediction.labels is not None:
         record["suggested"] = list(prediction.labels)
@@ -86,17 +102,17 @@ def _record(suggestion: Suggestion) -> dict[str, Any]:
     return record
 
 
-def _columns(records: Sequence[dict[str, Any]]) -> list[str]:
+def _columns(records: Sequence[dict[str, Any]], label_column: str) -> list[str]:
     """The names of all columns: the columns of the input in their order, then the added columns."""
     input_columns: list[str] = []
-    known = {*ADDED_COLUMNS, ROW_COLUMN}
+    known = {label_column, *ADDED_COLUMNS, ROW_COLUMN}
     for record in records:
         for column in record:
             if column not in known:
                 known.add(column)
                 input_columns.append(column)
 
-    columns = [*input_columns, *ADDED_COLUMNS]
+    columns = [*input_columns, label_column, *ADDED_COLUMNS]
     if any(ROW_COLUMN in record for record in records):
         columns.append(ROW_COLUMN)
     return columns

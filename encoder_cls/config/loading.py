@@ -55,8 +55,8 @@ def load_config(
             there, at the folder of the file. By default the config is that of the bundled example.
         overrides: settings such as `train.epochs=5`. Without a config file, an override of
             `data.train` replaces all data of the bundled example.
-        from_run: the folder of a base run, whose sections `model` and `tokenizer` fill in what this
-            config does not set.
+        from_run: the folder of a base run, whose sections `model` and `tokenizer`, and whose
+            columns of texts and labels, fill in what this config does not set.
 
     Raises:
         ConfigError: the config is not valid; the message has a line for each fault.
@@ -183,13 +183,18 @@ def run_name(stem: str) -> str:
 # The base run
 
 
-# The sections that a run takes from its base run.
-INHERITED_SECTIONS = ("model", "tokenizer")
+# The settings that a run takes from its base run, by section. New data usually has the columns of
+# the base run's data, but it may be another kind of file, so its encoding is not inherited.
+INHERITED_KEYS = {
+    "model": tuple(FIELDS["model"]),
+    "tokenizer": tuple(FIELDS["tokenizer"]),
+    "data": ("text_column", "label_column", "label_separator"),
+}
 
 
 def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
     """Fill in settings of the base run that this config does not set."""
-    own_sections = {section: values.get(section) or {} for section in INHERITED_SECTIONS}
+    own_sections = {section: values.get(section) or {} for section in INHERITED_KEYS}
 
     # If nothing is missing, do not look for the base run. The config in a run folder has every
     # setting, and its base run may have been deleted.
@@ -206,13 +211,14 @@ def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
         # Leave a section that is not a mapping as it is: validation refuses it later.
         if isinstance(section, dict):
             base_section = getattr(base, name).model_dump(mode="json")
-            filled_in[name] = _merged(base_section, section)
+            inherited = {key: base_section[key] for key in INHERITED_KEYS[name]}
+            filled_in[name] = _merged(inherited, section)
     return values | filled_in
 
 
 def _is_complete(name: str, section: Any) -> bool:
-    """Whether a section has a value for each of its keys."""
-    return isinstance(section, dict) and FIELDS[name].keys() <= section.keys()
+    """Whether a section has a value for each of the keys that can be inherited."""
+    return isinstance(section, dict) and section.keys() >= set(INHERITED_KEYS[name])
 
 
 # Overrides

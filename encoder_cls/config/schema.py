@@ -471,8 +471,9 @@ class Config(Section):
     """The seed of all random choices except the choice of held-out texts (`data.split_seed`)."""
     from_run: str | None = None
     """The base run (`--from`): the folder of a finished run, whose data and encoder this run
-    continues with. Its sections `model` and `tokenizer` fill in what this config does not set. If
-    null, the run starts from nothing."""
+    continues with. Its sections `model` and `tokenizer`, and its `data.text_column`,
+    `data.label_column` and `data.label_separator`, fill in what this config does not set. If null,
+    the run starts from nothing."""
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()

@@ -57,14 +57,22 @@ def similar_labels(counts: Mapping[str, int]) -> list[SimilarLabels]:
 
     # Look for each label among the more frequent labels that look like no other label.
     others_of: dict[str, dict[str, int]] = {}
-    by_stem: dict[str, str] = {}
+    by_form: dict[str, str] = {}
     for label in by_count:
-        stem = _stem(_plain(label))
-        similar = by_stem.get(stem)
+        plain = _plain(label)
+        # What looks like an ending may belong to the word: Person and Personen have the form
+        # "person", but the stem of the first is "perso".
+        forms = (_stem(plain), _joined(plain))
+
+        similar = None
+        for form in forms:
+            similar = similar or by_form.get(form)
         if similar is None and is_compared:
             similar = _misspelt(label, counts, others_of)
+
         if similar is None:
-            by_stem[stem] = label
+            for form in forms:
+                by_form.setdefault(form, label)
             others_of[label] = {}
         elif label_key(label) != label_key(similar):
             others_of[similar][label] = counts[label]
@@ -91,13 +99,18 @@ def _plain(label: str) -> str:
     return " ".join(re.sub(r"[\W_]+", " ", without_accents).split())
 
 
+def _joined(plain: str) -> str:
+    """A plain label without spaces, unless it has nothing else."""
+    return plain.replace(" ", "") or plain
+
+
 def _stem(plain: str) -> str:
     """A plain label without spaces and without the ending of its last word."""
-    joined = plain.replace(" ", "")
+    joined = _joined(plain)
     for ending in _ENDINGS:
         if joined.endswith(ending) and len(joined) - len(ending) >= MIN_STEM:
             return joined.removesuffix(ending)
-    return joined or plain
+    return joined
 
 
 def _misspelt(label: str, counts: Mapping[str, int], frequent: Mapping[str, object]) -> str | None:

@@ -16,6 +16,10 @@ MIN_SHARE = 0.3
 # Texts of two classes are told apart if those of the one get the label of the other much less often
 # than those of the other do: at most this many times as often.
 TOLD_APART = 0.8
+# The other label is a matter of these two classes only if the texts of all further classes get it
+# much less often: at most this many times as often. A model that has learned little gives one label
+# to the texts of all classes.
+GIVEN_TO_OTHERS = 0.5
 # The most pairs that are named.
 MAX_PAIRS = 3
 
@@ -24,12 +28,13 @@ def indistinct_classes(metrics: Metrics) -> list[Confusion]:
     """List the pairs of classes that the classifier cannot tell apart.
 
     The texts of the first class of a pair get the label of the second one nearly as often as the
-    texts of the second class do.
+    texts of the second class do, and much more often than the texts of further classes do.
 
     Returns:
-        The pairs, those with the most texts first; none for a multi-label task.
+        The pairs, those with the most texts first; none for a multi-label task, and none if there
+        are no further classes, since a pair would then become all that there is.
     """
-    if not isinstance(metrics, SingleLabelMetrics):
+    if not isinstance(metrics, SingleLabelMetrics) or len(metrics.per_class) <= 2:
         return []
 
     pairs = []
@@ -41,10 +46,27 @@ def indistinct_classes(metrics: Metrics) -> list[Confusion]:
             continue
 
         share = pair.count / num_texts
-        if share >= MIN_SHARE and share > TOLD_APART * recall:
+        is_indistinct = share >= MIN_SHARE and share > TOLD_APART * recall
+        if is_indistinct and _share_of_others(metrics, pair) <= GIVEN_TO_OTHERS * share:
             pairs.append(pair)
             named.update((pair.label, pair.prediction))
     return pairs
+
+
+def _share_of_others(metrics: SingleLabelMetrics, pair: Confusion) -> float:
+    """The share of the texts of further classes that get the second label of a pair.
+
+    Only the most frequent mistakes are counted, so it may be a little too low.
+    """
+    num_predicted = 0
+    num_others = 0
+    for confusion in metrics.most_confused:
+        if confusion.prediction == pair.prediction and confusion.label != pair.label:
+            num_predicted += confusion.count
+    for label, class_metrics in metrics.per_class.items():
+        if label not in (pair.label, pair.prediction):
+            num_others += class_metrics.support
+    return num_predicted / num_others if num_others else 0.0
 
 
 def indistinct_sentences(metrics: Metrics) -> Iterator[str]:

@@ -32,7 +32,7 @@ class RunFindings:
     num_unread: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
     """The report of a classifier on the labelled texts of a split.
 
@@ -53,6 +53,16 @@ class Report:
     def metrics(self) -> Metrics:
         """The metrics of the classifier."""
         return self.evaluation.metrics
+
+    def __repr__(self) -> str:
+        """The split and its size, since the fields hold thousands of values."""
+        return f"Report({self.evaluation.split_name!r}, {self.metrics.num_examples:,} examples)"
+
+    def __str__(self) -> str:
+        """The report as `encoder-cls eval` prints it."""
+        from encoder_cls.evaluation.report_text import full_text
+
+        return full_text(self)
 
     def _repr_html_(self) -> str:
         """The report as HTML for a notebook: the text for a terminal, with the tables folded."""

@@ -26,12 +26,21 @@ RunSummary = dict[str, Any]
 def runs_of(path: Path) -> list[Path]:
     """List the runs in a folder, sorted by path.
 
+    A link to another run of the folder, such as `runs/live`, is left out: it would be the same run
+    twice.
+
     Returns:
         The path itself if it is a run, or if it has no runs.
     """
     if RunDir(path).is_run():
         return [path]
-    runs = sorted(inside for inside in path.glob("*") if RunDir(inside).is_run())
+
+    found = sorted(inside for inside in path.glob("*") if RunDir(inside).is_run())
+    not_linked = {inside.resolve() for inside in found if not inside.is_symlink()}
+    runs = []
+    for inside in found:
+        if not inside.is_symlink() or inside.resolve() not in not_linked:
+            runs.append(inside)
     return runs or [path]
 
 

@@ -247,7 +247,7 @@ def _config_of_source(
 
     Args:
         source: the labelled source.
-        classifier: the classifier, which knows the text columns of its training data.
+        classifier: the classifier, which knows the columns of its training data.
         config: the config of the classifier's run; None for a model folder without its run.
         reading: values of `DataConfig`, by key.
     """
@@ -259,6 +259,8 @@ def _config_of_source(
             "data.text_column": text_format.columns,
             "data.delimiter": text_format.delimiter,
             "data.encoding": text_format.encoding,
+            "data.label_column": text_format.label_column,
+            "data.label_separator": text_format.label_separator,
         }
 
     settings["data.train"] = source

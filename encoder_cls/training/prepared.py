@@ -161,7 +161,11 @@ class Prepared:
             max_seq_len=self.config.model.max_seq_len,
             task=task_of(self.dataset.train.labels),
             text_format=TextFormat(
-                columns=data.text_column, delimiter=data.delimiter, encoding=data.encoding
+                columns=data.text_column,
+                delimiter=data.delimiter,
+                encoding=data.encoding,
+                label_column=data.label_column,
+                label_separator=data.label_separator,
             ),
             encoder_architecture=architecture,
         )

@@ -14,7 +14,10 @@ from support.programs import assert_failed
 from support.tables import read_table, write_table
 
 from encoder_cls.bulk.suggestions import choose, suggest
+from encoder_cls.classifier.classifier import TextFormat
+from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.data.reading.rows import Row
+from encoder_cls.run.run_folder import RunDir
 
 SURE = [
     "rain and snow today",
@@ -210,6 +213,62 @@ def test_a_table_that_is_filled_in_is_data_like_the_input(cli, trained_run):
     config = trained_run.path.parent / "tiny.yaml"
     outcome = cli("train", "--config", config, "--set", "data.train=next.csv", "--dry-run")
     assert f"data: {len(suggested)} training" in outcome.err
+
+
+def model_with_format(run: RunDir, folder: str, **text_format: str) -> Path:
+    """A copy of a run's model, whose training data was stored in another way."""
+    model = load_classifier(run.path)
+    model.text_format = TextFormat(**text_format)
+    save_classifier(model, Path(folder))
+    return Path(folder)
+
+
+def test_the_label_has_the_column_of_the_training_data(cli, trained_run):
+    """A column `label` of the input is then a column like others."""
+    model = model_with_format(trained_run, "odd", label_column="Intent (desk)")
+    write_table("pool.csv", [["text", "label"], ["soup ball", "of a machine"]])
+
+    outcome = cli("suggest", model, "--input", "pool.csv", "--output", "next.csv")
+
+    assert "fill in the column 'Intent (desk)', then add the file to the training data" in (
+        outcome.err
+    )
+    header, row = read_table("next.csv")
+    assert header == ["text", "label", "Intent (desk)", *COLUMNS[2:]]
+    assert row[:3] == ["soup ball", "of a machine", ""]
+
+    printed = cli("suggest", model, "--input", "pool.csv", "--json")
+    (record,) = json_records(printed.out)
+    assert record["Intent (desk)"] is None
+
+
+def test_rows_with_a_label_are_left_out(cli, trained_run):
+    """A table of which a part is labelled may be asked for the next texts."""
+    rows = [["text", "label"], ["soup ball", "food"], ["zzz", " "], ["rain ball", ""]]
+    write_table("pool.csv", rows)
+
+    outcome = cli("suggest", trained_run.path, "--input", "pool.csv")
+
+    assert {row["text"] for row in table_rows(outcome.out)} == {"zzz", "rain ball"}
+    assert "pool.csv: 1 row with a label in column 'label' left out" in outcome.err
+
+
+def test_a_label_is_looked_for_inside_objects_of_json(cli, trained_run):
+    """An empty list says that a text has no label, which is an answer."""
+    model = model_with_format(trained_run, "nested", label_column="ticket.label")
+    with Path("pool.jsonl").open("w") as file:
+        for text, label in (("soup ball", "food"), ("zzz", []), ("rain ball", None)):
+            file.write(f"{json.dumps({'text': text, 'ticket': {'label': label}})}\n")
+
+    outcome = cli("suggest", model, "--input", "pool.jsonl", "--json")
+
+    assert [record["text"] for record in json_records(outcome.out)] == ["rain ball"]
+
+
+def test_the_command_that_trains_with_the_labels_is_named(cli, trained_run, pool):
+    outcome = cli("suggest", trained_run.path, "--input", pool, "--output", "next.csv")
+
+    assert f"train with --from {trained_run.path} --set data.train=next.csv" in outcome.err
 
 
 def test_rows_of_a_spreadsheet_are_named_beside_lines(cli, trained_run):

@@ -22,6 +22,9 @@ def test_rarer_spellings_of_a_label_are_found():
         ("größe", "groesse"),
         ("café", "cafe"),
         ("refund", "Refunds"),
+        # The singular ends like a plural, too.
+        ("Personen", "Person"),
+        ("Person", "Personen"),
         ("late delivery", "late-delivery"),
         ("receive order", "recieve order"),
         ("cancellation", "cancelation"),

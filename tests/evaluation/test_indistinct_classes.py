@@ -46,6 +46,14 @@ TWO_TEXTS = [
 ]
 
 
+# One label for nearly all texts, as of a model that has learned nothing.
+ONE_LABEL_FOR_ALL = [
+    [30, 1, 1],
+    [29, 2, 1],
+    [28, 1, 3],
+]
+
+
 @pytest.mark.parametrize(
     ("confusion", "pairs"),
     [
@@ -55,6 +63,7 @@ TWO_TEXTS = [
         (EQUALLY_FREQUENT_SPELLINGS, [("Ueberweisung", "Überweisung", 21)]),
         (ORDINARY_CONFUSION, []),
         (TWO_TEXTS, []),
+        (ONE_LABEL_FOR_ALL, []),
     ],
 )
 def test_texts_of_such_a_class_are_labelled_as_those_of_the_other(confusion, pairs):

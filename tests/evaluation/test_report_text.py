@@ -39,6 +39,13 @@ def test_a_notebook_shows_what_the_terminal_does(classifier):
         assert line.strip() in lines_shown
 
 
+def test_a_printed_report_is_what_the_terminal_shows(classifier):
+    report = report_on(classifier, split_of(["rain and snow"] * 3), name="test")
+
+    assert str(report) == full_text(report)
+    assert repr(report) == "Report('test', 3 examples)"
+
+
 @pytest.mark.parametrize(
     ("ece", "accuracy", "texts", "gist", "words"),
     [

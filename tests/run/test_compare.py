@@ -67,6 +67,15 @@ def test_a_folder_means_the_runs_inside(cli, run_copy, other):
     assert "runs/notes: not a run" in cli("compare", "runs/notes").err
 
 
+def test_a_link_to_a_run_of_the_folder_is_not_a_second_run(cli, run_copy, other):
+    """`--group` would else take it for another seed. Named by itself, it is a run."""
+    without_link = cli("compare", "runs").out
+    Path("runs/live").symlink_to("other")
+
+    assert cli("compare", "runs").out == without_link
+    assert "runs/live" in cli("compare", "runs/tiny", "runs/live").out
+
+
 def test_the_comparison_can_be_written_as_json(cli, run_copy, other):
     outcome = cli("compare", "runs/tiny", "runs/other", "--json")
 

@@ -241,6 +241,21 @@ def test_texts_like_those_of_another_split_are_left_out():
     assert note in dataset.notes
 
 
+def test_new_data_has_the_columns_of_the_base_run_unless_they_are_set():
+    overrides = ["data.text_column=body", "data.label_column=class", "data.encoding=utf-16"]
+    base = load_config(Path("old.yaml"), overrides)
+    Path("base").mkdir()
+    Path("base/config.yaml").write_text(base.to_yaml())
+
+    config = load_config(
+        None, ["data.train=more.csv", "data.label_column=topic"], from_run=Path("base")
+    )
+
+    assert config.data.text_column == ("body",)
+    assert config.data.label_column == "topic"
+    assert config.data.encoding == "utf-8"
+
+
 GROUP_SETTINGS = ["data.group_column=customer", "model.encoder=false"]
 
 
