@@ -69,6 +69,7 @@ def run(command: str, folder: Path) -> str:
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "EXAMPLE": str(EXAMPLE),
+        "CONFIGS": str(ROOT / "configs"),
         "COLUMNS": "110",
         "TERM": "dumb",
         "OMP_NUM_THREADS": "1",
