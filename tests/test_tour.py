@@ -100,6 +100,8 @@ def comparable(text: str) -> list[str]:
         # Leave out the words of an explanation, and all numbers.
         stable = re.sub(r"\((for|against) it .*\)$", "", line)
         stable = re.sub(r"[+-]?\d[\d.,e-]*", "0", stable)
+        # A slow machine needs minutes.
+        stable = re.sub(r"\b0 (min|h)\b", "0 s", stable)
 
         # Of an indented line, such as a score in a report, compare only what it is about.
         words = stable.split()
