@@ -34,6 +34,7 @@ def html_page(
     style: str = "",
     connect: str = "'none'",
     worker: str = "'none'",
+    uses_webassembly: bool = False,
 ) -> str:
     """Make a whole HTML page of its body.
 
@@ -45,16 +46,22 @@ def html_page(
         connect: the addresses that the script may connect to, as a value of `connect-src` in the
             content security policy.
         worker: the addresses from which workers may be started, as a value of `worker-src`.
+        uses_webassembly: whether scripts may compile WebAssembly, which can do no more than the
+            script that calls it.
     """
     if script is None:
         script = _file_beside("js")
     digest = hashlib.sha256(script.encode()).digest()
+    webassembly = ""
+    if uses_webassembly:
+        webassembly = " 'wasm-unsafe-eval'"
     return _file_beside("html").format(
         title=escaped(title),
         style=_file_beside("css") + style,
         body=body,
         script=script,
         digest=base64.b64encode(digest).decode(),
+        webassembly=webassembly,
         connect=connect,
         worker=worker,
     )

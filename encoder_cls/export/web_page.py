@@ -154,6 +154,7 @@ def web_page(classifier: Classifier, model: bytes, facts: ModelFacts) -> str:
         script=PREDICTION_VIEW + _source("table.js") + "\n" + _source("page.js"),
         style=_source("page.css"),
         worker="blob:",
+        uses_webassembly=True,
     )
 
 

@@ -1,7 +1,8 @@
 // The worker of the page, behind the engine: it predicts texts, so that the page never stands still.
 
-// The milliseconds for which texts of a table are predicted before other messages are read.
-const SLICE = 30;
+// The characters of the texts of a table that are predicted before other messages are read: they take
+// some milliseconds.
+const SLICE_CHARACTERS = 4000;
 // The most tokens that are read to explain a text: a second or two, also with an encoder.
 const MAX_EXPLAINED_TOKENS = 8192;
 // The number of classes that the page shows of a text.
@@ -45,15 +46,15 @@ const handlers = {
 
 function predictFrom(first, number, texts, threshold) {
   if (number !== lastTable) return;
-  const predictions = [];
-  const end = performance.now() + SLICE;
-  while (first + predictions.length < texts.length && performance.now() < end) {
-    const text = texts[first + predictions.length];
-    predictions.push(...classifier.predict([text], { threshold }));
+  let next = first;
+  let numCharacters = 0;
+  while (next < texts.length && numCharacters <= SLICE_CHARACTERS) {
+    numCharacters += texts[next].length;
+    next++;
   }
+  const predictions = classifier.predict(texts.slice(first, next), { threshold });
   postMessage({ kind: "rows", number, predictions });
 
-  const next = first + predictions.length;
   if (next < texts.length) setTimeout(() => predictFrom(next, number, texts, threshold));
 }
 

@@ -24,7 +24,7 @@ export class Classifier {
     this.tokenizer = new Tokenizer(JSON.parse(head.tokenizer), characters, this.maxSeqLen);
     this.words = new Words(this.tokenizer);
 
-    if (parts.includes("encoder")) this.encoder = new Encoder(tensors, config.encoder);
+    if (parts.includes("encoder")) this.encoder = new Encoder(tensors, config.encoder, this.labels.length);
     if (parts.includes("linear")) this.linear = new LinearModel(tensors, config.linear);
     this.mixtureWeights = head.mixture_weights;
     this.gate = head.gate;
@@ -42,15 +42,17 @@ export class Classifier {
   // - explain: whether the words that speak for and against the label are listed (false);
   // - maxExplainedTokens: the most tokens that are read to explain one text.
   predict(texts, options = {}) {
-    const checked = this.checkedOptions(options);
-    return checkedTexts(texts).map((text) => this.predictText(text, checked));
+    const checkedOptions = this.checkedOptions(options);
+    return checkedTexts(texts).flatMap((chunk) => this.predictChunk(chunk, checkedOptions));
   }
 
   // The probabilities of all classes of each text, in the order of `labels`.
   predictProba(texts) {
-    return checkedTexts(texts).map((text) => {
-      const { tokens } = this.words.tokenize(text);
-      return Array.from(this.task.probabilities(this.combined(this.partLogits(tokens))));
+    return checkedTexts(texts).flatMap((chunk) => {
+      const tokens = chunk.map((text) => this.words.tokenize(text).tokens);
+      return this.partLogits(tokens).map((parts) => {
+        return Array.from(this.task.probabilities(this.combined(parts)));
+      });
     });
   }
 
@@ -68,8 +70,8 @@ export class Classifier {
 
     const found = Array.from(counter.found.subarray(0, counter.numFound)).sort((a, b) => a - b);
     const known = found.map((index) => [counter.ids[index], counter.counts[index]]);
-    const unknown = Array.from(counter.unknown.subarray(0, counter.numUnknown));
-    return { known, unknown: unknown.sort((a, b) => a - b) };
+    const unknown = Array.from(counter.unknown).sort((a, b) => a - b);
+    return { known, unknown };
   }
 
   checkedOptions(options) {
@@ -112,9 +114,16 @@ export class Classifier {
     return threshold;
   }
 
-  predictText(text, options) {
-    const { tokens, isTruncated } = this.words.tokenize(text);
-    const parts = this.partLogits(tokens);
+  predictChunk(texts, options) {
+    const tokenized = texts.map((text) => this.words.tokenize(text));
+    const partsOfTexts = this.partLogits(tokenized.map(({ tokens }) => tokens));
+    return texts.map((text, index) => {
+      return this.prediction(text, tokenized[index], partsOfTexts[index], options);
+    });
+  }
+
+  // The prediction for a text, from its tokens and from the logits of each part.
+  prediction(text, { tokens, isTruncated }, parts, options) {
     const probabilities = this.task.probabilities(this.combined(parts));
     const isBlank = tokens.length < 2;
     const record = this.record(probabilities, isBlank, options);
@@ -186,17 +195,27 @@ export class Classifier {
     if (leftOut) record.explanation_left_out = leftOut;
   }
 
-  // The logits of each part, (classes,). By default, the linear model decides whether the text
-  // skips the encoder.
-  partLogits(tokens, skipsEncoder) {
-    const parts = { skipsEncoder: false };
-    if (this.linear) {
-      const margins = this.linear.margins(tokens);
-      parts.linear = this.task.marginsToLogits(margins);
-      parts.skipsEncoder = skipsEncoder ?? this.isSure(parts.linear);
-      if (this.familiarity) parts.linearFeatures = this.linear.familiarity(margins);
+  // The logits of each part, (classes,), for each of several texts. By default, the linear model
+  // decides which texts skip the encoder.
+  partLogits(texts, skipsEncoder) {
+    const partsOfTexts = texts.map((tokens) => this.linearParts(tokens, skipsEncoder));
+    if (!this.encoder) return partsOfTexts;
+
+    const remaining = texts.filter((_, index) => !partsOfTexts[index].skipsEncoder);
+    const logits = this.encoder.logits(remaining);
+    let next = 0;
+    for (const parts of partsOfTexts) {
+      if (!parts.skipsEncoder) parts.encoder = logits[next++];
     }
-    if (this.encoder && !parts.skipsEncoder) parts.encoder = this.encoder.logits(tokens);
+    return partsOfTexts;
+  }
+
+  linearParts(tokens, skipsEncoder) {
+    if (!this.linear) return { skipsEncoder: false };
+    const margins = this.linear.margins(tokens);
+    const linear = this.task.marginsToLogits(margins);
+    const parts = { linear, skipsEncoder: skipsEncoder ?? this.isSure(linear) };
+    if (this.familiarity) parts.linearFeatures = this.linear.familiarity(margins);
     return parts;
   }
 
@@ -247,8 +266,11 @@ export class Classifier {
   }
 }
 
+// The number of texts that are read at once.
+const CHUNK_TEXTS = 256;
 const OPTIONS = ["topK", "threshold", "minPrecision", "coverage", "explain", "maxExplainedTokens"];
 
+// Chunks of some texts, of which each must be a string.
 function checkedTexts(texts) {
   if (typeof texts === "string" || !texts?.[Symbol.iterator]) {
     throw new TypeError("predict takes several texts; put a single one in a list: predict([text])");
@@ -257,5 +279,10 @@ function checkedTexts(texts) {
   checked.forEach((text, number) => {
     if (typeof text !== "string") throw new TypeError(`texts[${number}] is not a string`);
   });
-  return checked;
+
+  const chunks = [];
+  for (let start = 0; start < checked.length; start += CHUNK_TEXTS) {
+    chunks.push(checked.slice(start, start + CHUNK_TEXTS));
+  }
+  return chunks;
 }

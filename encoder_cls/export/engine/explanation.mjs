@@ -18,12 +18,12 @@ export function explain(classifier, text, label, maxTokens = MAX_TOKENS) {
   const affordable = Math.max(1, Math.floor(maxTokens / numTokens) - 1);
   let explained = words.slice(0, affordable);
 
-  const weightOf = occlusion(classifier, tokens, label);
-  let weights = explained.map(weightOf);
+  const weightsOf = occlusion(classifier, tokens, label);
+  let weights = weightsOf(explained);
   const joined = joinedWords(explained, weights);
   if (joined.length < explained.length) {
     explained = joined;
-    weights = joined.map(weightOf);
+    weights = weightsOf(joined);
   }
 
   const count = characterCounter(text);
@@ -36,18 +36,22 @@ export function explain(classifier, text, label, maxTokens = MAX_TOKENS) {
   return { explanation, leftOut: words.length - Math.min(words.length, affordable) };
 }
 
-// Returns a function that computes the weight of a word. The text without the word is classified by
+// Returns a function that computes the weights of words. The text without a word is classified by
 // the same parts as the text, so that a weight does not show the difference between two parts.
 function occlusion(classifier, tokens, label) {
-  const { skipsEncoder } = classifier.partLogits(tokens);
-  const logOdds = (someTokens) => {
-    const logits = classifier.combined(classifier.partLogits(someTokens, skipsEncoder));
-    return classifier.task.logOdds(logits, label);
+  const [{ skipsEncoder }] = classifier.partLogits([tokens]);
+  const logOdds = (texts) => {
+    const partsOfTexts = classifier.partLogits(texts, skipsEncoder);
+    return partsOfTexts.map((parts) => classifier.task.logOdds(classifier.combined(parts), label));
   };
-  const whole = logOdds(tokens);
-  return ({ first, last }) => {
+  return (words) => {
     // The token at position 0 is [CLS].
-    return whole - logOdds([...tokens.slice(0, first + 1), ...tokens.slice(last + 2)]);
+    const shortened = words.map(({ first, last }) => [
+      ...tokens.slice(0, first + 1),
+      ...tokens.slice(last + 2),
+    ]);
+    const [whole, ...others] = logOdds([tokens, ...shortened]);
+    return others.map((without) => whole - without);
   };
 }
 

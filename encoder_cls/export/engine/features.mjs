@@ -21,7 +21,7 @@ const KINDS = [0, 1, 1, 2, 3];
 export const NUM_KINDS = 4;
 
 // Ids are found by the feature at which each group of this many neighbouring ids begins.
-const GROUP_BITS = 6;
+const GROUP_BITS = 8;
 
 // Counts the features of one text at a time, in arrays that are made once.
 export class FeatureCounter {
@@ -31,16 +31,16 @@ export class FeatureCounter {
     this.frequentTokens = new Set(frequentTokens);
     this.knowsNgrams = ids.length > 0 && ids[ids.length - 1] >= TEMPLATE_IDS;
     this.groups = startsOfGroups(ids);
+    // The hashes of the templates that end with the last token, by their size.
+    this.templates = new Int32Array(LONGEST_TEMPLATE + 1);
 
     // The known features of the text: their indices, and the count of each feature.
     this.found = new Int32Array(1024);
     this.numFound = 0;
     this.counts = new Int32Array(ids.length);
 
-    // Its unknown features: a bit for each id, and the ids whose bits are set.
-    this.unknownBits = new Uint32Array(NUM_FEATURE_IDS >>> 5);
-    this.unknown = new Int32Array(1024);
-    this.numUnknown = 0;
+    // The ids of its unknown features.
+    this.unknown = new Set();
     // How many different features of each kind are unknown, (kinds,).
     this.numUnknownOfKinds = new Int32Array(NUM_KINDS);
   }
@@ -48,30 +48,29 @@ export class FeatureCounter {
   // Counts the features of a text, of which `numTokens` tokens are read.
   count(tokens, numTokens) {
     this.clear();
-    for (let position = 1; position < numTokens; position++) {
-      const id = tokens[position].id;
-      this.add(id & LAST_HASH);
-      this.add(PAIR_IDS + hashOfPair(tokens[position - 1].id, id));
-      if (position > 1) {
-        this.add(DISTANT_PAIR_IDS + hashOfPair(tokens[position - 2].id, id));
-      }
-    }
-    if (!this.knowsNgrams) return;
-
+    this.templates.fill(0);
     for (let position = 0; position < numTokens; position++) {
-      this.addTemplates(tokens, position);
-      for (const hash of tokens[position].ngrams) this.add(CHAR_NGRAM_IDS + (hash & LAST_HASH));
+      const word = tokens[position];
+      if (position > 0) {
+        this.addWord(word);
+        this.add(PAIR_IDS + hashOfPair(tokens[position - 1].id, word.id));
+      }
+      if (position > 1) {
+        this.add(DISTANT_PAIR_IDS + hashOfPair(tokens[position - 2].id, word.id));
+      }
+      if (this.knowsNgrams) this.addTemplates(word.id, position);
     }
   }
 
-  // Adds the templates that end at a position.
-  addTemplates(tokens, position) {
-    for (let size = SHORTEST_TEMPLATE; size <= LONGEST_TEMPLATE && size <= position + 1; size++) {
-      let hash = 0;
-      for (let place = position + 1 - size; place <= position; place++) {
-        hash = (Math.imul(hash, PAIR_MULTIPLIER) & LAST_HASH) + this.slot(tokens[place].id, place);
-      }
-      this.add(TEMPLATE_IDS + (hash & LAST_HASH));
+  // Adds the templates that end with the token at a position. A template is one that ends with the
+  // token before, and this token.
+  addTemplates(id, position) {
+    const { templates } = this;
+    const slot = this.slot(id, position);
+    for (let size = Math.min(LONGEST_TEMPLATE, position + 1); size >= 1; size--) {
+      const shorter = size > 1 ? templates[size - 1] : 0;
+      templates[size] = (Math.imul(shorter, PAIR_MULTIPLIER) & LAST_HASH) + slot;
+      if (size >= SHORTEST_TEMPLATE) this.add(TEMPLATE_IDS + (templates[size] & LAST_HASH));
     }
   }
 
@@ -80,20 +79,42 @@ export class FeatureCounter {
     return position === 0 || this.frequentTokens.has(id) ? id : MASK_ID;
   }
 
+  // Adds a word and its character n-grams. They are looked up when the word is first counted.
+  addWord(word) {
+    word.features ??= this.featuresOf(word);
+    const { known, unknown } = word.features;
+    for (let number = 0; number < known.length; number++) this.addKnown(known[number]);
+    for (let number = 0; number < unknown.length; number++) this.addUnknown(unknown[number]);
+  }
+
+  // The features of a word by itself: the indices of those that the model knows, and the ids of the
+  // others.
+  featuresOf(word) {
+    const ids = [word.id & LAST_HASH];
+    if (this.knowsNgrams) {
+      for (const hash of word.ngrams) ids.push(CHAR_NGRAM_IDS + (hash & LAST_HASH));
+    }
+    const known = ids.map((id) => this.find(id)).filter((index) => index >= 0);
+    const unknown = ids.filter((id) => this.find(id) < 0);
+    return { known: Int32Array.from(known), unknown: Int32Array.from(unknown) };
+  }
+
   add(id) {
     const index = this.find(id);
-    if (index >= 0) {
-      if (this.counts[index]++ > 0) return;
-      if (this.numFound === this.found.length) this.found = doubled(this.found);
-      this.found[this.numFound++] = index;
-      return;
-    }
+    if (index >= 0) this.addKnown(index);
+    else this.addUnknown(id);
+  }
 
-    const bit = 1 << (id & 31);
-    if (this.unknownBits[id >>> 5] & bit) return;
-    this.unknownBits[id >>> 5] |= bit;
-    if (this.numUnknown === this.unknown.length) this.unknown = doubled(this.unknown);
-    this.unknown[this.numUnknown++] = id;
+  addKnown(index) {
+    this.counts[index]++;
+    if (this.counts[index] > 1) return;
+    if (this.numFound === this.found.length) this.found = doubled(this.found);
+    this.found[this.numFound++] = index;
+  }
+
+  addUnknown(id) {
+    if (this.unknown.has(id)) return;
+    this.unknown.add(id);
     this.numUnknownOfKinds[kindOf(id)]++;
   }
 
@@ -107,13 +128,15 @@ export class FeatureCounter {
     return -1;
   }
 
+  // The index of the first feature whose id is not smaller, for an id at which a group begins.
+  indexFrom(id) {
+    return this.groups[id >>> GROUP_BITS];
+  }
+
   clear() {
-    for (let index = 0; index < this.numFound; index++) this.counts[this.found[index]] = 0;
-    for (let index = 0; index < this.numUnknown; index++) {
-      this.unknownBits[this.unknown[index] >>> 5] = 0;
-    }
+    for (let number = 0; number < this.numFound; number++) this.counts[this.found[number]] = 0;
     this.numFound = 0;
-    this.numUnknown = 0;
+    this.unknown.clear();
     this.numUnknownOfKinds.fill(0);
   }
 }

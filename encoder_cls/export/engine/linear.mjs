@@ -16,6 +16,8 @@ export class LinearModel {
       weights.ids("linear.feature_ids"),
       weights.dense("linear.frequent_token_ids"),
     );
+    this.firstTemplate = this.counter.indexFrom(TEMPLATE_IDS);
+    this.firstCharNgram = this.counter.indexFrom(CHAR_NGRAM_IDS);
     this.idf = weights.dense("linear.idf"); // (features,)
     this.rarest = this.idf.reduce((largest, idf) => Math.max(largest, idf), 0);
     this.weights = weights.table("linear.weights"); // (features, machines)
@@ -30,30 +32,35 @@ export class LinearModel {
 
     const sums = new Float64Array(this.biases);
     const { found, numFound } = this.counter;
-    for (let number = 0; number < numFound; number++) {
-      this.weights.addRow(found[number], this.values[number], sums);
-    }
+    this.weights.addRows(found, this.values, numFound, sums);
     return new Float32Array(sums);
   }
 
   // Weights the features of the text that was counted by (1 + ln count) * idf, and scales each
   // group of features to its norm.
   computeValues() {
-    const { found, numFound, counts, ids } = this.counter;
+    const { found, numFound, counts } = this.counter;
     if (this.values.length < numFound) this.values = new Float32Array(2 * numFound);
+    const { values } = this;
 
     const squares = [0, 0, 0];
     for (let number = 0; number < numFound; number++) {
       const index = found[number];
-      const value = Math.fround((1 + Math.log(counts[index])) * this.idf[index]);
-      this.values[number] = value;
-      squares[groupOf(ids[index])] += value * value;
+      const count = counts[index];
+      values[number] = count === 1 ? this.idf[index] : (1 + Math.log(count)) * this.idf[index];
+      squares[this.groupOf(index)] += values[number] ** 2;
     }
 
     const scales = GROUP_NORMS.map((norm, group) => norm / Math.sqrt(squares[group] || 1));
     for (let number = 0; number < numFound; number++) {
-      this.values[number] *= scales[groupOf(ids[found[number]])];
+      values[number] *= scales[this.groupOf(found[number])];
     }
+  }
+
+  // Which of the `GROUP_NORMS` is that of a feature.
+  groupOf(index) {
+    if (index < this.firstTemplate) return 0;
+    return index < this.firstCharNgram ? 1 : 2;
   }
 
   // What shows how familiar the text is whose margins were computed last: its evidence, two
@@ -108,10 +115,6 @@ export class LinearModel {
     }
     return numbers;
   }
-}
-
-function groupOf(id) {
-  return (id >= TEMPLATE_IDS ? 1 : 0) + (id >= CHAR_NGRAM_IDS ? 1 : 0);
 }
 
 export function indexOfLargest(numbers) {

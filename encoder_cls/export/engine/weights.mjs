@@ -83,10 +83,20 @@ export class RowTable {
 
   // Adds a row times a factor to numbers of `sums` from `start` on.
   addRow(row, factor, sums, start = 0) {
-    const { values, numColumns } = this;
     const index = this.indexOf(row);
-    if (index < 0) return;
+    if (index >= 0) this.addStored(index, factor, sums, start);
+  }
 
+  // Adds the first `count` of some rows, each times its factor, to `sums`.
+  addRows(rows, factors, count, sums) {
+    for (let number = 0; number < count; number++) {
+      const index = this.indexOf(rows[number]);
+      if (index >= 0) this.addStored(index, factors[number], sums, 0);
+    }
+  }
+
+  addStored(index, factor, sums, start) {
+    const { values, numColumns } = this;
     const first = index * numColumns;
     if (this.isHalf) {
       for (let column = 0; column < numColumns; column++) {

@@ -24,7 +24,9 @@ class Word {
     this.spelling = spelling;
     this.id = id; // the id of the token
     this.ngrams = ngrams; // the hashes of its character n-grams, a Uint32Array
-    this.vector = null; // what the encoder computes of the n-grams, at the first use
+    // What the encoder and the linear model find of the word, when they first read it.
+    this.vector = null;
+    this.features = null;
   }
 }
 
