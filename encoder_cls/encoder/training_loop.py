@@ -267,12 +267,12 @@ class StartedStep(NamedTuple):
 
 def metrics_of(steps: Sequence[StartedStep]) -> list[StepMetrics]:
     """Wait for the metrics of several steps, which come from the device in a single copy."""
-    rows = torch.stack([step.sums for step in steps])
+    sums = torch.stack([step.sums for step in steps])
     grad_norms = torch.stack([step.grad_norm for step in steps])
+    rows = torch.column_stack([sums, grad_norms])
 
     all_metrics = []
-    for *sums, grad_norm in torch.column_stack([rows, grad_norms]).tolist():
-        loss, tokens, padded_tokens, num_failed = sums
+    for loss, tokens, padded_tokens, num_failed, grad_norm in rows.tolist():
         metrics = StepMetrics(
             loss=loss,
             grad_norm=grad_norm,
@@ -418,6 +418,8 @@ class EncoderTraining:
         )
         self.group.sum(sums)
 
+        # Update the model, or leave out a step that is not finite. To look at `should_skip` here
+        # would be to wait for the device.
         num_failed = sums[-1]
         should_skip = (num_failed > 0) | ~sums[0].isfinite()
         if self.runs_ahead:
