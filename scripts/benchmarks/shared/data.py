@@ -139,14 +139,17 @@ def write(path: Path, texts: Texts) -> Path:
 
 
 def few_labels_settings(
-    work: Path, labelled: Texts, unlabelled: Sequence[str], test: Texts
+    work: Path, labelled: Texts, unlabelled: Sequence[str], test: Texts | None
 ) -> list[str]:
     """Write the data of a training of a linear model with few labels; returns its settings."""
+    test_path = "null"
+    if test:
+        test_path = str(write(work / "test.parquet", test))
     others = work / "unlabelled.jsonl"
     others.write_text(json_lines(unlabelled), encoding="utf-8")
     return [
         f"data.train={write(work / 'train.parquet', labelled)}",
-        f"data.test={write(work / 'test.parquet', test)}",
+        f"data.test={test_path}",
         f"data.unlabelled={others}",
         "data.validation=null",
         "model.encoder=false",
