@@ -21,7 +21,7 @@ from support.programs import assert_failed, succeed
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.config.loading import config_of, load_config
-from encoder_cls.data.corrections import correction_key
+from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.errors import EncoderClsError, StoppedError
 from encoder_cls.labelling.review_session import open_review
@@ -204,7 +204,7 @@ def test_the_report_of_a_table_invites_to_correct_its_labels(cli, linear_run):
         (mistake,) = csv.DictReader(file)
     assert mistake["label"] == "sport"
     assert mistake["suggested"] == "food"
-    assert mistake["key"] == correction_key("soup with salt")
+    assert mistake["key"] == key_of_text("soup with salt")
 
 
 @pytest.fixture(scope="module")

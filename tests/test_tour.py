@@ -24,7 +24,7 @@ EXAMPLE = ROOT / "encoder_cls" / "data" / "example"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = "$ "
 CONTINUED = ">"
-WORK_IN_PROGRESS = re.compile(r"[a-z][a-z -]*, \d+ s")
+WORK_IN_PROGRESS = re.compile(r"[a-z][a-z -]*(: \d+%)?, \d+ s(, about .* left)?")
 # The other journeys train models.
 QUICK_JOURNEY = "Somebody who mistypes"
 

@@ -1,9 +1,10 @@
 """Suggested texts as a table in CSV or JSON lines, in which a person fills in the labels.
 
 A row has the columns of the input, then an empty label, the predicted label with its probability,
-and the file and line of the text. In a multi-label task, it has all predicted labels, with the
-probability that exactly these are right. The label has the column, and several labels have the
-separator, of the training data, so that a table that is filled in can be trained on.
+the file and line of the text, and its key, as all tables of labels have it. In a multi-label task,
+it has all predicted labels, with the probability that exactly these are right. The label has the
+column, and several labels have the separator, of the training data, so that a table that is filled
+in can be trained on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from encoder_cls.data.key_of_text import KEY, key_of_text
 from encoder_cls.data.label_cells import SEPARATORS, joined_labels
 from encoder_cls.system.csv_cells import cell, csv_row
 from encoder_cls.system.display import printable
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from encoder_cls.data.reading.csv_form import CsvForm
 
 # The columns that follow those of the input and the label.
-ADDED_COLUMNS = ("suggested", "probability", "file", "line")
+ADDED_COLUMNS = ("suggested", "probability", "file", "line", KEY)
 # The last column, for inputs such as spreadsheets in which the number of a row is not its line.
 ROW_COLUMN = "row"
 
@@ -97,6 +99,7 @@ def _record(suggestion: Suggestion, label_column: str) -> dict[str, Any]:
     record["probability"] = prediction.prediction_probability
     record["file"] = where.file
     record["line"] = where.line if where.line >= 0 else None
+    record[KEY] = key_of_text(suggestion.row.text)
     if where.row != where.line:
         record[ROW_COLUMN] = where.row
     return record

@@ -6,15 +6,14 @@ location: spreadsheets sort rows, cut long cells and change line ends, and data 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from string import ascii_lowercase
 from typing import NamedTuple
 
 import numpy as np
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.classes import Classes
+from encoder_cls.data.key_of_text import KEY, key_of_text
 from encoder_cls.data.label_cells import (
     SEPARATORS,
     cell_separator,
@@ -33,8 +32,7 @@ from encoder_cls.system.csv_cells import unguarded
 from encoder_cls.system.display import listed, shown
 from encoder_cls.system.encodings import WINDOWS, is_utf8
 
-# The names of the columns of a correction, besides the column with the corrected label.
-KEY = "key"
+# The column of a table of corrections with the label that the data has.
 LABEL_IN_DATA = "label_in_data"
 
 
@@ -51,28 +49,6 @@ class Correction(NamedTuple):
     where: SourceLocation
     key: str
     label: str
-
-
-# The number of letters of a key after the first one. They encode 56 bits, so that the keys of
-# millions of texts differ.
-KEY_LETTERS = 12
-
-
-def correction_key(text: str) -> str:
-    """Make the key of a text: the letter k, followed by letters that encode its SHA-256.
-
-    A key has no digits, so that no spreadsheet takes it for a number or a date. Texts that differ
-    only in their line ends have the same key, since spreadsheets change line ends.
-    """
-    plain = text.replace("\r\n", "\n").replace("\r", "\n")
-    digest = hashlib.sha256(plain.encode("utf-8", "surrogatepass")).digest()
-
-    number = int.from_bytes(digest[:8])
-    letters = []
-    for _ in range(KEY_LETTERS):
-        number, letter = divmod(number, len(ascii_lowercase))
-        letters.append(ascii_lowercase[letter])
-    return "k" + "".join(letters)
 
 
 def added_column(name: str, config: DataConfig) -> str:
@@ -220,7 +196,7 @@ def with_corrections(
         ends = np.cumsum(rows.counts)
         new_numbers: dict[int, Sequence[int]] = {}
         for row, text in enumerate(rows.texts):
-            key = correction_key(text)
+            key = key_of_text(text)
             if key not in numbers_by_key:
                 continue
 

@@ -8,7 +8,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.corrections import KEY, LABEL_IN_DATA, added_column
+from encoder_cls.data.corrections import LABEL_IN_DATA, added_column
+from encoder_cls.data.key_of_text import KEY
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.csv_form import CsvForm, form_of
 from encoder_cls.data.reading.options import Reading

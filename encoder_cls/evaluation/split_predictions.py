@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Split
+from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.label_cells import cell_separator, joined_labels
 from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.metrics.classification import padded, predicted_labels
@@ -134,7 +134,7 @@ class SplitPredictions:
                     suggested=suggested,
                     score=float(doubts[row]),
                     label_in_data=label,
-                    key=correction_key(text),
+                    key=key_of_text(text),
                 )
             )
         return label_rows

@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from encoder_cls.data.corrections import KEY, LABEL_IN_DATA, correction_key
+from encoder_cls.data.corrections import LABEL_IN_DATA
+from encoder_cls.data.key_of_text import KEY, key_of_text
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.csv_form import CsvForm
 from encoder_cls.data.reading.options import Reading
@@ -236,7 +237,7 @@ class LabelTable:
                 text = " ".join(cells.get(name, "") for name in text_columns)
             # Rows that a person has added by hand have no key.
             added = {name: cells.get(self._name_of[name], "") for name in self._added}
-            added[KEY] = added[KEY].strip() or correction_key(text)
+            added[KEY] = added[KEY].strip() or key_of_text(text)
             added[LABEL] = added[LABEL].strip()
             own_cells = {name: cells[name] for name in cells if name not in added_names}
             rows.append(LabelledText(text=text, cells=own_cells, **added))

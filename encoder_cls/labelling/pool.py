@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from encoder_cls.data.corrections import correction_key
+from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.csv_form import CsvForm, form_of
 from encoder_cls.data.reading.options import Reading
@@ -117,7 +117,7 @@ def _drawn_texts(rows: Iterable[Row]) -> list[PoolText]:
         if not row.text.strip():
             continue
 
-        key = correction_key(row.text)
+        key = key_of_text(row.text)
         rank = drawn_rank(key)
         is_full = len(heap) == MAX_TEXTS
         if key in keys or (is_full and rank > -heap[0][0]):

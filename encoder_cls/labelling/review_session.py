@@ -15,7 +15,8 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import MIN_WEIGHT, WordWeight
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.classifier.occlusion import explain
-from encoder_cls.data.corrections import KEY, LABEL_IN_DATA, added_column
+from encoder_cls.data.corrections import LABEL_IN_DATA, added_column
+from encoder_cls.data.key_of_text import KEY
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.evaluation.label_tables import LabelRow, form_of_data
 from encoder_cls.labelling.background_thread import BackgroundThread

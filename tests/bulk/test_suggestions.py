@@ -16,6 +16,7 @@ from support.tables import read_table, write_table
 from encoder_cls.bulk.suggestions import choose, suggest
 from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
+from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.run.run_folder import RunDir
 
@@ -31,7 +32,7 @@ UNSURE = [
     "the coach and the bread",
     "zzz",
 ]
-COLUMNS = ["text", "label", "suggested", "probability", "file", "line"]
+COLUMNS = ["text", "label", "suggested", "probability", "file", "line", "key"]
 
 
 def write_texts(name: str, texts: list[str]) -> None:
@@ -125,6 +126,7 @@ def test_a_table_is_printed_to_be_filled_in(cli, trained_run, pool):
     for row in rows:
         assert row["file"] == "pool.csv"
         assert row["text"] == lines[int(row["line"]) - 1]
+        assert row["key"] == key_of_text(row["text"])
         assert row["label"] == ""
         assert row["text"] in UNSURE
 
@@ -200,7 +202,7 @@ def test_a_table_that_is_filled_in_is_data_like_the_input(cli, trained_run):
 
     assert Path("next.csv").read_bytes().startswith(b"\xef\xbb\xbf")
     header, *suggested = read_table("next.csv", ";")
-    assert header == ["id", "text", "topic", "label", "suggested", "probability", "file", "line"]
+    assert header == ["id", "text", "topic", *COLUMNS[1:]]
     for id_, text, topic, *_ in suggested:
         assert [id_, "", text, topic] in rows
 
@@ -278,8 +280,8 @@ def test_rows_of_a_spreadsheet_are_named_beside_lines(cli, trained_run):
 
     assert cli(*command, "--output", "next.csv").code == 0
     header, *rows = read_table("next.csv")
-    assert header[-2:] == ["line", "row"]
-    places = {row[0]: row[-2:] for row in rows}
+    assert header[-3:] == ["line", "key", "row"]
+    places = {row[0]: [row[-3], row[-1]] for row in rows}
     assert places == {"soup\nball": ["2", "2"], "zzz": ["4", "3"]}
 
     records = json_records(cli(*command, "--json").out)

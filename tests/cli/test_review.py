@@ -17,8 +17,8 @@ from support.local_servers import wait_until
 from support.programs import assert_failed, succeed
 
 from encoder_cls.config.loading import load_config
-from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.labelling import review_session
 from encoder_cls.labelling.review_session import open_review
@@ -205,7 +205,7 @@ def test_each_row_of_a_review_leads_back_to_its_line_and_its_row_in_a_spreadshee
 
     # Two texts have a line feed.
     assert lines.items() >= {7: 7, 8: 8, 9: 10, 10: 12, 27: 29}.items()
-    assert all(row["key"] == correction_key(row["text"]) for row in reviewed)
+    assert all(row["key"] == key_of_text(row["text"]) for row in reviewed)
 
 
 @pytest.mark.parametrize("form", ["commas", "semicolons", "xlsx"])

@@ -10,8 +10,8 @@ import pytest
 from support.data import classes_of, load, refusal, write, write_labelled
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.load_dataset import load_dataset
 
 
@@ -21,7 +21,7 @@ def fix(*rows: tuple[str, str]) -> str:
         writer = csv.writer(file)
         writer.writerow(["key", "label"])
         for text, new_label in rows:
-            writer.writerow([correction_key(text), new_label])
+            writer.writerow([key_of_text(text), new_label])
     return "fix.csv"
 
 
@@ -36,16 +36,16 @@ def labels_by_place(dataset: Dataset) -> dict[str, str]:
 def test_a_key_is_letters_alone():
     """No spreadsheet makes a number, a date or a formula of it."""
     texts = [f"text {number}" for number in range(1000)]
-    keys = {correction_key(text) for text in texts}
+    keys = {key_of_text(text) for text in texts}
 
     assert len(keys) == len(texts)
     assert all(re.fullmatch("k[a-z]{12}", key) for key in keys)
-    assert correction_key("good soup") == "kplchxaaqfuvv"
+    assert key_of_text("good soup") == "kplchxaaqfuvv"
 
 
 def test_line_ends_do_not_change_a_key():
-    assert correction_key("a\r\nb") == correction_key("a\nb") == correction_key("a\rb")
-    assert correction_key("a b") != correction_key("a\nb")
+    assert key_of_text("a\r\nb") == key_of_text("a\nb") == key_of_text("a\rb")
+    assert key_of_text("a b") != key_of_text("a\nb")
 
 
 def test_a_correction_holds_for_every_row_with_its_text():
@@ -80,7 +80,7 @@ def test_the_texts_of_several_columns_have_one_key():
 def test_a_label_that_is_still_that_of_the_data_corrects_nothing():
     """Of two equal texts with different labels, one may be listed and left as it is."""
     source = write("a.csv", "text,label\nsoup,sport\nsoup,food\nball,sport\n")
-    key = correction_key("soup")
+    key = key_of_text("soup")
     header = "key,label,label_in_data"
     unchanged = f"{key},food,food"
 
@@ -94,15 +94,15 @@ def test_a_label_that_is_still_that_of_the_data_corrects_nothing():
 def test_corrections_have_the_column_names_of_a_review():
     """If the data has a column `key`, that of the review gets a prefix."""
     source = write("a.csv", "key,label\nsoup,sport\nball,sport\npan,food\n")
-    corrections = write("fix.csv", f"review_key,label\n{correction_key('soup')},food\n")
+    corrections = write("fix.csv", f"review_key,label\n{key_of_text('soup')},food\n")
 
     dataset = load(source, text_column=("key",), corrections=corrections)
     assert dataset.labels_before_corrections == {"a.csv:2": "sport"}
 
 
 GOOD = "text,label\nsoup,food\nball,sport\n"
-SOUP = correction_key("soup")
-BALL = correction_key("ball")
+SOUP = key_of_text("soup")
+BALL = key_of_text("ball")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from support.data import write, write_labelled
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data import load_dataset as load
-from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Dataset, Split, Unlabelled
+from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.errors import DataError
 
@@ -29,7 +29,7 @@ def files() -> None:
         for number in range(12):
             write(f"classes/{name}/{number}.txt", f"{name} {number}")
 
-    key = correction_key("text 0 né 0")
+    key = key_of_text("text 0 né 0")
     write("corrections.csv", f"key,label\n{key},y\n")
 
 

@@ -45,6 +45,11 @@ def test_they_differ_in_accents_endings_signs_or_letters(frequent: str, rare: st
         ("card arrival", "cash arrival"),
         # Two letters of a short word differ.
         ("increase", "decrease"),
+        # A sign differs.
+        ("-1", "1"),
+        ("1.5", "15"),
+        ("A", "A+"),
+        ("C", "C++"),
         # These are one class with data.fold_labels, for which there is another warning.
         ("Refund", "refund"),
     ],

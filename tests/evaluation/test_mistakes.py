@@ -12,8 +12,8 @@ import pytest
 from support.reports import split_of
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.corrections import correction_key
 from encoder_cls.data.dataset import Split
+from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.evaluation import mistakes as mistakes_module
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.label_tables import label_tables
@@ -177,7 +177,7 @@ def test_each_row_leads_back_to_its_data():
     columns = ["text", "label", "suggested", "score", "split", "file", "line"]
     assert list(found[0]) == [*columns, "label_in_data", "key"]
 
-    keys = [correction_key(text) for text in texts]
+    keys = [key_of_text(text) for text in texts]
     assert [tuple(row.values()) for row in found] == [
         (texts[2], "new", "b", "1.0000", "test", "good/7.txt", "", "new", keys[2]),
         (texts[1], "b", "a", "0.9000", "test", "c:/d.csv", "3", "b", keys[1]),
@@ -203,7 +203,7 @@ def test_texts_with_several_labels_have_their_columns_of_corrections():
     assert list(row)[-2:] == ["label_in_data", "key"]
     assert row["label"] == row["label_in_data"] == "a"
     assert row["suggested"] == "b"
-    assert row["key"] == correction_key("one")
+    assert row["key"] == key_of_text("one")
 
 
 def test_a_run_has_the_mistakes_of_its_predictions_and_its_doubtful_labels(trained_run):
