@@ -111,7 +111,7 @@ class ExcelFormat(RowFormat):
         """The rows of the predictions for a chunk, each as a JSON array of the values."""
         rows = []
         for predicted in predicted_texts:
-            values = [_kept_cell(value) for value in self._columns.kept_values(predicted.row)]
+            values = [kept_cell(value) for value in self._columns.kept_values(predicted.row)]
             for value in self._columns.prediction_values(predicted):
                 values.append(_prediction_cell(value))
             rows.append(json.dumps(values, ensure_ascii=False).encode())
@@ -130,9 +130,9 @@ class ExcelFormat(RowFormat):
 
         temporary_folder = Path(tempfile.gettempdir())
         book = openpyxl.Workbook(write_only=True)
-        sheet = book.create_sheet(_title(self._layout.title))
+        sheet = book.create_sheet(sheet_title(self._layout.title))
         sheet.freeze_panes = "A2"
-        cells = _Cells(sheet, self._names, self._formats())
+        cells = SheetCells(sheet, self._names, self._formats())
         num_rows = 0
 
         def write(rows: Sequence[bytes]) -> None:
@@ -167,7 +167,7 @@ class ExcelFormat(RowFormat):
             file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the next block
         with file:
             with reporting_os_errors(temporary_folder, "write the sheet"):
-                _save(book, file)
+                save_workbook(book, file)
             file.seek(0)
             for block in iter(lambda: file.read(COPIED_BYTES), b""):
                 output.write(block)
@@ -192,7 +192,7 @@ class ExcelFormat(RowFormat):
             formats.append(PROBABILITY_FORMAT if is_probability else GENERAL)
         return formats
 
-    def _begin(self, sheet: Any, cells: _Cells, first_rows: Sequence[Sequence[Cell]]) -> None:
+    def _begin(self, sheet: Any, cells: SheetCells, first_rows: Sequence[Sequence[Cell]]) -> None:
         """Set the widths of the columns, and write the header."""
         from openpyxl.utils import get_column_letter
 
@@ -201,7 +201,7 @@ class ExcelFormat(RowFormat):
             width = column.width
             if width is None:
                 values = [row[number - 1] for row in first_rows[:MEASURED_ROWS]]
-                width = _width(name, values)
+                width = column_width(name, values)
             sheet.column_dimensions[get_column_letter(number)].width = width
         sheet.append(cells.header())
 
@@ -215,7 +215,7 @@ _NOT_PLAIN = ("=", "+", "-", "@", "#")
 DATE = datetime(1980, 1, 1)
 
 
-def _save(book: Any, file: BinaryIO) -> None:
+def save_workbook(book: Any, file: BinaryIO) -> None:
     """Write a workbook to an open file."""
     from openpyxl.writer.excel import ExcelWriter
 
@@ -246,7 +246,7 @@ class _Archive(zipfile.ZipFile):
         return part
 
 
-class _Cells:
+class SheetCells:
     """Makes the cells of a sheet, row by row.
 
     A plain value needs no object. There is one object for each style, which is used again as soon
@@ -364,7 +364,7 @@ def _more_than_a_sheet() -> str:
 # Values as cells
 
 
-def _kept_cell(value: Any) -> Cell:
+def kept_cell(value: Any) -> Cell:
     """A value of the input as a cell of the same type, or as a text if Excel has no such type."""
     if value is None or isinstance(value, bool):
         return value
@@ -451,12 +451,12 @@ _NOT_IN_TITLE = re.compile(r"[\\*?:/\[\]\x00-\x1f]")
 MAX_TITLE = 31
 
 
-def _title(name: str) -> str:
+def sheet_title(name: str) -> str:
     """The name of a sheet, without what openpyxl and Excel refuse."""
     return _NOT_IN_TITLE.sub("_", name)[:MAX_TITLE] or TITLE
 
 
-def _width(name: str, values: Sequence[Cell]) -> int:
+def column_width(name: str, values: Sequence[Cell]) -> int:
     """Choose the width of a column by its name and its first values."""
     longest = len(name) + FILTER_BUTTON
     for value in values:

@@ -11,6 +11,7 @@ import typer
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.encodings import delimiter_named, encoding_named
 from encoder_cls.system.json_values import json_text
+from encoder_cls.system.libraries import check_installed
 from encoder_cls.system.terminal import be_quiet, print_out
 
 # The default folder of runs.
@@ -86,10 +87,24 @@ def chosen_config_file(
     return run.config_file
 
 
+# The ending of an Excel file.
+EXCEL_ENDING = ".xlsx"
+
+
 def check_ending(output: Path | None, *endings: str) -> None:
-    """Raise a `ConfigError` if `--output` has none of these endings."""
-    if output and output.suffix.lower() not in endings:
+    """Check the ending of the file that is named by `--output`.
+
+    Raises:
+        ConfigError: it has none of these endings, or it is that of an Excel file and the library
+            for such files is not installed.
+    """
+    if output is None:
+        return
+    ending = output.suffix.lower()
+    if ending not in endings:
         raise ConfigError(f"--output {output}: the name must end with {' or '.join(endings)}")
+    if ending == EXCEL_ENDING:
+        check_installed("openpyxl", needed_by=f"--output {output}", install="'encoder-cls[excel]'")
 
 
 def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, Any]:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.options import SOURCE_KEYS, AsJson, check_ending, data_overrides, print_json
+from encoder_cls.cli.options import (
+    EXCEL_ENDING,
+    SOURCE_KEYS,
+    AsJson,
+    check_ending,
+    data_overrides,
+    print_json,
+)
 from encoder_cls.system.display import printable, shortened, shown
 from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.terminal import note, print_out
@@ -34,7 +41,7 @@ def review_command(
         Path | None,
         typer.Option(
             help=(
-                "Write all of them to this CSV file; correct the file, and train with "
+                "Write all of them to this .csv or .xlsx file; correct the file, and train with "
                 "--set data.corrections=FILE."
             )
         ),
@@ -59,18 +66,17 @@ def review_command(
 
     from encoder_cls.bulk.output_checks import check_outputs
 
-    check_ending(output, ".csv")
+    check_ending(output, ".csv", EXCEL_ENDING)
     outputs = [output] if output else []
     check_outputs(outputs, model=run, is_printing=True)
     moved = data_overrides(overrides, *SOURCE_KEYS)
 
-    from encoder_cls.evaluation.label_tables import label_tables
     from encoder_cls.run.review import review_run
     from encoder_cls.system.files import write_output
 
     review = review_run(run, moved=moved)
     if output:
-        write_output(output, b"".join(*label_tables(review.rows, data=review.data)))
+        write_output(output, _table(review, is_excel=output.suffix.lower() == EXCEL_ENDING))
     if as_json:
         _print_as_json(review)
     else:
@@ -89,6 +95,21 @@ def review_command(
             f"wrote {output}: correct its column {shown(review.data.label_column)}, then train "
             f"with --set {shlex.quote(f'data.corrections={output}')}"
         )
+
+
+def _table(review: Review, *, is_excel: bool) -> bytes:
+    """The doubtful labels as the content of a CSV or an Excel file."""
+    from encoder_cls.evaluation.label_tables import label_records, label_tables
+
+    if not is_excel:
+        return b"".join(*label_tables(review.rows, data=review.data))
+
+    from encoder_cls.bulk.excel_table import excel_table
+
+    (table,) = label_records(review.rows, data=review.data)
+    return excel_table(
+        table.columns, table.records, title="review", probability_column=table.added["score"]
+    )
 
 
 def _print_as_json(review: Review) -> None:

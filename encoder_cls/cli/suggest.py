@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from encoder_cls.cli.options import (
+    EXCEL_ENDING,
     AsJson,
     TextColumns,
     TrainedModel,
@@ -18,6 +19,7 @@ from encoder_cls.cli.options import (
 )
 from encoder_cls.cli.suggestion_table import (
     separator_of_suggestions,
+    suggestion_records,
     suggestion_table,
     suggestions_as_json_lines,
 )
@@ -27,7 +29,8 @@ from encoder_cls.system.display import counted, printable, shown
 from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
-    from encoder_cls.classifier.classifier import Classifier
+    from encoder_cls.bulk.suggestions import PoolSuggestions
+    from encoder_cls.classifier.classifier import Classifier, TextFormat
 
 # The first character of a CSV file, by which spreadsheets recognize UTF-8.
 BYTE_ORDER_MARK = "\ufeff"
@@ -43,7 +46,7 @@ def suggest_command(
     ],
     number: Annotated[int, typer.Option("--n", min=1, help="The number of texts to suggest.")] = 50,
     output: Annotated[
-        Path | None, typer.Option(help="Write the texts to this .csv or .jsonl file.")
+        Path | None, typer.Option(help="Write the texts to this .csv, .xlsx or .jsonl file.")
     ] = None,
     text_columns: TextColumns = None,
     overrides: Annotated[
@@ -62,7 +65,7 @@ def suggest_command(
             "--input: names no file; save the texts as a file, because each suggestion has the "
             "file and line of a text"
         )
-    check_ending(output, ".csv", ".jsonl")
+    check_ending(output, ".csv", ".jsonl", EXCEL_ENDING)
     reading = data_overrides(overrides, "delimiter", "encoding", "sheet", "bad_rows")
 
     from encoder_cls.bulk.input_texts import InputOptions
@@ -82,30 +85,41 @@ def suggest_command(
     text_format = found.classifier.text_format
     form = found.texts.csv_form()
 
-    has_json_ending = output is not None and output.suffix.lower() == ".jsonl"
-    is_json = as_json or has_json_ending
-    if is_json:
-        lines = suggestions_as_json_lines(found.suggestions, text_format)
+    ending = output.suffix.lower() if output else ""
+    if ending == EXCEL_ENDING and output:
+        write_output(output, _excel_table(found, text_format))
     else:
-        is_for_terminal = output is None and sys.stdout.isatty()
-        lines = suggestion_table(
-            found.suggestions, text_format, form, is_for_terminal=is_for_terminal
-        )
-    content = "".join(lines)
+        is_json = as_json or ending == ".jsonl"
+        if is_json:
+            lines = suggestions_as_json_lines(found.suggestions, text_format)
+        else:
+            is_for_terminal = output is None and sys.stdout.isatty()
+            lines = suggestion_table(
+                found.suggestions, text_format, form, is_for_terminal=is_for_terminal
+            )
+        content = "".join(lines)
 
-    if output is None:
-        print_out(content)
-        return
+        if output is None:
+            print_out(content)
+            return
+        if not is_json and (form.has_mark or form.is_guarded):
+            content = BYTE_ORDER_MARK + content
+        write_output(output, content.encode("utf-8", "backslashreplace"))
 
-    if not is_json and (form.has_mark or form.is_guarded):
-        content = BYTE_ORDER_MARK + content
-    write_output(output, content.encode("utf-8", "backslashreplace"))
     note(
         f"wrote {output}: {counted(len(found.suggestions), 'text')} to label; fill in the column "
         f"{shown(text_format.label_column)}, then {_next_step(run, output)}"
     )
     if found.classifier.task is MULTI_LABEL:
         note(_how_to_write_several_labels(found.classifier))
+
+
+def _excel_table(found: PoolSuggestions, text_format: TextFormat) -> bytes:
+    """The suggestions as the content of an Excel file."""
+    from encoder_cls.bulk.excel_table import excel_table
+
+    columns, records = suggestion_records(found.suggestions, text_format)
+    return excel_table(columns, records, title="suggestions", probability_column="probability")
 
 
 def _next_step(run: Path, output: Path) -> str:

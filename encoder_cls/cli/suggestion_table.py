@@ -53,17 +53,11 @@ def suggestion_table(
         form: the form of the input (separator, byte order mark), which the table keeps.
         is_for_terminal: whether to escape control characters.
     """
-    label_column = text_format.label_column
-    records = [_record(suggestion, label_column) for suggestion in suggestions]
-    columns = _columns(records, label_column)
+    columns, records = suggestion_records(suggestions, text_format)
 
     rows = [columns]
     for record in records:
-        values = {ROW_COLUMN: record["line"]} | record
-        values["probability"] = f"{record['probability']:.6f}"
-        if isinstance(record["suggested"], list):
-            separator = separator_of_suggestions(text_format)
-            values["suggested"] = joined_labels(record["suggested"], separator)
+        values = record | {"probability": f"{record['probability']:.6f}"}
         rows.append([cell(values.get(column)) for column in columns])
 
     is_guarded = form.is_guarded or is_for_terminal
@@ -72,6 +66,26 @@ def suggestion_table(
         if is_for_terminal:
             fields = [printable(field) for field in row]
         yield f"{csv_row(fields, separator=form.separator, is_guarded=is_guarded)}\n"
+
+
+def suggestion_records(
+    suggestions: Sequence[Suggestion], text_format: TextFormat
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Make the columns and the records of a table, in which several labels are one cell.
+
+    Returns:
+        The names of the columns, and the values of each row by column, with their types.
+    """
+    label_column = text_format.label_column
+    records = [_record(suggestion, label_column) for suggestion in suggestions]
+    columns = _columns(records, label_column)
+
+    for record in records:
+        record.setdefault(ROW_COLUMN, record["line"])
+        if isinstance(record["suggested"], list):
+            separator = separator_of_suggestions(text_format)
+            record["suggested"] = joined_labels(record["suggested"], separator)
+    return columns, records
 
 
 def separator_of_suggestions(text_format: TextFormat) -> str:

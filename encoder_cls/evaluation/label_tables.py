@@ -48,6 +48,21 @@ class LabelRow(NamedTuple):
     key: str
 
 
+class LabelTable(NamedTuple):
+    """A table of rows to review, the most doubtful rows first.
+
+    Attributes:
+        columns: the names of the columns: those of the data, then those in `ADDED`.
+        added: the names of the added columns in the table, by their names in `ADDED`. A name
+            differs if the data have a column of this name.
+        records: the values of each row by column. Those of the data have their types.
+    """
+
+    columns: list[str]
+    added: dict[str, str]
+    records: list[dict[str, Any]]
+
+
 def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator[bytes]]:
     """Make CSV tables of rows, the most doubtful rows first.
 
@@ -62,14 +77,21 @@ def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator
     Returns:
         The content of each table, line by line.
     """
+    form = form_of_data(data, _reading_of(data))
+    return [_csv_of(table, form) for table in label_records(*tables, data=data)]
+
+
+def label_records(*tables: Sequence[LabelRow], data: DataConfig) -> list[LabelTable]:
+    """Make tables of rows, as `label_tables` does, with values in place of CSV."""
     # Read the rows again, because splits have only their texts and labels, not the other columns.
-    reading = Reading(delimiter=data.delimiter, encoding=data.encoding)
     columns = Columns(data.text_column, data.label_column, every=True)
     places = [row.where for rows in tables for row in rows]
-    rows_read = read_again(places, columns, reading)
+    rows_read = read_again(places, columns, _reading_of(data))
+    return [_label_table(rows, rows_read, data) for rows in tables]
 
-    form = form_of_data(data, reading)
-    return [_label_table(rows, rows_read, data, form) for rows in tables]
+
+def _reading_of(data: DataConfig) -> Reading:
+    return Reading(delimiter=data.delimiter, encoding=data.encoding)
 
 
 def form_of_data(data: DataConfig, reading: Reading) -> CsvForm:
@@ -85,11 +107,9 @@ def form_of_data(data: DataConfig, reading: Reading) -> CsvForm:
 
 
 def _label_table(
-    rows: Sequence[LabelRow], rows_read: Mapping[str, Row], data: DataConfig, form: CsvForm
-) -> Iterator[bytes]:
-    """Make the CSV of one table. `rows_read` are the rows of the data files, by location."""
-    # The names of the added columns in the table. A name differs from that in `ADDED` if the data
-    # have a column of this name.
+    rows: Sequence[LabelRow], rows_read: Mapping[str, Row], data: DataConfig
+) -> LabelTable:
+    """Make one table. `rows_read` are the rows of the data files, by location."""
     added = {name: added_column(name, data) for name in ADDED}
 
     records = []
@@ -101,16 +121,15 @@ def _label_table(
 
         # If the row in the file has another text, the file has changed since it was read. Then only
         # the text and the label are known.
-        record = dict.fromkeys(data.text_column, "")
+        record: dict[str, Any] = dict.fromkeys(data.text_column, "")
         record[data.text_column[0]] = row.text
         row_read = rows_read.get(row.where)
         if row_read and row_read.text == row.text:
             record = _data_columns(row_read, replaced=set(added.values()))
             number = row_read.where.row
             if number >= 0:
-                values[added["row"]] = str(number)
-                _, line = file_and_line(row.where)
-                has_row_numbers = has_row_numbers or str(number) != line
+                values[added["row"]] = number
+                has_row_numbers = has_row_numbers or number != values[added["line"]]
 
         record[data.label_column] = row.label
         for name in record:
@@ -123,37 +142,51 @@ def _label_table(
     if not has_row_numbers:
         # The numbers of rows are unknown, or equal to those of lines.
         del added["row"]
-    names = [*data_columns, *added.values()]
-    lines = []
-    for record in records:
-        lines.append([record.get(name, "") for name in names])
-    return csv_table(names, lines, form)
+    return LabelTable([*data_columns, *added.values()], added, records)
 
 
-def _added_values(row: LabelRow, added: Mapping[str, str]) -> dict[str, str]:
+def _added_values(row: LabelRow, added: Mapping[str, str]) -> dict[str, Any]:
     """The values of the added columns of a row. The column `row` is still empty.
 
     `added` has the names of these columns in the table, by their names in `ADDED`.
     """
     file, line = file_and_line(row.where)
     return {
-        added["suggested"]: guarded(row.suggested),
-        added["score"]: f"{row.score:.4f}",
-        added["split"]: guarded(row.split),
-        added["file"]: guarded(file),
-        added["line"]: guarded(line),
-        added["row"]: "",
-        # This label is not guarded against formulas, because it is compared with the column of
-        # labels, which is not guarded either.
+        added["suggested"]: row.suggested,
+        added["score"]: row.score,
+        added["split"]: row.split,
+        added["file"]: file,
+        added["line"]: int(line) if line else None,
+        added["row"]: None,
         added[LABEL_IN_DATA]: row.label_in_data,
         added[KEY]: row.key,
     }
 
 
-def _data_columns(row: Row, *, replaced: set[str]) -> dict[str, str]:
+def _data_columns(row: Row, *, replaced: set[str]) -> dict[str, Any]:
     """The columns of a row of the data, without those that the table replaces."""
     columns: Mapping[str, Any] = row.record or {}
-    return {name: cell(value) for name, value in columns.items() if name not in replaced}
+    return {name: value for name, value in columns.items() if name not in replaced}
+
+
+def _csv_of(table: LabelTable, form: CsvForm) -> Iterator[bytes]:
+    """Write a table as lines of CSV."""
+    # These texts do not come from the data, so they are guarded against formulas whatever the form
+    # of the data is. The label in the data is compared with the column of labels, which is not
+    # guarded, either.
+    guarded_columns = {name for key, name in table.added.items() if key != LABEL_IN_DATA}
+
+    lines = []
+    for record in table.records:
+        fields = []
+        for column in table.columns:
+            value = record.get(column)
+            if column == table.added["score"]:
+                value = f"{value:.4f}"
+            field = cell(value)
+            fields.append(guarded(field) if column in guarded_columns else field)
+        lines.append(fields)
+    yield from csv_table(table.columns, lines, form)
 
 
 def csv_table(

@@ -6,9 +6,11 @@ import csv
 import io
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pytest
 from support.programs import assert_failed
 from support.tables import read_table, write_table
@@ -145,6 +147,30 @@ def test_a_file_has_the_suggestions_that_are_printed(cli, trained_run, pool):
     assert outcome.out == ""
     assert outcome.err.startswith("wrote next.csv: 3 texts to label")
     assert Path("next.csv").read_text() == printed
+
+
+def test_an_excel_file_has_the_suggestions_of_the_table(cli, trained_run):
+    """Values of an Excel sheet keep their types, and the probability is a number."""
+    book = openpyxl.Workbook()
+    day = datetime(2026, 11, 27)
+    for row in (["text", "day", "amount"], ["soup ball", day, 3], ["=zzz", day, 4.5]):
+        book.active.append(row)
+    book.active["A3"].data_type = "s"
+    book.save("pool.xlsx")
+    options = ["--input", "pool.xlsx", "--output"]
+    assert cli("suggest", trained_run.path, *options, "next.csv").code == 0
+
+    assert cli("suggest", trained_run.path, *options, "next.xlsx").code == 0
+
+    sheet = openpyxl.load_workbook("next.xlsx").active
+    header, *rows = sheet.iter_rows(values_only=True)
+    assert list(header) == read_table("next.csv")[0]
+    values = {row[0]: row[1:] for row in rows}
+    assert values["soup ball"][:3] == (day, 3, None)
+    assert values["=zzz"][:3] == (day, 4.5, None)
+    assert isinstance(values["=zzz"][header.index("probability") - 1], float)
+    assert sheet.freeze_panes == "A2"
+    assert sheet.auto_filter.ref == f"A1:{chr(64 + len(header))}3"
 
 
 def test_json_has_the_suggestions_of_the_table(cli, trained_run, pool):
@@ -302,7 +328,7 @@ def test_a_warning_comes_where_there_are_fewer_texts_than_wanted(cli, trained_ru
         (["--input", "gone.csv"], 3, "no such file"),
         (["--input", "-"], 2, "--input: names no file"),
         (["--input", "pool.csv", "--output", "pool.csv"], 2, "is a file that is read"),
-        (["--input", "pool.csv", "--output", "next.xlsx"], 2, "must end with .csv or .jsonl"),
+        (["--input", "pool.csv", "--output", "next.ods"], 2, ".csv or .jsonl or .xlsx"),
         (["--input", "pool.csv", "--text-column", "body"], 3, "no column 'body'"),
     ],
 )

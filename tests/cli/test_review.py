@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from openpyxl import Workbook
+from openpyxl import Workbook, load_workbook
 from support.local_servers import wait_until
 from support.programs import assert_failed, succeed
 
@@ -206,6 +206,25 @@ def test_each_row_of_a_review_leads_back_to_its_line_and_its_row_in_a_spreadshee
     # Two texts have a line feed.
     assert lines.items() >= {7: 7, 8: 8, 9: 10, 10: 12, 27: 29}.items()
     assert all(row["key"] == key_of_text(row["text"]) for row in reviewed)
+
+
+def test_a_review_is_written_and_corrected_as_an_excel_file(cli, reviewed):
+    """It has the rows of the CSV file, and numbers are numbers."""
+    assert cli("review", "runs/c", "--output", "review.xlsx").code == 0
+
+    book = load_workbook("review.xlsx")
+    header, *rows = book.active.iter_rows(values_only=True)
+    assert list(header) == list(reviewed[0])
+    for row, expected in zip(rows, reviewed, strict=True):
+        values = dict(zip(header, row, strict=True))
+        assert values["key"] == expected["key"]
+        assert values["line"] == int(expected["line"])
+        assert values["score"] == pytest.approx(float(expected["score"]), abs=1e-4)
+
+    book.active.cell(row=2, column=header.index("label") + 1).value = reviewed[0]["suggested"]
+    book.save("corrected_review.xlsx")
+    corrected_places = dataset(corrections="corrected_review.xlsx").labels_before_corrections
+    assert {Path(where).name for where in corrected_places} == {place(reviewed[0])}
 
 
 @pytest.mark.parametrize("form", ["commas", "semicolons", "xlsx"])
