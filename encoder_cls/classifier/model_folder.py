@@ -81,7 +81,9 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
 
     Args:
         path: the path of the folder, or `hub:owner/name[?revision=...]`.
-        device: the device of the encoder: `auto`, `cpu`, `cuda` or `cuda:N`.
+        device: the device of the encoder: `auto`, `cpu`, `cuda` or `cuda:N`. With `auto`, a GPU is
+            used if there is one and, unless the engine is `torch`, if a call has so many texts that
+            starting it pays.
         engine: the library that computes the encoder: `numpy`, `torch` or `auto`. With `auto`, a
             call with a few texts uses NumPy, and one with many texts uses PyTorch if it is
             installed. Both compute in float32, and their probabilities differ by at most 1e-5.
