@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.mixture_weights import fit_mixture_weights
@@ -113,7 +114,9 @@ def score_mixture(
         assert mixture.shares
         scores |= _scores_of_parts(part_logits, dataset, mixture, thresholds)
         scores["linear_weight"] = mixture.shares["linear"]
-        is_sure = _surely_lowers_the_loss(linear, logits, dataset)
+        is_sure = surely_lowers_the_loss(
+            linear, logits, labels, standard_errors=STANDARD_ERRORS_TO_JOIN
+        )
 
     score = ValidationScore(
         is_sure=is_sure,
@@ -153,15 +156,21 @@ def _fit_mixture(
     )
 
 
-def _surely_lowers_the_loss(linear: Logits, mixture: Logits, dataset: Dataset) -> bool:
-    """Whether the mean loss of the mixture is significantly lower than that of the linear model.
+def surely_lowers_the_loss(
+    before: Logits, after: Logits, labels: NDArray[Any], *, standard_errors: float
+) -> bool:
+    """Whether the mean loss of logits is significantly lower than that of other logits.
 
-    The losses of each text are compared in pairs, and the mean difference must exceed
-    `STANDARD_ERRORS_TO_JOIN` standard errors. A smaller difference may be chance.
+    The losses of each text are compared in pairs. A small difference may be chance.
+
+    Args:
+        before: the logits to compare with, (texts, classes).
+        after: the logits that may have a lower loss, (texts, classes).
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        standard_errors: the number of standard errors that the mean difference must exceed.
     """
-    labels = dataset.known_validation.labels
-    gains = losses_of_texts(linear, labels) - losses_of_texts(mixture, labels)
-    return bool(gains.mean() * np.sqrt(len(gains)) > STANDARD_ERRORS_TO_JOIN * gains.std())
+    gains = losses_of_texts(before, labels) - losses_of_texts(after, labels)
+    return bool(gains.mean() * np.sqrt(len(gains)) > standard_errors * gains.std())
 
 
 def _scores_of_parts(

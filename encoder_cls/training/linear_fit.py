@@ -12,9 +12,14 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures
 from encoder_cls.classifier.mixture import Mixture
-from encoder_cls.classifier.validation_result import ValidationResult, score_mixture
+from encoder_cls.classifier.validation_result import (
+    ValidationResult,
+    score_mixture,
+    surely_lowers_the_loss,
+)
 from encoder_cls.data.dataset import relative_weights
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
+from encoder_cls.linear.calibration import Calibration
 from encoder_cls.linear.effort import (
     EFFORTS,
     IN_PASSES,
@@ -30,7 +35,7 @@ from encoder_cls.linear.effort import (
 from encoder_cls.linear.feature_sums import NUM_EVIDENCE_FEATURES
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
-from encoder_cls.linear.fit_progress import COUNTING_WORK, FitProgress
+from encoder_cls.linear.fit_progress import COUNTING_WORK, UNREPORTED, FitProgress
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.linear_work import LinearWork, StreamWork
 from encoder_cls.linear.nb_svm import fit_linear, usual_fits
@@ -56,6 +61,8 @@ class FittedLinear(NamedTuple):
         few_labels: the accuracy and the teacher of a fit to few labels; None for other fits.
         stream: the result of a fit in passes over the texts; None for other fits.
         effort: how much work the fit did.
+        uses_words_alone: whether a planned fit has left out the n-grams of characters, since
+            validation texts were surely predicted better without them.
         plan: the changed plan of the run, if the time allowed only a simpler fit; None if the plan
             is unchanged.
     """
@@ -67,6 +74,7 @@ class FittedLinear(NamedTuple):
     few_labels: FewLabelsFit | None = None
     stream: StreamFit | None = None
     effort: Effort = PLANNED
+    uses_words_alone: bool = False
     plan: Plan | None = None
 
     @property
@@ -86,6 +94,12 @@ OnPreliminary = Callable[[FittedLinear], None]
 # fits, which fit each machine by itself, took 50 to 120 times as long as a pass.
 PLANNED_COST = 40
 ALL_FEATURES_COST = 10
+
+# Words alone replace all features if they lower the mean loss on the validation texts by more than
+# this number of standard errors. Otherwise, all features are more accurate on most data.
+STANDARD_ERRORS_FOR_WORDS = 2.0
+# The minimum number of validation texts to decide that on.
+MIN_TEXTS_FOR_WORDS = 50
 
 # The names of the work that people wait for.
 FIRST_FIT = "fitting a first linear model"
@@ -231,8 +245,7 @@ class _Fits:
         Args:
             on_preliminary: receives a preliminary classifier.
         """
-        words_only = self._options._replace(char_ngrams=False)
-        fitted = self._in_passes(words_only, on_preliminary)
+        fitted = self._in_passes(self._words_only, on_preliminary)
         if self._prepared.plan.linear_fit == "stream":
             return fitted
         return fitted._replace(effort=WORDS_ALONE, plan=self._stream_plan)
@@ -287,12 +300,8 @@ class _Fits:
             TooLittleTimeError: there is not enough time for the least effort.
         """
         prepared = self._prepared
-        texts = CountedTexts.of(
-            prepared.train_texts,
-            self._train.labels,
-            self._options,
-            relative_weights(self._train),
-        )
+        options = self._options
+        texts = self._counted_train(options)
         effort = self._effort_choice.choose(
             PLAIN_EFFORTS, seconds_of_fit=lambda: seconds_to_fit(texts), num_fits=self._num_fits
         )
@@ -309,18 +318,21 @@ class _Fits:
             num_final = len(self._train) + len(prepared.validation_texts)
         progress.expect((COUNTING_WORK + texts.num_machines) * num_final)
 
-        # Fit to the training texts. The validation texts choose C and the calibration.
-        linear, calibration = fit_linear(
-            texts,
-            held_out=self._held_out,
-            split_groups=self._train.split_groups,
-            is_quick=effort is ONE_C_VALUE,
-            on_first=on_first,
-            progress=progress,
+        # Fit to the training texts. The validation texts choose C and the calibration, and whether
+        # to use words alone.
+        is_quick = effort is ONE_C_VALUE
+        linear, calibration = self._fit_to_train(
+            texts, is_quick=is_quick, on_first=on_first, progress=progress
         )
+        uses_words_alone = self._words_alone_are_better(linear)
+        if uses_words_alone:
+            options = self._words_only
+            texts = self._counted_train(options)
+            linear, calibration = self._fit_to_train(texts, is_quick=is_quick)
         progress.expect_no_more()
         if not prepared.plan.refits_on_validation:
-            return _scored_classifier(prepared, linear)._replace(effort=effort)
+            fitted = _scored_classifier(prepared, linear)
+            return fitted._replace(effort=effort, uses_words_alone=uses_words_alone)
 
         # Predict the validation texts now, before the final fit learns from them.
         validation = prepared.dataset.known_validation
@@ -331,7 +343,7 @@ class _Fits:
         all_texts = prepared.tokenize(self._train.texts, validation.texts)
         all_labels = np.concatenate([self._train.labels, validation.labels])
         all_weights = relative_weights(self._train, validation)
-        all_counted = CountedTexts.of(all_texts, all_labels, self._options, all_weights)
+        all_counted = CountedTexts.of(all_texts, all_labels, options, all_weights)
         progress.add(COUNTING_WORK * num_final)
         refitted, _ = fit_linear(all_counted, calibration=calibration, progress=progress)
 
@@ -345,7 +357,62 @@ class _Fits:
         rows = np.arange(len(self._train), len(all_texts))
         predictions = _held_out_predictions(prepared, rows, logits, familiarity_before)
         fitted = _scored_classifier(prepared, refitted, logits)
-        return fitted._replace(held_out_predictions=predictions, effort=effort)
+        return fitted._replace(
+            held_out_predictions=predictions, effort=effort, uses_words_alone=uses_words_alone
+        )
+
+    @property
+    def _words_only(self) -> LinearOptions:
+        """The options of a model of words and pairs of words."""
+        return self._options._replace(char_ngrams=False)
+
+    def _counted_train(self, options: LinearOptions) -> CountedTexts:
+        """Count the features of the training texts."""
+        return CountedTexts.of(
+            self._prepared.train_texts,
+            self._train.labels,
+            options,
+            relative_weights(self._train),
+        )
+
+    def _fit_to_train(
+        self,
+        texts: CountedTexts,
+        *,
+        is_quick: bool,
+        on_first: Callable[[LinearModel], None] | None = None,
+        progress: FitProgress = UNREPORTED,
+    ) -> tuple[LinearModel, Calibration]:
+        """Fit to the training texts, and choose C and the calibration on the validation texts."""
+        return fit_linear(
+            texts,
+            held_out=self._held_out,
+            split_groups=self._train.split_groups,
+            is_quick=is_quick,
+            on_first=on_first,
+            progress=progress,
+        )
+
+    def _words_alone_are_better(self, linear: LinearModel) -> bool:
+        """Whether a quick fit to words alone surely predicts the validation texts better.
+
+        With many classes, a model may have so few features that n-grams of characters, which are
+        more frequent, take the place of words. They may also mislead, as in product codes.
+
+        Args:
+            linear: the model of all features to compare with.
+        """
+        texts, labels = self._held_out
+        if len(labels) < MIN_TEXTS_FOR_WORDS:
+            return False
+
+        words, _ = self._fit_to_train(self._counted_train(self._words_only), is_quick=True)
+        return surely_lowers_the_loss(
+            linear.logits(texts),
+            words.logits(texts),
+            labels,
+            standard_errors=STANDARD_ERRORS_FOR_WORDS,
+        )
 
     def _num_fits(self, effort: Effort) -> float:
         """Return how many fits to the training texts an effort takes.

@@ -104,6 +104,11 @@ def _report(
             f"simpler way: {linear.effort.name}"
         )
     stream = linear.stream
+    if is_first_fit and linear.uses_words_alone:
+        reporter.note(
+            "linear model: words alone, since it is surely worse on validation texts with n-grams "
+            "of characters"
+        )
     if is_first_fit and stream and stream.num_unread:
         num_train = len(progress.prepared.dataset.train)
         reporter.warning(

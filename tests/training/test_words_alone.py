@@ -1,0 +1,55 @@
+"""A linear model of words alone, where n-grams of characters take the place of words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.events import Event, Noted
+from support.small_runs import NO_TECHNIQUES, make_config, run_all
+
+from encoder_cls.config.schema import Config
+from encoder_cls.linear import features
+
+NUM_CLASSES = 12
+TEXTS_PER_CLASS = 25
+
+
+@pytest.fixture
+def config(tmp_path) -> Config:
+    """A run on texts of many classes, each with two words of its class among common words."""
+    random = np.random.default_rng(0)
+    lines = ["text,label"]
+    for number in range(TEXTS_PER_CLASS * NUM_CLASSES):
+        label = number % NUM_CLASSES
+        words = [f"common{word}" for word in random.integers(0, 100, 6)]
+        words += [f"topic{label}x{end}" for end in random.permutation(3)[:2]]
+        lines.append(f"{' '.join(random.permutation(words))},class {label}")
+    path = Path(tmp_path / "texts.csv")
+    path.write_text("\n".join(lines) + "\n")
+
+    data = {"train": str(path)}
+    return make_config(tmp_path, linear=True, data=data, model={"encoder": False}, **NO_TECHNIQUES)
+
+
+def uses_words_alone(events: list[Event]) -> bool:
+    """Whether a run notes that its linear model uses words alone."""
+    notes = [event.message for event in events if isinstance(event, Noted)]
+    return any(note.startswith("linear model: words alone") for note in notes)
+
+
+def test_words_alone_are_used_where_they_are_surely_better(config, tmp_path, monkeypatch):
+    """A model may have 140 features: all words, or the most frequent parts of words."""
+    monkeypatch.setattr(features, "MAX_BYTES", 140 * 4 * (NUM_CLASSES + 2))
+
+    events = run_all(config, tmp_path / "run")
+
+    assert uses_words_alone(events)
+    assert events[-1].report.evaluation.metrics.accuracy > 0.9
+
+
+def test_all_features_are_used_where_words_alone_are_not_surely_better(config, tmp_path):
+    events = run_all(config, tmp_path / "run")
+
+    assert not uses_words_alone(events)
