@@ -431,7 +431,7 @@ def test_the_encoder_learns_a_teachers_predictions_for_unlabelled_texts(
     assert setup.where(rows[num_labelled]).endswith("more.txt:1")
 
     pseudo_labels = broadcast_pseudo_labels(setup, fitted_to_few, ALONE)
-    targets = Targets(setup, pseudo_labels, device=CPU).of(np.arange(len(rows))).numpy()
+    targets = Targets(setup, pseudo_labels).of(np.arange(len(rows))).numpy()
 
     labels = np.eye(3)[setup.dataset.train.labels]
     assert np.array_equal(targets[:num_labelled], labels)
