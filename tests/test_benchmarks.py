@@ -70,6 +70,10 @@ FOUND = {
         {"accuracy": 0.9, "seconds": 30.0},
         "| trec6 | 50 | 90.0 | 90.0 | 90.0 | 90.0 | 30 |",
     ),
+    "javascript": (
+        {"speed": 2000.0},
+        "| RUN | test | Node | 2,000 |",
+    ),
     "memory": (
         {"trainings": [TRAINING]},
         "| 100,000 | 1.5 | 3.0 | 100 | 50 | 2,000 |",

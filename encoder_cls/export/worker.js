@@ -1,7 +1,7 @@
 // The worker of the page, behind the engine: it predicts texts, so that the page never stands still.
 
-// The characters of the texts of a table that are predicted before other messages are read: they take
-// some milliseconds.
+// The characters of the texts of a table that are predicted before other messages are read. They
+// take some milliseconds.
 const SLICE_CHARACTERS = 4000;
 // The most tokens that are read to explain a text: a second or two, also with an encoder.
 const MAX_EXPLAINED_TOKENS = 8192;

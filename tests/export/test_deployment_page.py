@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import socket
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from support.node import needs_node, run_node
+from support.programs import TIME_LIMIT
 
 from encoder_cls.export.javascript import javascript_module
 from encoder_cls.export.model_file import exportable_model
@@ -94,3 +99,45 @@ def test_a_corpus_is_filtered(trained_run, tmp_path, monkeypatch):
     code = program("filter_corpus.py")
     exec(code.replace("runs/spam", str(trained_run.path)).replace("ham", "weather"), {})
     assert pyarrow.parquet.read_table("kept.parquet")["id"].to_pylist() == [1, 3]
+
+
+def run_program(name: str, folder: Path, **replaced: str) -> str:
+    """What a program in Python prints that runs in a folder, after some replacements in it."""
+    code = program(name)
+    for before, after in replaced.items():
+        assert before in code
+        code = code.replace(before, after)
+    file = folder / name
+    file.write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, file.name],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(find_spec("duckdb") is None, reason="needs duckdb")
+def test_texts_are_classified_in_sql(trained_run, classifier, tmp_path):
+    """A text that is NULL or empty has no label."""
+    (tmp_path / "corpus").mkdir()
+    table = pa.table({"text": [*TEXTS, None, ""]})
+    pyarrow.parquet.write_table(table, tmp_path / "corpus" / "a.parquet")
+
+    printed = run_program("duckdb_function.py", tmp_path, **{"runs/spam": str(trained_run.path)})
+    first, second = [prediction.label for prediction in classifier.predict(TEXTS)]
+    assert sorted(map(str, ast.literal_eval(printed))) == sorted(
+        map(str, [(None, 2), (first, 1), (second, 1)])
+    )
+
+
+@pytest.mark.skipif(find_spec("mlflow") is None, reason="needs mlflow")
+def test_a_model_of_mlflow_is_saved_loaded_and_asked(trained_run, classifier, tmp_path):
+    replaced = {"runs/spam": str(trained_run.path), "first text": TEXTS[0], "second text": TEXTS[1]}
+    printed = run_program("mlflow_model.py", tmp_path, **replaced)
+    labels = [prediction.label for prediction in classifier.predict(TEXTS)]
+    assert ast.literal_eval(printed) == labels

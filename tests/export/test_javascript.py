@@ -70,6 +70,12 @@ def multi_label() -> Classifier:
     classifier.task = MULTI_LABEL
     classifier.linear = replace(classifier.linear, task=MULTI_LABEL)
     classifier.thresholds = (0.2, 0.5, 0.7)
+
+    # Labels that are right more often the larger their probability is.
+    draw = np.random.default_rng(0)
+    probabilities = draw.beta(0.1, 0.1, size=(300, 3))
+    labels = (draw.random(size=(300, 3)) < probabilities).astype(np.int64)
+    classifier.guarantees = Guarantees.of(probabilities, labels, classifier.thresholds)
     return classifier
 
 
@@ -321,6 +327,49 @@ def test_options_are_those_of_the_command(exported):
     assert {given["label"] for given in found} > {None}
 
 
+def test_guarantees_of_several_labels_are_those_of_python(exported):
+    """The precision of each label or of whole texts, and the coverage."""
+    classifier, module = exported("several labels")
+    texts = odd_texts(60)
+    predictions = classifier.predict(texts)
+    guarantees = classifier.guarantees
+
+    label_thresholds = {}
+    for name, counts in zip(classifier.label_names, guarantees.labels, strict=True):
+        threshold = counts.precision_threshold(0.95)
+        if threshold is not None:
+            label_thresholds[name] = threshold
+    text_threshold = guarantees.precision_threshold(0.8)
+    set_threshold = guarantees.coverage_threshold(0.9)
+    assert None not in (text_threshold, set_threshold)
+
+    cases = [
+        ({"minPrecision": 0.95}, {"label_thresholds": label_thresholds}),
+        ({"minPrecision": 0.8, "wholeTexts": True}, {"text_threshold": text_threshold}),
+        ({"coverage": 0.9}, {"set_threshold": set_threshold}),
+    ]
+    for options, thresholds in cases:
+        found = ask_node(module, texts, topK=1, **options)["predictions"]
+        for prediction, given in zip(predictions, found, strict=True):
+            record = prediction.to_json(top_k=1, threshold=None, **thresholds)
+            assert list(given) == list(record), options
+            assert without_numbers(given) == without_numbers(record), options
+
+
+def test_a_precision_that_no_label_is_guaranteed_is_refused(exported):
+    _, module = exported("several labels")
+    code = f"""
+    import {{ load }} from "{module.as_uri()}";
+    const classifier = await load();
+    try {{
+      classifier.predict(["rain"], {{ minPrecision: 0.9999 }});
+    }} catch (error) {{
+      process.stdout.write(error.message);
+    }}
+    """
+    assert "minPrecision 0.9999: cannot be guaranteed" in run_node(code)
+
+
 @pytest.mark.parametrize("name", ["both parts", "two classes", "several labels"])
 def test_explanations_are_those_of_python(exported, name):
     """Words, their places in characters, and weights; in scripts without spaces, joined words."""
@@ -356,6 +405,7 @@ WRONG_CALLS = {
     "predict([], { threshold: 2 })": "threshold: invalid value 2",
     "predict([], { minPrecision: 0.999 })": "cannot be guaranteed",
     "predict([], { threshold: 0.5, minPrecision: 0.5 })": "leave out one",
+    "predict([], { minPrecision: 0.5, wholeTexts: true })": "several labels a text",
     "predict([], { top_k: 1 })": "top_k: unknown option",
 }
 

@@ -37,7 +37,10 @@ export class Classifier {
   // prints. All options may be left out:
   // - topK: how many of the most probable classes are listed in `top` (1);
   // - threshold: the probability below which labels are withheld (none);
-  // - minPrecision: the share of kept labels that must be correct, in place of a threshold;
+  // - minPrecision: the share of kept labels that must be correct, in place of a threshold; with
+  //   several labels a text, it holds for each label;
+  // - wholeTexts: with several labels a text, whether minPrecision is the share of kept texts of
+  //   which all labels must be correct (false);
   // - coverage: the share of texts whose `set` of classes must contain the right one;
   // - explain: whether the words that speak for and against the label are listed (false);
   // - maxExplainedTokens: the most tokens that are read to explain one text.
@@ -75,7 +78,7 @@ export class Classifier {
   }
 
   checkedOptions(options) {
-    const { topK = 1, threshold = null, minPrecision, coverage } = options;
+    const { topK = 1, threshold = null, minPrecision, wholeTexts = false, coverage } = options;
     const { explain: explains = false, maxExplainedTokens } = options;
     const unknown = Object.keys(options).filter((name) => !OPTIONS.includes(name));
     if (unknown.length) throw new TypeError(`${unknown[0]}: unknown option of predict`);
@@ -92,26 +95,38 @@ export class Classifier {
       throw new TypeError("threshold and minPrecision: leave out one of them");
     }
 
-    const checked = { topK, threshold, setThreshold: null, explains, maxExplainedTokens };
-    if (minPrecision !== undefined) {
-      checked.threshold = this.guaranteed("minPrecision", "precisionThreshold", minPrecision);
+    if (wholeTexts && !this.isMultiLabel) {
+      throw new TypeError("wholeTexts: is for models that predict several labels a text");
     }
+    if (wholeTexts && minPrecision === undefined) {
+      throw new TypeError("wholeTexts: needs minPrecision, which it applies to whole texts");
+    }
+
+    const checked = { topK, threshold, explains, maxExplainedTokens };
+    checked.textThreshold = null;
+    checked.labelThresholds = null;
+    checked.setThreshold = null;
+    if (minPrecision !== undefined) this.guaranteePrecision(checked, minPrecision, wholeTexts);
     if (coverage !== undefined) {
-      checked.setThreshold = this.guaranteed("coverage", "coverageThreshold", coverage);
+      const setThreshold = this.guarantees?.coverageThreshold(coverage);
+      checked.setThreshold = guaranteed(`coverage ${coverage}`, setThreshold);
     }
     return checked;
   }
 
-  // The threshold that guarantees a share; throws if the held-out texts do not guarantee it.
-  guaranteed(option, method, share) {
-    if (this.isMultiLabel) {
-      throw new RangeError(`${option}: is for models with one label a text`);
+  // Sets the thresholds that guarantee a precision: that of labels or of whole texts.
+  guaranteePrecision(checked, precision, wholeTexts) {
+    const option = `minPrecision ${precision}`;
+    if (this.isMultiLabel && !wholeTexts) {
+      const thresholds = this.guarantees?.labelThresholds(precision);
+      const isPossible = thresholds?.some((threshold) => threshold < Infinity);
+      checked.labelThresholds = guaranteed(option, isPossible ? thresholds : undefined);
+      return;
     }
-    const threshold = this.guarantees?.[method](share);
-    if (threshold === undefined) {
-      throw new RangeError(`${option} ${share}: cannot be guaranteed by the held-out texts`);
-    }
-    return threshold;
+
+    const threshold = guaranteed(option, this.guarantees?.precisionThreshold(precision));
+    if (this.isMultiLabel) checked.textThreshold = threshold;
+    else checked.threshold = threshold;
   }
 
   predictChunk(texts, options) {
@@ -148,27 +163,45 @@ export class Classifier {
   }
 
   // The first keys of a prediction: the label or labels, the most probable classes, and the set.
-  record(probabilities, isBlank, { topK, threshold, setThreshold }) {
+  record(probabilities, isBlank, options) {
     const ranked = this.ranked(probabilities);
-    const [best, ...others] = ranked;
-    const record = {};
+    const record = this.isMultiLabel
+      ? this.multiLabelRecord(probabilities, ranked, isBlank, options)
+      : this.singleLabelRecord(ranked, isBlank, options);
 
-    let numLabels = 0;
-    if (this.isMultiLabel) {
-      record.labels = isBlank ? [] : this.labelsOf(probabilities, ranked, threshold);
-      numLabels = record.labels.length;
-    } else {
-      const isKept = !isBlank && best.probability >= (threshold ?? 0);
-      record.label = isKept ? best.label : null;
-      record.probability = isBlank ? null : best.probability;
-    }
-
-    record.top = isBlank ? [] : ranked.slice(0, Math.max(topK, numLabels));
-    if (setThreshold !== null) {
-      const members = others.filter(({ probability }) => probability >= setThreshold);
-      record.set = isBlank ? [] : [best, ...members].map(({ label }) => label);
+    const numLabels = record.labels?.length ?? 0;
+    record.top = isBlank ? [] : ranked.slice(0, Math.max(options.topK, numLabels));
+    if (options.setThreshold !== null) {
+      record.set = isBlank ? [] : this.labelSet(ranked, options.setThreshold);
     }
     return record;
+  }
+
+  singleLabelRecord(ranked, isBlank, { threshold }) {
+    const [best] = ranked;
+    const isKept = !isBlank && best.probability >= (threshold ?? 0);
+    return {
+      label: isKept ? best.label : null,
+      probability: isBlank ? null : best.probability,
+    };
+  }
+
+  // If whole texts are kept or withheld, `probability` is that of all labels together.
+  multiLabelRecord(probabilities, ranked, isBlank, options) {
+    if (isBlank) return { labels: [] };
+    const labels = this.labelsOf(probabilities, ranked, options);
+    if (options.textThreshold === null) return { labels };
+
+    const probability = this.probabilityOfLabels(probabilities);
+    return { labels: probability >= options.textThreshold ? labels : null, probability };
+  }
+
+  // The classes with at least a probability; with one label a text, always the most probable one.
+  labelSet(ranked, threshold) {
+    const members = ranked.filter(({ probability }, place) => {
+      return probability >= threshold || (place === 0 && !this.isMultiLabel);
+    });
+    return members.map(({ label }) => label);
   }
 
   // All classes with their probabilities, the most probable first.
@@ -177,13 +210,25 @@ export class Classifier {
     return ranked.sort((a, b) => b.probability - a.probability);
   }
 
-  // The labels that reach a threshold, or else their own thresholds, the most probable first.
-  labelsOf(probabilities, ranked, threshold) {
+  // The labels that reach a threshold, or else their own thresholds, the most probable first. A label
+  // whose precision is guaranteed reaches two thresholds.
+  labelsOf(probabilities, ranked, { threshold, labelThresholds }) {
     const given = new Set();
     this.labels.forEach((label, number) => {
-      if (probabilities[number] >= (threshold ?? this.thresholds[number])) given.add(label);
+      const own = Math.max(this.thresholds[number], labelThresholds?.[number] ?? 0);
+      if (probabilities[number] >= (threshold ?? own)) given.add(label);
     });
     return ranked.map(({ label }) => label).filter((label) => given.has(label));
+  }
+
+  // The probability that a text has exactly its labels, if labels are independent of each other.
+  probabilityOfLabels(probabilities) {
+    let product = 1;
+    this.thresholds.forEach((threshold, number) => {
+      const probability = probabilities[number];
+      product *= probability >= threshold ? probability : 1 - probability;
+    });
+    return product;
   }
 
   addExplanation(record, text, probabilities, isBlank, { maxExplainedTokens }) {
@@ -268,7 +313,22 @@ export class Classifier {
 
 // The number of texts that are read at once.
 const CHUNK_TEXTS = 256;
-const OPTIONS = ["topK", "threshold", "minPrecision", "coverage", "explain", "maxExplainedTokens"];
+const OPTIONS = [
+  "topK",
+  "threshold",
+  "minPrecision",
+  "wholeTexts",
+  "coverage",
+  "explain",
+  "maxExplainedTokens",
+];
+
+function guaranteed(option, threshold) {
+  if (threshold === undefined) {
+    throw new RangeError(`${option}: cannot be guaranteed by the held-out texts`);
+  }
+  return threshold;
+}
 
 // Chunks of some texts, of which each must be a string.
 function checkedTexts(texts) {

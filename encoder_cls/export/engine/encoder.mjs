@@ -1,4 +1,4 @@
-// The Transformer encoder with its head. It reads texts in batches; a batch has N tokens of D features.
+// The Transformer encoder with its head. It reads texts in batches: N tokens of D features.
 
 import { LinearMap, Layer, Norm, Workspace } from "./layers.mjs";
 import { Memory } from "./matrices.mjs";
@@ -123,7 +123,9 @@ class Embedding {
 
       if (this.charNgrams) {
         const vector = this.wordVector(word);
-        for (let feature = 0; feature < width; feature++) numbers[start + feature] += vector[feature];
+        for (let feature = 0; feature < width; feature++) {
+          numbers[start + feature] += vector[feature];
+        }
       }
       if (this.bigrams) {
         const bucket = (previous * PAIR_MULTIPLIER + word.id) % numBuckets;

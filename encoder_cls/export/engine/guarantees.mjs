@@ -9,12 +9,13 @@ const STEP = 0.1;
 const MAX_STARTS = 4;
 const START_WITHIN_PART = 0.25;
 
-export class Guarantees {
-  // The counts of texts at each threshold, (thresholds,), as the model file has them.
-  constructor({ num_confident: confident, num_correct: correct, num_covered: covered }) {
+// Counts of predictions at each threshold, which guarantee a precision.
+class PrecisionCounts {
+  // The counts of predictions with at least the probability of each threshold, and of those of them
+  // that are correct, (thresholds,), as the model file has them.
+  constructor({ num_confident: confident, num_correct: correct }) {
     this.numConfident = confident;
     this.numCorrect = correct;
-    this.numCovered = covered;
     this.numTexts = confident[0];
 
     this.logFactorials = [0];
@@ -40,16 +41,6 @@ export class Guarantees {
       }
     }
     return lowest < Infinity ? thresholdAt(lowest) : undefined;
-  }
-
-  // The highest threshold from which classes form sets that are guaranteed to have a coverage;
-  // undefined if it cannot be guaranteed.
-  coverageThreshold(coverage) {
-    const numWanted = Math.ceil(rounded((this.numTexts + 1) * coverage));
-    for (let index = this.numCovered.length - 1; index >= 0; index--) {
-      if (this.numCovered[index] >= numWanted) return thresholdAt(index);
-    }
-    return undefined;
   }
 
   // For each sequence of tests, the number of most confident texts that its first test is about.
@@ -86,6 +77,32 @@ export class Guarantees {
       tail += Math.exp(logWays + logSuccesses);
     }
     return tail;
+  }
+}
+
+export class Guarantees extends PrecisionCounts {
+  // Further counts: texts whose label has at least the probability of each threshold; with several
+  // labels a text, the predictions of each label.
+  constructor({ num_covered: covered, labels = [], ...counts }) {
+    super(counts);
+    this.numCovered = covered;
+    this.labels = labels.map((countsOfLabel) => new PrecisionCounts(countsOfLabel));
+  }
+
+  // The highest threshold from which classes form sets that are guaranteed to have a coverage;
+  // undefined if it cannot be guaranteed.
+  coverageThreshold(coverage) {
+    const numWanted = Math.ceil(rounded((this.numTexts + 1) * coverage));
+    for (let index = this.numCovered.length - 1; index >= 0; index--) {
+      if (this.numCovered[index] >= numWanted) return thresholdAt(index);
+    }
+    return undefined;
+  }
+
+  // With several labels a text, the threshold of each label from which it is guaranteed to have a
+  // precision, in the order of the labels; infinite if that cannot be guaranteed.
+  labelThresholds(precision) {
+    return this.labels.map((counts) => counts.precisionThreshold(precision) ?? Infinity);
   }
 }
 

@@ -1,7 +1,13 @@
 // Matrices of float32 in a memory that they share, and their products.
 
 import { addNumber, plainKernel } from "./plain_kernel.mjs";
-import { BLOCK_ROWS, FLOAT_BYTES, PAGE_BYTES, PANEL_WIDTH, vectorKernel } from "./vector_kernel.mjs";
+import {
+  BLOCK_ROWS,
+  FLOAT_BYTES,
+  PAGE_BYTES,
+  PANEL_WIDTH,
+  vectorKernel,
+} from "./vector_kernel.mjs";
 
 // The place of a matrix in the memory: where its numbers start, and how far one row is from the
 // next. Its columns form panels of eight; `panelStep` is how far one panel is from the next.

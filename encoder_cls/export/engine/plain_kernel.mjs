@@ -31,8 +31,14 @@ export function plainKernel() {
         const bStart = b / FLOAT_BYTES + column;
         const cStart = (c + row * cStride) / FLOAT_BYTES + column;
         addTile(
-          numbers, aStart, aStride / FLOAT_BYTES, bStart, bStride / FLOAT_BYTES,
-          cStart, cStride / FLOAT_BYTES, numInner,
+          numbers,
+          aStart,
+          aStride / FLOAT_BYTES,
+          bStart,
+          bStride / FLOAT_BYTES,
+          cStart,
+          cStride / FLOAT_BYTES,
+          numInner,
         );
       }
     }

@@ -1,8 +1,9 @@
-// Products of matrices by the vector instructions of WebAssembly, which compute four numbers at once.
+// Products of matrices by the vector instructions of WebAssembly, which compute four numbers at
+// once.
 //
 // A module of WebAssembly is a sequence of bytes. It is short enough to be written here, from
-// instructions with the names of its text format, so that nothing has to be compiled beforehand. The
-// codes are those of https://webassembly.github.io/spec/core/binary/.
+// instructions with the names of its text format, so that nothing has to be compiled beforehand.
+// The codes are those of https://webassembly.github.io/spec/core/binary/.
 
 // The number of columns that are computed at once: two vectors of four numbers.
 export const PANEL_WIDTH = 8;
@@ -14,8 +15,8 @@ export const PAGE_BYTES = 65536; // by which a memory grows
 // The number of rows that are computed at once. Their sums fit into the registers of a processor.
 export const BLOCK_ROWS = 4;
 
-// The parameters of the functions, by their numbers. Addresses and strides are in bytes; a stride is
-// the distance from one row to the next.
+// The parameters of the functions, by their numbers. Addresses and strides are in bytes; a stride
+// is the distance from one row to the next.
 const A = 0;
 const A_STRIDE = 1;
 const B = 2;
