@@ -83,6 +83,8 @@ PARSED_ONLY = {
 # package are run.
 COMPILED_ONLY = {
     "import ray": "needs Ray",
+    "import duckdb": "needs DuckDB",
+    "import mlflow": "needs MLflow",
     "spark.read": "needs Spark",
     "from safetensors import safe_open": "run by tests/test_numpy_reader.py",
     "GridSearchCV": "takes a minute: test_the_search_of_the_guide_runs",

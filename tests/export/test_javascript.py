@@ -68,7 +68,9 @@ def multi_label() -> Classifier:
     """A classifier of several labels with both parts."""
     classifier = with_linear(LABELS)
     classifier.task = MULTI_LABEL
-    classifier.linear = replace(classifier.linear, task=MULTI_LABEL)
+    # Without biases, some probabilities are large and others small.
+    biases = np.zeros(len(LABELS), dtype=np.float32)
+    classifier.linear = replace(classifier.linear, task=MULTI_LABEL, biases=biases)
     classifier.thresholds = (0.2, 0.5, 0.7)
 
     # Labels that are right more often the larger their probability is.
