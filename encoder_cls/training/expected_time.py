@@ -55,7 +55,7 @@ class ExpectedTime(NamedTuple):
 
 # The seconds for loading libraries, the report and the charts, and those for each token of the
 # training texts, from which the report's baseline is fitted.
-REPORT_SECONDS = 13.0
+REPORT_SECONDS = 4.0
 REPORT_SECONDS_PER_TOKEN = 6e-6
 
 
