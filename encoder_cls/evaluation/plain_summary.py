@@ -60,7 +60,7 @@ class NextStep:
     Attributes:
         sentence: what to do, and why.
         file: the file of the report that belongs to the step; empty if there is none.
-        command: the command of the step; empty if there is none. Its word `RUN` is to be replaced
+        command: the command of the step; empty if there is none. Replace its word `RUN`
             by the folder of the run.
     """
 

@@ -69,7 +69,7 @@ class Model(Protocol):
 
 
 class NoModel:
-    """Stands for the model as long as there is none."""
+    """The model of a session that has no model yet: it knows nothing."""
 
     def guess(self, _key: str) -> Guess | None:
         """Nothing is predicted."""

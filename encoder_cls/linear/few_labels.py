@@ -173,8 +173,8 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     accuracy_with_twice = None
     if effort.extrapolates and len(labels) >= MIN_EXTRAPOLATED and len(folds) > 2:
         halves = [np.concatenate(folds[::2]), np.concatenate(folds[1::2])]
-        of_halves = _predict_out_of_fold(training, corpus, effort, halves, progress)
-        accuracy_with_fewer = of_halves.accuracy(kind)
+        half_predictions = _predict_out_of_fold(training, corpus, effort, halves, progress)
+        accuracy_with_fewer = half_predictions.accuracy(kind)
         accuracy_with_twice = extrapolate_accuracy(
             accuracy, accuracy_with_fewer, times=2 - 2 / len(folds)
         )

@@ -185,7 +185,7 @@ SECONDS_PER_STEP = 0.036
 # The seconds for a token, with R-Drop: those for the tables, and those for each weight of a layer.
 SECONDS_PER_ENCODER_TOKEN = 2.7e-5
 SECONDS_PER_WEIGHT = 1.6e-10
-# R-Drop passes each text twice, forward and backward; the latter takes twice as long as the former.
+# R-Drop passes each text twice, forward and backward. Backward takes twice as long as forward.
 PASSES_PER_TOKEN = 6
 
 

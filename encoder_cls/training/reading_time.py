@@ -58,8 +58,8 @@ def affordable_train_fraction(config: Config, run: RunDir, *, started: float) ->
     if run.is_run():
         return run.load_config().data.train_fraction
 
-    # A source with a colon is no local file, so its size is unknown.
-    if config.train.time_budget is None or ":" in config.data.train:
+    # A source that is no local file has no files, so its size is 0.
+    if config.train.time_budget is None:
         return None
     files = every_file(config.data.train)
     num_bytes = sum(file.stat().st_size for file in files if file.is_file())

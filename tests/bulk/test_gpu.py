@@ -1,4 +1,4 @@
-"""`predict` where a GPU computes the encoder. PyTorch on the CPU stands for the GPU."""
+"""`predict` where a GPU computes the encoder. PyTorch on the CPU takes its place."""
 
 from __future__ import annotations
 

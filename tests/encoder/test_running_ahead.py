@@ -1,6 +1,7 @@
 """A training that runs ahead starts steps before the metrics of earlier steps are known.
 
-On a GPU it does, because the GPU computes while the process continues. Here the CPU stands for it.
+On a GPU it does, because the GPU computes while the process continues. Here the CPU takes its
+place.
 """
 
 from __future__ import annotations
@@ -403,7 +404,7 @@ def test_the_thread_ends_with_the_training(tmp_path):
 
 
 def test_pinned_and_copied_batches_keep_their_numbers(tmp_path: Path):
-    """The device `meta` stands for a GPU: it keeps shapes, and no values."""
+    """The device `meta` takes the place of a GPU: it keeps shapes, and no values."""
     training = make_training(prepare(make_config(tmp_path)))
     loader = BatchLoader(training._make_batches, device=torch.device("meta"), makes_ahead=False)
 
