@@ -838,7 +838,7 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
     """They are those of Bernoulli distributions; a label's weight counts where a text has it."""
     from torch.distributions import Bernoulli, kl_divergence
 
-    from encoder_cls.encoder.training_loop import MultiLabelBatch
+    from encoder_cls.encoder.labelled_batches import MultiLabelBatch
 
     torch.manual_seed(0)
     logits = torch.randn(4, 3)

@@ -1,8 +1,8 @@
-"""Train an encoder: the loss, the step and the loop.
+"""Train an encoder: the step and the loop.
 
-Pretraining and training on labels use the same loop; they differ in their batches and in their
-validation. A step depends only on the weights, the optimizers' moments and the step's index, so a
-resumed training computes the same as one that was never interrupted.
+Pretraining and training on labels use the same loop, and differ in their `TrainingTask`. A step
+depends only on the weights, the optimizers' moments and the step's index, so a resumed training
+computes the same as one that was never interrupted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import NamedTuple, Protocol
 import safetensors.torch
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.encoder.batch_loader import BatchLoader
@@ -35,7 +34,7 @@ from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.system.machine import autocast, release_memory
 from encoder_cls.system.stop import check_stop
 
-# --- The loss -------------------------------------------------------------------------------------
+# --- What is learned ------------------------------------------------------------------------------
 
 
 class TrainingBatch(Protocol):
@@ -56,108 +55,6 @@ class TrainingBatch(Protocol):
         """The sum of the losses of all targets, ()."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClassificationBatch:
-    """A batch of texts with target probabilities.
-
-    If `rdrop_weight` is not 0, the loss is that of R-Drop: each text occurs twice in the batch,
-    with different dropout masks and different dropped words. The loss gets another term,
-    `rdrop_weight` times the symmetric Kullback-Leibler divergence between the two predictions for a
-    text (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021,
-    https://arxiv.org/abs/2106.14448).
-
-    Attributes:
-        inputs: the texts. With R-Drop, the second half of the batch repeats the first half.
-        targets: target probabilities, (B, C).
-        weights: the weight of each class, (C,). In a `MultiLabelBatch`, this is the weight of each
-            label of each text, (B, C).
-        rdrop_weight: the weight of the divergence; 0 turns R-Drop off.
-        text_weights: how much each text counts, (B,), 1 on average over all texts; None if all
-            texts count alike.
-    """
-
-    inputs: Batch
-    targets: Tensor
-    weights: Tensor
-    rdrop_weight: float
-    text_weights: Tensor | None = None
-
-    @property
-    def normalizer(self) -> Tensor:
-        """The sum of the class weights of all targets, ().
-
-        The weights of texts do not count: in a batch of a single text, its weight would cancel out.
-        """
-        return (self.targets @ self.weights).sum()
-
-    def loss(self, model: EncoderClassifier) -> Tensor:
-        """The weighted sum of the losses of all texts, ()."""
-        logits = model(*self.inputs)
-        loss = self._cross_entropy(logits)
-        if self.rdrop_weight:
-            loss = loss + self.rdrop_weight * self._symmetric_kl(logits)
-        return loss
-
-    def _cross_entropy(self, logits: Tensor) -> Tensor:
-        if self.text_weights is None:
-            return functional.cross_entropy(
-                logits, self.targets, weight=self.weights, reduction="sum"
-            )
-        losses = functional.cross_entropy(
-            logits, self.targets, weight=self.weights, reduction="none"
-        )
-        return (self.text_weights * losses).sum()
-
-    def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The sum over texts of weight * (KL(p || q) + KL(q || p)) / 2, ().
-
-        p and q are the two predictions for a text.
-        """
-        log_p, log_q = functional.log_softmax(logits, dim=-1).chunk(2)
-        divergences = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1) / 2
-
-        # Both halves of the batch have the same targets, and so the same weights.
-        all_weights = self.targets @ self.weights
-        if self.text_weights is not None:
-            all_weights = all_weights * self.text_weights
-        weights, _ = all_weights.chunk(2)
-        return (weights * divergences).sum()
-
-
-class MultiLabelBatch(ClassificationBatch):
-    """A batch of texts that may have several labels each.
-
-    Its `weights` are (B, C): the weight of each label of each text. They include the weights of the
-    texts, so there are no `text_weights`.
-    """
-
-    @property
-    def normalizer(self) -> Tensor:
-        """The number of texts, (): a text counts once, however many labels it has."""
-        return self.targets.new_full((), len(self.targets))
-
-    def _cross_entropy(self, logits: Tensor) -> Tensor:
-        """The weighted sum of the binary cross entropies of all labels, ()."""
-        return functional.binary_cross_entropy_with_logits(
-            logits, self.targets, weight=self.weights, reduction="sum"
-        )
-
-    def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The weighted sum of the symmetric divergences of all labels, ().
-
-        The divergence of two Bernoulli distributions is (p - q) * (logit p - logit q) / 2.
-        """
-        logit_p, logit_q = logits.chunk(2)
-        divergences = (logit_p.sigmoid() - logit_q.sigmoid()) * (logit_p - logit_q) / 2
-
-        # Both halves of the batch have the same weights.
-        weights, _ = self.weights.chunk(2)
-        return (weights * divergences).sum()
-
-
-# --- A training -----------------------------------------------------------------------------------
-
-
 class HasScore(Protocol):
     """The result of a validation, with the score by which validations are compared."""
 
@@ -166,61 +63,10 @@ class HasScore(Protocol):
         """The score of the model on the validation texts."""
 
 
-class StepDone(NamedTuple):
-    """The event that the loop yields for each step.
+class TrainingTask(Protocol):
+    """What a model learns in a training, and how it is scored."""
 
-    A training that runs ahead yields the events of several steps at once, when their metrics are
-    known. The model is then that of the last of these steps. So steps after which a checkpoint is
-    due, and steps before a validation, are always the last ones.
-
-    Attributes:
-        state: the state of the training after the step.
-        loss: the mean loss of the step.
-        values: the metrics to log; None if the step is between two rows of the log.
-    """
-
-    state: TrainingState
-    loss: float
-    values: dict[str, float] | None
-
-
-class ValidationDone(NamedTuple):
-    """The event that the loop yields after each validation.
-
-    Attributes:
-        state: the state of the training after the validation.
-        result: the result of the validation; None in all processes but the first.
-        is_best: whether the score is the best so far.
-    """
-
-    state: TrainingState
-    result: HasScore | None
-    is_best: bool
-
-
-class Ended(NamedTuple):
-    """The last event of the loop; the state has the outcome of the training."""
-
-    state: TrainingState
-
-
-# The number of steps in a row that may be skipped because their gradients are not finite. After one
-# more, the training has diverged.
-MAX_SKIPPED_IN_A_ROW = 2
-
-# The maximum number of steps that are started before their metrics are looked at. The progress bar
-# and signals to stop wait for these steps.
-MAX_STEPS_AHEAD = 50
-
-# Freed memory is returned to the system after this many steps. To return it every ten steps would
-# take 5% of the training time.
-STEPS_BETWEEN_RELEASES = 50
-
-
-class BatchesAt(Protocol):
-    """Makes the batches of a step."""
-
-    def __call__(
+    def batches_at(
         self, step: int, shard: int, num_shards: int, generator: torch.Generator | None = None, /
     ) -> Sequence[TrainingBatch]:
         """Make one shard of each batch of a step, and no empty ones, on the CPU.
@@ -231,6 +77,20 @@ class BatchesAt(Protocol):
             num_shards: the number of shards into which each batch is divided.
             generator: draws the random numbers; None for torch's default generator.
         """
+
+    def validate(self, model: EncoderClassifier) -> HasScore | None:
+        """Score a model on the validation texts, by all processes together.
+
+        Returns:
+            None in all processes but the first. In the first process, None means that the logits or
+            the loss are not finite.
+        """
+
+    def describe_step(self, step: int) -> str:
+        """Name where some texts of a step were read, such as `train.csv:7`, for error messages."""
+
+
+# --- A step ---------------------------------------------------------------------------------------
 
 
 class StepBatches(NamedTuple):
@@ -284,6 +144,47 @@ def metrics_of(steps: Sequence[StartedStep]) -> list[StepMetrics]:
     return all_metrics
 
 
+# --- The events of a training ---------------------------------------------------------------------
+
+
+class StepDone(NamedTuple):
+    """The event that the loop yields for each step.
+
+    A training that runs ahead yields the events of several steps at once, when their metrics are
+    known. The model is then that of the last of these steps. So steps after which a checkpoint is
+    due, and steps before a validation, are always the last ones.
+
+    Attributes:
+        state: the state of the training after the step.
+        loss: the mean loss of the step.
+        values: the metrics to log; None if the step is between two rows of the log.
+    """
+
+    state: TrainingState
+    loss: float
+    values: dict[str, float] | None
+
+
+class ValidationDone(NamedTuple):
+    """The event that the loop yields after each validation.
+
+    Attributes:
+        state: the state of the training after the validation.
+        result: the result of the validation; None in all processes but the first.
+        is_best: whether the score is the best so far.
+    """
+
+    state: TrainingState
+    result: HasScore | None
+    is_best: bool
+
+
+class Ended(NamedTuple):
+    """The last event of the loop; the state has the outcome of the training."""
+
+    state: TrainingState
+
+
 @dataclass
 class Speed:
     """The tokens without padding, and the seconds, of the steps since the last row of the log."""
@@ -306,6 +207,21 @@ class Speed:
         self.seconds = 0.0
 
 
+# --- A training -----------------------------------------------------------------------------------
+
+# The number of steps in a row that may be skipped because their gradients are not finite. After one
+# more, the training has diverged.
+MAX_SKIPPED_IN_A_ROW = 2
+
+# The maximum number of steps that are started before their metrics are read. The progress bar and
+# signals to stop wait for these steps.
+MAX_STEPS_AHEAD = 50
+
+# Freed memory is returned to the system after this many steps. To return it every ten steps would
+# take 5% of the training time.
+STEPS_BETWEEN_RELEASES = 50
+
+
 @dataclass(kw_only=True)
 class EncoderTraining:
     """The training of one model by all processes of a group.
@@ -314,16 +230,12 @@ class EncoderTraining:
         name: the name in logs and messages, `pretraining` or `model`.
         model: the model in training. It has the same weights in all processes.
         optimizers: the optimizers of the model's parameters.
-        batches_at: makes the batches of a step.
-        validate: scores a model on the validation texts. It returns None in all processes but the
-            first. In the first process, None means that logits are not finite.
+        task: makes the batches of a step, and scores the model.
         length: the maximum length of the training, and the interval of its validations.
         config: the learning rate, the clipping of gradients, the interval of log rows.
         seed: the seed of the random numbers of all steps.
         device: the device of the model.
         precision: the precision of matrix products, torch.float32 or torch.bfloat16.
-        describe_step: returns where some texts of a step were read, such as `train.csv:7`, for
-            error messages.
         group: the processes that train together.
         patience: the number of validations in a row without a better score after which the training
             ends; None if it trains for all epochs.
@@ -340,14 +252,12 @@ class EncoderTraining:
     name: str
     model: EncoderClassifier
     optimizers: Sequence[Optimizer]
-    batches_at: BatchesAt
-    validate: Callable[[EncoderClassifier], HasScore | None]
+    task: TrainingTask
     length: TrainingLength
     config: TrainConfig
     seed: int
     device: torch.device
     precision: torch.dtype
-    describe_step: Callable[[int], str]
     group: ProcessGroup
     patience: int | None = None
     validation_cost: float = 0.0
@@ -418,10 +328,10 @@ class EncoderTraining:
         )
         self.group.sum(sums)
 
-        # Update the model, or leave out a step that is not finite. To look at `should_skip` here
-        # would be to wait for the device.
-        num_failed = sums[-1]
-        should_skip = (num_failed > 0) | ~sums[0].isfinite()
+        # Update the model, or skip a step that is not finite. A training that runs ahead lets the
+        # device decide, because reading `should_skip` here would wait for the device.
+        loss, _, _, num_failed = sums.unbind()
+        should_skip = (num_failed > 0) | ~loss.isfinite()
         if self.runs_ahead:
             self._update(should_skip.float())
         elif not should_skip:
@@ -429,11 +339,6 @@ class EncoderTraining:
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         return StartedStep(sums, grad_norm)
-
-    def _update(self, found_inf: Tensor | None = None) -> None:
-        """Update all parameters; `found_inf` is described in `Optimizer.step`."""
-        for optimizer in self.optimizers:
-            optimizer.step(found_inf)
 
     def _make_batches(self, step: int, generator: torch.Generator | None) -> StepBatches:
         """Make this process's shards of a step's batches, on the CPU.
@@ -456,7 +361,7 @@ class EncoderTraining:
             else:
                 generator.manual_seed(shard_seed)
 
-            shards[shard] = list(self.batches_at(step, shard, num_shards, generator))
+            shards[shard] = list(self.task.batches_at(step, shard, num_shards, generator))
             for batch in shards[shard]:
                 mask = batch.inputs.attention_mask
                 tokens += int(mask.sum())
@@ -472,8 +377,6 @@ class EncoderTraining:
         Returns:
             This process's part of the mean loss, in float64, ().
         """
-        seed = derive_seed(self.seed, step)
-
         my_batches = chain.from_iterable(batches.shards.values())
         normalizer: Tensor | float = sum(batch.normalizer for batch in my_batches)
         if self.group.size > 1:
@@ -482,13 +385,7 @@ class EncoderTraining:
         # Run the forward and the backward pass for each batch.
         mean_loss = torch.zeros((), dtype=torch.float64, device=self.device)
         for shard, batches_of_shard in batches.shards.items():
-            # Making the batches has advanced the random numbers. Seed them again if there are
-            # several shards, or if the batches were made with a generator of their own.
-            if self.config.gradient_shards > 1:
-                seed_random_numbers(derive_seed(seed, shard, 1), self.device)
-            elif self.runs_ahead:
-                seed_random_numbers(seed, self.device)
-
+            self._seed_passes(step, shard)
             for batch in batches_of_shard:
                 with autocast(self.precision, self.device):
                     loss: Tensor = self._summed_loss(batch) / normalizer
@@ -496,10 +393,28 @@ class EncoderTraining:
                 mean_loss += loss.detach()
         return mean_loss
 
+    def _seed_passes(self, step: int, shard: int) -> None:
+        """Seed the random numbers of the passes over a shard, such as the masks of dropout.
+
+        They do not depend on the process that has the shard. A single shard whose batches were made
+        with the default generator needs no new seed: that generator was seeded for this step.
+        """
+        seed = derive_seed(self.seed, step)
+        if self.config.gradient_shards > 1:
+            seed_random_numbers(derive_seed(seed, shard, 1), self.device)
+        elif self.runs_ahead:
+            seed_random_numbers(seed, self.device)
+
     def _summed_loss(self, batch: TrainingBatch) -> Tensor:
+        """The sum of the losses of a batch, (), by the user's function if there is one."""
         if self.loss_function is None:
             return batch.loss(self.model)
         return self.loss_function(self.model, batch)
+
+    def _update(self, found_inf: Tensor | None = None) -> None:
+        """Update all parameters; `found_inf` is described in `Optimizer.step`."""
+        for optimizer in self.optimizers:
+            optimizer.step(found_inf)
 
     # --- The loop ---------------------------------------------------------------------------------
 
@@ -630,7 +545,7 @@ class EncoderTraining:
             started: the time at which the first of these steps starts, by `time.perf_counter`.
         """
         steps: list[StartedStep] = []
-        for step in self._steps_until_look(state):
+        for step in self._steps_to_start(state):
             if steps and limiter.is_deciding(state):
                 seconds = time.perf_counter() - started
                 if limiter.has_enough_with(len(steps), seconds):
@@ -638,11 +553,11 @@ class EncoderTraining:
             steps.append(self.train_step(step, self._learning_rate(step, state)))
         return steps
 
-    def _steps_until_look(self, state: TrainingState) -> range:
-        """The steps to start before their metrics are looked at, counted from 0.
+    def _steps_to_start(self, state: TrainingState) -> range:
+        """The steps to start before their metrics are read, counted from 0.
 
-        It is a single step, unless the training runs ahead. Then they are the steps up to the next
-        row of the log, validation or checkpoint, whichever comes first.
+        A training that runs ahead starts the steps up to the next row of the log, validation or
+        checkpoint, whichever comes first. Any other training starts a single step.
         """
         first = state.step_in_training
         if not self.runs_ahead:
@@ -697,7 +612,7 @@ class EncoderTraining:
         The state has the score in all processes; only the first process has the result.
         """
         with self.group.deferring_stops():
-            result = self.validate(self.model_for_users)
+            result = self.task.validate(self.model_for_users)
         if self.group.is_first and result is None:
             raise DivergedError(state.step, "the logits of a validation text are not finite")
 
@@ -725,7 +640,7 @@ class EncoderTraining:
         reason = f"loss {metrics.loss}, gradient norm {metrics.grad_norm}, learning rate {rate:.3g}"
         if state.skipped_in_a_row:
             reason += f", after {state.skipped_in_a_row} skipped steps"
-        texts = self.describe_step(state.step_in_training)
+        texts = self.task.describe_step(state.step_in_training)
         raise DivergedError(state.step + 1, f"{reason}; the batch includes {texts}")
 
 

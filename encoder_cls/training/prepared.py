@@ -134,6 +134,14 @@ class Prepared:
             return self.dataset.train.where[text]
         return self.dataset.unlabelled.where[text - num_labelled]
 
+    def first_places(self, rows: NDArray[np.int64]) -> str:
+        """The places that the first three texts of a batch were read from, for error messages.
+
+        Args:
+            rows: the rows of the batch's texts in `texts`, (B,).
+        """
+        return ", ".join(self.where(int(row)) for row in rows[:3])
+
     def new_model(
         self, seed: int, kind: type[EncoderClassifier] = EncoderClassifier
     ) -> EncoderClassifier:

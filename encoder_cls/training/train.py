@@ -25,7 +25,11 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.run.checkpoint_files import remove_files_to_resume
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT, Reporter
-from encoder_cls.training.encoder_stage import pretraining_of, save_encoder, training_on_labels
+from encoder_cls.training.encoder_stage import (
+    make_pretraining,
+    make_training_on_labels,
+    save_encoder,
+)
 from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.linear_fit import FittedLinear
 from encoder_cls.training.linear_stage import broadcast_pseudo_labels, fit_linear_model
@@ -148,7 +152,7 @@ def train(
                 # past this.
                 if progress.state.is_pretraining:
                     with stages.timing("pretraining"):
-                        pretraining = pretraining_of(prepared, device=device, group=group)
+                        pretraining = make_pretraining(prepared, device=device, group=group)
                         progress.begin(pretraining)
                         train_encoder(pretraining, run, progress, reporter, may_skip=True)
                         progress.end_pretraining()
@@ -252,7 +256,7 @@ def train_on_labels(
         linear_model = linear.classifier.linear
         linear_logits = linear.validation_logits
 
-    training = training_on_labels(
+    training = make_training_on_labels(
         prepared,
         device=device,
         group=group,

@@ -154,7 +154,7 @@ def test_other_steps_wait(tmp_path, name, values):
 def test_a_loop_waits_at_rows_of_the_log_and_at_validations_only(tmp_path):
     """An epoch has six steps, and a row of the log comes after each fourth one."""
     training = ahead(make_training(prepare(make_config(tmp_path, log_every=4))))
-    training.validate = lambda _: None
+    training.task.validate = lambda _: None
     training.model_for_users.eval()
     started = []
 
@@ -174,9 +174,9 @@ def test_a_loop_waits_at_rows_of_the_log_and_at_validations_only(tmp_path):
 def test_a_step_on_a_gpu_waits_for_nothing(tmp_path, name, values):
     """CUDA itself reports it. The first step is left out, in which kernels are loaded."""
     prepared = prepare(make_config(tmp_path, **values))
-    make = encoder_stage.training_on_labels
+    make = encoder_stage.make_training_on_labels
     if name == PRETRAINING:
-        make = encoder_stage.pretraining_of
+        make = encoder_stage.make_pretraining
     training = make(prepared, device=torch.device("cuda"), group=ALONE)
     assert training.runs_ahead
     training.train_step(0, 0.01).metrics()
@@ -282,7 +282,7 @@ def test_a_loss_that_is_not_finite_is_named_with_its_step_and_texts(tmp_path):
             reported.append(event.state.step)
 
     assert reported == [1, 2]
-    assert training.describe_step(2) in str(diverged.value)
+    assert training.task.describe_step(2) in str(diverged.value)
 
 
 def test_skipped_steps_are_counted_from_one_look_to_the_next(tmp_path):

@@ -65,7 +65,7 @@ def make_loop(
         )
 
     training = make_training(prepare(make_config(folder, **train_values)))
-    training.validate = validate
+    training.task.validate = validate
     training.validation_cost = 0.0
     training.report_cost = 0.0
     return Loop(training, state or TrainingState(), seconds)
@@ -271,8 +271,8 @@ def test_a_process_exits_where_the_first_one_has_ended(tmp_path, state):
     has_time = GOES_ON + b"false"
     loop.training.group = AfterFirst(has_time, HAS_ENDED)
     work = []
-    loop.training.validate = lambda _: work.append("validation")
-    loop.training.batches_at = lambda *_: work.append("step")
+    loop.training.task.validate = lambda _: work.append("validation")
+    loop.training.task.batches_at = lambda *_: work.append("step")
 
     with pytest.raises(SystemExit) as ended:
         list(loop.events())

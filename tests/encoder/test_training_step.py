@@ -11,8 +11,8 @@ import torch
 from support.small_runs import make_config, make_training
 from torch import Tensor
 
+from encoder_cls.encoder.labelled_batches import ClassificationBatch, MultiLabelBatch
 from encoder_cls.encoder.torch_encoder import make_batch
-from encoder_cls.encoder.training_loop import ClassificationBatch, MultiLabelBatch
 from encoder_cls.encoder.training_state import StepMetrics
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
@@ -90,7 +90,7 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
             accumulation_steps=accumulation_steps,
         )
         training = make_training(prepare(config))
-        assert len(training.batches_at(0, 0, 1)) == accumulation_steps
+        assert len(training.task.batches_at(0, 0, 1)) == accumulation_steps
 
         # Without optimizers, gradients stay.
         training.optimizers.clear()

@@ -22,8 +22,8 @@ from encoder_cls.system.stop import stopping_at
 from encoder_cls.training.encoder_stage import (
     ON_LABELS,
     PRETRAINING,
-    pretraining_of,
-    training_on_labels,
+    make_pretraining,
+    make_training_on_labels,
 )
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
@@ -121,8 +121,8 @@ def run_all(
 def make_training(prepared: Prepared, name: str = ON_LABELS) -> EncoderTraining:
     """A training of the encoder with its random weights."""
     if name == PRETRAINING:
-        return pretraining_of(prepared, device=CPU, group=ALONE)
-    return training_on_labels(prepared, device=CPU, group=ALONE)
+        return make_pretraining(prepared, device=CPU, group=ALONE)
+    return make_training_on_labels(prepared, device=CPU, group=ALONE)
 
 
 def stop_after(times: int) -> Callable[[], signal.Signals | None]:

@@ -36,7 +36,7 @@ from encoder_cls.system.reporter import SILENT
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.training import linear_fit
 from encoder_cls.training import plan as training_plan
-from encoder_cls.training.encoder_stage import Targets
+from encoder_cls.training.classification_task import ClassificationTask
 from encoder_cls.training.linear_fit import FittedLinear, fit_linear_classifier
 from encoder_cls.training.linear_stage import broadcast_pseudo_labels
 from encoder_cls.training.prepare import prepare
@@ -431,7 +431,8 @@ def test_the_encoder_learns_a_teachers_predictions_for_unlabelled_texts(
     assert setup.where(rows[num_labelled]).endswith("more.txt:1")
 
     pseudo_labels = broadcast_pseudo_labels(setup, fitted_to_few, ALONE)
-    targets = Targets(setup, pseudo_labels).of(np.arange(len(rows))).numpy()
+    task = ClassificationTask(setup, group=ALONE, pseudo_labels=pseudo_labels)
+    targets = task.targets.probabilities_of(np.arange(len(rows))).numpy()
 
     labels = np.eye(3)[setup.dataset.train.labels]
     assert np.array_equal(targets[:num_labelled], labels)

@@ -20,7 +20,11 @@ from encoder_cls.metrics.logits import Logits, combine_logits
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
-from encoder_cls.training.encoder_stage import PRETRAINING, pretraining_of, training_on_labels
+from encoder_cls.training.encoder_stage import (
+    PRETRAINING,
+    make_pretraining,
+    make_training_on_labels,
+)
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 
@@ -34,7 +38,7 @@ def noisy_logits(setup: Prepared, *, seed: int) -> Logits:
 
 def on_labels(setup: Prepared, linear_logits: Logits | None = None) -> EncoderTraining:
     """Make the training on labels, beside a linear model with these validation logits."""
-    return training_on_labels(setup, device=CPU, group=ALONE, linear_logits=linear_logits)
+    return make_training_on_labels(setup, device=CPU, group=ALONE, linear_logits=linear_logits)
 
 
 # The training on labels
@@ -46,7 +50,7 @@ def test_two_passes_over_a_text_drop_other_words(tmp_path):
     (rows, *_) = rows_of_step(setup, training, 0)
 
     torch.manual_seed(0)
-    batch = training.batches_at(0, 0, 1)[0]
+    batch = training.task.batches_at(0, 0, 1)[0]
 
     first, second = batch.inputs.input_ids.chunk(2)
     assert first.shape == second.shape == (len(rows), 6)
@@ -70,7 +74,7 @@ def test_the_loss_is_weighted_cross_entropy_of_smoothed_labels_with_r_drop(tmp_p
     torch.nn.init.normal_(model.head.linear.weight)
 
     torch.manual_seed(0)
-    batch = training.batches_at(0, 0, 1)[0]
+    batch = training.task.batches_at(0, 0, 1)[0]
 
     # Smoothing leaves 0.7 to the label, and spreads 0.3 evenly over the three classes.
     labels = setup.dataset.train.labels[rows_of_step(setup, training, 0)[0]]
@@ -121,7 +125,7 @@ def test_a_validation_without_a_linear_model_scores_the_encoder(tmp_path, monkey
     monkeypatch.setattr(TorchEncoder, "logits", lambda *_, **__: encoder_logits)
 
     training = on_labels(setup)
-    result = training.validate(training.model)
+    result = training.task.validate(training.model)
 
     weight = fit_inverse_temperature(encoder_logits, labels)
     mixture_logits = combine_logits([encoder_logits], [weight]).astype(np.float32)
@@ -143,7 +147,7 @@ def test_a_validation_scores_the_weighted_sum_of_both_parts(tmp_path, monkeypatc
     monkeypatch.setattr(TorchEncoder, "logits", lambda *_, **__: encoder_logits)
 
     training = on_labels(setup, linear_logits)
-    result = training.validate(training.model)
+    result = training.task.validate(training.model)
 
     # The result has the weights of the mixture, and the scores of the weighted sum.
     parts = [encoder_logits, linear_logits]
@@ -189,10 +193,10 @@ def test_a_validation_repeats_and_leaves_the_model_as_it_was(training):
     """Pretraining masks the same tokens in each validation."""
     model = training.model.train()
 
-    first = training.validate(model)
+    first = training.task.validate(model)
     torch.rand(3)
 
-    assert training.validate(model) == first
+    assert training.task.validate(model) == first
     assert model.training
     assert first.score.monitored == first.score.loss == first.scores["loss"]
 
@@ -202,7 +206,7 @@ def test_a_validation_looks_for_a_stop_at_each_batch(training):
     looks = []
 
     with checking(lambda: looks.append("look")):
-        training.validate(training.model)
+        training.task.validate(training.model)
 
     assert len(looks) >= 8
 
@@ -211,7 +215,7 @@ def test_a_validation_with_numbers_that_are_not_finite_has_no_result(training):
     with torch.no_grad():
         training.model.encoder.embedding.tokens.weight.fill_(torch.nan)
 
-    assert training.validate(training.model) is None
+    assert training.task.validate(training.model) is None
 
 
 class SecondProcess(ProcessGroup):
@@ -224,13 +228,13 @@ class SecondProcess(ProcessGroup):
         """Leave the tensor as it is."""
 
 
-@pytest.mark.parametrize("new_training", [pretraining_of, training_on_labels])
+@pytest.mark.parametrize("new_training", [make_pretraining, make_training_on_labels])
 def test_the_first_process_alone_has_the_result_of_a_validation(tmp_path, new_training):
     """Only the first process logs the result and saves the model."""
     setup = prepare_thirty_texts(tmp_path, {"epochs": 1})
     training = new_training(setup, device=CPU, group=SecondProcess())
 
-    assert training.validate(training.model) is None
+    assert training.task.validate(training.model) is None
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_masked_tokens_are_guessed_among_those_of_the_batch(tmp_path):
 
     torch.manual_seed(0)
     for step in range(8):
-        batches = training.batches_at(step, 0, 1)
+        batches = training.task.batches_at(step, 0, 1)
         for batch, rows in zip(batches, rows_of_step(setup, training, step), strict=True):
             whole = make_batch(setup.train_texts, rows)
             assert_masked(batch, whole)
@@ -59,7 +59,7 @@ def test_the_loss_of_masked_tokens_is_a_softmax_over_the_vectors_of_the_batchs_t
     setup = prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 0.5})
     training = make_training(setup, PRETRAINING)
     model = training.model.eval()
-    batch = training.batches_at(0, 0, 1)[0]
+    batch = training.task.batches_at(0, 0, 1)[0]
     token_vectors = model.encoder.embedding.tokens.weight
 
     loss = batch.loss(model)
@@ -84,7 +84,7 @@ def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(
     """The loss is 0, not 0 / 0, if by chance no token is masked."""
     setup = prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
     training = make_training(setup, PRETRAINING)
-    batch = training.batches_at(0, 0, 1)[0]
+    batch = training.task.batches_at(0, 0, 1)[0]
     assert len(batch.positions) == 0
 
     loss = batch.loss(training.model) / batch.normalizer
@@ -103,7 +103,7 @@ def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, 
         return make_batch(texts, rows, *options)
 
     monkeypatch.setattr(pretraining, "make_batch", make_recorded_batch)
-    training.validate(training.model)
+    training.task.validate(training.model)
 
     assert len(rows_read) > 1
     assert sorted(np.concatenate(rows_read)) == list(range(len(setup.validation_texts)))
@@ -141,7 +141,7 @@ def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_r
     assert isinstance(model, DenoisingAutoencoder)
 
     torch.manual_seed(0)
-    batch = training.batches_at(0, 0, 1)[0]
+    batch = training.task.batches_at(0, 0, 1)[0]
     loss = batch.loss(model)
     loss.backward()
 

@@ -211,7 +211,7 @@ def test_a_signal_between_both_trainings_loses_nothing(tmp_path, straight, monke
         raise StoppedError("stopped", signal_number=signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(train_module, "training_on_labels", stop)
+        patch.setattr(train_module, "make_training_on_labels", stop)
         with pytest.raises(StoppedError, match="stopped at step 12"):
             run_all(config, folder)
 

@@ -30,16 +30,16 @@ from support.small_runs import (
     stop_after,
     weights_hash,
 )
+from torch.nn import functional
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
-from encoder_cls.encoder import training_loop as encoder_training
 from encoder_cls.errors import ConfigError, DivergedError, StoppedError
 from encoder_cls.run.checkpoint_files import load_newest, newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import disk_arrays
-from encoder_cls.training import encoder_stage as training_encoder
+from encoder_cls.training import pretraining_task
 from encoder_cls.training.prepare import prepare
 from encoder_cls.weights import dense
 
@@ -232,7 +232,7 @@ def test_only_the_seed_changes_the_weights_not_logs_or_checkpoints(tmp_path):
 def test_training_on_labels_starts_from_the_best_weights_of_pretraining(tmp_path, monkeypatch):
     """The best weights may not be the last ones. They are saved without a linear model."""
     losses = iter([0.5, 0.4, 0.6])
-    monkeypatch.setattr(training_encoder, "summed_loss", lambda *_, **__: (next(losses), 1.0))
+    monkeypatch.setattr(pretraining_task, "summed_loss", lambda *_, **__: (next(losses), 1.0))
     run = RunDir(tmp_path / "run")
     saved = []
 
@@ -308,7 +308,7 @@ def test_a_run_with_other_unlabelled_texts_is_not_resumed(tmp_path, unlabelled, 
 def test_divergence_stops_before_the_update(tmp_path, monkeypatch):
     """The error names the step and some of its texts, and the newest checkpoint stays usable."""
     config = make_config(tmp_path)
-    cross_entropy = encoder_training.functional.cross_entropy
+    cross_entropy = functional.cross_entropy
     num_calls = 0
 
     def poisoned_cross_entropy(*args, **options):
@@ -319,7 +319,7 @@ def test_divergence_stops_before_the_update(tmp_path, monkeypatch):
             return loss * math.nan
         return loss
 
-    monkeypatch.setattr(encoder_training.functional, "cross_entropy", poisoned_cross_entropy)
+    monkeypatch.setattr(functional, "cross_entropy", poisoned_cross_entropy)
     with pytest.raises(DivergedError, match=r"step 9: loss nan.*train\.csv:\d+") as diverged:
         run_all(config, tmp_path / "run")
     assert diverged.value.exit_code == 4

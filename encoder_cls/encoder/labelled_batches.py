@@ -1,0 +1,239 @@
+"""Batches of labelled texts, and their loss: cross-entropy, with R-Drop if the config asks for it.
+
+R-Drop shows each text to the model twice, with different dropout masks and different dropped words.
+The loss gets another term, the symmetric Kullback-Leibler divergence between the two predictions
+for a text (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021,
+https://arxiv.org/abs/2106.14448).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from encoder_cls.config.schema import TrainConfig
+from encoder_cls.encoder.batches import drop_tokens
+from encoder_cls.encoder.padding import Indices
+from encoder_cls.encoder.torch_encoder import Batch, make_batch
+from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.text.tokens import TokenizedTexts
+
+# --- What a model learns --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """The target probabilities of texts, and how much each text and each class counts.
+
+    A labelled text has probability 1 of its label, or of each of its labels. An unlabelled text has
+    the probabilities of its pseudo-label. Labelled texts have the first rows, unlabelled ones the
+    rows after them.
+
+    Attributes:
+        labels: the labels of the labelled texts: class numbers, (texts,), or in multi-label tasks
+            indicators, (texts, C).
+        class_weights: the weight of each class in the loss, (C,).
+        text_weights: how much each labelled text counts, (texts,), 1 on average; None if all texts
+            count alike.
+        pseudo_labels: the probabilities of the unlabelled texts, (texts, C); None if there are no
+            unlabelled texts.
+    """
+
+    labels: NDArray[Any]
+    class_weights: Tensor
+    text_weights: NDArray[np.float32] | None = None
+    pseudo_labels: NDArray[np.float32] | None = None
+
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether a text may have several labels."""
+        return self.labels.ndim > 1
+
+    def probabilities_of(self, rows: Indices) -> Tensor:
+        """The target probabilities of some texts, (B, C)."""
+        if self.is_multi_label:
+            return torch.from_numpy(self.labels[rows])
+
+        probabilities = np.zeros((len(rows), len(self.class_weights)), dtype=np.float32)
+        num_labelled = len(self.labels)
+        is_labelled = rows < num_labelled
+        probabilities[is_labelled, self.labels[rows[is_labelled]]] = 1
+
+        if self.pseudo_labels is not None:
+            pseudo_label_rows = rows[~is_labelled] - num_labelled
+            probabilities[~is_labelled] = self.pseudo_labels[pseudo_label_rows]
+        return torch.from_numpy(probabilities)
+
+    def text_weights_of(self, rows: Indices) -> Tensor | None:
+        """How much some texts count, (B,); None if all texts count alike.
+
+        An unlabelled text has the weight 1, the mean weight of the labelled texts.
+        """
+        if self.text_weights is None:
+            return None
+        weights = np.ones(len(rows), dtype=np.float32)
+        is_labelled = rows < len(self.labels)
+        weights[is_labelled] = self.text_weights[rows[is_labelled]]
+        return torch.from_numpy(weights)
+
+
+# --- The loss -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationBatch:
+    """A batch of texts with target probabilities.
+
+    Attributes:
+        inputs: the texts. With R-Drop, the second half of the batch repeats the first half.
+        targets: target probabilities, (B, C).
+        weights: the weight of each class, (C,). In a `MultiLabelBatch`, this is the weight of each
+            label of each text, (B, C).
+        rdrop_weight: the weight of the divergence between two predictions; 0 turns R-Drop off.
+        text_weights: how much each text counts, (B,), 1 on average over all texts; None if all
+            texts count alike.
+    """
+
+    inputs: Batch
+    targets: Tensor
+    weights: Tensor
+    rdrop_weight: float
+    text_weights: Tensor | None = None
+
+    @property
+    def normalizer(self) -> Tensor:
+        """The sum of the class weights of all targets, ().
+
+        The weights of texts do not count: in a batch of a single text, its weight would cancel out.
+        """
+        return (self.targets @ self.weights).sum()
+
+    def loss(self, model: EncoderClassifier) -> Tensor:
+        """The weighted sum of the losses of all texts, ()."""
+        logits = model(*self.inputs)
+        loss = self._cross_entropy(logits)
+        if self.rdrop_weight:
+            loss = loss + self.rdrop_weight * self._symmetric_kl(logits)
+        return loss
+
+    def _cross_entropy(self, logits: Tensor) -> Tensor:
+        """The weighted sum of the cross-entropies of all texts, ()."""
+        if self.text_weights is None:
+            return functional.cross_entropy(
+                logits, self.targets, weight=self.weights, reduction="sum"
+            )
+        losses = functional.cross_entropy(
+            logits, self.targets, weight=self.weights, reduction="none"
+        )
+        return (self.text_weights * losses).sum()
+
+    def _symmetric_kl(self, logits: Tensor) -> Tensor:
+        """The sum over texts of weight * (KL(p || q) + KL(q || p)) / 2, ().
+
+        p and q are the two predictions for a text.
+        """
+        log_p, log_q = functional.log_softmax(logits, dim=-1).chunk(2)
+        divergences = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1) / 2
+
+        # Both halves of the batch have the same targets, and so the same weights.
+        all_weights = self.targets @ self.weights
+        if self.text_weights is not None:
+            all_weights = all_weights * self.text_weights
+        weights, _ = all_weights.chunk(2)
+        return (weights * divergences).sum()
+
+
+class MultiLabelBatch(ClassificationBatch):
+    """A batch of texts that may have several labels each.
+
+    Its `weights` are (B, C): the weight of each label of each text. They include the weights of the
+    texts, so there are no `text_weights`.
+    """
+
+    @property
+    def normalizer(self) -> Tensor:
+        """The number of texts, (): a text counts once, however many labels it has."""
+        return self.targets.new_full((), len(self.targets))
+
+    def _cross_entropy(self, logits: Tensor) -> Tensor:
+        """The weighted sum of the binary cross-entropies of all labels, ()."""
+        return functional.binary_cross_entropy_with_logits(
+            logits, self.targets, weight=self.weights, reduction="sum"
+        )
+
+    def _symmetric_kl(self, logits: Tensor) -> Tensor:
+        """The weighted sum of the symmetric divergences of all labels, ().
+
+        The divergence of two Bernoulli distributions is (p - q) * (logit p - logit q) / 2.
+        """
+        logit_p, logit_q = logits.chunk(2)
+        divergences = (logit_p.sigmoid() - logit_q.sigmoid()) * (logit_p - logit_q) / 2
+
+        # Both halves of the batch have the same weights.
+        weights, _ = self.weights.chunk(2)
+        return (weights * divergences).sum()
+
+
+# --- A batch --------------------------------------------------------------------------------------
+
+
+def make_labelled_batch(
+    texts: TokenizedTexts,
+    rows: Indices,
+    targets: Targets,
+    config: TrainConfig,
+    *,
+    generator: torch.Generator | None,
+) -> ClassificationBatch:
+    """Make the batch of some texts, with word dropout and smoothed targets.
+
+    Args:
+        texts: all texts to learn from.
+        rows: the rows of the batch's texts, (B,).
+        targets: the targets of all texts.
+        config: the fraction of dropped words, the smoothing of labels, the weight of R-Drop.
+        generator: draws the words that are dropped; None for torch's default generator.
+    """
+    # R-Drop compares two passes over each text, so put each text into the batch twice.
+    if config.rdrop_weight:
+        rows = np.tile(rows, 2)
+
+    batch = make_batch(texts, rows)
+    dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout, generator=generator)
+    inputs = batch._replace(input_ids=dropped)
+
+    probabilities = targets.probabilities_of(rows)
+    text_weights = targets.text_weights_of(rows)
+    if not targets.is_multi_label:
+        num_classes = probabilities.shape[1]
+        return ClassificationBatch(
+            inputs=inputs,
+            targets=_smoothed(probabilities, config.label_smoothing, alternatives=num_classes),
+            weights=targets.class_weights,
+            rdrop_weight=config.rdrop_weight,
+            text_weights=text_weights,
+        )
+
+    # The weight of a class applies to the texts that have the label.
+    weights = torch.where(probabilities > 0, targets.class_weights, 1.0)
+    if text_weights is not None:
+        weights = weights * text_weights[:, None]
+
+    # Each label has two alternatives: a text has it or does not have it.
+    return MultiLabelBatch(
+        inputs=inputs,
+        targets=_smoothed(probabilities, config.label_smoothing, alternatives=2),
+        weights=weights,
+        rdrop_weight=config.rdrop_weight,
+    )
+
+
+def _smoothed(probabilities: Tensor, smoothing: float, *, alternatives: int) -> Tensor:
+    """Move a part of each target probability to all alternatives evenly (label smoothing)."""
+    return probabilities * (1 - smoothing) + smoothing / alternatives
