@@ -30,7 +30,7 @@ from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.bulk.suggestions import PoolSuggestions
-    from encoder_cls.classifier.classifier import Classifier, TextFormat
+    from encoder_cls.classifier.classifier import Classifier
 
 # The first character of a CSV file, by which spreadsheets recognize UTF-8.
 BYTE_ORDER_MARK = "\ufeff"
@@ -82,30 +82,18 @@ def suggest_command(
         source=pool, text_columns=tuple(text_columns or ()), keep_columns=True, **reading
     )
     found = suggest_from(options, run, number)
-    text_format = found.classifier.text_format
-    form = found.texts.csv_form()
+    if output is None:
+        print_out(_text(found, is_json=as_json, is_for_terminal=sys.stdout.isatty()))
+        return
 
-    ending = output.suffix.lower() if output else ""
-    if ending == EXCEL_ENDING and output:
-        write_output(output, _excel_table(found, text_format))
+    ending = output.suffix.lower()
+    if ending == EXCEL_ENDING:
+        content = _excel_table(found)
     else:
-        is_json = as_json or ending == ".jsonl"
-        if is_json:
-            lines = suggestions_as_json_lines(found.suggestions, text_format)
-        else:
-            is_for_terminal = output is None and sys.stdout.isatty()
-            lines = suggestion_table(
-                found.suggestions, text_format, form, is_for_terminal=is_for_terminal
-            )
-        content = "".join(lines)
+        content = _text_file(found, is_json=as_json or ending == ".jsonl")
+    write_output(output, content)
 
-        if output is None:
-            print_out(content)
-            return
-        if not is_json and (form.has_mark or form.is_guarded):
-            content = BYTE_ORDER_MARK + content
-        write_output(output, content.encode("utf-8", "backslashreplace"))
-
+    text_format = found.classifier.text_format
     note(
         f"wrote {output}: {counted(len(found.suggestions), 'text')} to label; fill in the column "
         f"{shown(text_format.label_column)}, then {_next_step(run, output)}"
@@ -114,11 +102,39 @@ def suggest_command(
         note(_how_to_write_several_labels(found.classifier))
 
 
-def _excel_table(found: PoolSuggestions, text_format: TextFormat) -> bytes:
+def _text(found: PoolSuggestions, *, is_json: bool, is_for_terminal: bool) -> str:
+    """The suggestions as lines of JSON, or as a table.
+
+    Args:
+        found: the suggestions.
+        is_json: whether to make lines of JSON.
+        is_for_terminal: whether a person reads the table in a terminal.
+    """
+    text_format = found.classifier.text_format
+    if is_json:
+        return "".join(suggestions_as_json_lines(found.suggestions, text_format))
+
+    lines = suggestion_table(
+        found.suggestions, text_format, found.texts.csv_form(), is_for_terminal=is_for_terminal
+    )
+    return "".join(lines)
+
+
+def _text_file(found: PoolSuggestions, *, is_json: bool) -> bytes:
+    """The suggestions as the content of a JSON Lines or CSV file."""
+    content = _text(found, is_json=is_json, is_for_terminal=False)
+
+    form = found.texts.csv_form()
+    if not is_json and (form.has_mark or form.is_guarded):
+        content = BYTE_ORDER_MARK + content
+    return content.encode("utf-8", "backslashreplace")
+
+
+def _excel_table(found: PoolSuggestions) -> bytes:
     """The suggestions as the content of an Excel file."""
     from encoder_cls.bulk.excel_table import excel_table
 
-    columns, records = suggestion_records(found.suggestions, text_format)
+    columns, records = suggestion_records(found.suggestions, found.classifier.text_format)
     return excel_table(columns, records, title="suggestions", probability_column="probability")
 
 

@@ -176,7 +176,7 @@ def drop_tokens(
 ) -> Tensor:
     """Replace words by `[UNK]`, each with a probability of `fraction`, (B, T).
 
-    From these the model learns to handle unknown words, which are rare in training texts.
+    Unknown words are rare in training texts. From dropped words, the model learns to handle them.
 
     Args:
         input_ids: token ids, (B, T).

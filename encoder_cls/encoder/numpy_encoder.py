@@ -33,7 +33,7 @@ class NumpyEncoder:
     """The encoder with its head, in NumPy.
 
     Embedding tables may be stored in a smaller type; only the rows that texts use are converted to
-    float32. The methods are described in `engines.Encoder`.
+    float32. The methods are described in `engine_choice.Encoder`.
 
     Args:
         architecture: the sizes of the encoder.
@@ -60,11 +60,11 @@ class NumpyEncoder:
         self._positions_TD = _positions(architecture, self._weights)
 
     def named_weights(self) -> dict[str, Array]:
-        """See `engines.Encoder`."""
+        """See `engine_choice.Encoder`."""
         return dense(self._tables) | self._weights
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
-        """See `engines.Encoder`."""
+        """See `engine_choice.Encoder`."""
         num_classes = len(self._weights["head.linear.bias"])
 
         def logits(batch: PaddedTexts) -> Array:
@@ -75,7 +75,7 @@ class NumpyEncoder:
         )
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Array:
-        """See `engines.Encoder`."""
+        """See `engine_choice.Encoder`."""
         return compute_rows(
             texts,
             self._pooled,
@@ -84,7 +84,7 @@ class NumpyEncoder:
         )
 
     def attention_maps(self, texts: TokenizedTexts) -> Array:
-        """See `engines.Encoder`."""
+        """See `engine_choice.Encoder`."""
         maps: list[Array] = []
         self._encode(pad(texts, np.array([0])), maps)
         return np.concatenate(maps)

@@ -110,7 +110,7 @@ class Optimizer(ABC):
         Args:
             parameters: the parameters of the group that have a gradient.
             group: the options of the group, by name.
-            found_inf: as in `step`.
+            found_inf: 1 if nothing may change, else 0, (); None if all gradients are finite.
         """
 
 
@@ -177,6 +177,13 @@ class RowwiseAdam(Optimizer):
                 self._update_rows_unless(found_inf, table, state, group)
 
     def _update_rows(self, table: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+        """Update the rows of a table that have a gradient.
+
+        Args:
+            table: the weights of the table, (rows, D).
+            state: the moments and the step count of the table, by name, which are updated.
+            group: the options of the group, by name.
+        """
         assert table.grad is not None
         rows, gradients = sum_by_row(table.grad)
         beta1, beta2 = group["betas"]

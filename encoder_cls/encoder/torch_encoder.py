@@ -83,7 +83,7 @@ class TorchEncoder:
     """An encoder that PyTorch computes, on the device of its model.
 
     It computes in float32, also in a training of lower precision, so that its logits equal those of
-    `NumpyEncoder`. The methods are described in `engines.Encoder`.
+    `NumpyEncoder`. The methods are described in `engine_choice.Encoder`.
 
     Args:
         model: the encoder with its head, in training mode or not.
@@ -127,7 +127,7 @@ class TorchEncoder:
         return self._device.type != "cpu"
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
-        """See `engines.Encoder`."""
+        """See `engine_choice.Encoder`."""
         # Leave out the decoder, which a model has during pretraining by denoising.
         parts = nn.ModuleDict({"encoder": self.model.encoder, "head": self.model.head})
         return {
@@ -162,7 +162,7 @@ class TorchEncoder:
     def embed(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> NDArray[np.float32]:
-        """See `engines.Encoder`."""
+        """See `engine_choice.Encoder`."""
 
         def pooled(batch: Batch) -> Tensor:
             return self.model.head.pool(self.model.encoder(*batch), batch.attention_mask)
@@ -170,7 +170,7 @@ class TorchEncoder:
         return self._rows(texts, pooled, width=self.architecture.d_model, batch_tokens=batch_tokens)
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """See `engines.Encoder`."""
+        """See `engine_choice.Encoder`."""
         batch = make_batch(texts, np.array([0])).to(self._device)
         with torch.inference_mode():
             maps = self.model.encoder.attention_maps(*batch)
@@ -191,8 +191,19 @@ class TorchEncoder:
     ) -> NDArray[np.float32]:
         """Compute a row of values for each text on the model's device, without dropout.
 
-        The arguments are those of `padding.compute_rows`. If the model is in training mode, it
-        returns to that mode.
+        If the model is in training mode, it returns to that mode.
+
+        Args:
+            texts: all texts.
+            compute: takes a batch of B texts and returns their rows, (B, width).
+            width: the number of values in a row.
+            batch_tokens: the maximum number of tokens in a batch, including padding; None for a
+                number that is fast on the device.
+            share: takes the number of batches, and returns the indices of the batches to compute.
+                The rows of texts in all other batches are 0.
+
+        Returns:
+            The rows of all texts, (texts, width).
         """
         device = self._device
         if batch_tokens is None:

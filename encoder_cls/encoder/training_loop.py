@@ -412,7 +412,12 @@ class EncoderTraining:
         return self.loss_function(self.model, batch)
 
     def _update(self, found_inf: Tensor | None = None) -> None:
-        """Update all parameters; `found_inf` is described in `Optimizer.step`."""
+        """Update all parameters.
+
+        Args:
+            found_inf: 1 if nothing may change, because a gradient is not finite, else 0, (); None
+                if all gradients are finite.
+        """
         for optimizer in self.optimizers:
             optimizer.step(found_inf)
 

@@ -76,7 +76,7 @@ class PositionalEncoding(nn.Module):
     The vectors are learned, or they are sinusoids with a learned scale (Li et al., "Neural Speech
     Synthesis with Transformer Network", 2019, https://arxiv.org/abs/1809.08895). The scale starts
     at `INITIAL_STD`, like the tokens' own vectors: sinusoids of scale 1, as published, would be
-    much larger than these.
+    much larger than the tokens' vectors.
     """
 
     table: Tensor
@@ -203,9 +203,9 @@ class InputEmbedding(nn.Module):
     def forward(self, input_ids_BT: Tensor, char_ngrams: CharNgramBatch | None) -> Tensor:
         """The vectors of tokens, (B, T, D)."""
         x_BTD = self.tokens(input_ids_BT)
-        if self.char_ngrams and char_ngrams:
+        if self.char_ngrams is not None and char_ngrams is not None:
             x_BTD = x_BTD + self.char_ngrams(char_ngrams)
-        if self.bigrams:
+        if self.bigrams is not None:
             x_BTD = x_BTD + self.bigrams(input_ids_BT)
         x_BTD = self.positions(x_BTD)
         x_BTD = self.dropout(x_BTD)
@@ -397,7 +397,7 @@ class Layer(nn.Module):
         attention = partial(self.attention, mask_BTS=mask_BTS, maps=maps)
         x_BTD = self._residual(x_BTD, self.attention_norm, attention)
 
-        if memory:
+        if memory is not None:
             memory_BSD, memory_mask_BS = memory
             cross_attention = partial(
                 self.cross_attention, mask_BTS=memory_mask_BS[:, None], memory_BSD=memory_BSD

@@ -289,6 +289,10 @@ def fit_linear(
     """
     task = task_of(texts.labels)
     work = texts.num_machines * len(texts)
+    if calibration is not None:
+        progress.expect(work)
+        return _fit_calibrated(texts, calibration, progress), calibration
+
     c_values: Sequence[float] = C_VALUES[task]
     enough = MIN_HELD_OUT[task]
     if is_quick:
@@ -296,21 +300,15 @@ def fit_linear(
         enough = 1
 
     # Cross-validate if there are too few held-out texts to choose on.
-    has_enough = held_out is not None and len(held_out[1]) >= enough
-    if calibration is not None or not has_enough:
+    if held_out is None or len(held_out[1]) < enough:
         progress.expect(work)
-    if calibration is None and not has_enough:
         if split_groups is None:
             split_groups = np.arange(len(texts))
         folds = split_into_folds(split_groups, enough=enough)
         calibration = cross_validate(texts, folds, c_values, progress=progress)
-
-    if calibration is not None:
-        machines = _fit_counted(texts, svm_c=calibration.svm_c, progress=progress)
-        return _linear_model(texts, machines, calibration), calibration
+        return _fit_calibrated(texts, calibration, progress), calibration
 
     # Otherwise try several values of C, and calibrate each on the held-out texts.
-    assert held_out
     other_texts, other_labels = held_out
     vocabulary = texts.vocabulary
     other_counts = count_matrix(vocabulary.pieces(other_texts), vocabulary.feature_ids)
@@ -329,6 +327,14 @@ def fit_linear(
 
     best = _best_c(fit_and_calibrate, c_values, work=work, progress=progress)
     return _linear_model(texts, machines_by_c[best.svm_c], best), best
+
+
+def _fit_calibrated(
+    texts: CountedTexts, calibration: Calibration, progress: FitProgress
+) -> LinearModel:
+    """Fit a linear model with the C of a calibration, and calibrate it."""
+    machines = _fit_counted(texts, svm_c=calibration.svm_c, progress=progress)
+    return _linear_model(texts, machines, calibration)
 
 
 def usual_fits(num_texts: int, num_held_out: int, task: Task, *, is_quick: bool = False) -> float:

@@ -112,19 +112,13 @@ def fit_linear_from_stream(  # noqa: PLR0913 - many inputs, which form no groups
     progress.expect(len(rows) * (COUNTING_PASSES + num_passes(len(rows))))
     started = time.monotonic()
     vocabulary = Vocabulary.of(texts, options)
-    counts = _CountsOnDisk(vocabulary)
-    for first in range(0, len(rows), TEXTS_PER_CHUNK):
-        if counts.num_chunks > 0 and limit.ends_counting(counts.num_chunks):
-            break
-        check_stop()
-        chunk = texts.take(rows[first : first + TEXTS_PER_CHUNK])
-        counts.append(chunk)
-        progress.add(COUNTING_PASSES * len(chunk))
+    counts = _count_features(texts, rows, vocabulary, limit, progress)
+    seconds_to_count = time.monotonic() - started
+
     counted_rows = rows[: counts.num_texts]
     counted_weights = None
     if text_weights is not None:
         counted_weights = text_weights[counted_rows]
-    seconds_to_count = time.monotonic() - started
 
     # Keep the most frequent features.
     ids = np.flatnonzero(counts.document_frequencies).astype(np.int32)
@@ -286,6 +280,33 @@ class _CountsOnDisk:
             # Release the memory of the part of the file that was read.
             self._ids.forget()
             self._counts.forget()
+
+
+def _count_features(
+    texts: TokenizedTexts,
+    rows: NDArray[np.int64],
+    vocabulary: Vocabulary,
+    limit: _Limit,
+    progress: FitProgress,
+) -> _CountsOnDisk:
+    """Count the features of texts, chunk by chunk, until the time for counting ends.
+
+    Args:
+        texts: all texts.
+        rows: the rows of the texts to count, in the order in which they are counted.
+        vocabulary: which features are counted.
+        limit: says when the counting ends; the first chunk is always counted.
+        progress: counts the texts.
+    """
+    counts = _CountsOnDisk(vocabulary)
+    for first in range(0, len(rows), TEXTS_PER_CHUNK):
+        if counts.num_chunks > 0 and limit.ends_counting(counts.num_chunks):
+            break
+        check_stop()
+        chunk = texts.take(rows[first : first + TEXTS_PER_CHUNK])
+        counts.append(chunk)
+        progress.add(COUNTING_PASSES * len(chunk))
+    return counts
 
 
 class _HeldOut:

@@ -196,7 +196,7 @@ def _encoder_seconds(plan: Plan, counts: Counts, config: Config) -> float:
     tokens_per_step = counts.corpus.tokens / counts.corpus.steps
     validation_tokens = counts.validation * mean_length / PASSES_PER_TOKEN
 
-    # The attention to all tokens of a text counts as so many more weights.
+    # Attention multiplies each token by all tokens of its text. Count that as further weights.
     weights_of_layer = 4 * model.d_model**2 + 2 * model.d_model * model.d_ff
     weights_of_layer += 2 * int(mean_length) * model.d_model
     seconds_per_token = SECONDS_PER_ENCODER_TOKEN
@@ -217,9 +217,9 @@ def _encoder_seconds(plan: Plan, counts: Counts, config: Config) -> float:
 def _usual_steps(length: TrainingLength, patience: int | None) -> float:
     """The number of steps after which a training usually ends.
 
-    It ends after all steps, or earlier where the score stops improving: at the earliest once there
-    is a best validation and `patience` more. The geometric mean is off by the same factor at most
-    either way.
+    It ends after all steps at the latest. At the earliest, the first validation is the best one,
+    and `patience` validations follow it. The geometric mean of both numbers of steps is wrong by at
+    most the same factor, whether the training ends early or late.
     """
     if patience is None:
         return length.total_steps

@@ -62,9 +62,11 @@ def train(
         config = load_config(Path(config), ())
     elif not isinstance(config, Config):
         config = config_of({"name": "run", **config}, source="train")
+
     run = RunDir(Path(run_dir or Path("runs", config.name)))
     reporter = WarningReporter()
     fraction = affordable_train_fraction(config, run, started=time.monotonic())
+
     with own_settings():
         prepared = prepare(with_train_fraction(config, fraction))
         prepared = replace(prepared, objective=objective)
@@ -120,6 +122,7 @@ def train_texts(
         )
         for text in texts
     )
+
     device = resolve_device("auto")
     gpus = [device] if device.type == "cuda" else []
     with own_settings(), _TRAINING_LOCK, torch.random.fork_rng(devices=gpus):

@@ -5,20 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures
-from encoder_cls.classifier.mixture import Mixture
-from encoder_cls.classifier.validation_result import (
-    ValidationResult,
-    score_mixture,
-    surely_lowers_the_loss,
-)
+from encoder_cls.classifier.validation_result import surely_lowers_the_loss
 from encoder_cls.data.dataset import relative_weights
-from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
 from encoder_cls.linear.calibration import Calibration
 from encoder_cls.linear.effort import (
     EFFORTS,
@@ -34,59 +25,42 @@ from encoder_cls.linear.effort import (
 )
 from encoder_cls.linear.feature_sums import NUM_EVIDENCE_FEATURES
 from encoder_cls.linear.features import CountedTexts, LinearOptions
-from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
+from encoder_cls.linear.few_labels import fit_linear_from_few_labels
 from encoder_cls.linear.fit_progress import COUNTING_WORK, UNREPORTED, FitProgress
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.linear_work import LinearWork, StreamWork
 from encoder_cls.linear.nb_svm import fit_linear, usual_fits
-from encoder_cls.linear.stream import StreamFit, fit_linear_from_stream
-from encoder_cls.metrics.logits import Logits, task_of
+from encoder_cls.linear.stream import fit_linear_from_stream
+from encoder_cls.metrics.logits import task_of
 from encoder_cls.system.reporter import SILENT, Reporter
-from encoder_cls.training.linear_time import end_of_fit
+from encoder_cls.training.fitted_linear import (
+    FittedLinear,
+    held_out_predictions_by_split,
+    scored_classifier,
+)
 from encoder_cls.training.plan import Plan
 from encoder_cls.training.prepared import Prepared
 
+# The share of the remaining time for the linear model, if an encoder follows.
+SHARE_BESIDE_ENCODER = 0.5
+# The share of the remaining time for the linear model, if only the scores and the report follow.
+SHARE_WITHOUT_ENCODER = 0.6
 
-class FittedLinear(NamedTuple):
-    """The fitted linear model of a run.
 
-    Attributes:
-        classifier: a classifier of the linear model alone; calibrated if there are validation
-            labels.
-        validation_logits: the logits of the validation texts, (texts, classes), by a linear model
-            that has not learned from them.
-        validation: the scores of `validation_logits`; None without validation labels.
-        held_out_predictions: the predictions for validation (or out-of-fold) texts, saved before
-            the final fit that includes these texts; None if no fit includes the validation texts.
-        few_labels: the accuracy and the teacher of a fit to few labels; None for other fits.
-        stream: the result of a fit in passes over the texts; None for other fits.
-        effort: how much work the fit did.
-        uses_words_alone: whether a planned fit has left out the n-grams of characters, since
-            validation texts were surely predicted better without them.
-        plan: the changed plan of the run, if the time allowed only a simpler fit; None if the plan
-            is unchanged.
+def end_of_fit(prepared: Prepared) -> float | None:
+    """Return when the fit of the linear model must end, a time of `time.monotonic`.
+
+    Returns:
+        None without a time limit.
     """
+    seconds = prepared.budget.seconds_for(pretraining=False)
+    if seconds is None:
+        return None
 
-    classifier: Classifier
-    validation_logits: Logits
-    validation: ValidationResult | None
-    held_out_predictions: HeldOutPredictions | None = None
-    few_labels: FewLabelsFit | None = None
-    stream: StreamFit | None = None
-    effort: Effort = PLANNED
-    uses_words_alone: bool = False
-    plan: Plan | None = None
-
-    @property
-    def work(self) -> LinearWork:
-        """How much work the fit did."""
-        if self.stream is None:
-            return LinearWork(self.effort.key)
-        return LinearWork(self.effort.key, self.stream.work, self.stream.num_unread)
-
-
-# A function that receives a preliminary linear model, before the final one is fitted.
-OnPreliminary = Callable[[FittedLinear], None]
+    share = SHARE_WITHOUT_ENCODER
+    if prepared.plan.has_encoder:
+        share = SHARE_BESIDE_ENCODER
+    return time.monotonic() + share * seconds
 
 
 # How long a fit to all features takes at least, relative to a pass over words and pairs of words:
@@ -95,15 +69,12 @@ OnPreliminary = Callable[[FittedLinear], None]
 PLANNED_COST = 40
 ALL_FEATURES_COST = 10
 
-# Words alone replace all features if they lower the mean loss on the validation texts by more than
-# this number of standard errors. Otherwise, all features are more accurate on most data.
-STANDARD_ERRORS_FOR_WORDS = 2.0
-# The minimum number of validation texts to decide that on.
-MIN_TEXTS_FOR_WORDS = 50
-
 # The names of the work that people wait for.
 FIRST_FIT = "fitting a first linear model"
 FIT = "fitting the linear model"
+
+# A function that receives a preliminary linear model, before the final one is fitted.
+OnPreliminary = Callable[[FittedLinear], None]
 
 
 def fit_linear_classifier(
@@ -189,6 +160,13 @@ def repeat_linear_fit(
     return fits.planned()
 
 
+# Words alone replace all features if they lower the mean loss on the validation texts by more than
+# this number of standard errors. Otherwise, all features are more accurate on most data.
+STANDARD_ERRORS_FOR_WORDS = 2.0
+# The minimum number of validation texts to decide that on.
+MIN_TEXTS_FOR_WORDS = 50
+
+
 class _Fits:
     """The ways to fit the linear model of a run.
 
@@ -220,6 +198,22 @@ class _Fits:
     def _progress(self) -> FitProgress:
         """The progress of a fit that begins now."""
         return FitProgress(self._reporter.progressed, end=self._effort_choice.end)
+
+    def _scoring_first(
+        self, on_preliminary: OnPreliminary | None
+    ) -> Callable[[LinearModel], None] | None:
+        """Return a function that passes a first linear model on, as a scored classifier.
+
+        Args:
+            on_preliminary: receives the classifier; None if nothing receives it.
+        """
+        if on_preliminary is None:
+            return None
+
+        def pass_on(linear: LinearModel) -> None:
+            on_preliminary(scored_classifier(self._prepared, linear))
+
+        return pass_on
 
     def planned(self, on_preliminary: OnPreliminary | None = None) -> FittedLinear:
         """Fit as planned, with as much effort as there is time for.
@@ -272,11 +266,6 @@ class _Fits:
             options: which features are used, and the weight of each class.
             on_preliminary: receives a preliminary classifier.
         """
-
-        def on_first(linear: LinearModel) -> None:
-            if on_preliminary:
-                on_preliminary(_scored_classifier(self._prepared, linear))
-
         stream = fit_linear_from_stream(
             self._prepared.train_texts,
             self._train.labels,
@@ -285,10 +274,10 @@ class _Fits:
             text_weights=relative_weights(self._train),
             end=self._effort_choice.end,
             work=self._stream_work,
-            on_first=on_first,
+            on_first=self._scoring_first(on_preliminary),
             progress=self._progress(),
         )
-        return _scored_classifier(self._prepared, stream.linear)._replace(stream=stream)
+        return scored_classifier(self._prepared, stream.linear)._replace(stream=stream)
 
     def plain(self, on_preliminary: OnPreliminary | None = None) -> FittedLinear:
         """Fit to the training texts, then fit again with the validation texts if so planned.
@@ -299,30 +288,28 @@ class _Fits:
         Raises:
             TooLittleTimeError: there is not enough time for the least effort.
         """
-        prepared = self._prepared
-        options = self._options
-        texts = self._counted_train(options)
+        texts = self._counted_train(self._options)
         effort = self._effort_choice.choose(
             PLAIN_EFFORTS, seconds_of_fit=lambda: seconds_to_fit(texts), num_fits=self._num_fits
         )
-
-        def on_first(linear: LinearModel) -> None:
-            if on_preliminary:
-                on_preliminary(_scored_classifier(prepared, linear))
+        is_quick = effort is ONE_C_VALUE
 
         # The final fit learns from the validation texts as well, if so planned. Expect its work
         # now, so that the first fit is reported as a part of the whole.
         progress = self._progress()
-        num_final = 0
-        if prepared.plan.refits_on_validation:
-            num_final = len(self._train) + len(prepared.validation_texts)
-        progress.expect((COUNTING_WORK + texts.num_machines) * num_final)
+        refits_on_validation = self._prepared.plan.refits_on_validation
+        if refits_on_validation:
+            num_final = len(self._train) + len(self._prepared.validation_texts)
+            progress.expect((COUNTING_WORK + texts.num_machines) * num_final)
 
         # Fit to the training texts. The validation texts choose C and the calibration, and whether
         # to use words alone.
-        is_quick = effort is ONE_C_VALUE
+        options = self._options
         linear, calibration = self._fit_to_train(
-            texts, is_quick=is_quick, on_first=on_first, progress=progress
+            texts,
+            is_quick=is_quick,
+            on_first=self._scoring_first(on_preliminary),
+            progress=progress,
         )
         uses_words_alone = self._words_alone_are_better(linear)
         if uses_words_alone:
@@ -330,21 +317,40 @@ class _Fits:
             texts = self._counted_train(options)
             linear, calibration = self._fit_to_train(texts, is_quick=is_quick)
         progress.expect_no_more()
-        if not prepared.plan.refits_on_validation:
-            fitted = _scored_classifier(prepared, linear)
-            return fitted._replace(effort=effort, uses_words_alone=uses_words_alone)
+
+        if refits_on_validation:
+            fitted = self._refit_on_validation(linear, options, calibration, progress)
+        else:
+            fitted = scored_classifier(self._prepared, linear)
+        return fitted._replace(effort=effort, uses_words_alone=uses_words_alone)
+
+    def _refit_on_validation(
+        self,
+        linear: LinearModel,
+        options: LinearOptions,
+        calibration: Calibration,
+        progress: FitProgress,
+    ) -> FittedLinear:
+        """Fit again, to training and validation texts, with the same C and calibration.
+
+        Args:
+            linear: the linear model that was fitted to the training texts alone.
+            options: which features `linear` uses, and the weight of each class.
+            calibration: the C and the calibration of `linear`.
+            progress: counts the work of the fit.
+        """
+        prepared = self._prepared
+        validation = prepared.dataset.known_validation
 
         # Predict the validation texts now, before the final fit learns from them.
-        validation = prepared.dataset.known_validation
         logits, familiarity_features = linear.logits_and_familiarity(prepared.validation_texts)
         assert familiarity_features is not None
 
-        # Fit again to training and validation texts, with the same C and calibration.
         all_texts = prepared.tokenize(self._train.texts, validation.texts)
         all_labels = np.concatenate([self._train.labels, validation.labels])
         all_weights = relative_weights(self._train, validation)
         all_counted = CountedTexts.of(all_texts, all_labels, options, all_weights)
-        progress.add(COUNTING_WORK * num_final)
+        progress.add(COUNTING_WORK * len(all_texts))
         refitted, _ = fit_linear(all_counted, calibration=calibration, progress=progress)
 
         # Measure how familiar the validation texts would be if they were new: by the evidence of
@@ -354,12 +360,12 @@ class _Fits:
             prepared.validation_texts, evidence=evidence
         )
 
-        rows = np.arange(len(self._train), len(all_texts))
-        predictions = _held_out_predictions(prepared, rows, logits, familiarity_before)
-        fitted = _scored_classifier(prepared, refitted, logits)
-        return fitted._replace(
-            held_out_predictions=predictions, effort=effort, uses_words_alone=uses_words_alone
+        validation_rows = np.arange(len(self._train), len(all_texts))
+        predictions = held_out_predictions_by_split(
+            prepared, validation_rows, logits, familiarity_before
         )
+        fitted = scored_classifier(prepared, refitted, logits)
+        return fitted._replace(held_out_predictions=predictions)
 
     @property
     def _words_only(self) -> LinearOptions:
@@ -466,19 +472,19 @@ class _Fits:
             progress=self._progress(),
         )
         if not num_held_out:
-            fitted = _scored_classifier(prepared, linear)
+            fitted = scored_classifier(prepared, linear)
             return fitted._replace(few_labels=result, effort=result.effort)
 
         # The cross-validation has predicted all labelled texts out of fold.
         familiarity_features = linear.familiarity_before_refit(texts.take(result.rows))
-        predictions = _held_out_predictions(
+        predictions = held_out_predictions_by_split(
             prepared, result.rows, result.logits, familiarity_features
         )
 
         # The linear model is already calibrated on these out-of-fold predictions, so do not
         # calibrate it again on the few validation texts. With an encoder, do: the validation texts
         # choose the weights of both models, so both must be calibrated on the same texts.
-        fitted = _scored_classifier(
+        fitted = scored_classifier(
             prepared,
             linear,
             predictions.validation.logits,
@@ -494,74 +500,3 @@ def _linear_options(prepared: Prepared) -> LinearOptions:
     max_tokens = prepared.plan.linear_max_tokens
     assert max_tokens is not None
     return LinearOptions(max_tokens, char_ngrams=True, class_weights=prepared.class_weights.numpy())
-
-
-def _held_out_predictions(
-    prepared: Prepared,
-    rows: NDArray[np.int64],
-    logits: Logits,
-    familiarity_features: FamiliarityFeatures,
-) -> HeldOutPredictions:
-    """Collect held-out predictions by split, with the rows of their texts in the split.
-
-    Args:
-        prepared: the data of the run.
-        rows: the numbers of the predicted texts, (texts,): first the training texts are numbered,
-            then the texts of `Dataset.known_validation`.
-        logits: the logits of the predicted texts, (texts, classes).
-        familiarity_features: the familiarity features of the predicted texts, (texts, features).
-    """
-    dataset = prepared.dataset
-    num_train = len(dataset.train)
-    is_train = rows < num_train
-
-    # Translate rows of `Dataset.known_validation` to rows of `Dataset.validation`, which also has
-    # the texts whose labels do not occur in train.
-    is_known = ~dataset.validation.has_unseen_label(len(dataset.label_names))
-    known_rows = np.flatnonzero(is_known)
-    validation_rows = known_rows[rows[~is_train] - num_train]
-
-    return HeldOutPredictions(
-        validation=LinearPredictions(
-            validation_rows, logits[~is_train], familiarity_features[~is_train]
-        ),
-        train=LinearPredictions(rows[is_train], logits[is_train], familiarity_features[is_train]),
-        texts_sha256=dataset.validation.texts_fingerprint,
-    )
-
-
-def _scored_classifier(
-    prepared: Prepared,
-    linear: LinearModel,
-    logits: Logits | None = None,
-    *,
-    is_calibrated: bool = False,
-) -> FittedLinear:
-    """Make a classifier of a linear model, calibrate it and score it on the validation texts.
-
-    Args:
-        prepared: the data of the run.
-        linear: the linear model.
-        logits: the logits of the validation texts, (texts, classes); by default those of `linear`.
-            They are given if `linear` has learned from these texts.
-        is_calibrated: the logits are already calibrated, so leave them as they are.
-    """
-    if logits is None:
-        logits = linear.logits(prepared.validation_texts)
-
-    classifier = prepared.new_classifier(None)
-    classifier.linear = linear
-    classifier.mixture = Mixture(shares={"linear": 1.0})
-    if not len(prepared.validation_texts):
-        return FittedLinear(classifier, logits, None)
-
-    result = score_mixture(
-        None,
-        logits,
-        prepared.dataset,
-        monitor=prepared.config.train.monitor,
-        is_calibrated=is_calibrated,
-    )
-    classifier.mixture = result.mixture
-    classifier.thresholds = result.thresholds
-    return FittedLinear(classifier, logits, result)

@@ -16,11 +16,8 @@ from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.display import duration
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.system.stop import check_stop, run_interruptibly
-from encoder_cls.training.linear_fit import (
-    FittedLinear,
-    fit_linear_classifier,
-    repeat_linear_fit,
-)
+from encoder_cls.training.fitted_linear import FittedLinear
+from encoder_cls.training.linear_fit import fit_linear_classifier, repeat_linear_fit
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.run_progress import Progress
 

@@ -31,7 +31,7 @@ from encoder_cls.training.encoder_stage import (
     save_encoder,
 )
 from encoder_cls.training.final_report import write_final_report
-from encoder_cls.training.linear_fit import FittedLinear
+from encoder_cls.training.fitted_linear import FittedLinear
 from encoder_cls.training.linear_stage import broadcast_pseudo_labels, fit_linear_model
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.run_progress import Progress, check_free_space
@@ -297,7 +297,9 @@ def train_encoder(
     reporter.encoder_started(training.name, step=progress.state.step, total_steps=total_steps)
 
     for event in training.run(progress.state.training, seconds=seconds, may_skip=may_skip):
-        had_limit = progress.state.training.step_limit is not None
+        is_limit_new = (
+            progress.state.training.step_limit is None and event.state.step_limit is not None
+        )
         progress.state = replace(progress.state, training=event.state)
         epoch = training.epoch(event.state)
 
@@ -324,9 +326,8 @@ def train_encoder(
                 is_best=is_best,
             )
 
-        # The time of the first steps has shown how many steps there is time for: report that
-        # number once, when it is known.
-        if event.state.step_limit is not None and not had_limit:
+        # Once the time of the first steps is known, report how many steps there is time for.
+        if is_limit_new:
             num_steps = training.max_steps(event.state)
             if event.state.outcome == "skipped":
                 num_steps = 0

@@ -27,7 +27,8 @@ from encoder_cls.config.loading import config_of
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row as TextRow
 from encoder_cls.metrics.classification import CalibrationBins
-from encoder_cls.training.linear_fit import FittedLinear, fit_linear_classifier
+from encoder_cls.training.fitted_linear import FittedLinear
+from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 DATA = ("trec6", "ag_news", "sst2")

@@ -37,7 +37,8 @@ from encoder_cls.system.stop import stopping_at
 from encoder_cls.training import linear_fit
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.classification_task import ClassificationTask
-from encoder_cls.training.linear_fit import FittedLinear, fit_linear_classifier
+from encoder_cls.training.fitted_linear import FittedLinear
+from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.linear_stage import broadcast_pseudo_labels
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared

@@ -1,0 +1,130 @@
+"""The linear model of a run as it was fitted, with its scores and its held-out predictions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures
+from encoder_cls.classifier.mixture import Mixture
+from encoder_cls.classifier.validation_result import ValidationResult, score_mixture
+from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
+from encoder_cls.linear.effort import PLANNED, Effort
+from encoder_cls.linear.few_labels import FewLabelsFit
+from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear.linear_work import LinearWork
+from encoder_cls.linear.stream import StreamFit
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.training.plan import Plan
+from encoder_cls.training.prepared import Prepared
+
+
+class FittedLinear(NamedTuple):
+    """The fitted linear model of a run.
+
+    Attributes:
+        classifier: a classifier of the linear model alone; calibrated if there are validation
+            labels.
+        validation_logits: the logits of the validation texts, (texts, classes), by a linear model
+            that has not learned from them.
+        validation: the scores of `validation_logits`; None without validation labels.
+        held_out_predictions: the predictions for validation (or out-of-fold) texts, saved before
+            the final fit that includes these texts; None if no fit includes the validation texts.
+        few_labels: the accuracy and the teacher of a fit to few labels; None for other fits.
+        stream: the result of a fit in passes over the texts; None for other fits.
+        effort: how much work the fit did.
+        uses_words_alone: whether a planned fit has left out the n-grams of characters, since
+            validation texts were surely predicted better without them.
+        plan: the changed plan of the run, if the time allowed only a simpler fit; None if the plan
+            is unchanged.
+    """
+
+    classifier: Classifier
+    validation_logits: Logits
+    validation: ValidationResult | None
+    held_out_predictions: HeldOutPredictions | None = None
+    few_labels: FewLabelsFit | None = None
+    stream: StreamFit | None = None
+    effort: Effort = PLANNED
+    uses_words_alone: bool = False
+    plan: Plan | None = None
+
+    @property
+    def work(self) -> LinearWork:
+        """How much work the fit did."""
+        if self.stream is None:
+            return LinearWork(self.effort.key)
+        return LinearWork(self.effort.key, self.stream.work, self.stream.num_unread)
+
+
+def scored_classifier(
+    prepared: Prepared,
+    linear: LinearModel,
+    logits: Logits | None = None,
+    *,
+    is_calibrated: bool = False,
+) -> FittedLinear:
+    """Make a classifier of a linear model, calibrate it and score it on the validation texts.
+
+    Args:
+        prepared: the data of the run.
+        linear: the linear model.
+        logits: the logits of the validation texts, (texts, classes); by default those of `linear`.
+            They are given if `linear` has learned from these texts.
+        is_calibrated: the logits are already calibrated, so leave them as they are.
+    """
+    if logits is None:
+        logits = linear.logits(prepared.validation_texts)
+
+    classifier = prepared.new_classifier(None)
+    classifier.linear = linear
+    classifier.mixture = Mixture(shares={"linear": 1.0})
+    if not len(prepared.validation_texts):
+        return FittedLinear(classifier, logits, None)
+
+    result = score_mixture(
+        None,
+        logits,
+        prepared.dataset,
+        monitor=prepared.config.train.monitor,
+        is_calibrated=is_calibrated,
+    )
+    classifier.mixture = result.mixture
+    classifier.thresholds = result.thresholds
+    return FittedLinear(classifier, logits, result)
+
+
+def held_out_predictions_by_split(
+    prepared: Prepared,
+    rows: NDArray[np.int64],
+    logits: Logits,
+    familiarity_features: FamiliarityFeatures,
+) -> HeldOutPredictions:
+    """Collect held-out predictions by split, with the rows of their texts in the split.
+
+    Args:
+        prepared: the data of the run.
+        rows: the numbers of the predicted texts, (texts,): first the training texts are numbered,
+            then the texts of `Dataset.known_validation`.
+        logits: the logits of the predicted texts, (texts, classes).
+        familiarity_features: the familiarity features of the predicted texts, (texts, features).
+    """
+    dataset = prepared.dataset
+    num_train = len(dataset.train)
+    is_train = rows < num_train
+
+    # Translate rows of `Dataset.known_validation` to rows of `Dataset.validation`, which also has
+    # the texts whose labels do not occur in train.
+    is_known = ~dataset.validation.has_unseen_label(len(dataset.label_names))
+    known_rows = np.flatnonzero(is_known)
+    validation_rows = known_rows[rows[~is_train] - num_train]
+
+    return HeldOutPredictions(
+        validation=LinearPredictions(
+            validation_rows, logits[~is_train], familiarity_features[~is_train]
+        ),
+        train=LinearPredictions(rows[is_train], logits[is_train], familiarity_features[is_train]),
+        texts_sha256=dataset.validation.texts_fingerprint,
+    )
