@@ -106,22 +106,28 @@ def test_rowwise_adam_equals_sparse_adam_of_torch(device):
 @on_each_device
 def test_a_device_that_decides_updates_rows_alike(device):
     """The rows are those of the update that the caller decides, up to the order of sums."""
-    tables = []
-    for found_inf in (None, torch.zeros((), device=device)):
+
+    def trained(found_inf: torch.Tensor | None) -> tuple[torch.Tensor, RowwiseAdam]:
+        """A table after nine updates, and its optimizer."""
         torch.manual_seed(0)
         table = torch.nn.Embedding(20, 6, sparse=True, device=device)
         optimizer = RowwiseAdam([{"params": [table.weight]}], lr=0.1)
+
         for _ in range(9):
             optimizer.zero_grad()
             rows = torch.randint(0, 15, (12,), device=device)
-            (table(rows) * torch.randn(12, 6, device=device)).sum().backward()
+            weights = torch.randn(12, 6, device=device)
+            loss = (table(rows) * weights).sum()
+            loss.backward()
             optimizer.step(found_inf)
-        tables.append((table.weight, optimizer))
+        return table.weight, optimizer
 
-    (expected, decided_here), (found, decided_there) = tables
+    expected, deciding_caller = trained(None)
+    found, deciding_device = trained(torch.zeros((), device=device))
+
     torch.testing.assert_close(found, expected)
-    expected_moments = moments_of([decided_here])
-    moments = moments_of([decided_there])
+    expected_moments = moments_of([deciding_caller])
+    moments = moments_of([deciding_device])
     assert moments.keys() == expected_moments.keys()
     for name, moment in expected_moments.items():
         torch.testing.assert_close(moments[name].cpu(), moment.cpu())

@@ -16,7 +16,9 @@ def margins_and_labels(num_texts: int) -> tuple[np.ndarray, np.ndarray]:
     """Margins, and labels that are as probable as `SCALES` and `SHIFTS` say, (texts, 4)."""
     random = np.random.default_rng(0)
     margins = random.normal(-0.5, 1, size=(num_texts, len(SCALES))).astype(np.float32)
-    has_label = random.random(margins.shape) < sigmoid(margins * SCALES + SHIFTS)
+
+    probabilities = sigmoid(margins * SCALES + SHIFTS)
+    has_label = random.random(margins.shape) < probabilities
     return margins, has_label.astype(np.int8)
 
 
@@ -26,6 +28,7 @@ def logits_and_labels(
     """Logits, and labels drawn from their softmax at a temperature."""
     random = np.random.default_rng(0)
     logits = (3 * random.standard_normal((num_texts, num_classes))).astype(np.float32)
+
     probabilities = scipy.special.softmax(logits.astype(np.float64) / temperature, axis=1)
     return logits, draw_classes(probabilities, random)
 
@@ -33,4 +36,5 @@ def logits_and_labels(
 def draw_classes(probabilities: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Draw a class for each text: the number of upper bounds that are below a random number."""
     upper_bounds = probabilities.cumsum(axis=1)[:, :-1]
-    return (random.random((len(probabilities), 1)) > upper_bounds).sum(axis=1)
+    drawn = random.random((len(probabilities), 1))
+    return (drawn > upper_bounds).sum(axis=1)

@@ -18,8 +18,8 @@ NUMBERS = list(range(100))
 
 
 @pytest.fixture(params=[1 << 20, 5], ids=["memory", "file"], autouse=True)
-def most_in_memory(request, tmp_path, monkeypatch) -> int:
-    """Bytes that stay in memory."""
+def max_in_memory(request, tmp_path, monkeypatch) -> int:
+    """The maximum number of bytes that stay in memory."""
     monkeypatch.setattr(disk_arrays, "MAX_IN_MEMORY", request.param)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return request.param
@@ -41,26 +41,26 @@ def test_parts_make_one_array(dtype, lengths):
         numbers.forget()
 
 
-def test_the_file_has_no_name(tmp_path, most_in_memory):
+def test_the_file_has_no_name(tmp_path, max_in_memory):
     """The file is in the folder for temporary files, and nothing can be left behind there."""
     numbers = DiskBackedArray(np.int64)
     numbers.append(NUMBERS)
 
     opened = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     has_file = any(name.startswith(str(tmp_path)) for name in opened)
-    assert has_file == (most_in_memory == 5)
+    assert has_file == (max_in_memory == 5)
     assert numbers.array().tolist() == NUMBERS
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_a_file_is_mapped(most_in_memory):
+def test_only_a_file_is_mapped(max_in_memory):
     """A mapped array is a plain one: each slice of a `np.memmap` would be another one."""
     numbers = DiskBackedArray(np.int64)
     numbers.append(NUMBERS)
 
     array = numbers.array()
     assert type(array) is np.ndarray
-    assert isinstance(array.base, np.memmap) == (most_in_memory == 5)
+    assert isinstance(array.base, np.memmap) == (max_in_memory == 5)
     numbers.forget()
     assert array.tolist() == NUMBERS
 

@@ -16,8 +16,8 @@ TEXTS = ["", "a", "naïve 🙂", "", "two\nlines", "\0", "last"]
 
 
 @pytest.fixture(params=[1 << 20, 5], ids=["memory", "file"], autouse=True)
-def most_in_memory(request, tmp_path, monkeypatch) -> int:
-    """Bytes that stay in memory."""
+def max_in_memory(request, tmp_path, monkeypatch) -> int:
+    """The maximum number of bytes that stay in memory."""
     monkeypatch.setattr(disk_arrays, "MAX_IN_MEMORY", request.param)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return request.param
@@ -42,10 +42,17 @@ def test_texts_are_read_back(parts):
 
 def test_texts_are_a_sequence():
     column = DiskBackedTexts(TEXTS)
+
     for place in (0, 3, -1, np.int64(2)):
         assert column[place] == TEXTS[place]
+
     for part in (slice(2, 5), slice(None, None, -2), slice(5, 99), slice(3, 3)):
         assert column[part] == TEXTS[part]
+
+
+def test_a_place_outside_of_the_texts_is_an_index_error():
+    column = DiskBackedTexts(TEXTS)
+
     for outside in (len(TEXTS), -len(TEXTS) - 1):
         with pytest.raises(IndexError):
             column[outside]
@@ -54,6 +61,7 @@ def test_texts_are_a_sequence():
 def test_a_selection_is_a_sequence_of_its_own():
     """Rows are in any order, some of them twice; also in a selection of a selection."""
     column = DiskBackedTexts(TEXTS)
+
     selection = column.select(np.array([6, 1, 1, 2]))
 
     assert list(selection) == [TEXTS[6], TEXTS[1], TEXTS[1], TEXTS[2]]
