@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from encoder_cls.bulk.input_size import processes_for
 from encoder_cls.bulk.input_texts import Chunk, size_of
 from encoder_cls.bulk.json_and_csv_formats import PredictionFormat
 from encoder_cls.bulk.predicted_text import predict_chunk
@@ -24,17 +25,13 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.encoder.remote_encoder import EncoderForWorkers, RemoteEncoder
-from encoder_cls.system.processes import Workers, usable_processes
+from encoder_cls.system.processes import Workers
 from encoder_cls.system.terminal import note
 
 WORDS_LEFT_OUT = (
     "warning: of very long texts only the first words are explained; each prediction says how many "
     "words are not"
 )
-
-# The input size in bytes from which several processes share the work. Two processes are as fast
-# as one process at 4 MB, and 1.3 times as fast at 10 MB.
-SHARED_BYTES = 5_000_000
 
 
 class Job(NamedTuple):
@@ -199,7 +196,8 @@ def open_chunk_classifier(
         files: the files of the input; empty if the texts do not come from files.
         warn: called with each warning.
     """
-    if size_of(files) < SHARED_BYTES or usable_processes() == 1:
+    number = processes_for(size_of(files))
+    if number == 1:
         yield ChunkClassifier(classifier, options, warn=warn)
         return
 
@@ -211,5 +209,5 @@ def open_chunk_classifier(
         respond = EncoderForWorkers(encoder)
 
     classify = partial(classify_chunk, classifier_of_workers, options)
-    with Workers(classify, usable_processes(), respond=respond) as workers:
+    with Workers(classify, number, respond=respond) as workers:
         yield ChunkClassifier(classifier, options, warn=warn, workers=workers)

@@ -1,4 +1,4 @@
-"""Choose the engine of the encoder, NumPy or PyTorch, and its device, by the size of the input."""
+"""Choose the number of processes and the engine of the encoder by the size of the input."""
 
 from __future__ import annotations
 
@@ -6,6 +6,19 @@ from collections.abc import Callable, Sequence
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.encoder.engine_choice import AutomaticEncoder
+from encoder_cls.system.processes import usable_processes
+
+# The input size in bytes from which several processes share the work. Two processes are as fast
+# as one process at 4 MB, and 1.3 times as fast at 10 MB.
+SHARED_BYTES = 5_000_000
+
+
+def processes_for(num_bytes: int) -> int:
+    """The number of processes that classify an input of this size; 1 for this process alone."""
+    if num_bytes < SHARED_BYTES:
+        return 1
+    return usable_processes()
+
 
 # The average number of bytes of a token in English text, to estimate the number of tokens.
 BYTES_PER_TOKEN = 6
@@ -24,6 +37,7 @@ def choose_engine(
     num_bytes: int,
     *,
     is_explained: bool = False,
+    num_processes: int = 1,
     first_texts: Callable[[int], Sequence[str]] = lambda _: (),
 ) -> None:
     """Let a classifier with the engine "auto" choose between NumPy, PyTorch and a GPU.
@@ -34,6 +48,7 @@ def choose_engine(
         classifier: the classifier.
         num_bytes: the size of the whole input in bytes; 0 if it is unknown.
         is_explained: whether each text is explained, which takes longer.
+        num_processes: the number of processes that classify the input.
         first_texts: returns the first texts of the input, at most so many, if they can be read now.
     """
     if not isinstance(classifier.encoder, AutomaticEncoder):
@@ -45,6 +60,7 @@ def choose_engine(
     classifier.encoder.choose_engine(
         num_tokens,
         fraction_computed=lambda: fraction_computed(classifier, first_texts(GATED_TEXTS)),
+        num_processes=num_processes,
     )
 
 

@@ -19,7 +19,7 @@ from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.errors import DataError
 from encoder_cls.metrics.logits import MULTI_LABEL
-from encoder_cls.system.csv_cells import cell, csv_row, guarded
+from encoder_cls.system.csv_cells import cell, csv_lines, guarded
 from encoder_cls.system.display import printable, shown
 from encoder_cls.system.json_values import json_text, record_text
 
@@ -88,12 +88,12 @@ class LineFormat(RowFormat):
     header: str | None = None
 
     @abstractmethod
-    def line(self, predicted: PredictedText) -> str:
-        """The line of a prediction, without the line end."""
+    def lines(self, predicted_texts: Sequence[PredictedText]) -> list[str]:
+        """The line of each prediction, without line ends."""
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> list[bytes]:
         """Encode the predictions for a chunk as lines of UTF-8."""
-        return [f"{self.line(predicted)}\n".encode() for predicted in predicted_texts]
+        return [f"{line}\n".encode() for line in self.lines(predicted_texts)]
 
     @contextmanager
     def writing_to(self, output: Output) -> Iterator[Callable[[Sequence[bytes]], object]]:
@@ -121,8 +121,11 @@ class JsonFormat(LineFormat):
         self._options = options
         self._columns = columns
 
-    def line(self, predicted: PredictedText) -> str:
-        """The JSON object of a prediction."""
+    def lines(self, predicted_texts: Sequence[PredictedText]) -> list[str]:
+        """The JSON object of each prediction."""
+        return [self._line(predicted) for predicted in predicted_texts]
+
+    def _line(self, predicted: PredictedText) -> str:
         row = predicted.row
         options = self._options
         record = predicted.prediction.to_json(
@@ -193,6 +196,7 @@ class TableColumns:
                 names += ["probability", "withheld"]
             if self._top_k > 1:
                 self._first_rank = 1
+        self._has_ranks = self._top_k >= self._first_rank
         for rank in range(self._first_rank, self._top_k + 1):
             names += [f"label_{rank}", f"probability_{rank}"]
 
@@ -236,12 +240,13 @@ class TableColumns:
             if self._has_whole_texts:
                 values += [prediction.prediction_probability, predicted.is_withheld]
 
-        for label, probability in prediction.top(self._top_k)[self._first_rank - 1 :]:
-            # A blank text has no classes: `reason` says why.
-            if prediction.reason:
-                values += [None, None]
-            else:
-                values += [label, probability]
+        if self._has_ranks:
+            for label, probability in prediction.top(self._top_k)[self._first_rank - 1 :]:
+                # A blank text has no classes: `reason` says why.
+                if prediction.reason:
+                    values += [None, None]
+                else:
+                    values += [label, probability]
         if self._set_threshold is not None:
             values.append(prediction.label_set(self._set_threshold))
         values += [getattr(prediction, name) for name in self._facts]
@@ -315,40 +320,51 @@ class DelimitedFormat(LineFormat):
         self._on_terminal = on_terminal
 
         names = [*self._columns.kept, *self._columns.prediction_columns.values()]
-        self.header = self._joined(names)
+        (self.header,) = self._joined([names])
         if self._is_csv and form.has_mark and not on_terminal:
             self.header = f"{BYTE_ORDER_MARK}{self.header}"
 
-    def line(self, predicted: PredictedText) -> str:
-        """A row of the table."""
-        fields = []
-        for value in self._columns.kept_values(predicted.row):
-            field = cell(value)
-            fields.append(self._with_decimal(field) if isinstance(value, float) else field)
-        for value in self._columns.prediction_values(predicted):
-            field = prediction_field(value)
-            is_number = isinstance(value, float) or _are_numbers(value)
-            fields.append(self._with_decimal(field) if is_number else field)
-        return self._joined(fields)
+    def lines(self, predicted_texts: Sequence[PredictedText]) -> list[str]:
+        """The row of each prediction."""
+        return self._joined([self._fields(predicted) for predicted in predicted_texts])
 
-    def _with_decimal(self, number: str) -> str:
-        """A number, or several numbers, with a decimal comma if the options ask for it."""
+    def _fields(self, predicted: PredictedText) -> list[str]:
+        """The fields of a row, before the escapes that the output needs."""
+        kept_values = self._columns.kept_values(predicted.row)
+        kept_fields = [cell(value) for value in kept_values]
+        prediction_values = self._columns.prediction_values(predicted)
+        prediction_fields = [prediction_field(value) for value in prediction_values]
+
         if self._decimal == "comma":
-            return number.replace(".", ",")
-        return number
+            for number, value in enumerate(kept_values):
+                if isinstance(value, float):
+                    kept_fields[number] = kept_fields[number].replace(".", ",")
+            for number, value in enumerate(prediction_values):
+                if isinstance(value, float) or _are_numbers(value):
+                    prediction_fields[number] = prediction_fields[number].replace(".", ",")
 
-    def _joined(self, fields: Sequence[str]) -> str:
-        """Join fields to a row, with the escapes that the output needs."""
+        return kept_fields + prediction_fields
+
+    def _joined(self, rows: Sequence[list[str]]) -> list[str]:
+        """Join the fields of each row, with the escapes that the output needs.
+
+        Joining all rows at once takes a third of the time of joining one after the other.
+        """
         if self._is_guarded:
-            fields = [guarded(field) for field in fields]
+            rows = [[guarded(field) for field in fields] for fields in rows]
         if self._on_terminal:
-            fields = [printable(field) for field in fields]
-        else:
-            fields = [encodable(field) for field in fields]
+            rows = [[printable(field) for field in fields] for fields in rows]
 
         if self._is_csv:
-            return csv_row(fields, separator=self._separator, is_guarded=False)
-        return "\t".join(field.translate(ESCAPED_IN_TSV) for field in fields)
+            lines = csv_lines(rows, separator=self._separator)
+        else:
+            lines = [_tsv_line(fields) for fields in rows]
+        return [encodable(line) for line in lines]
+
+
+def _tsv_line(fields: Sequence[str]) -> str:
+    """Join the fields of a row of TSV."""
+    return "\t".join(field.translate(ESCAPED_IN_TSV) for field in fields)
 
 
 def _are_numbers(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import typer
 
@@ -43,8 +43,11 @@ class PlainTextFormat(LineFormat):
         self._max_seq_len = max_seq_len
         self._is_coloured = is_coloured
 
-    def line(self, predicted: PredictedText) -> str:
-        """The labels and the text of a prediction, with notes in brackets."""
+    def lines(self, predicted_texts: Sequence[PredictedText]) -> list[str]:
+        """The labels and the text of each prediction, with notes in brackets."""
+        return [self._line(predicted) for predicted in predicted_texts]
+
+    def _line(self, predicted: PredictedText) -> str:
         prediction = predicted.prediction
         text = shown(predicted.row.text, limit=SHOWN_CHARACTERS)
         if prediction.reason:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from encoder_cls.bulk.chunk_classifier import ChunkClassifier, open_chunk_classifier
-from encoder_cls.bulk.input_size import choose_engine
+from encoder_cls.bulk.input_size import choose_engine, processes_for
 from encoder_cls.bulk.input_texts import InputTexts, size_of
 from encoder_cls.bulk.output_checks import check_outputs
 from encoder_cls.bulk.prediction_loop import predict_texts
@@ -81,6 +81,7 @@ def _predict_here(request: CheckedRequest) -> None:
         classifier,
         num_bytes,
         is_explained=options.explained,
+        num_processes=processes_for(size_of(files)),
         first_texts=texts.first_texts,
     )
 

@@ -306,6 +306,7 @@ class Classifier:
         truncated = self.truncated(texts).tolist()
         unknown_words = texts.unknown.tolist()
         answered_by = self._answered_by(part_logits)
+        labels = self._labels(probabilities)
         unfamiliar: list[bool | None] = [None] * len(texts)
         if self.familiarity:
             familiarity_features = measure_familiarity(probabilities, texts, linear_features)
@@ -316,47 +317,53 @@ class Classifier:
         ).tolist()
 
         predictions = []
-        for row, row_probabilities in enumerate(probabilities):
-            is_blank = are_blank[row]
+        for row, row_probabilities in enumerate(probabilities.tolist()):
             label = None
             probability = None
             reason = None
-            if is_blank:
+            row_labels = labels[row]
+            if are_blank[row]:
                 reason = "blank"
+                # In a multi-label task, a blank text has no labels.
+                if self.thresholds:
+                    row_labels = ()
             else:
                 class_number = class_numbers[row]
                 label = self.label_names[class_number]
-                probability = float(row_probabilities[class_number])
+                probability = row_probabilities[class_number]
 
             prediction = Prediction(
                 label=label,
                 probability=probability,
-                probabilities=dict(zip(self.label_names, row_probabilities.tolist(), strict=True)),
+                probabilities=dict(zip(self.label_names, row_probabilities, strict=True)),
                 truncated=truncated[row],
                 unknown_words=unknown_words[row],
                 reason=reason,
                 unfamiliar=unfamiliar[row],
-                labels=self._labels(row_probabilities, is_blank=is_blank),
+                labels=row_labels,
                 prediction_probability=prediction_probabilities[row],
                 answered_by=answered_by[row],
             )
             predictions.append(prediction)
         return predictions
 
-    def _labels(
-        self, probabilities: NDArray[np.float64], *, is_blank: bool
-    ) -> tuple[str, ...] | None:
-        """The labels of a text in a multi-label task, most probable first.
+    def _labels(self, probabilities: NDArray[np.float64]) -> list[tuple[str, ...] | None]:
+        """The labels of each text in a multi-label task, most probable first.
 
-        A blank text has no labels. In a single-label task, the result is None.
+        In a single-label task, they are None.
+
+        Args:
+            probabilities: the probabilities of the labels, (texts, classes).
         """
         if not self.thresholds:
-            return None
-        if is_blank:
-            return ()
-        order = np.argsort(-probabilities, kind="stable")
-        has_label = probabilities >= self.thresholds
-        return tuple(self.label_names[number] for number in order if has_label[number])
+            return [None] * len(probabilities)
+
+        labels: list[tuple[str, ...] | None] = []
+        orders = np.argsort(-probabilities, axis=1, kind="stable")
+        have_labels = probabilities >= self.thresholds
+        for order, has_label in zip(orders.tolist(), have_labels.tolist(), strict=True):
+            labels.append(tuple(self.label_names[number] for number in order if has_label[number]))
+        return labels
 
     def _answered_by(self, part_logits: Mapping[str, Logits]) -> list[str | None]:
         """Which parts predict each text: `encoder`, `linear` or `both`.

@@ -137,18 +137,27 @@ class AutomaticEncoder:
         return self._choice is not None and self._choice.device != "cpu"
 
     def choose_engine(
-        self, num_tokens: int, *, fraction_computed: Callable[[], float] = lambda: 1.0
+        self,
+        num_tokens: int,
+        *,
+        fraction_computed: Callable[[], float] = lambda: 1.0,
+        num_processes: int = 1,
     ) -> None:
         """Choose the engine and the device of all calls for a stream of texts.
 
         Args:
             num_tokens: the approximate number of tokens of the stream.
             fraction_computed: returns the approximate fraction of the texts that the encoder
-                computes, because others skip it. It is called only if a GPU may be chosen.
+                computes, because others skip it. It is called only if there is much work.
+            num_processes: the number of processes that share the work, each with a copy of this
+                object.
         """
         max_seq_len = self.architecture.max_seq_len
         lengths = np.full(math.ceil(num_tokens / max_seq_len), max_seq_len)
-        self._choice = self._quicker(multiplications(self.architecture, lengths), fraction_computed)
+        work = multiplications(self.architecture, lengths)
+        if work > BREAK_EVEN * num_processes:
+            work *= fraction_computed()
+        self._choice = self._quicker(work, num_processes)
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
         """See `Encoder`."""
@@ -194,26 +203,26 @@ class AutomaticEncoder:
     def _encoder_for(self, texts: TokenizedTexts) -> Encoder:
         choice = self._choice
         if choice is None:
-            choice = self._quicker(multiplications(self.architecture, texts.lengths), lambda: 1.0)
+            choice = self._quicker(multiplications(self.architecture, texts.lengths))
 
         # This object may have been copied to a machine without PyTorch after the choice.
         if choice.engine == "torch" and is_installed("torch"):
             return self.torch(choice.device)
         return self._numpy
 
-    def _quicker(self, work: float, fraction_computed: Callable[[], float]) -> _Choice:
+    def _quicker(self, work: float, num_processes: int = 1) -> _Choice:
         """The engine and the device that are quicker for work of so many multiplications.
 
-        Only the device depends on the fraction of the texts that the encoder computes: see
-        `choose_engine`.
+        Args:
+            work: the number of multiplications.
+            num_processes: the number of processes that share the work.
         """
-        if work <= BREAK_EVEN or not is_installed("torch"):
+        if work <= BREAK_EVEN * num_processes or not is_installed("torch"):
             return _Choice("numpy", "cpu")
 
         # Look for a GPU last, because that imports torch.
-        min_work = GPU_BREAK_EVEN * usable_processes()
-        may_use_gpu = self._device == "auto" and work > min_work and has_gpu()
-        if may_use_gpu and work * fraction_computed() > min_work:
+        is_enough = work > GPU_BREAK_EVEN * usable_processes()
+        if self._device == "auto" and is_enough and has_gpu():
             return _Choice("torch", GPU)
         return _Choice("torch", "cpu")
 
@@ -225,8 +234,8 @@ class _Choice(NamedTuple):
     device: str
 
 
-# The number of multiplications from which PyTorch is quicker, although its import takes one to two
-# seconds (docs/experiments/speed.md).
+# The number of multiplications, for each process that computes, from which PyTorch is quicker,
+# although its import takes one to two seconds (docs/experiments/speed.md).
 BREAK_EVEN = 6e10
 
 # The number of multiplications, for each process that would compute otherwise, from which a GPU is

@@ -7,9 +7,9 @@ Injection", https://owasp.org/www-community/attacks/CSV_Injection).
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 from encoder_cls.system.json_values import record_text
@@ -32,11 +32,24 @@ def csv_row(fields: Iterable[str], *, separator: str = ",", is_guarded: bool = T
     """
     if is_guarded:
         fields = [guarded(field) for field in fields]
+    (line,) = csv_lines([fields], separator=separator)
+    return line
 
-    line = io.StringIO()
+
+def csv_lines(rows: Iterable[Iterable[str]], *, separator: str = ",") -> list[str]:
+    """Write rows of CSV without line ends and without guards.
+
+    Args:
+        rows: the fields of each row.
+        separator: the character between two fields.
+    """
+    # The writer writes each row with one call, so each row becomes an item of the list.
+    lines: list[str] = []
+    output = SimpleNamespace(write=lines.append)
+
     # The writer quotes fields that contain a character of its line end, so pass "\r\n".
-    csv.writer(line, delimiter=separator, lineterminator=LINE_END).writerow(fields)
-    return line.getvalue().removesuffix(LINE_END)
+    csv.writer(output, delimiter=separator, lineterminator=LINE_END).writerows(rows)
+    return [line.removesuffix(LINE_END) for line in lines]
 
 
 def guarded(cell: str) -> str:

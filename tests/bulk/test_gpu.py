@@ -54,8 +54,8 @@ def card(monkeypatch) -> Card:
     monkeypatch.setattr(engine_choice, "has_gpu", lambda: True)
     monkeypatch.setattr(engine_choice, "BREAK_EVEN", 0)
     monkeypatch.setattr(engine_choice, "GPU_BREAK_EVEN", 0)
-    monkeypatch.setattr(chunk_classifier, "usable_processes", lambda: 2)
-    monkeypatch.setattr(chunk_classifier, "SHARED_BYTES", 1)
+    monkeypatch.setattr(input_size, "usable_processes", lambda: 2)
+    monkeypatch.setattr(input_size, "SHARED_BYTES", 1)
     monkeypatch.setattr(input_texts, "CHUNK", CHUNK)
     return card
 
@@ -151,7 +151,7 @@ def test_the_first_texts_show_how_many_skip_the_encoder(classifier, monkeypatch,
     chosen: list[float] = []
     gated = replace(classifier, gate=gate)
 
-    def choose(_self, _num_tokens, *, fraction_computed):
+    def choose(_self, _num_tokens, *, fraction_computed, num_processes):
         chosen.append(fraction_computed())
 
     monkeypatch.setattr(engine_choice.AutomaticEncoder, "choose_engine", choose)

@@ -329,7 +329,7 @@ def used_workers(monkeypatch) -> list[Workers]:
             return super().map(items)
 
     monkeypatch.setattr("encoder_cls.bulk.chunk_classifier.Workers", NotedWorkers)
-    monkeypatch.setattr("encoder_cls.bulk.chunk_classifier.usable_processes", lambda: 2)
+    monkeypatch.setattr("encoder_cls.bulk.input_size.usable_processes", lambda: 2)
     return used
 
 
@@ -347,7 +347,7 @@ def test_the_predictions_of_several_processes_are_the_same_bytes(
 
     def predict(shared_bytes: int) -> tuple[object, list[bytes]]:
         """The outcome where inputs of such a size are shared, and the files written."""
-        monkeypatch.setattr("encoder_cls.bulk.chunk_classifier.SHARED_BYTES", shared_bytes)
+        monkeypatch.setattr("encoder_cls.bulk.input_size.SHARED_BYTES", shared_bytes)
         outcome = cli("predict", *options)
         files = [Path(output)]
         if output == "out/":

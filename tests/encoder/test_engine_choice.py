@@ -205,10 +205,36 @@ def test_one_engine_predicts_a_stream_however_it_is_cut(
 
 
 @pytest.mark.parametrize(
+    ("fraction", "num_processes", "engine"),
+    [
+        pytest.param(1.0, 1, "torch", id="much work"),
+        pytest.param(0.2, 1, "numpy", id="the gate leaves little of it"),
+        pytest.param(1.0, 8, "numpy", id="many processes have little of it each"),
+    ],
+)
+def test_pytorch_predicts_a_stream_where_it_saves_more_time_than_its_import_takes(
+    encoder, monkeypatch, fraction, num_processes, engine
+):
+    """Each process imports it, and computes only the texts that the gate leaves."""
+    architecture = encoder.architecture
+    work = multiplications(architecture, np.full(1, architecture.max_seq_len))
+    monkeypatch.setattr(engine_choice, "BREAK_EVEN", work)
+    automatic = AutomaticEncoder(NumpyEncoder(architecture, encoder.named_weights()), device="cpu")
+
+    automatic.choose_engine(
+        4 * architecture.max_seq_len,
+        fraction_computed=lambda: fraction,
+        num_processes=num_processes,
+    )
+
+    assert automatic.engine == engine
+
+
+@pytest.mark.parametrize(
     ("device", "texts", "fraction", "device_used"),
     [
         pytest.param("auto", 8, 1.0, "cuda", id="much work"),
-        pytest.param("auto", 8, 0.2, "cpu", id="much work, but the gate leaves little of it"),
+        pytest.param("auto", 8, 0.4, "cpu", id="much work, but the gate leaves little of it"),
         pytest.param("auto", 4, 1.0, "cpu", id="less work"),
         pytest.param("cpu", 8, 1.0, "cpu", id="a person has named the CPU"),
     ],
