@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from encoder_cls.bulk.progress_bar import Progress, count_rows
+from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.bulk.standard_input import (
     STANDARD_INPUT,
     ending_of_table,
@@ -19,7 +19,7 @@ from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.csv_form import CsvForm, form_of
 from encoder_cls.data.reading.excel import EXCEL, SheetLayout, sheet_layout
 from encoder_cls.data.reading.file_format import Format
-from encoder_cls.data.reading.formats import format_of
+from encoder_cls.data.reading.formats import count_rows, format_of
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.parquet import PARQUET
 from encoder_cls.data.reading.rows import Row

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from encoder_cls.data.reading.formats import format_of
+from encoder_cls.data.reading.formats import count_rows
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.system.display import counted, duration
-from encoder_cls.system.encodings import is_gzipped
 from encoder_cls.system.terminal import is_quiet, note
 
 SECONDS_BEFORE_BAR = 1.0
@@ -114,25 +113,3 @@ class Progress:
             dynamic_ncols=True,
             file=sys.stderr,
         )
-
-
-def count_rows(files: Iterable[Path]) -> dict[str, int]:
-    """Count the lines, or the rows, of each file.
-
-    Files of unknown formats are not read, such as a README.md in a folder, so they do not count.
-
-    Returns:
-        The number by path; empty if those of one file cannot be counted quickly.
-    """
-    lines: dict[str, int] = {}
-    for path in files:
-        if not path.is_file():
-            return {}
-
-        file_format = format_of(path)
-        if file_format is None:
-            continue
-        if file_format.count_rows is None or is_gzipped(path):
-            return {}
-        lines[str(path)] = file_format.count_rows(path)
-    return lines

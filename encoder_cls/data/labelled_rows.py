@@ -214,6 +214,11 @@ def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str
     Raises:
         DataError: a label is empty, or neither a name nor a number.
     """
+    # Most rows have one label, which is a name.
+    label = row.label
+    if separator is None and isinstance(label, str) and not _is_empty(label):
+        return [label]
+
     # The keys of this dictionary are the labels in their order; its values are not used.
     labels: dict[str, None] = {}
     for label in _written_labels(row.label, separator, may_have_none=may_have_none):

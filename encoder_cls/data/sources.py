@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import Random
 
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.formats import file_records, format_of, header_of
@@ -124,18 +123,9 @@ def content_hash(source: str) -> str | None:
     return digest.hexdigest()
 
 
-# The seed of the choice of rows, if only a share of them is read.
-SEED = 0
-
-
 def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iterator[Row]:
     """Turn records into rows, without those that `reading` leaves out."""
-    random = Random(SEED)
     for where, record in records:
-        if reading.fraction < 1 and random.random() >= reading.fraction:
-            reading.notes.num_unread += 1
-            continue
-
         try:
             row = row_of(where, record, columns)
         except DataError as error:
@@ -147,7 +137,7 @@ def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iter
 def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iterator[Record]:
     """Read the records of a source in any of its forms."""
     if source.startswith(HUB):
-        yield from hub_records(source, role, columns)
+        yield from hub_records(source, role, columns, reading)
         return
 
     bundled = _bundled(source)

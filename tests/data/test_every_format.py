@@ -13,10 +13,9 @@ import pytest
 from support.data import refusal, write
 from support.tables import read_table, write_table
 
-from encoder_cls.bulk.progress_bar import count_rows
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.file_format import Format
-from encoder_cls.data.reading.formats import FORMATS, format_of, header_of
+from encoder_cls.data.reading.formats import FORMATS, count_rows, format_of, header_of
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import read_rows
 
@@ -106,6 +105,19 @@ def test_rows_have_their_texts_labels_and_places(file_format):
     assert {row.where.file for row in rows} == {source}
     lines = [row.where.line for row in rows]
     assert lines == sorted(set(lines))
+
+
+@each_format
+def test_a_share_of_the_rows_has_their_texts_and_places(file_format):
+    source = write_sample(file_format)
+    all_rows = list(read_rows(source, Columns(["text"], "label"), Reading()))
+    reading = Reading(fraction=0.5)
+
+    rows = list(read_rows(source, Columns(["text"], "label"), reading))
+
+    # With the seed of `Reading.random`, this share of three rows is the third row.
+    assert rows == all_rows[2:]
+    assert reading.notes.num_unread == 2
 
 
 @each_format

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import time
+from pathlib import Path
 
 import pytest
 from support.small_runs import CPU, WITH_LINEAR, make_config
@@ -53,9 +55,9 @@ def fraction_now(config: Config, run: RunDir) -> float | None:
     ("seconds_to_read", "least", "most"),
     [
         (1, 1.0, 1.0),
-        # Preparing 57% of the rows takes 18 seconds, and leaving out the others 2 seconds.
-        (8, 0.55, 0.57),
-        (25, 0.08, 0.09),
+        # Preparing 51% of the rows takes 37 seconds, and leaving out the others 2 seconds.
+        (13, 0.51, 0.54),
+        (50, 0.10, 0.11),
     ],
 )
 def test_as_many_rows_are_read_as_there_is_time_for(
@@ -69,18 +71,27 @@ def test_as_many_rows_are_read_as_there_is_time_for(
 def test_a_limit_that_is_too_short_for_a_small_share_is_refused(config, run, monkeypatch):
     let_reading_take(monkeypatch, 1000)
 
-    with pytest.raises(ConfigError, match=r"MB of text, which take at least about 2500 s on"):
+    with pytest.raises(ConfigError, match=r"MB of text, which take at least about 625 s on"):
         fraction_now(config, run)
 
 
 def test_the_time_of_all_rows_is_estimated_from_the_first(config, run, monkeypatch):
     monkeypatch.setattr(reading_time, "TIMED_ROWS", 10)
 
-    estimate = reading_time.estimate_reading(config, 50 * 1000)
+    estimate = reading_time.estimate_reading(config, [Path(config.data.train)])
 
-    # The texts have 20 to 30 bytes.
-    assert 1000 < estimate.num_rows < 4000
+    assert estimate.num_rows == 61  # with the header
     assert estimate.seconds > 0
+
+
+def test_the_rows_of_packed_files_are_estimated_by_their_size(config, run, tmp_path):
+    packed = tmp_path / "train.csv.gz"
+    packed.write_bytes(gzip.compress(Path(config.data.train).read_bytes()))
+    data = config.data.model_copy(update={"train": str(packed)})
+
+    estimate = reading_time.estimate_reading(config.model_copy(update={"data": data}), [packed])
+
+    assert 1 < estimate.num_rows < 60
 
 
 @pytest.mark.parametrize("source", ["example:train", "hub:owner/name"])

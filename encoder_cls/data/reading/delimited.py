@@ -57,6 +57,9 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
             # Skip an empty line. In a table of one column it is a row with an empty cell.
             continue
 
+        if reading.leaves_out_row():
+            continue
+
         values = fields or [""]
         where = SourceLocation(str(path), line, row)
         if len(values) != len(header):

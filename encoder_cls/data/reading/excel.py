@@ -84,6 +84,8 @@ def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
         for number, cells in workbook.rows(sheet):
             if number == 1 or all(cell is None for cell in cells):
                 continue
+            if reading.leaves_out_row():
+                continue
 
             where = SourceLocation(str(path), number)
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from encoder_cls.data.reading.columns import Columns
@@ -52,3 +52,25 @@ def header_of(path: Path, text_columns: Sequence[str], reading: Reading) -> list
     if file_format is None or file_format.header is None:
         return []
     return file_format.header(path, text_columns, reading)
+
+
+def count_rows(files: Iterable[Path]) -> dict[str, int]:
+    """Count the lines, or the rows, of each file.
+
+    Files of unknown formats are not read, such as a README.md in a folder, so they do not count.
+
+    Returns:
+        The number by path; empty if those of one file cannot be counted quickly.
+    """
+    lines: dict[str, int] = {}
+    for path in files:
+        if not path.is_file():
+            return {}
+
+        file_format = format_of(path)
+        if file_format is None:
+            continue
+        if file_format.count_rows is None or is_gzipped(path):
+            return {}
+        lines[str(path)] = file_format.count_rows(path)
+    return lines

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from encoder_cls.data.reading.class_labels import class_names_of, with_class_names
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
@@ -41,13 +42,14 @@ class _HubSource(NamedTuple):
     streaming: bool = False
 
 
-def hub_records(source: str, role: str, columns: Columns) -> Iterator[Record]:
+def hub_records(source: str, role: str, columns: Columns, reading: Reading) -> Iterator[Record]:
     """Read the rows of a data set, or of a local folder with the layout of one.
 
     Args:
         source: the source, such as `hub:owner/name?split=train`.
         role: the name of the split to read if the source does not name one.
         columns: the columns to read.
+        reading: says which share of the rows to read.
 
     Raises:
         DataError: the data set cannot be loaded, or lacks a column.
@@ -72,6 +74,8 @@ def hub_records(source: str, role: str, columns: Columns) -> Iterator[Record]:
             class_names = class_names_of(table.features.to_dict())
             with closing(iter(table)) as records:
                 for number, record in enumerate(records):
+                    if reading.leaves_out_row():
+                        continue
                     where = SourceLocation(f"hub:{hub.name}/{split}", number)
                     yield where, with_class_names(record, class_names, where)
     finally:

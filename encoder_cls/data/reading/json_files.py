@@ -51,6 +51,8 @@ def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
     strict = replace(reading, bad_rows="error")
     content = _joined(path, strict.lines(path, longest=max_bytes), max_bytes)
     for number, item in enumerate(_parsed(str(path), content), start=1):
+        if reading.leaves_out_row():
+            continue
         where = SourceLocation(str(path), number)
         try:
             record = _checked_object(where, item, columns)

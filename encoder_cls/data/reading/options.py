@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import DataError
@@ -92,6 +93,10 @@ def _ignore(message: str) -> None:
     """Receive a message, and do nothing with it."""
 
 
+# The seed of the choice of rows, if only a share of them is read.
+SEED = 0
+
+
 @dataclass
 class Reading:
     """Options for reading a source, and the notes about its rows.
@@ -107,6 +112,7 @@ class Reading:
         bad_rows: what to do with a row that cannot be read: `error` to raise an error, or `skip` to
             leave it out and count it.
         fraction: the share of the rows to read, chosen at random.
+        random: chooses these rows.
         notify: a function that receives each message once.
         notes: the notes that have been made so far.
     """
@@ -117,6 +123,7 @@ class Reading:
     sheet: str | None = None
     bad_rows: str = "error"
     fraction: float = 1.0
+    random: Random = field(default_factory=lambda: Random(SEED))
     notify: Callable[[str], None] = _ignore
     notes: Notes = field(default_factory=Notes)
 
@@ -124,6 +131,16 @@ class Reading:
     def skips(self) -> bool:
         """Whether rows that cannot be read are left out."""
         return self.bad_rows == "skip"
+
+    def leaves_out_row(self) -> bool:
+        """Choose whether the next row is left out because of `fraction`; if so, it is counted.
+
+        A reader asks for each row, before it does any work for the row.
+        """
+        if self.fraction >= 1 or self.random.random() < self.fraction:
+            return False
+        self.notes.num_unread += 1
+        return True
 
     def note(self, message: str) -> None:
         """Add a message about a file to the notes, and pass it to `notify`, unless it is known."""

@@ -28,6 +28,8 @@ def parquet_header(path: Path, _columns: Sequence[str], _reading: Reading) -> li
 def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
     """Read the rows; integer labels of the `datasets` library become class names."""
     with _open_parquet(path) as file:
+        import pyarrow
+
         schema = file.schema_arrow
         columns.checked(path, schema.names)
         class_names = class_names_in(schema)
@@ -38,17 +40,22 @@ def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[
             if "id" in schema.names and "id" not in wanted:
                 wanted = [*wanted, "id"]
 
-        number = 0
+        first_number = 1
         for batch in file.iter_batches(batch_size=rows_at_once(file.metadata), columns=wanted):
-            for record in batch_records(batch):
-                number += 1
-                where = SourceLocation(str(path), number)
+            rows = [row for row in range(batch.num_rows) if not reading.leaves_out_row()]
+            chosen = batch
+            if len(rows) < batch.num_rows:
+                chosen = batch.take(pyarrow.array(rows, pyarrow.int64()))
+
+            for row, record in zip(rows, batch_records(chosen), strict=True):
+                where = SourceLocation(str(path), first_number + row)
                 try:
                     named_record = with_class_names(record, class_names, where)
                 except DataError as error:
                     reading.bad_row(error)
                     continue
                 yield where, named_record
+            first_number += batch.num_rows
 
 
 def count_parquet_rows(path: Path) -> int:

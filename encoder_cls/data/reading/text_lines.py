@@ -30,6 +30,8 @@ def numbered_lines(path: Path, reading: Reading) -> Iterator[tuple[SourceLocatio
     If bad rows are skipped, lines that cannot be decoded are left out.
     """
     for number, line in enumerate(reading.lines(path), start=1):
+        if reading.leaves_out_row():
+            continue
         where = SourceLocation(str(path), number)
         if reading.is_valid(path, where, line):
             yield where, line
@@ -96,6 +98,8 @@ def class_folder_records(
     """
     _check_no_columns(source, columns)
     for label, file in labelled_files:
+        if reading.leaves_out_row():
+            continue
         where = SourceLocation(str(file))
         try:
             text = "".join(reading.lines(file))
