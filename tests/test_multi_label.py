@@ -11,6 +11,7 @@ import signal
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 from support.browser import needs_axe, violations
@@ -234,6 +235,8 @@ def test_a_precision_is_guaranteed_for_each_label(cli, sure_run):
     assert two["labels"] == ["sport"]
     assert weather["labels"] == ["weather"]
     assert none["labels"] == []
+    withheld = [record["withheld_labels"] for record in (two, weather, none)]
+    assert withheld == [["food"], [], []]
     note = "--min-precision 0.9: guaranteed for 2 of 3 labels ('sport', 'weather')"
     assert f"{note}; other labels are withheld" in found.err
     assert "1 with withheld labels (--min-precision 0.9)" in found.err
@@ -255,6 +258,8 @@ def test_a_precision_is_guaranteed_for_whole_texts(cli, sure_run):
     assert two["labels"] is None
     assert weather["labels"] == ["weather"]
     assert none["labels"] == blank["labels"] == []
+    assert sorted(two["withheld_labels"]) == ["food", "sport"]
+    assert weather["withheld_labels"] == blank["withheld_labels"] == []
     assert two["probability"] < weather["probability"]
     assert "1 withheld (--whole-texts --min-precision 0.83: probability below 0." in found.err
 
@@ -263,8 +268,46 @@ def test_a_precision_is_guaranteed_for_whole_texts(cli, sure_run):
     assert lines[1].startswith("weather ")
 
     table = succeed(cli, *command, "--format", "csv", *texts).out.splitlines()
-    withheld = [row["withheld"] for row in csv.DictReader(table)]
+    table_rows = list(csv.DictReader(table))
+    withheld = [row["withheld"] for row in table_rows]
     assert withheld == ["true", "false", "false", "false"]
+    withheld_labels = [row["withheld_labels"] for row in table_rows]
+    assert withheld_labels == ["|".join(two["withheld_labels"]), "", "", ""]
+
+
+def test_people_see_which_labels_are_withheld(cli, sure_run):
+    """A line for people names the withheld labels, beside kept labels and in their place."""
+    command = ["predict", "--model", sure_run.path, "--min-precision", 0.9]
+    texts = [TWO_LABELS, "soup with salt", "the of and"]
+
+    two, food, none = succeed(cli, *command, *texts).out.splitlines()
+
+    assert two.startswith("sport 0.")
+    assert "(withheld: food 0." in two
+    assert food.startswith("?  'soup with salt'  (withheld: food 0.")
+    assert none.startswith("no label  'the of and'")
+    assert "withheld" not in none
+
+    page = succeed(cli, *command, "--format", "html", *texts).out
+    assert page.count("withheld: food 0.") == 2
+
+
+@pytest.mark.parametrize("output_format", ["csv", "parquet"])
+def test_tables_have_a_column_of_withheld_labels(cli, sure_run, output_format):
+    """The column is a list in Parquet."""
+    command = ["predict", "--model", sure_run.path, "--min-precision", 0.9]
+    Path("texts.csv").write_text(f'text\n"{TWO_LABELS}"\nrain and snow\n')
+    output = f"predictions.{output_format}"
+
+    succeed(cli, *command, "--input", "texts.csv", "--output", output)
+
+    if output_format == "parquet":
+        withheld = pyarrow.parquet.read_table(output)["withheld_labels"].to_pylist()
+        assert withheld == [["food"], []]
+    else:
+        with Path(output).open(encoding="utf-8-sig", newline="") as file:
+            withheld = [row["withheld_labels"] for row in csv.DictReader(file)]
+        assert withheld == ["food", ""]
 
 
 def test_sets_have_all_labels_of_as_many_texts_as_guaranteed(cli, sure_run):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from encoder_cls.bulk.json_and_csv_formats import Output, RowFormat
-from encoder_cls.bulk.plain_text_format import NO_LABEL, notes_on
+from encoder_cls.bulk.plain_text_format import WITHHELD, notes_on, sign_without_labels
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
@@ -49,9 +49,9 @@ class PageFormat(RowFormat):
         prediction = predicted.prediction
         notes = notes_on(predicted, self._set_threshold)
         if predicted.labels is None:
-            label = predicted.label or "?"
+            label = predicted.label or WITHHELD
         else:
-            label = ", ".join(predicted.labels) or NO_LABEL
+            label = ", ".join(predicted.labels) or sign_without_labels(predicted)
             if predicted.words is not None and not prediction.reason:
                 notes.append(f"words for and against {prediction.label}")
         return prediction_row(

@@ -183,6 +183,7 @@ class TableColumns:
         self._keeps_all = keeps_all
         self._set_threshold = options.set_threshold
         self._has_whole_texts = options.text_threshold is not None
+        self._has_withheld_labels = self._has_whole_texts or options.label_thresholds is not None
         self._explained = options.explained
         self._top_k = min(options.top_k, len(classifier.label_names))
 
@@ -192,8 +193,10 @@ class TableColumns:
         self._first_rank = 2
         if classifier.task is MULTI_LABEL:
             names = ["labels", "probabilities"]
-            if options.text_threshold is not None:
+            if self._has_whole_texts:
                 names += ["probability", "withheld"]
+            if self._has_withheld_labels:
+                names.append("withheld_labels")
             if self._top_k > 1:
                 self._first_rank = 1
         self._has_ranks = self._top_k >= self._first_rank
@@ -239,6 +242,8 @@ class TableColumns:
             values = [list(predicted.labels), probabilities]
             if self._has_whole_texts:
                 values += [prediction.prediction_probability, predicted.is_withheld]
+            if self._has_withheld_labels:
+                values.append(list(predicted.withheld_labels))
 
         if self._has_ranks:
             for label, probability in prediction.top(self._top_k)[self._first_rank - 1 :]:

@@ -38,6 +38,7 @@ TYPES = {
     "labels": pyarrow.list_(TEXT),
     "probabilities": pyarrow.list_(NUMBER),
     "withheld": pyarrow.bool_(),
+    "withheld_labels": pyarrow.list_(TEXT),
     "truncated": pyarrow.bool_(),
     "unknown_words": pyarrow.int64(),
     "unfamiliar": pyarrow.bool_(),

@@ -12,7 +12,10 @@ from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.explanation import STRONG, Explanation, marked
 from encoder_cls.system.display import counted, printable, shown
 
+# What is shown in place of labels: where a multi-label model predicts none, and where all that a
+# model predicts is withheld.
 NO_LABEL = "no label"
+WITHHELD = "?"
 # The maximum number of characters of a text that are shown.
 SHOWN_CHARACTERS = 60
 
@@ -85,12 +88,13 @@ class PlainTextFormat(LineFormat):
         top = prediction.top(self._options.top_k)
         if predicted.labels is None:
             best_probability = top[0][1]
-            return _with_probabilities([(predicted.label or "?", best_probability), *top[1:]])
+            return _with_probabilities([(predicted.label or WITHHELD, best_probability), *top[1:]])
 
         named = [(label, prediction.probabilities[label]) for label in predicted.labels]
-        labels = _with_probabilities(named) or NO_LABEL
-        if predicted.is_withheld and not named:
-            labels = f"?  {prediction.prediction_probability:.3f}"
+        labels = _with_probabilities(named) or sign_without_labels(predicted)
+        if predicted.is_withheld and self._options.text_threshold is not None:
+            # The probability that was too low is that of all labels together.
+            labels += f"  {prediction.prediction_probability:.3f}"
         others = [
             (label, probability) for label, probability in top if label not in predicted.labels
         ]
@@ -99,14 +103,23 @@ class PlainTextFormat(LineFormat):
         return labels
 
 
+def sign_without_labels(predicted: PredictedText) -> str:
+    """What a prediction of a multi-label model without labels shows in their place."""
+    return WITHHELD if predicted.is_withheld else NO_LABEL
+
+
 def notes_on(predicted: PredictedText, set_threshold: float | None) -> list[str]:
-    """Notes with the set of classes and on a text that is unlike the training texts.
+    """Notes with withheld labels, the set of classes, and on a text unlike the training texts.
 
     Args:
         predicted: the text with its prediction.
         set_threshold: the least probability of a class in the set; None makes no set.
     """
     notes = []
+    if predicted.labels is not None and predicted.is_withheld:
+        probabilities = predicted.prediction.probabilities
+        withheld = [(label, probabilities[label]) for label in predicted.withheld_labels]
+        notes.append(f"withheld: {_with_probabilities(withheld) or NO_LABEL}")
     if set_threshold is not None:
         label_set = predicted.prediction.label_set(set_threshold)
         notes.append(f"set: {', '.join(printable(label) for label in label_set)}")

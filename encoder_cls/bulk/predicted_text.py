@@ -24,7 +24,9 @@ class PredictedText(NamedTuple):
             is multi-label.
         labels: the labels that reach their thresholds, without those that are withheld; None if
             the model is single-label.
-        is_withheld: whether the label, or a label of a multi-label model, is withheld.
+        is_withheld: whether the label is withheld; multi-label, whether one of the labels is, or
+            that the text has none.
+        withheld_labels: the labels of a multi-label model that are withheld, most probable first.
         words: the weights of the words; None if no explanation is needed.
         length: the number of tokens of a truncated text, and whether all of its tokens were
             counted; None if the text is not truncated or the format does not show the number.
@@ -35,6 +37,7 @@ class PredictedText(NamedTuple):
     label: str | None
     labels: tuple[str, ...] | None
     is_withheld: bool
+    withheld_labels: tuple[str, ...]
     words: Explanation | None
     length: tuple[int, bool] | None
 
@@ -68,6 +71,7 @@ def predict_chunk(
     for row, prediction, words in zip(chunk, predictions, explanations, strict=True):
         label = None
         labels = None
+        withheld_labels: tuple[str, ...] = ()
         if prediction.labels is None:
             label = prediction.label_from(options.threshold)
             is_withheld = label is None and prediction.label is not None
@@ -78,14 +82,24 @@ def predict_chunk(
                 text_threshold=options.text_threshold,
             )
             is_withheld = options.threshold is None and _withholds(prediction, labels, options)
+            if is_withheld:
+                withheld_labels = tuple(prediction.withheld_labels(labels))
 
         length = None
         if prediction.truncated and options.output_format == "text":
             length = count_tokens(classifier.tokenizer, row.text)
 
-        predicted_texts.append(
-            PredictedText(row, prediction, label, labels, is_withheld, words, length)
+        predicted_text = PredictedText(
+            row=row,
+            prediction=prediction,
+            label=label,
+            labels=labels,
+            is_withheld=is_withheld,
+            withheld_labels=withheld_labels,
+            words=words,
+            length=length,
         )
+        predicted_texts.append(predicted_text)
     return predicted_texts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -92,6 +92,14 @@ class Prediction:
             )
         return labels
 
+    def withheld_labels(self, kept: Collection[str]) -> list[str]:
+        """The labels of a multi-label task that are withheld, most probable first.
+
+        Args:
+            kept: the labels that `labels_from` has left.
+        """
+        return [name for name in self.labels or () if name not in kept]
+
     def label_set(self, threshold: float) -> list[str]:
         """The most probable class, and all others with at least the probability `threshold`.
 
@@ -125,23 +133,24 @@ class Prediction:
             threshold: the probability below which labels are withheld; None to withhold no label
                 (multi-label, to use the thresholds of the model).
             label_thresholds: multi-label, the least probability of each label, as in `labels_from`.
+                If it is given, `withheld_labels` has the labels that are withheld.
             text_threshold: multi-label, the least probability of a whole prediction, as in
                 `labels_from`. If it is given, `labels` is None for a text whose labels are
-                withheld, and `probability` is that of the prediction.
+                withheld, `withheld_labels` has these labels, and `probability` is that of the
+                prediction.
             set_threshold: the probability from which a class is in `set`; None to leave out `set`.
             words: the explanation of the prediction; None to leave it out.
         """
         labels = self.labels_from(
             threshold, label_thresholds=label_thresholds, text_threshold=text_threshold
         )
-        record: dict[str, Any] = {}
+        record: dict[str, Any]
         if self.labels is None:
-            record["label"] = self.label_from(threshold)
-            record["probability"] = self.probability
+            record = {"label": self.label_from(threshold), "probability": self.probability}
         else:
-            record["labels"] = list(labels)
-        if self.labels is not None and text_threshold is not None and not self.reason:
-            record |= self._whole_text(labels, text_threshold)
+            record = self._labels_to_json(
+                labels, label_thresholds=label_thresholds, text_threshold=text_threshold
+            )
 
         top: list[tuple[str, float]] = []
         if not self.reason:
@@ -165,10 +174,26 @@ class Prediction:
                 record["explanation_left_out"] = words.left_out
         return record
 
-    def _whole_text(self, labels: tuple[str, ...], text_threshold: float) -> dict[str, Any]:
-        """The JSON values of labels that are kept or withheld together."""
-        is_withheld = self.prediction_probability < text_threshold
-        return {
-            "labels": None if is_withheld else list(labels),
-            "probability": self.prediction_probability,
-        }
+    def _labels_to_json(
+        self,
+        kept: tuple[str, ...],
+        *,
+        label_thresholds: Mapping[str, float] | None,
+        text_threshold: float | None,
+    ) -> dict[str, Any]:
+        """The JSON values for the labels of a multi-label task.
+
+        Args:
+            kept: the labels that are not withheld.
+            label_thresholds: as in `to_json`.
+            text_threshold: as in `to_json`.
+        """
+        record: dict[str, Any] = {"labels": list(kept)}
+        if text_threshold is not None and not self.reason:
+            if self.prediction_probability < text_threshold:
+                record["labels"] = None
+            record["probability"] = self.prediction_probability
+
+        if label_thresholds is not None or text_threshold is not None:
+            record["withheld_labels"] = self.withheld_labels(kept)
+        return record

@@ -186,14 +186,24 @@ export class Classifier {
     };
   }
 
-  // If whole texts are kept or withheld, `probability` is that of all labels together.
+  // If whole texts are kept or withheld, `probability` is that of all labels together. With
+  // minPrecision, `withheld_labels` has the labels that are withheld.
   multiLabelRecord(probabilities, ranked, isBlank, options) {
-    if (isBlank) return { labels: [] };
+    if (isBlank) {
+      const hasWithheld = options.textThreshold !== null || options.labelThresholds !== null;
+      return hasWithheld ? { labels: [], withheld_labels: [] } : { labels: [] };
+    }
     const labels = this.labelsOf(probabilities, ranked, options);
-    if (options.textThreshold === null) return { labels };
+    if (options.textThreshold !== null) {
+      const probability = this.probabilityOfLabels(probabilities);
+      const isKept = probability >= options.textThreshold;
+      return { labels: isKept ? labels : null, probability, withheld_labels: isKept ? [] : labels };
+    }
+    if (options.labelThresholds === null) return { labels };
 
-    const probability = this.probabilityOfLabels(probabilities);
-    return { labels: probability >= options.textThreshold ? labels : null, probability };
+    const allLabels = this.labelsOf(probabilities, ranked, { threshold: null, labelThresholds: null });
+    const withheldLabels = allLabels.filter((label) => !labels.includes(label));
+    return { labels, withheld_labels: withheldLabels };
   }
 
   // The classes with at least a probability; with one label a text, always the most probable one.
