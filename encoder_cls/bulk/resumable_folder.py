@@ -273,12 +273,14 @@ class ResumableFolder:
         texts.look_ahead()
         with replacing_file(part.output) as file:
             output = _HashedOutput(file)
-            predict_texts(texts, output, self._chunk_classifier, self._progress)
             # An error in this block leaves the old file of predictions in place.
-            if _state_of(part.source) != state_before:
-                raise DataError(
-                    f"{part.source}: has changed while it was read; run the same command again"
-                )
+            try:
+                predict_texts(texts, output, self._chunk_classifier, self._progress)
+            except DataError:
+                # Rows may not fit the columns that were read ahead, because the file has changed.
+                _check_unchanged(part.source, state_before)
+                raise
+            _check_unchanged(part.source, state_before)
         _remove_old_format(part, old_record)
 
         encoder = self._chunk_classifier.classifier.encoder
@@ -400,3 +402,13 @@ def _state_of(path: Path) -> tuple[int, ...]:
     with reporting_os_errors(path, "read"):
         status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _check_unchanged(path: Path, state_before: tuple[int, ...]) -> None:
+    """Check that a file still has the state that it had before it was read.
+
+    Raises:
+        DataError: the file has changed.
+    """
+    if _state_of(path) != state_before:
+        raise DataError(f"{path}: has changed while it was read; run the same command again")

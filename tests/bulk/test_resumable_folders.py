@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from support.programs import assert_failed
 
+from encoder_cls.bulk import resumable_folder
+from encoder_cls.bulk.prediction_loop import predict_texts
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.system.processes import Workers
 
@@ -133,6 +135,23 @@ def test_changed_parts_are_done_again(cli, trained_run, parts):
     unchanged = [name for name in before if after[name] == before[name]]
     assert unchanged == ["part-04.jsonl"]
     assert ids_in("out") == parts
+
+
+@pytest.mark.usefixtures("parts", "in_order")
+def test_a_part_that_gets_other_columns_meanwhile_has_changed(cli, trained_run, monkeypatch):
+    """Its rows do not fit the columns that were read ahead, which is not the reason to name."""
+    part = Path("in", NAMES[0])
+    content = part.read_bytes()
+    part.write_bytes(b"")
+
+    def fill_and_predict(*arguments):
+        part.write_bytes(content)
+        return predict_texts(*arguments)
+
+    monkeypatch.setattr(resumable_folder, "predict_texts", fill_and_predict)
+
+    failed = cli(*command(trained_run, "--format", "csv", "--keep-columns"))
+    assert_failed(failed, 3, f"error: {part}: has changed while it was read; run the same command")
 
 
 @pytest.mark.usefixtures("parts")
