@@ -38,6 +38,27 @@ class FitProgress:
         if self._report:
             self._has_all = True
 
+    def part(self, work: float) -> FitProgress:
+        """Expect a part of the fit that counts its work by itself, in units of its own.
+
+        Args:
+            work: how much work of this fit the whole part is.
+
+        Returns:
+            The progress of the part. The share of it that is done counts as done here, too.
+        """
+        self.expect(work)
+        if self._report is None:
+            return UNREPORTED
+        done = 0.0
+
+        def add_share(share: float) -> None:
+            nonlocal done
+            self.add(share * work - done)
+            done = share * work
+
+        return FitProgress(add_share)
+
     def add(self, work: float) -> None:
         """Count work that is done, and report the share of all expected work."""
         if self._report is None:

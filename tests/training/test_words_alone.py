@@ -11,6 +11,9 @@ from support.small_runs import NO_TECHNIQUES, make_config, run_all
 
 from encoder_cls.config.schema import Config
 from encoder_cls.linear import features
+from encoder_cls.system.reporter import Reporter
+from encoder_cls.training import linear_fit
+from encoder_cls.training.prepare import prepare
 
 NUM_CLASSES = 12
 TEXTS_PER_CLASS = 25
@@ -53,3 +56,35 @@ def test_all_features_are_used_where_words_alone_are_not_surely_better(config, t
     events = run_all(config, tmp_path / "run")
 
     assert not uses_words_alone(events)
+
+
+def test_the_comparison_with_words_alone_is_a_part_of_the_progress(config, monkeypatch):
+    """Counting the words of the texts is reported, then each of the machines."""
+    shares = shares_of_fit(config)
+    monkeypatch.setattr(linear_fit, "MIN_TEXTS_FOR_WORDS", 1000)
+    shares_without_comparison = shares_of_fit(config)
+
+    assert len(shares) == len(shares_without_comparison) + 1 + NUM_CLASSES
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1)
+
+
+def test_a_further_fit_to_words_alone_is_a_part_of_the_progress(config, monkeypatch):
+    shares = shares_of_fit(config)
+    monkeypatch.setattr(features, "MAX_BYTES", 140 * 4 * (NUM_CLASSES + 2))
+    shares_with_further_fit = shares_of_fit(config)
+
+    assert len(shares_with_further_fit) > len(shares) + NUM_CLASSES
+    assert shares_with_further_fit[-1] == pytest.approx(1)
+
+
+def shares_of_fit(config: Config) -> list[float]:
+    """The shares of the work that the fit of the linear model reports as done."""
+    shares: list[float] = []
+
+    class SharesReporter(Reporter):
+        def progressed(self, share: float) -> None:
+            shares.append(share)
+
+    linear_fit.fit_linear_classifier(prepare(config), reporter=SharesReporter())
+    return shares
