@@ -260,6 +260,21 @@ def test_all_classes_are_listed_with_their_sizes_and_warnings_follow():
     assert any(line.startswith("warning: ") and "repeat" in line for line in lines)
 
 
+def test_a_line_says_why_there_are_fewer_classes_than_different_labels():
+    rows = [["text", "label"]]
+    for number, (text, label) in enumerate(TEXTS):
+        rows.append([text, label.upper() if number < 1 else label])
+    rows += [["", "other"], ["", "misc"]]
+
+    lines = list(finding_lines(inspected(write_table("a.csv", rows))))
+
+    (label_line,) = [line for line in lines if line.startswith("label: ")]
+    assert "6 different values" in label_line
+    why = "1 differs from another one in capitals or spaces alone, and 2 are only in rows that are"
+    (class_line,) = [line for line in lines if line.startswith("3 classes")]
+    assert class_line.startswith(f"3 classes (of 6 different values, {why} left out): ")
+
+
 def test_labels_that_look_alike_are_a_setting_in_comments():
     rows = [["text", "label"], *TEXTS, ["one more", "weahter"], ["and another", "weahter"]]
     inspection = inspected(write_table("a.csv", rows))

@@ -41,7 +41,7 @@ def finding_lines(inspection: Inspection) -> Iterator[str]:
 
     dataset = inspection.dataset
     if dataset:
-        yield _class_line(dataset)
+        yield _class_line(inspection, dataset)
         # The lines above have named the rows that are left out, so do not warn of them again.
         for warning in data_warnings(replace(dataset, sources=())):
             yield f"warning: {warning}"
@@ -153,14 +153,35 @@ def _several_line(inspection: Inspection) -> str:
     )
 
 
-def _class_line(dataset: Dataset) -> str:
+def _class_line(inspection: Inspection, dataset: Dataset) -> str:
     """The classes with their numbers of rows in train and the validation texts taken from it."""
     num_classes = len(dataset.label_names)
     counts = dataset.train.class_counts(num_classes) + dataset.validation.class_counts(num_classes)
     by_size = sorted(zip(-counts, dataset.label_names, strict=True))
     sizes = [f"{shown(name, limit=40)[1:-1]} {-count:,}" for count, name in by_size]
-    line = f"{counted(num_classes, 'class', 'classes')}: {', '.join(_shortened(sizes))}"
-    return line
+    line = f"{counted(num_classes, 'class', 'classes')}{_difference(inspection, num_classes)}"
+    return f"{line}: {', '.join(_shortened(sizes))}"
+
+
+def _difference(inspection: Inspection, num_classes: int) -> str:
+    """Why there are fewer classes than different values of the label column, in brackets."""
+    label = inspection.table.label if inspection.table else None
+    if label is None or "label_separator" in inspection.settings:
+        return ""
+
+    num_read = len({name.strip() for name in inspection.splits["train"].rows.labels})
+    num_left_out = label.num_labels - num_read
+    num_folded = num_read - num_classes
+    reasons = []
+    if num_folded > 0:
+        differ = "differs" if num_folded == 1 else "differ"
+        reasons.append(f"{num_folded:,} {differ} from another one in capitals or spaces alone")
+    if num_left_out > 0:
+        are = "is" if num_left_out == 1 else "are"
+        reasons.append(f"{num_left_out:,} {are} only in rows that are left out")
+    if not reasons:
+        return ""
+    return f" (of {label.num_labels:,} different values, {', and '.join(reasons)})"
 
 
 def _shortened(sizes: Sequence[str]) -> Sequence[str]:
