@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from encoder_cls.data.reading.delimited import CSV
+from encoder_cls.data.reading.excel import EXCEL
+from encoder_cls.data.reading.formats import format_of
 from encoder_cls.evaluation import report_file_names
+from encoder_cls.evaluation.label_tables import file_and_line
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_text import Calibration, calibration_grade, name_text
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
@@ -244,7 +249,7 @@ def _next_steps(evaluation: SplitEvaluation) -> Iterator[NextStep]:
         yield NextStep(
             sentence=sentence,
             file=report_file_names.DOUBTFUL_LABELS,
-            command="encoder-cls review RUN --output review.csv",
+            command=f"encoder-cls review RUN --output review{_ending_of_table(evaluation)}",
         )
 
     if len(evaluation.predictions.mistakes):
@@ -259,6 +264,14 @@ def _next_steps(evaluation: SplitEvaluation) -> Iterator[NextStep]:
                 "tuned on them, so they show how good it really is."
             )
         )
+
+
+def _ending_of_table(evaluation: SplitEvaluation) -> str:
+    """The ending of a table in which people correct labels: that of Excel if the data is Excel."""
+    first_file, _ = file_and_line(evaluation.predictions.split.where[0])
+    if format_of(Path(first_file)) is EXCEL:
+        return EXCEL.ending
+    return CSV.ending
 
 
 def _more_labels(evaluation: SplitEvaluation) -> NextStep:

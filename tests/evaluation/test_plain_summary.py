@@ -126,6 +126,20 @@ def test_doubtful_labels_come_first_among_the_next_steps(classifier):
     assert second.command == "encoder-cls suggest RUN --input UNLABELLED.csv"
 
 
+def test_labels_of_an_excel_sheet_are_corrected_in_one(classifier):
+    evaluation = evaluation_of_labels(
+        classifier, [0] * 20, [0] * 18 + [1] * 2, doubtful_labels=(18, 19)
+    )
+    rows = [f"messages.xlsx:{row}" for row in range(2, 22)]
+    predictions = evaluation.predictions
+    predictions = replace(predictions, split=replace(predictions.split, where=rows))
+    evaluation = replace(evaluation, predictions=predictions)
+
+    first, *_ = plain_summary(Report(evaluation=evaluation)).next_steps
+
+    assert first.command == "encoder-cls review RUN --output review.xlsx"
+
+
 def test_many_doubtful_labels_may_be_mistakes_of_the_model(classifier):
     evaluation = evaluation_of_labels(
         classifier, [0] * 20, [0] * 15 + [1] * 5, doubtful_labels=(15, 16, 17, 18)
