@@ -24,6 +24,8 @@ MODULES = (
     "weights",
     "features",
     "linear",
+    "assembler",
+    "vector_functions",
     "vector_kernel",
     "plain_kernel",
     "matrices",

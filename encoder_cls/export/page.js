@@ -14,7 +14,11 @@ const settings = JSON.parse(dataOf("settings"));
 const worker = new Worker(
   URL.createObjectURL(new Blob([dataOf("engine")], { type: "text/javascript" })),
 );
-worker.postMessage({ kind: "load", model: dataOf("model"), characters: JSON.parse(dataOf("characters")) });
+worker.postMessage({
+  kind: "load",
+  model: dataOf("model"),
+  characters: JSON.parse(dataOf("characters")),
+});
 
 let textNumber = 0;
 let tableNumber = 0;
@@ -41,7 +45,8 @@ function showText({ number, text, prediction }) {
   const made = shown(text, prediction);
   made.prepend(element("p", "result", resultOf(prediction)));
   if (prediction.unfamiliar) {
-    made.append(element("p", "note", "unfamiliar: unlike all texts that the model was measured on"));
+    const note = "unfamiliar: unlike all texts that the model was measured on";
+    made.append(element("p", "note", note));
   }
   byId("prediction").replaceChildren(made);
 
@@ -108,7 +113,7 @@ function showRows({ number, predictions: more }) {
 
   const total = table.rows.length;
   byId("progress").value = predictions.length;
-  byId("count").textContent = `${predictions.length.toLocaleString("en")} of ${total.toLocaleString("en")}`;
+  byId("count").textContent = `${grouped(predictions.length)} of ${grouped(total)}`;
   if (predictions.length === total) endTable(total);
 }
 
@@ -116,8 +121,11 @@ function endTable(total) {
   byId("progress-line").hidden = true;
   byId("download").hidden = false;
   const rest = total > MAX_SHOWN_ROWS ? `; the first ${MAX_SHOWN_ROWS} are shown` : "";
-  byId("done").textContent = `${total.toLocaleString("en")} texts are classified${rest}.`;
+  byId("done").textContent = `${grouped(total)} texts are classified${rest}.`;
 }
+
+// A number with a comma between groups of three digits.
+const grouped = (number) => number.toLocaleString("en");
 
 function tableRow(text, prediction) {
   const label = element("td");
@@ -139,7 +147,7 @@ function stopTable() {
   worker.postMessage({ kind: "stop" });
   tableNumber++;
   byId("progress-line").hidden = true;
-  byId("done").textContent = `Stopped after ${predictions.length.toLocaleString("en")} texts.`;
+  byId("done").textContent = `Stopped after ${grouped(predictions.length)} texts.`;
 }
 
 function download() {
@@ -155,8 +163,8 @@ function download() {
 async function openFile(file) {
   if (!file) return;
   if (file.size > MAX_FILE_BYTES) {
-    const limit = MAX_FILE_BYTES / 1e6;
-    showError(new Error(`${file.name}: is larger than ${limit} MB; use encoder-cls predict for it`));
+    const limit = `${MAX_FILE_BYTES / 1e6} MB`;
+    showError(new Error(`${file.name}: is larger than ${limit}; use encoder-cls predict for it`));
     return;
   }
   openTable(decode(new Uint8Array(await file.arrayBuffer())), file.name);

@@ -13,7 +13,8 @@ function readTable(content, textColumns) {
     const rows = parseRows(text, separator);
     const [header] = rows;
     if (header?.some((name) => textColumns.includes(name.trim()))) {
-      return tableOf(header, rows.slice(1), header.findIndex((name) => name.trim() === textColumns[0]));
+      const textColumn = header.findIndex((name) => name.trim() === textColumns[0]);
+      return tableOf(header, rows.slice(1), textColumn);
     }
   }
   for (const separator of SEPARATORS) {
@@ -104,8 +105,9 @@ function cell(value) {
 
 // The text of a file in UTF-8, in UTF-16 with a mark, or else in the encoding of Western Windows.
 function decode(bytes) {
-  const isUtf16 = (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff);
-  if (isUtf16) return new TextDecoder(bytes[0] === 0xff ? "utf-16le" : "utf-16be").decode(bytes);
+  const [first, second] = bytes;
+  if (first === 0xff && second === 0xfe) return new TextDecoder("utf-16le").decode(bytes);
+  if (first === 0xfe && second === 0xff) return new TextDecoder("utf-16be").decode(bytes);
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   } catch {

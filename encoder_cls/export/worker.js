@@ -1,4 +1,5 @@
-// The worker of the page, behind the engine: it predicts texts, so that the page never stands still.
+// The worker of the page, which follows the engine in the same script. It predicts texts, so that
+// the page itself stays responsive.
 
 // The characters of the texts of a table that are predicted before other messages are read. They
 // take some milliseconds.

@@ -150,6 +150,8 @@ MODELS: dict[str, tuple[Callable[[], Classifier], str]] = {
         of_encoder(positions="none", pooling="cls", char_ngram_buckets=0, bigram_buckets=0),
         "int8",
     ),
+    # Neither the columns of a token nor those of a head fill up panels of eight.
+    "uneven widths": (of_encoder(d_model=12, num_heads=4, d_ff=10, num_layers=2), "float16"),
     "no accents": (of_tokenizer(strip_accents=True, normalization="nfc"), "float32"),
     "case counts": (of_tokenizer(lowercase=False, normalization="nfc"), "float32"),
     "nothing is normalized": (of_tokenizer(lowercase=False, normalization="none"), "float32"),
@@ -214,7 +216,7 @@ def test_node_predicts_what_numpy_predicts(exported, name):
     check_equal(name, classifier, module, odd_texts(60))
 
 
-@pytest.mark.parametrize("name", ["both parts", "post-norm"])
+@pytest.mark.parametrize("name", ["both parts", "post-norm", "uneven widths"])
 def test_without_webassembly_node_predicts_the_same(exported, name):
     """Some hosts refuse WebAssembly, and old browsers lack its vector instructions."""
     classifier, module = exported(name)
@@ -234,7 +236,7 @@ def test_node_multiplies_by_vector_instructions(exported):
     assert run_node(code) == "true"
 
 
-@pytest.mark.parametrize("name", ["both parts", "post-norm"])
+@pytest.mark.parametrize("name", ["both parts", "post-norm", "uneven widths"])
 def test_a_probability_does_not_depend_on_the_texts_beside(exported, name):
     """Texts are computed in batches, to the bit as one by one."""
     _, module = exported(name)
@@ -451,7 +453,7 @@ def test_an_export_is_little_larger_than_the_model(exported):
     """Base64 takes 4/3 of the file; the engine and its tables are of one size."""
     classifier, module = exported("both parts")
     weights = Path(classifier.folder) / "model.safetensors"
-    engine_bytes = 140_000
+    engine_bytes = 150_000
     assert module.stat().st_size < 1.34 * weights.stat().st_size + engine_bytes
 
 

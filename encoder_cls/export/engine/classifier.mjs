@@ -24,7 +24,9 @@ export class Classifier {
     this.tokenizer = new Tokenizer(JSON.parse(head.tokenizer), characters, this.maxSeqLen);
     this.words = new Words(this.tokenizer);
 
-    if (parts.includes("encoder")) this.encoder = new Encoder(tensors, config.encoder, this.labels.length);
+    if (parts.includes("encoder")) {
+      this.encoder = new Encoder(tensors, config.encoder, this.labels.length);
+    }
     if (parts.includes("linear")) this.linear = new LinearModel(tensors, config.linear);
     this.mixtureWeights = head.mixture_weights;
     this.gate = head.gate;
@@ -216,12 +218,14 @@ export class Classifier {
 
   // All classes with their probabilities, the most probable first.
   ranked(probabilities) {
-    const ranked = this.labels.map((label, number) => ({ label, probability: probabilities[number] }));
+    const ranked = this.labels.map((label, number) => {
+      return { label, probability: probabilities[number] };
+    });
     return ranked.sort((a, b) => b.probability - a.probability);
   }
 
-  // The labels that reach a threshold, or else their own thresholds, the most probable first. A label
-  // whose precision is guaranteed reaches two thresholds.
+  // The labels that reach a threshold, or else their own thresholds, the most probable first. A
+  // label whose precision is guaranteed reaches two thresholds.
   labelsOf(probabilities, ranked, { threshold, labelThresholds }) {
     const given = new Set();
     this.labels.forEach((label, number) => {

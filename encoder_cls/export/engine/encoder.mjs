@@ -15,6 +15,7 @@ export class Encoder {
   // `architecture` is what the config says of the encoder.
   constructor(weights, architecture, numClasses) {
     this.architecture = architecture;
+    this.numClasses = numClasses;
     this.embedding = new Embedding(weights, architecture);
 
     this.memory = new Memory();
@@ -59,9 +60,8 @@ export class Encoder {
     for (const tokens of texts) starts.push(starts.at(-1) + tokens.length);
     const numTokens = starts.at(-1);
 
-    this.memory.clear(x, numTokens);
     texts.forEach((tokens, text) => {
-      this.embedding.add(tokens, this.memory.numbers, x.start + starts[text] * x.stride);
+      this.embedding.write(tokens, this.memory.numbers, x.from(starts[text], 0));
     });
     for (const layer of this.layers) layer.apply(this.workspace, starts);
     if (this.finalNorm) this.finalNorm.apply(x, x, numTokens);
@@ -70,7 +70,7 @@ export class Encoder {
     this.head.apply(this.pooled, this.classes, texts.length);
     return texts.map((_, text) => {
       const start = this.classes.start + text * this.classes.stride;
-      return this.memory.numbers.slice(start, start + this.classes.stride);
+      return this.memory.numbers.slice(start, start + this.numClasses);
     });
   }
 
@@ -78,9 +78,10 @@ export class Encoder {
   pool(firstToken, endToken, text) {
     const { numbers } = this.memory;
     const { d_model: width, pooling } = this.architecture;
-    const start = this.workspace.x.start + firstToken * width;
-    const end = this.workspace.x.start + endToken * width;
-    const target = this.pooled.start + text * width;
+    const { stride } = this.workspace.x;
+    const start = this.workspace.x.start + firstToken * stride;
+    const end = this.workspace.x.start + endToken * stride;
+    const target = this.pooled.start + text * stride;
     if (pooling === "cls") {
       numbers.copyWithin(target, start, start + width);
       return;
@@ -89,7 +90,7 @@ export class Encoder {
     for (let feature = 0; feature < width; feature++) {
       let sum = 0;
       let largest = -Infinity;
-      for (let index = start + feature; index < end; index += width) {
+      for (let index = start + feature; index < end; index += stride) {
         sum += numbers[index];
         largest = Math.max(largest, numbers[index]);
       }
@@ -112,21 +113,16 @@ class Embedding {
     this.positions = positionsOf(weights, architecture);
   }
 
-  // Adds the vectors of tokens, of their n-grams, of pairs and of positions, (T, D), to numbers
-  // from `first` on.
-  add(tokens, numbers, first) {
-    const { d_model: width, bigram_buckets: numBuckets } = this.architecture;
+  // Writes the sums of the vectors of words, of pairs and of positions to the matrix x, (T, D), of
+  // numbers.
+  write(tokens, numbers, x) {
+    const { bigram_buckets: numBuckets } = this.architecture;
     let previous = PAD_ID;
     tokens.forEach((word, position) => {
-      const start = first + position * width;
-      this.tokens.addRow(word.id, 1, numbers, start);
+      const start = x.start + position * x.stride;
+      word.vector ??= this.wordVector(word);
+      numbers.set(word.vector, start);
 
-      if (this.charNgrams) {
-        const vector = this.wordVector(word);
-        for (let feature = 0; feature < width; feature++) {
-          numbers[start + feature] += vector[feature];
-        }
-      }
       if (this.bigrams) {
         const bucket = (previous * PAIR_MULTIPLIER + word.id) % numBuckets;
         this.bigrams.addRow(bucket, 1, numbers, start);
@@ -136,17 +132,16 @@ class Embedding {
     });
   }
 
-  // The mean of the vectors of a word's character n-grams, (D,); 0 if it has none.
+  // The vector of a word's token plus the mean of those of its character n-grams, (D,).
   wordVector(word) {
-    if (word.vector) return word.vector;
-
     const { d_model: width, char_ngram_buckets: numBuckets } = this.architecture;
-    const sums = new Float64Array(width);
-    for (const hash of word.ngrams) this.charNgrams.addRow(hash % numBuckets, 1, sums);
+    const vector = new Float32Array(width);
+    this.tokens.addRow(word.id, 1, vector);
+    if (!this.charNgrams || word.ngrams.length === 0) return vector;
 
-    const count = Math.max(1, word.ngrams.length);
-    word.vector = Float32Array.from(sums, (sum) => sum / count);
-    return word.vector;
+    const sums = new Float32Array(width);
+    for (const hash of word.ngrams) this.charNgrams.addRow(hash % numBuckets, 1, sums);
+    return vector.map((number, feature) => number + sums[feature] / word.ngrams.length);
   }
 }
 

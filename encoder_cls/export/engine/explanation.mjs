@@ -64,7 +64,8 @@ function wordsOf(places) {
       before.last = token;
       before.end = Math.max(before.end, end);
     } else {
-      words.push({ first: token, last: token, start, end, isUnspaced: UNSPACED_START.test(spelling) });
+      const isUnspaced = UNSPACED_START.test(spelling);
+      words.push({ first: token, last: token, start, end, isUnspaced });
     }
   });
   return words;

@@ -1,16 +1,13 @@
-// Matrices of float32 in a memory that they share, and their products.
+// Matrices of float32 in a memory that they share, which is the memory of a kernel.
 
-import { addNumber, plainKernel } from "./plain_kernel.mjs";
-import {
-  BLOCK_ROWS,
-  FLOAT_BYTES,
-  PAGE_BYTES,
-  PANEL_WIDTH,
-  vectorKernel,
-} from "./vector_kernel.mjs";
+import { FLOAT_BYTES } from "./assembler.mjs";
+import { PAGE_BYTES, PlainKernel } from "./plain_kernel.mjs";
+import { PANEL_WIDTH } from "./vector_functions.mjs";
+import { vectorKernel } from "./vector_kernel.mjs";
 
 // The place of a matrix in the memory: where its numbers start, and how far one row is from the
-// next. Its columns form panels of eight; `panelStep` is how far one panel is from the next.
+// next. Its columns form panels of eight; `panelStep` is how far one panel is from the next. All
+// are numbers of float32. The last panel is filled up by columns of zeros.
 export class Matrix {
   constructor(start, stride, panelStep = PANEL_WIDTH) {
     this.start = start;
@@ -31,28 +28,39 @@ export class Matrix {
 
 export class Memory {
   constructor() {
-    this.kernel = vectorKernel() ?? plainKernel();
+    this.kernel = vectorKernel() ?? new PlainKernel();
     this.numbers = new Float32Array(this.kernel.memory.buffer);
     this.numTaken = 0;
   }
 
   // Returns a new matrix of zeros.
   matrix(numRows, numColumns) {
-    return new Matrix(this.take(numRows * numColumns), numColumns);
+    const stride = paddedColumns(numColumns);
+    return new Matrix(this.take(numRows * stride), stride);
+  }
+
+  // Returns a new matrix of one row.
+  row(numbers) {
+    const row = this.matrix(1, numbers.length);
+    this.numbers.set(numbers, row.start);
+    return row;
   }
 
   // Returns a new matrix of weights, (inputs, outputs). Each of its panels is one piece, which a
-  // product reads from its first to its last number. `transposed` is (outputs, inputs).
-  packedMatrix(transposed, numInputs, numOutputs) {
-    const panelStep = numInputs * PANEL_WIDTH;
-    const start = this.take(numInputs * paddedColumns(numOutputs));
+  // product reads from its first to its last number. `transposed` is (outputs, inputs); `inputs`
+  // and `outputs` are `Columns`.
+  packedMatrix(transposed, inputs, outputs) {
+    const panelStep = inputs.paddedCount * PANEL_WIDTH;
+    const start = this.take(inputs.paddedCount * outputs.paddedCount);
 
-    for (let output = 0; output < numOutputs; output++) {
-      const column = output % PANEL_WIDTH;
-      const panel = (output - column) / PANEL_WIDTH;
+    for (let output = 0; output < outputs.count; output++) {
+      const place = outputs.place(output);
+      const column = place % PANEL_WIDTH;
+      const panel = (place - column) / PANEL_WIDTH;
       const first = start + panel * panelStep + column;
-      for (let input = 0; input < numInputs; input++) {
-        this.numbers[first + input * PANEL_WIDTH] = transposed[output * numInputs + input];
+      for (let input = 0; input < inputs.count; input++) {
+        const number = transposed[output * inputs.count + input];
+        this.numbers[first + inputs.place(input) * PANEL_WIDTH] = number;
       }
     }
     return new Matrix(start, PANEL_WIDTH, panelStep);
@@ -75,47 +83,36 @@ export class Memory {
   clear(matrix, numRows) {
     this.numbers.fill(0, matrix.start, matrix.start + numRows * matrix.stride);
   }
-
-  // Adds the product of a, (rows, inner), and b, (inner, columns), to c, (rows, columns).
-  addProduct(a, b, c, numRows, numInner, numColumns) {
-    const numWhole = numColumns - (numColumns % PANEL_WIDTH);
-    let panel = b.start;
-    for (let column = 0; column < numWhole; column += PANEL_WIDTH) {
-      this.addPanel(a, panel, b.stride, c.start + column, c.stride, numRows, numInner);
-      panel += b.panelStep;
-    }
-
-    // The columns of an incomplete panel.
-    for (let column = numWhole; column < numColumns; column++) {
-      for (let row = 0; row < numRows; row++) {
-        const first = panel + column - numWhole;
-        const sum = c.start + row * c.stride + column;
-        addNumber(this.numbers, a.start + row * a.stride, first, b.stride, sum, numInner);
-      }
-    }
-  }
-
-  // Adds the product of a and of the panel that starts at `b` to the panel that starts at `c`.
-  addPanel(a, b, bStride, c, cStride, numRows, numInner) {
-    const { addFourRows, addOneRow } = this.kernel;
-    const aStrideBytes = a.stride * FLOAT_BYTES;
-    const bBytes = b * FLOAT_BYTES;
-    const bStrideBytes = bStride * FLOAT_BYTES;
-    const cStrideBytes = cStride * FLOAT_BYTES;
-
-    let row = 0;
-    while (row < numRows) {
-      const aBytes = a.start * FLOAT_BYTES + row * aStrideBytes;
-      const cBytes = c * FLOAT_BYTES + row * cStrideBytes;
-      const isBlock = row + BLOCK_ROWS <= numRows;
-      const addRows = isBlock ? addFourRows : addOneRow;
-      addRows(aBytes, aStrideBytes, bBytes, bStrideBytes, cBytes, cStrideBytes, numInner);
-      row += isBlock ? BLOCK_ROWS : 1;
-    }
-  }
 }
 
 // The least multiple of the width of a panel that is not smaller.
 export function paddedColumns(numColumns) {
   return Math.ceil(numColumns / PANEL_WIDTH) * PANEL_WIDTH;
+}
+
+// The columns of a matrix, in groups such as heads, of which each begins at a new panel. By default
+// all columns are one group.
+export class Columns {
+  constructor(count, groupWidth = count) {
+    this.count = count;
+    this.groupWidth = groupWidth;
+    this.paddedCount = this.place(count);
+  }
+
+  // Where a column is among the columns with those that fill up panels. Behind the last column,
+  // this is their number.
+  place(column) {
+    const columnInGroup = column % this.groupWidth;
+    const group = (column - columnInGroup) / this.groupWidth;
+    return group * paddedColumns(this.groupWidth) + columnInGroup;
+  }
+
+  // A row of numbers with zeros in the columns that fill up panels.
+  spread(numbers) {
+    const spread = new Float32Array(this.paddedCount);
+    numbers.forEach((number, column) => {
+      spread[this.place(column)] = number;
+    });
+    return spread;
+  }
 }

@@ -1,58 +1,158 @@
 // What the vector kernel does, in JavaScript, for hosts that refuse WebAssembly.
 
-import { BLOCK_ROWS, FLOAT_BYTES, PAGE_BYTES, PANEL_WIDTH } from "./vector_kernel.mjs";
+import {
+  ERROR_FUNCTION_COEFFICIENTS,
+  ERROR_FUNCTION_SCALE,
+  NORM_EPSILON,
+  PANEL_WIDTH,
+} from "./vector_functions.mjs";
 
-// The rows and columns of which sums are computed at once.
-const TILE_ROWS = 2;
+export const PAGE_BYTES = 65536; // by which a memory grows
+
+// The columns of which sums are computed at once, for two rows.
 const TILE_COLUMNS = 4;
 
-export function plainKernel() {
-  let buffer = new ArrayBuffer(0);
-  let numbers = new Float32Array(buffer);
+// The memory, as that of WebAssembly.
+class PlainMemory {
+  constructor() {
+    this.buffer = new ArrayBuffer(0);
+    this.numbers = new Float32Array(this.buffer);
+  }
 
-  const memory = {
-    get buffer() {
-      return buffer;
-    },
+  grow(numPages) {
+    const grown = new Uint8Array(this.buffer.byteLength + numPages * PAGE_BYTES);
+    grown.set(new Uint8Array(this.buffer));
+    this.buffer = grown.buffer;
+    this.numbers = new Float32Array(this.buffer);
+  }
+}
 
-    grow(numPages) {
-      const grown = new Uint8Array(buffer.byteLength + numPages * PAGE_BYTES);
-      grown.set(new Uint8Array(buffer));
-      buffer = grown.buffer;
-      numbers = new Float32Array(buffer);
-    },
-  };
+export class PlainKernel {
+  constructor() {
+    this.memory = new PlainMemory();
+  }
 
-  // The parameters are those of the vector kernel, in bytes.
-  function addFourRows(a, aStride, b, bStride, c, cStride, numInner) {
-    for (let row = 0; row < BLOCK_ROWS; row += TILE_ROWS) {
+  addProduct(a, b, c, numRows, numInner, numPanels) {
+    for (let panel = 0; panel < numPanels; panel++) {
+      const panelOfB = b.start + panel * b.panelStep;
+      const panelOfC = c.start + panel * PANEL_WIDTH;
+      this.addPanel(a, panelOfB, b.stride, panelOfC, c.stride, numRows, numInner);
+    }
+  }
+
+  // Adds the product of a and of the panel that starts at `b` to the panel that starts at `c`.
+  addPanel(a, b, bStride, c, cStride, numRows, numInner) {
+    const { numbers } = this.memory;
+    let row = 0;
+    for (; row + 1 < numRows; row += 2) {
+      const rowOfA = a.start + row * a.stride;
+      const rowOfC = c + row * cStride;
       for (let column = 0; column < PANEL_WIDTH; column += TILE_COLUMNS) {
-        const aStart = (a + row * aStride) / FLOAT_BYTES;
-        const bStart = b / FLOAT_BYTES + column;
-        const cStart = (c + row * cStride) / FLOAT_BYTES + column;
         addTile(
-          numbers,
-          aStart,
-          aStride / FLOAT_BYTES,
-          bStart,
-          bStride / FLOAT_BYTES,
-          cStart,
-          cStride / FLOAT_BYTES,
-          numInner,
+          numbers, rowOfA, a.stride, b + column, bStride, rowOfC + column, cStride, numInner,
         );
+      }
+    }
+    if (row === numRows) return;
+
+    // The last row, if their number is odd.
+    for (let column = 0; column < PANEL_WIDTH; column++) {
+      const first = a.start + row * a.stride;
+      addNumber(numbers, first, b + column, bStride, c + row * cStride + column, numInner);
+    }
+  }
+
+  setRows(matrix, row, numRows) {
+    const { numbers } = this.memory;
+    for (let number = 0; number < numRows; number++) {
+      const target = matrix.start + number * matrix.stride;
+      numbers.copyWithin(target, row.start, row.start + matrix.stride);
+    }
+  }
+
+  addToRows(matrix, row, numRows) {
+    const { numbers } = this.memory;
+    for (let number = 0; number < numRows; number++) {
+      const target = matrix.start + number * matrix.stride;
+      for (let column = 0; column < matrix.stride; column++) {
+        numbers[target + column] += numbers[row.start + column];
       }
     }
   }
 
-  function addOneRow(a, aStride, b, bStride, c, cStride, numInner) {
-    for (let column = 0; column < PANEL_WIDTH; column++) {
-      const bStart = b / FLOAT_BYTES + column;
-      const cStart = c / FLOAT_BYTES + column;
-      addNumber(numbers, a / FLOAT_BYTES, bStart, bStride / FLOAT_BYTES, cStart, numInner);
+  normalize(x, y, weight, bias, numRows, width) {
+    const { numbers } = this.memory;
+    for (let row = 0; row < numRows; row++) {
+      const xStart = x.start + row * x.stride;
+      const yStart = y.start + row * y.stride;
+
+      // The variance is the mean of the squares minus the square of the mean.
+      let sum = 0;
+      let squares = 0;
+      for (let column = 0; column < width; column++) {
+        const number = numbers[xStart + column];
+        sum += number;
+        squares += number * number;
+      }
+      const mean = sum / width;
+      const scale = 1 / Math.sqrt(squares / width - mean * mean + NORM_EPSILON);
+
+      for (let column = 0; column < width; column++) {
+        const standardized = (numbers[xStart + column] - mean) * scale;
+        const scaled = standardized * numbers[weight.start + column];
+        numbers[yStart + column] = scaled + numbers[bias.start + column];
+      }
     }
   }
 
-  return { memory, addFourRows, addOneRow };
+  softmax(scores, numRows) {
+    const { numbers } = this.memory;
+    for (let row = 0; row < numRows; row++) {
+      const start = scores.start + row * scores.stride;
+      const end = start + scores.stride;
+
+      let largest = -Infinity;
+      for (let index = start; index < end; index++) {
+        if (numbers[index] > largest) largest = numbers[index];
+      }
+      let sum = 0;
+      for (let index = start; index < end; index++) {
+        const exponential = Math.exp(numbers[index] - largest);
+        numbers[index] = exponential;
+        sum += exponential;
+      }
+      const scale = 1 / sum;
+      for (let index = start; index < end; index++) numbers[index] *= scale;
+    }
+  }
+
+  gelu(matrix, numRows) {
+    const { numbers } = this.memory;
+    const end = matrix.start + numRows * matrix.stride;
+    for (let index = matrix.start; index < end; index++) {
+      numbers[index] *= normalProbability(numbers[index]);
+    }
+  }
+
+  relu(matrix, numRows) {
+    const { numbers } = this.memory;
+    const end = matrix.start + numRows * matrix.stride;
+    for (let index = matrix.start; index < end; index++) {
+      if (numbers[index] < 0) numbers[index] = 0;
+    }
+  }
+}
+
+// The probability that a standard normal variable is less than x: (1 + erf(x / sqrt(2))) / 2.
+function normalProbability(x) {
+  const z = Math.abs(x) * Math.SQRT1_2;
+  const t = 1 / (1 + ERROR_FUNCTION_SCALE * z);
+  let polynomial = 0;
+  for (const coefficient of ERROR_FUNCTION_COEFFICIENTS) {
+    polynomial = (polynomial + coefficient) * t;
+  }
+  const tail = 0.5 * polynomial * Math.exp(-z * z);
+  return x < 0 ? tail : 1 - tail;
 }
 
 // Adds the product of two rows of A and of four columns of B to C. Each number that is read is used
@@ -97,7 +197,7 @@ function addTile(numbers, a, aStride, b, bStride, c, cStride, numInner) {
 }
 
 // Adds the product of a row of A and of a column of B to a number of C.
-export function addNumber(numbers, a, b, bStride, c, numInner) {
+function addNumber(numbers, a, b, bStride, c, numInner) {
   let sum = numbers[c];
   for (let inner = 0; inner < numInner; inner++) {
     sum += numbers[a + inner] * numbers[b];

@@ -1,6 +1,13 @@
 // Read the weights file of a model, model.safetensors.
 
-const TYPES = { F32: Float32Array, F16: Uint16Array, I8: Int8Array, I32: Int32Array, U16: Uint16Array };
+// The array that holds the values of each type of the file. A float16 is read as its bits.
+const TYPES = {
+  F32: Float32Array,
+  F16: Uint16Array,
+  I8: Int8Array,
+  I32: Int32Array,
+  U16: Uint16Array,
+};
 
 // The value of each of the 65,536 numbers of 16 bits, (65536,).
 const HALF = valuesOfHalf();
@@ -89,9 +96,19 @@ export class RowTable {
 
   // Adds the first `count` of some rows, each times its factor, to `sums`.
   addRows(rows, factors, count, sums) {
+    const { values, numColumns } = this;
+    // `addStored` would do the same. A loop of its own meets arrays of one type only, so that its
+    // code is compiled for them, and is faster.
     for (let number = 0; number < count; number++) {
       const index = this.indexOf(rows[number]);
-      if (index >= 0) this.addStored(index, factors[number], sums, 0);
+      if (index < 0) continue;
+
+      const first = index * numColumns;
+      const factor = this.scales ? factors[number] * this.scales[index] : factors[number];
+      for (let column = 0; column < numColumns; column++) {
+        const value = values[first + column];
+        sums[column] += factor * (this.isHalf ? HALF[value] : value);
+      }
     }
   }
 
@@ -121,7 +138,8 @@ export class RowTable {
   }
 }
 
-// The index of each row among increasing rows that are stored, (last stored row + 1,); -1 for others.
+// The index of each row among increasing rows that are stored, (last stored row + 1,); -1 for
+// others.
 function indexOfRows(storedRows) {
   const numRows = storedRows.length ? storedRows[storedRows.length - 1] + 1 : 0;
   const indices = new Int32Array(numRows).fill(-1);
