@@ -14,11 +14,7 @@ const settings = JSON.parse(dataOf("settings"));
 const worker = new Worker(
   URL.createObjectURL(new Blob([dataOf("engine")], { type: "text/javascript" })),
 );
-worker.postMessage({
-  kind: "load",
-  model: dataOf("model"),
-  characters: JSON.parse(dataOf("characters")),
-});
+worker.postMessage({ kind: "load", model: dataOf("model"), characters: dataOf("characters") });
 
 let textNumber = 0;
 let tableNumber = 0;

@@ -16,7 +16,7 @@ let lastTable = 0;
 
 const handlers = {
   load({ model, characters }) {
-    classifier = new Classifier(bytesOfBase64(model), characters);
+    classifier = new Classifier(bytesOfBase64(model), JSON.parse(characters));
     postMessage({ kind: "ready" });
   },
 

@@ -45,8 +45,7 @@ export class Weights {
   // A weight as float32, whatever its type in the file.
   dense(name) {
     const { dtype, values } = this.tensors.get(name);
-    if (dtype !== "F16") return values;
-    return Float32Array.from(values, (half) => HALF[half]);
+    return dtype === "F16" ? floatsOfHalves(values) : values;
   }
 
   // A matrix of which single rows are read.
@@ -78,7 +77,7 @@ export class RowTable {
     this.values = values;
     this.numColumns = shape[1];
     this.isHalf = dtype === "F16";
-    this.scales = scales && Float32Array.from(scales, (half) => HALF[half]);
+    this.scales = scales && floatsOfHalves(scales);
     this.storedIndex = storedRows && indexOfRows(storedRows);
   }
 
@@ -147,6 +146,13 @@ function indexOfRows(storedRows) {
     indices[row] = index;
   });
   return indices;
+}
+
+// The values of float16 numbers. `Float32Array.from` would take ten times as long as the loop.
+function floatsOfHalves(halves) {
+  const floats = new Float32Array(halves.length);
+  for (let index = 0; index < halves.length; index++) floats[index] = HALF[halves[index]];
+  return floats;
 }
 
 // A sign bit, 5 bits of the exponent and 10 bits of the fraction; numbers that are not finite are
