@@ -203,7 +203,8 @@ export class Classifier {
     }
     if (options.labelThresholds === null) return { labels };
 
-    const allLabels = this.labelsOf(probabilities, ranked, { threshold: null, labelThresholds: null });
+    const withoutGuarantee = { threshold: null, labelThresholds: null };
+    const allLabels = this.labelsOf(probabilities, ranked, withoutGuarantee);
     const withheldLabels = allLabels.filter((label) => !labels.includes(label));
     return { labels, withheld_labels: withheldLabels };
   }
