@@ -34,10 +34,8 @@ from torch import Tensor
 
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
-from encoder_cls.linear.linear_work import LinearWork
-from encoder_cls.metrics.validation_score import ValidationScore
+from encoder_cls.run.run_state import RunState
 from encoder_cls.system.files import read_file, read_json, sha256, to_json, write_folder
 from encoder_cls.system.machine import environment, resolve_precision
 
@@ -47,44 +45,6 @@ STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
 # The files that the manifest lists: all files except the manifest.
 LISTED_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunState:
-    """How far a run has come.
-
-    The state, the weights and the optimizers' moments determine the rest of the run.
-
-    Attributes:
-        linear_score: the validation score of the linear model alone; None before the linear model
-            is fitted, and without validation labels.
-        linear_work: how much work the fit of the linear model did; None before it is fitted.
-        is_pretraining: whether `training` is the pretraining, rather than the training on labels.
-        training: the state of the encoder's training.
-    """
-
-    linear_score: ValidationScore | None = None
-    linear_work: LinearWork | None = None
-    is_pretraining: bool = False
-    training: TrainingState = field(default_factory=TrainingState)
-
-    @property
-    def step(self) -> int:
-        """The number of optimizer steps so far, those of pretraining included."""
-        return self.training.step
-
-    @property
-    def is_encoder_better(self) -> bool:
-        """Whether a model with the encoder has been better than the linear model alone."""
-        best = self.training.best_score
-        if self.is_pretraining or best is None:
-            return False
-        return best.is_better_than(self.linear_score)
-
-    @property
-    def best_step(self) -> int:
-        """The step of the best weights; 0 if the linear model alone is the best model."""
-        return self.training.best_step if self.is_encoder_better else 0
 
 
 @dataclass(frozen=True, kw_only=True)

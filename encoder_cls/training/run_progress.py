@@ -20,7 +20,6 @@ from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.run.checkpoint_files import (
     Checkpoint,
-    RunState,
     check_fingerprint,
     fingerprint,
     load_newest,
@@ -28,6 +27,7 @@ from encoder_cls.run.checkpoint_files import (
 )
 from encoder_cls.run.metrics_log import MetricsLog
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.run.run_state import RunState
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.training.encoder_stage import ON_LABELS, PRETRAINING, load_first_weights

@@ -23,13 +23,14 @@ import torch
 from filelock import FileLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from encoder_cls.config.changed_keys import dotted_values
 from encoder_cls.config.loading import config_of
 from encoder_cls.config.schema import Config
 from encoder_cls.encoder.batches import derive_seed
 from encoder_cls.errors import ConfigError, DivergedError
 from encoder_cls.metrics.scores import SCORES
 from encoder_cls.run.metrics_log import MetricsLog
-from encoder_cls.run.run_folder import RunDir, dotted_values, read_metrics
+from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.system.files import LockedError, reporting_os_errors
 from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.training.prepare import prepare

@@ -6,10 +6,10 @@ from typing import Any
 
 from optuna.trial import Trial
 
+from encoder_cls.config.changed_keys import dotted_values
 from encoder_cls.config.loading import config_of
 from encoder_cls.config.schema import Config, SearchRange
 from encoder_cls.errors import ConfigError
-from encoder_cls.run.run_folder import dotted_values
 
 # The values of a setting to search: a range of numbers, or a list of values.
 Choices = SearchRange | tuple[Any, ...]

@@ -18,7 +18,8 @@ from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.errors import DivergedError
 from encoder_cls.linear.linear_work import LinearWork, StreamWork
 from encoder_cls.metrics.validation_score import ValidationScore
-from encoder_cls.run.checkpoint_files import Checkpoint, RunState, load_newest, save_checkpoint
+from encoder_cls.run.checkpoint_files import Checkpoint, load_newest, save_checkpoint
+from encoder_cls.run.run_state import RunState
 
 pytestmark = pytest.mark.usefixtures("bare_trainings")
 

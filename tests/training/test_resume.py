@@ -27,8 +27,9 @@ from support.small_runs import (
 from encoder_cls.encoder.training_loop import EncoderTraining
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.run import run_report
-from encoder_cls.run.checkpoint_files import RunState, load_newest
+from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.run.run_state import RunState
 from encoder_cls.system import stop as interruptible
 from encoder_cls.training import linear_fit, run_progress
 from encoder_cls.training import train as train_module

@@ -33,8 +33,9 @@ from encoder_cls.linear.effort import (
 from encoder_cls.linear.few_labels import LABELS_ONLY
 from encoder_cls.linear.linear_work import LinearWork, StreamWork
 from encoder_cls.linear.ngrams import TEMPLATE_IDS
-from encoder_cls.run.checkpoint_files import RunState, load_newest
+from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.run.run_state import RunState
 from encoder_cls.training import encoder_stage as training_encoder
 from encoder_cls.training import linear_fit
 from encoder_cls.training.linear_fit import repeat_linear_fit
