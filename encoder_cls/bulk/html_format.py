@@ -10,7 +10,7 @@ from encoder_cls.bulk.plain_text_format import WITHHELD, notes_on, sign_without_
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.metrics.tasks import MULTI_LABEL
 
 # The number of rows of a page whose words are coloured without `--explain`: to explain a text takes
 # about as long as to classify 20 texts.

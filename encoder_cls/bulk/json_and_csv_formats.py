@@ -18,7 +18,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.errors import DataError
-from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.csv_cells import cell, csv_lines, guarded
 from encoder_cls.system.display import printable, shown
 from encoder_cls.system.json_values import json_text, record_text

@@ -10,7 +10,7 @@ from encoder_cls.bulk.request import CheckedRequest
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.run.run_folder import run_of
 from encoder_cls.system.display import counted, listed
 from encoder_cls.system.files import read_json

@@ -18,7 +18,7 @@ from encoder_cls.bulk.output_checks import check_outputs
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
-from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.display import kind
 from encoder_cls.system.json_values import is_missing
 from encoder_cls.system.libraries import check_installed

@@ -20,7 +20,8 @@ from encoder_cls.encoder.engine_choice import Encoder
 from encoder_cls.errors import ConfigError
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.top_features import NgramWeight, top_features
-from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, Task
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.tasks import SINGLE_LABEL, Task
 from encoder_cls.system.display import counted, kind, listed, shown
 from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
 from encoder_cls.system.log import log

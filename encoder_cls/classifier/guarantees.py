@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.metrics.logits import task_of
+from encoder_cls.metrics.tasks import task_of
 
 # The probability that a guaranteed precision holds.
 CONFIDENCE = 0.9

@@ -35,7 +35,7 @@ from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.engine_choice import ENGINES, new_encoder
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.linear.linear_model import LINEAR, LinearModel, linear_shapes
-from encoder_cls.metrics.logits import SINGLE_LABEL, TASKS, Task
+from encoder_cls.metrics.tasks import SINGLE_LABEL, TASKS, Task
 from encoder_cls.system.files import plain_file, read_file, sha256, to_json, write_file
 from encoder_cls.system.log import log
 from encoder_cls.system.settings import own_settings

@@ -137,7 +137,7 @@ def _label(
     options = PoolOptions(pool)
     if model:
         from encoder_cls.classifier.model_folder import load_classifier
-        from encoder_cls.metrics.logits import MULTI_LABEL
+        from encoder_cls.metrics.tasks import MULTI_LABEL
 
         classifier = load_classifier(model, engine="numpy")
         class_names = classifier.label_names

@@ -75,7 +75,7 @@ def suggest_command(
     check_outputs(outputs, sources=[pool], model=run, is_printing=output is None)
 
     from encoder_cls.bulk.suggestions import suggest_from
-    from encoder_cls.metrics.logits import MULTI_LABEL
+    from encoder_cls.metrics.tasks import MULTI_LABEL
     from encoder_cls.system.files import write_output
 
     options = InputOptions(

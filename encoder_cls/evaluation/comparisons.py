@@ -22,8 +22,8 @@ from encoder_cls.metrics.intervals import (
     paired_interval,
     wilson_interval,
 )
-from encoder_cls.metrics.logits import MULTI_LABEL, task_of
 from encoder_cls.metrics.scores import SCORES, Score, Tasks, main_score
+from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
 from encoder_cls.system.display import counted, printable, shortened
 
 Scores = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.metrics.logits import SINGLE_LABEL
+from encoder_cls.metrics.tasks import SINGLE_LABEL
 
 
 def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.guarantees import Guarantees
-from encoder_cls.metrics.logits import task_of
+from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.display import counted
 
 # The precision and the coverage that a report measures. If the highest one that can be guaranteed

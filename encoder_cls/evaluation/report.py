@@ -9,7 +9,7 @@ from typing import Any
 from encoder_cls.evaluation.comparisons import ChangesSinceBase, PartComparison, RunComparison
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.metrics.classification import Metrics
-from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.metrics.tasks import MULTI_LABEL
 
 
 @dataclass(frozen=True, kw_only=True)

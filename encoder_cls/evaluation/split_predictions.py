@@ -15,7 +15,8 @@ from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.label_cells import cell_separator, joined_labels
 from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.metrics.classification import padded, predicted_labels
-from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, task_of
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.tasks import SINGLE_LABEL, task_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,8 @@ from encoder_cls.linear.few_labels import fit_linear_from_few_labels
 from encoder_cls.linear.folds import split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import cross_validate, fit_linear
-from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, Logits
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_training import train_and_tokenize
 from encoder_cls.text.tokens import TokenizedTexts

@@ -22,15 +22,8 @@ from encoder_cls.metrics.classification import (
     cross_entropy,
     one_hot,
 )
-from encoder_cls.metrics.logits import (
-    MULTI_LABEL,
-    SINGLE_LABEL,
-    Logits,
-    log_sigmoid,
-    sigmoid,
-    softmax,
-    task_of,
-)
+from encoder_cls.metrics.logits import Logits, log_sigmoid, sigmoid, softmax
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
 
 Floats = NDArray[np.float64]
 

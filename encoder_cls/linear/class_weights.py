@@ -11,7 +11,7 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import out_of_fold_logits
 from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.metrics.intervals import macro_f1_interval
-from encoder_cls.metrics.logits import SINGLE_LABEL
+from encoder_cls.metrics.tasks import SINGLE_LABEL
 from encoder_cls.text.tokens import TokenizedTexts
 
 

@@ -21,7 +21,7 @@ from encoder_cls.linear.ngrams import (
     keep_known,
     tfidf,
 )
-from encoder_cls.metrics.logits import SINGLE_LABEL, Task, task_of
+from encoder_cls.metrics.tasks import SINGLE_LABEL, Task, task_of
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.weights import compress
 

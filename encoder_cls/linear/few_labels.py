@@ -39,7 +39,8 @@ from encoder_cls.linear.nb_svm import (
 from encoder_cls.linear.post_stratification import effective_size, weights_like_pool
 from encoder_cls.linear.self_training import SelfTraining
 from encoder_cls.metrics.intervals import Interval, wilson_interval
-from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, softmax
+from encoder_cls.metrics.logits import Logits, softmax
+from encoder_cls.metrics.tasks import SINGLE_LABEL
 from encoder_cls.text.tokens import TokenizedTexts
 
 Floats = NDArray[np.float64]

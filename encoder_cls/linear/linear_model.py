@@ -28,7 +28,8 @@ from encoder_cls.linear.ngrams import (
     count_in_chunk,
     in_chunks,
 )
-from encoder_cls.metrics.logits import SINGLE_LABEL, Logits, Task
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.tasks import SINGLE_LABEL, Task
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, CharNgrams, TokenizedTexts
 from encoder_cls.weights import RowTable, Shapes, Weight, are_increasing, as_table
 

@@ -29,7 +29,8 @@ from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
 from encoder_cls.linear.folds import FOLDS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.svm import fit_svm
-from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, Logits, Task, task_of
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 

@@ -26,7 +26,7 @@ from encoder_cls.linear.nb_svm import (
     naive_bayes_ratios,
     targets_of_machines,
 )
-from encoder_cls.metrics.logits import SINGLE_LABEL
+from encoder_cls.metrics.tasks import SINGLE_LABEL
 
 Floats = NDArray[np.float64]
 

@@ -25,7 +25,7 @@ from encoder_cls.linear.linear_work import StreamWork
 from encoder_cls.linear.nb_svm import OneVsRest, naive_bayes_ratios, targets_of_machines
 from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, TEMPLATE_IDS, SparseRows, keep_known
 from encoder_cls.linear.online_svm import OnlineSvms
-from encoder_cls.metrics.logits import Task, task_of
+from encoder_cls.metrics.tasks import Task, task_of
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts

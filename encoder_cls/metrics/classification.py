@@ -9,8 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.metrics.logits import Logits, sigmoid, softmax, task_of
+from encoder_cls.metrics.logits import Logits, sigmoid, softmax
 from encoder_cls.metrics.scores import Score, main_score, scores_of_task
+from encoder_cls.metrics.tasks import task_of
 
 Floats = NDArray[np.float64]
 

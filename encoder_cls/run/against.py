@@ -19,7 +19,7 @@ from encoder_cls.evaluation.comparisons import (
 )
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.split_predictions import SplitPredictions
-from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.run.labelled_source import learned_texts
 from encoder_cls.run.run_folder import RunDir, run_of
 from encoder_cls.system.display import listed

@@ -14,7 +14,7 @@ from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.options import Notes
 from encoder_cls.errors import DataError
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
-from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.lazy_sequences import ConcatenatedTexts
 from encoder_cls.system.reporter import Reporter
 

@@ -31,7 +31,7 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.linear_work import LinearWork, StreamWork
 from encoder_cls.linear.nb_svm import fit_linear, usual_fits
 from encoder_cls.linear.stream import fit_linear_from_stream
-from encoder_cls.metrics.logits import task_of
+from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.training.fitted_linear import (
     FittedLinear,

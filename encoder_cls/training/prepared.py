@@ -26,7 +26,7 @@ from encoder_cls.encoder.engine_choice import Encoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.linear.class_weights import balanced_weights
 from encoder_cls.linear.corpus import sample_rows
-from encoder_cls.metrics.logits import task_of
+from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.text.tokens import MAX_LEARNED_LENGTH, TokenizedTexts
 from encoder_cls.training.plan import Counts, Plan

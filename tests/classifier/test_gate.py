@@ -16,7 +16,8 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.encoder.engine_choice import new_encoder
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.evaluation.split_evaluation import evaluate_split
-from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL, sigmoid, softmax
+from encoder_cls.metrics.logits import sigmoid, softmax
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 
 TEXTS = [
     "rain and snow today",

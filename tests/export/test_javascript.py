@@ -28,7 +28,7 @@ from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.export import model_file
 from encoder_cls.export.javascript import javascript_module
 from encoder_cls.export.model_file import exportable_model
-from encoder_cls.metrics.logits import MULTI_LABEL
+from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.text.tokenizer import token_reader
 
 pytestmark = needs_node

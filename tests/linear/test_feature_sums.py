@@ -21,7 +21,7 @@ from encoder_cls.linear.ngrams import (
     find,
     tfidf,
 )
-from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.weights import compress

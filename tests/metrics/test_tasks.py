@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.metrics.logits import MULTI_LABEL, SINGLE_LABEL
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 
 # The probabilities of three classes for three texts.
 PROBABILITIES = np.array([[0.5, 0.3, 0.2], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]])

@@ -1,0 +1,319 @@
+"""The two tasks, single-label and multi-label, and what differs between them.
+
+In a single-label task, each text has one of the classes, and their probabilities sum to 1. In a
+multi-label task, each label is an independent yes-or-no question, so a text may have several labels
+or none.
+
+Labels and predictions are class numbers, (texts,), in a single-label task. In a multi-label task,
+they are indicators, (texts, classes): whether a text has, or gets, each label.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.metrics.logits import Logits, log_sigmoid, sigmoid, softmax
+
+
+class Task(ABC):
+    """A task: `SINGLE_LABEL` or `MULTI_LABEL`.
+
+    Attributes:
+        name: the name of the task in `config.json`.
+        min_classes: the minimum number of classes of a classifier.
+    """
+
+    name: ClassVar[str]
+    min_classes: ClassVar[int]
+
+    @abstractmethod
+    def num_one_vs_rest(self, num_classes: int) -> int:
+        """Return the number of one-vs-rest machines of a linear model with this number of classes.
+
+        Each class has a machine. A single-label task of two classes has only one, of the second
+        class.
+        """
+
+    @abstractmethod
+    def margins_to_logits(self, margins: Logits) -> Logits:
+        """Convert the margins of one-vs-rest machines, (texts, machines), to logits.
+
+        In a single-label task of two classes, the logit of the second class is the margin, and that
+        of the first class is its negative. With more classes, a logit is the log sigmoid of a
+        margin, because a softmax of the margins themselves would be too sure of many texts.
+
+        In a multi-label task, the logits are the margins.
+
+        Returns:
+            The logits, (texts, classes).
+        """
+
+    @abstractmethod
+    def probabilities(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """Return the probabilities of the classes, (texts, classes).
+
+        In a single-label task, they are the softmax of the logits. In a multi-label task, they are
+        the sigmoids of the logits.
+        """
+
+    @abstractmethod
+    def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the confidence in the prediction for each text, (texts,).
+
+        In a single-label task, it is the probability of the predicted class. In a multi-label task,
+        it is the probability of the least sure yes-or-no decision of a text.
+        """
+
+    @abstractmethod
+    def predictions(
+        self, probabilities: NDArray[np.float64], thresholds: Sequence[float]
+    ) -> NDArray[Any]:
+        """Return the prediction for each text.
+
+        In a single-label task, it is the number of the most probable class, (texts,). In a
+        multi-label task, it is whether the text gets each label, (texts, classes).
+
+        Args:
+            probabilities: the predicted probabilities, (texts, classes).
+            thresholds: in a multi-label task, the probability from which a text gets each label,
+                (classes,).
+        """
+
+    @abstractmethod
+    def are_correct(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return whether the prediction for each text is correct, (texts,).
+
+        In a single-label task, it is correct if the predicted class is the label. In a multi-label
+        task, it is correct if the text gets exactly the labels that it has.
+
+        Args:
+            predictions: class numbers, (texts,); multi-label, whether each text gets each label,
+                (texts, classes).
+            labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels). Numbers or
+                columns from `classes` on are labels that the classifier does not know; their texts
+                are never predicted correctly.
+        """
+
+    @abstractmethod
+    def prediction_probabilities(
+        self, probabilities: NDArray[np.float64], predictions: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        """Return the probability that the prediction for each text is correct, (texts,).
+
+        In a single-label task, it is the probability of the predicted class. In a multi-label task,
+        it is the probability that the text has exactly the predicted labels if labels are
+        independent of each other: the product of the probabilities of all yes-or-no decisions.
+
+        Args:
+            probabilities: the predicted probabilities, (texts, classes).
+            predictions: class numbers, (texts,); multi-label, whether each text gets each label,
+                (texts, classes).
+        """
+
+    @abstractmethod
+    def uncertainty(
+        self, probabilities: NDArray[np.float64], predictions: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        """Return how uncertain the prediction for each text is, from 0 to 1, (texts,).
+
+        In a single-label task, it is 1 minus the difference between the probabilities of the
+        predicted class, which is the most probable one, and of the next one, as in margin sampling:
+        Scheffer et al., "Active Hidden Markov Models for Information Extraction" (2001),
+        https://doi.org/10.1007/3-540-44816-0_31.
+
+        In a multi-label task, it is 1 minus the probability of the whole prediction
+        (`prediction_probabilities`), as in least confident sampling of structured predictions:
+        Culotta and McCallum, "Reducing Labeling Effort for Structured Prediction Tasks" (2005),
+        https://cdn.aaai.org/AAAI/2005/AAAI05-117.pdf. It needs fewer labels than the uncertainty of
+        the least certain label (docs/experiments/accuracy.md).
+
+        Args:
+            probabilities: the predicted probabilities, (texts, classes), of at least two classes.
+            predictions: class numbers, (texts,); multi-label, whether each text gets each label,
+                (texts, classes).
+        """
+
+    @abstractmethod
+    def label_probabilities(
+        self, probabilities: NDArray[np.float64], labels: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        """Return the probability of each text's label, (texts,).
+
+        In a multi-label task, it is the probability of the least probable label of a text, and 1
+        for a text without labels.
+
+        Args:
+            probabilities: the predicted probabilities, (texts, classes).
+            labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels). Numbers or
+                columns from `classes` on are labels that the classifier does not know; they have
+                the probability 0.
+        """
+
+    @abstractmethod
+    def label_sets(self, probabilities: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
+        """Return whether each class is in the set of a text, (texts, classes).
+
+        A set has the classes with at least the probability `threshold`. In a single-label task, it
+        always has the most probable class. In a multi-label task, it may be empty.
+        """
+
+    @abstractmethod
+    def are_known(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
+        """Return whether the classifier knows the label of each text, (texts,).
+
+        In a multi-label task, it must know all labels of the text.
+
+        Args:
+            labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels).
+            num_classes: the number of classes that the classifier knows; they come first.
+        """
+
+    @abstractmethod
+    def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
+        """Return ln(p / (1 - p)) of the probability p of the class with this number, (texts,)."""
+
+
+class _SingleLabel(Task):
+    """The single-label task: each text has one of the classes."""
+
+    name = "single-label"
+    min_classes = 2
+
+    def num_one_vs_rest(self, num_classes: int) -> int:
+        if num_classes > 2:
+            return num_classes
+        return 1
+
+    def margins_to_logits(self, margins: Logits) -> Logits:
+        if margins.shape[1] == 1:
+            return np.hstack([-margins, margins])
+        return log_sigmoid(margins).astype(np.float32)
+
+    def probabilities(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        return softmax(logits)
+
+    def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        return cast("NDArray[np.float64]", probabilities.max(axis=1))
+
+    def predictions(
+        self,
+        probabilities: NDArray[np.float64],
+        thresholds: Sequence[float],  # noqa: ARG002
+    ) -> NDArray[Any]:
+        return np.asarray(probabilities.argmax(axis=1))
+
+    def are_correct(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
+        return np.asarray(predictions == labels)
+
+    def prediction_probabilities(
+        self, probabilities: NDArray[np.float64], predictions: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        return np.asarray(probabilities[np.arange(len(predictions)), predictions])
+
+    def uncertainty(
+        self, probabilities: NDArray[np.float64], predictions: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        best = self.prediction_probabilities(probabilities, predictions)
+        others = probabilities.copy()
+        others[np.arange(len(predictions)), predictions] = 0
+        return np.asarray(1 - (best - others.max(axis=1)))
+
+    def label_probabilities(
+        self, probabilities: NDArray[np.float64], labels: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        last_class = probabilities.shape[1] - 1
+        rows = np.arange(len(labels))
+        known_labels = np.minimum(labels, last_class)
+        return np.where(labels <= last_class, probabilities[rows, known_labels], 0.0)
+
+    def label_sets(self, probabilities: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
+        best = probabilities.argmax(axis=1)
+        is_best = np.arange(probabilities.shape[1]) == best[:, None]
+        return np.asarray((probabilities >= threshold) | is_best)
+
+    def are_known(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
+        return np.asarray(labels < num_classes)
+
+    def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
+        other_logits = np.delete(logits, label, axis=1)
+        others: NDArray[np.float64] = np.logaddexp.reduce(other_logits, axis=1)
+        return logits[:, label] - others
+
+
+class _MultiLabel(Task):
+    """The multi-label task: each text has any number of labels.
+
+    A calibrated margin is the log odds of a label.
+    """
+
+    name = "multi-label"
+    min_classes = 1
+
+    def num_one_vs_rest(self, num_classes: int) -> int:
+        return num_classes
+
+    def margins_to_logits(self, margins: Logits) -> Logits:
+        return margins
+
+    def probabilities(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        return sigmoid(logits)
+
+    def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        confidences = np.maximum(probabilities, 1 - probabilities)
+        return cast("NDArray[np.float64]", confidences.min(axis=1))
+
+    def predictions(
+        self, probabilities: NDArray[np.float64], thresholds: Sequence[float]
+    ) -> NDArray[Any]:
+        return np.asarray(probabilities >= np.asarray(thresholds, dtype=np.float64))
+
+    def are_correct(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
+        num_classes = predictions.shape[1]
+        has_label = labels[:, :num_classes] > 0
+        is_exact = (predictions == has_label).all(axis=1)
+        return np.asarray(is_exact & self.are_known(labels, num_classes))
+
+    def prediction_probabilities(
+        self, probabilities: NDArray[np.float64], predictions: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        decisions = np.where(predictions, probabilities, 1 - probabilities)
+        return cast("NDArray[np.float64]", decisions.prod(axis=1))
+
+    def uncertainty(
+        self, probabilities: NDArray[np.float64], predictions: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        return 1 - self.prediction_probabilities(probabilities, predictions)
+
+    def label_probabilities(
+        self, probabilities: NDArray[np.float64], labels: NDArray[Any]
+    ) -> NDArray[np.float64]:
+        num_classes = probabilities.shape[1]
+        has_label = labels[:, :num_classes] > 0
+        lowest = np.where(has_label, probabilities, 1.0).min(axis=1)
+        return np.where(self.are_known(labels, num_classes), lowest, 0.0)
+
+    def label_sets(self, probabilities: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
+        return np.asarray(probabilities >= threshold)
+
+    def are_known(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
+        return np.asarray(~(labels[:, num_classes:] > 0).any(axis=1))
+
+    def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
+        return logits[:, label]
+
+
+SINGLE_LABEL = _SingleLabel()
+MULTI_LABEL = _MultiLabel()
+TASKS: dict[str, Task] = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL)}
+
+
+def task_of(labels: NDArray[Any]) -> Task:
+    """Return the task of labels: (texts,) is single-label, and (texts, classes) is multi-label."""
+    if labels.ndim == 1:
+        return SINGLE_LABEL
+    return MULTI_LABEL
