@@ -22,7 +22,7 @@ from encoder_cls.metrics.intervals import (
     paired_interval,
     wilson_interval,
 )
-from encoder_cls.metrics.scores import SCORES, Score, Tasks, main_score
+from encoder_cls.metrics.scores import SCORES, Score, TaskKinds, main_score
 from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
 from encoder_cls.system.display import counted, printable, shortened
 
@@ -41,7 +41,7 @@ def score_predictions(predictions: NDArray[Any], labels: NDArray[Any]) -> Scores
 
     Scores have an interval if the table in `metrics/scores` says so for the task.
     """
-    task = Tasks.of(is_multi_label=labels.ndim > 1)
+    task = TaskKinds.of(is_multi_label=labels.ndim > 1)
     scores: Scores = {}
     for key, value in scores_without_intervals(predictions, labels).items():
         scores[key] = value

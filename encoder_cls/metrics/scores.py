@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum, Flag, auto
 
 
-class Tasks(Flag):
-    """A set of kinds of tasks: single-label, multi-label, both or none."""
+class TaskKinds(Flag):
+    """A set of kinds of tasks (`metrics.tasks`): single-label, multi-label, both or none."""
 
     NONE = 0
     SINGLE_LABEL = auto()
@@ -19,8 +19,8 @@ class Tasks(Flag):
     BOTH = SINGLE_LABEL | MULTI_LABEL
 
     @classmethod
-    def of(cls, *, is_multi_label: bool) -> Tasks:
-        """Return the set of one kind of tasks."""
+    def of(cls, *, is_multi_label: bool) -> TaskKinds:
+        """Return the set of one kind of task."""
         if is_multi_label:
             return cls.MULTI_LABEL
         return cls.SINGLE_LABEL
@@ -58,9 +58,9 @@ class Score:
 
     key: str
     name: str
-    tasks: Tasks
+    tasks: TaskKinds
     is_main: bool = False
-    interval_in: Tasks = Tasks.NONE
+    interval_in: TaskKinds = TaskKinds.NONE
     can_be_monitored: bool = False
     higher_is_better: bool = True
     shown_in: tuple[Place, ...] = ()
@@ -77,7 +77,7 @@ ALL_SCORES = (
     Score(
         key="loss",
         name="loss",
-        tasks=Tasks.BOTH,
+        tasks=TaskKinds.BOTH,
         can_be_monitored=True,
         higher_is_better=False,
         shown_in=(Place.VALIDATION, Place.RUN_TABLE),
@@ -86,9 +86,9 @@ ALL_SCORES = (
     Score(
         key="accuracy",
         name="accuracy",
-        tasks=Tasks.SINGLE_LABEL,
+        tasks=TaskKinds.SINGLE_LABEL,
         is_main=True,
-        interval_in=Tasks.SINGLE_LABEL,
+        interval_in=TaskKinds.SINGLE_LABEL,
         can_be_monitored=True,
         shown_in=(Place.VALIDATION, Place.RUN_TABLE, Place.COMPARE),
         curve="accuracy in validation/combined",
@@ -96,9 +96,9 @@ ALL_SCORES = (
     Score(
         key="micro_f1",
         name="micro-F1",
-        tasks=Tasks.MULTI_LABEL,
+        tasks=TaskKinds.MULTI_LABEL,
         is_main=True,
-        interval_in=Tasks.MULTI_LABEL,
+        interval_in=TaskKinds.MULTI_LABEL,
         can_be_monitored=True,
         shown_in=(Place.VALIDATION, Place.RUN_TABLE, Place.COMPARE),
         curve="F1 in validation, micro/combined",
@@ -106,8 +106,8 @@ ALL_SCORES = (
     Score(
         key="macro_f1",
         name="macro-F1",
-        tasks=Tasks.BOTH,
-        interval_in=Tasks.SINGLE_LABEL,
+        tasks=TaskKinds.BOTH,
+        interval_in=TaskKinds.SINGLE_LABEL,
         can_be_monitored=True,
         shown_in=(Place.VALIDATION, Place.RUN_TABLE, Place.COMPARE),
         curve="validation/macro F1",
@@ -115,7 +115,7 @@ ALL_SCORES = (
     Score(
         key="mean_average_precision",
         name="mean average precision",
-        tasks=Tasks.MULTI_LABEL,
+        tasks=TaskKinds.MULTI_LABEL,
         can_be_monitored=True,
         shown_in=(Place.VALIDATION, Place.REPORT, Place.RUN_TABLE),
         curve="validation/mean average precision",
@@ -123,20 +123,20 @@ ALL_SCORES = (
     Score(
         key="subset_accuracy",
         name="all labels right",
-        tasks=Tasks.MULTI_LABEL,
+        tasks=TaskKinds.MULTI_LABEL,
         shown_in=(Place.REPORT,),
         curve="validation/all labels right",
     ),
     Score(
         key="samples_f1",
         name="F1 of texts",
-        tasks=Tasks.MULTI_LABEL,
+        tasks=TaskKinds.MULTI_LABEL,
         shown_in=(Place.REPORT,),
     ),
     Score(
         key="ece",
         name="calibration error",
-        tasks=Tasks.BOTH,
+        tasks=TaskKinds.BOTH,
         higher_is_better=False,
         shown_in=(Place.RUN_TABLE, Place.COMPARE),
         curve="validation/calibration error",
@@ -149,7 +149,7 @@ SCORES = {score.key: score for score in ALL_SCORES}
 
 def scores_of_task(*, is_multi_label: bool) -> list[Score]:
     """Return the scores of single-label or of multi-label tasks."""
-    task = Tasks.of(is_multi_label=is_multi_label)
+    task = TaskKinds.of(is_multi_label=is_multi_label)
     return [score for score in ALL_SCORES if task in score.tasks]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from encoder_cls.metrics.scores import Place, Score, Tasks, main_score, scores_shown_in
+from encoder_cls.metrics.scores import Place, Score, TaskKinds, main_score, scores_shown_in
 from encoder_cls.run.compare import RunSummary
 from encoder_cls.run.run_groups import RunGroup
 from encoder_cls.system.csv_cells import cell, csv_row
@@ -210,9 +210,9 @@ def _main_score(run: RunSummary) -> Score:
 
 def _further_scores(groups: Sequence[RunGroup]) -> list[Score]:
     """List the scores that the table shows for the tasks of these runs, without the main score."""
-    tasks = Tasks.NONE
+    tasks = TaskKinds.NONE
     for group in groups:
-        tasks |= Tasks.of(is_multi_label=_is_multi_label(group.first))
+        tasks |= TaskKinds.of(is_multi_label=_is_multi_label(group.first))
 
     scores = []
     for score in scores_shown_in(Place.COMPARE):

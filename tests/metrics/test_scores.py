@@ -10,7 +10,7 @@ import pytest
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.evaluation.comparisons import INTERVALS
 from encoder_cls.metrics.classification import MultiLabelMetrics, SingleLabelMetrics
-from encoder_cls.metrics.scores import ALL_SCORES, SCORES, Tasks, main_score, scores_of_task
+from encoder_cls.metrics.scores import ALL_SCORES, SCORES, TaskKinds, main_score, scores_of_task
 
 
 @pytest.mark.parametrize("metrics", [SingleLabelMetrics, MultiLabelMetrics])
@@ -28,7 +28,7 @@ def test_keys_and_names_are_unique():
 @pytest.mark.parametrize("is_multi_label", [False, True])
 def test_a_task_has_one_main_score_which_has_an_interval(is_multi_label):
     """`main_score` fails if a task has several main scores, or none."""
-    task = Tasks.of(is_multi_label=is_multi_label)
+    task = TaskKinds.of(is_multi_label=is_multi_label)
 
     score = main_score(is_multi_label=is_multi_label)
 
@@ -36,7 +36,7 @@ def test_a_task_has_one_main_score_which_has_an_interval(is_multi_label):
 
 
 def test_each_interval_of_the_table_can_be_computed():
-    with_interval = {score.key for score in ALL_SCORES if score.interval_in != Tasks.NONE}
+    with_interval = {score.key for score in ALL_SCORES if score.interval_in != TaskKinds.NONE}
 
     assert set(INTERVALS) == with_interval
 
