@@ -16,7 +16,7 @@ from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.encoder.architecture import EncoderArchitecture
-from encoder_cls.encoder.engine_choice import Encoder
+from encoder_cls.encoder.predicting_encoder import PredictingEncoder
 from encoder_cls.errors import ConfigError
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.top_features import NgramWeight, top_features
@@ -101,7 +101,7 @@ class Classifier:
         dtypes: the data type of each part's weights in the weights file, by the name of the part.
     """
 
-    encoder: Encoder | None
+    encoder: PredictingEncoder | None
     tokenizer: Tokenizer
     label_names: tuple[str, ...]
     _: KW_ONLY

@@ -1,4 +1,4 @@
-"""The engines that compute an encoder, NumPy and PyTorch, and the choice between them.
+"""The choice between the engines that compute an encoder: NumPy and PyTorch.
 
 NumPy computes a few texts, and PyTorch computes many, because importing PyTorch takes longer than
 a thousand predictions by NumPy. A GPU computes even more texts, because starting it takes seconds,
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.numpy_encoder import NumpyEncoder
+from encoder_cls.encoder.predicting_encoder import PredictingEncoder
 from encoder_cls.errors import ConfigError
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.system.libraries import is_installed, needs_torch
@@ -31,46 +32,9 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "numpy", "torch")
 
 
-class Encoder(Protocol):
-    """An encoder with its head, computed by one of the engines in float32.
-
-    The argument `batch_tokens` is the maximum number of tokens in a batch, including padding. If it
-    is None, the engine chooses a number that is fast on its device.
-    """
-
-    @property
-    def architecture(self) -> EncoderArchitecture:
-        """The sizes of the encoder."""
-
-    @property
-    def engine(self) -> str:
-        """The engine that computes the encoder, `numpy` or `torch`."""
-
-    @property
-    def uses_gpu(self) -> bool:
-        """Whether a GPU computes the encoder."""
-
-    def named_weights(self) -> dict[str, NDArray[np.float32]]:
-        """The weights by name, as in `EncoderArchitecture.weight_shapes`."""
-
-    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
-        """The logits of texts, (texts, classes)."""
-
-    def embed(
-        self, texts: TokenizedTexts, *, batch_tokens: int | None = None
-    ) -> NDArray[np.float32]:
-        """The vectors of texts that the head reads, (texts, d_model)."""
-
-    def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """The attention weights in the first text, as [layer, head, from, to].
-
-        Their shape is (layers, heads, T, T), where T is the number of the text's tokens.
-        """
-
-
 def new_encoder(
     architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, engine: str, device: str
-) -> Encoder:
+) -> PredictingEncoder:
     """Make an encoder for an engine.
 
     Args:
@@ -160,21 +124,21 @@ class AutomaticEncoder:
         self._choice = self._quicker(work, num_processes)
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
-        """See `Encoder`."""
+        """See `PredictingEncoder`."""
         return self._numpy.named_weights()
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
-        """See `Encoder`."""
+        """See `PredictingEncoder`."""
         return self._encoder_for(texts).logits(texts, batch_tokens=batch_tokens)
 
     def embed(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> NDArray[np.float32]:
-        """See `Encoder`."""
+        """See `PredictingEncoder`."""
         return self._encoder_for(texts).embed(texts, batch_tokens=batch_tokens)
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """See `Encoder`."""
+        """See `PredictingEncoder`."""
         return self._numpy.attention_maps(texts)
 
     def torch(self, device: str = "cpu") -> TorchEncoder:
@@ -200,7 +164,7 @@ class AutomaticEncoder:
         # Leave out the encoders in PyTorch: a copy of this object makes its own from the weights.
         return self.__dict__ | {"_torch": {}}
 
-    def _encoder_for(self, texts: TokenizedTexts) -> Encoder:
+    def _encoder_for(self, texts: TokenizedTexts) -> PredictingEncoder:
         choice = self._choice
         if choice is None:
             choice = self._quicker(multiplications(self.architecture, texts.lengths))

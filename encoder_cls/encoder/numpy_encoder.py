@@ -37,7 +37,7 @@ class NumpyEncoder:
     """The encoder with its head, in NumPy.
 
     Embedding tables may be stored in a smaller type; only the rows that texts use are converted to
-    float32. The methods are described in `engine_choice.Encoder`.
+    float32. The methods are described in `PredictingEncoder`.
 
     Args:
         architecture: the sizes of the encoder.
@@ -64,11 +64,11 @@ class NumpyEncoder:
         self._positions_TD = _positions(architecture, self._weights)
 
     def named_weights(self) -> dict[str, Array]:
-        """See `engine_choice.Encoder`."""
+        """See `PredictingEncoder`."""
         return dense(self._tables) | self._weights
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
-        """See `engine_choice.Encoder`."""
+        """See `PredictingEncoder`."""
         num_classes = len(self._weights["head.linear.bias"])
 
         def logits(batch: PaddedTexts) -> Array:
@@ -79,7 +79,7 @@ class NumpyEncoder:
         )
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Array:
-        """See `engine_choice.Encoder`."""
+        """See `PredictingEncoder`."""
         return compute_rows(
             texts,
             self._pooled,
@@ -88,7 +88,7 @@ class NumpyEncoder:
         )
 
     def attention_maps(self, texts: TokenizedTexts) -> Array:
-        """See `engine_choice.Encoder`."""
+        """See `PredictingEncoder`."""
         maps: list[Array] = []
         self._encode(pad(texts, np.array([0])), maps)
         return np.concatenate(maps)

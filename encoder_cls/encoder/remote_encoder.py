@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.encoder.architecture import EncoderArchitecture
-from encoder_cls.encoder.engine_choice import Encoder
+from encoder_cls.encoder.predicting_encoder import PredictingEncoder
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.system.processes import ask_parent
 from encoder_cls.system.settings import own_settings
@@ -36,7 +36,7 @@ class EncoderCall(NamedTuple):
 class RemoteEncoder:
     """An encoder in a worker process, which its parent computes by an `EncoderForWorkers`.
 
-    The methods are described in `engine_choice.Encoder`.
+    The methods are described in `PredictingEncoder`.
 
     Args:
         architecture: the sizes of the encoder.
@@ -49,24 +49,24 @@ class RemoteEncoder:
         self.architecture = architecture
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
-        """See `Encoder`."""
+        """See `PredictingEncoder`."""
         weights: dict[str, NDArray[np.float32]] = self._ask("named_weights")
         return weights
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
-        """See `Encoder`."""
+        """See `PredictingEncoder`."""
         logits: Logits = self._ask("logits", texts, batch_tokens=batch_tokens)
         return logits
 
     def embed(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> NDArray[np.float32]:
-        """See `Encoder`."""
+        """See `PredictingEncoder`."""
         vectors: NDArray[np.float32] = self._ask("embed", texts, batch_tokens=batch_tokens)
         return vectors
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """See `Encoder`."""
+        """See `PredictingEncoder`."""
         maps: NDArray[np.float32] = self._ask("attention_maps", texts)
         return maps
 
@@ -81,7 +81,7 @@ class EncoderForWorkers:
         encoder: the encoder of this process.
     """
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: PredictingEncoder) -> None:
         self._encoder = encoder
         self._lock = Lock()
 

@@ -83,7 +83,7 @@ class TorchEncoder:
     """An encoder that PyTorch computes, on the device of its model.
 
     It computes in float32, also in a training of lower precision, so that its logits equal those of
-    `NumpyEncoder`. The methods are described in `engine_choice.Encoder`.
+    `NumpyEncoder`. The methods are described in `PredictingEncoder`.
 
     Args:
         model: the encoder with its head, in training mode or not.
@@ -127,7 +127,7 @@ class TorchEncoder:
         return self._device.type != "cpu"
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
-        """See `engine_choice.Encoder`."""
+        """See `PredictingEncoder`."""
         # Leave out the decoder, which a model has during pretraining by denoising.
         parts = nn.ModuleDict({"encoder": self.model.encoder, "head": self.model.head})
         return {
@@ -162,7 +162,7 @@ class TorchEncoder:
     def embed(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> NDArray[np.float32]:
-        """See `engine_choice.Encoder`."""
+        """See `PredictingEncoder`."""
 
         def pooled(batch: Batch) -> Tensor:
             return self.model.head.pool(self.model.encoder(*batch), batch.attention_mask)
@@ -170,7 +170,7 @@ class TorchEncoder:
         return self._rows(texts, pooled, width=self.architecture.d_model, batch_tokens=batch_tokens)
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """See `engine_choice.Encoder`."""
+        """See `PredictingEncoder`."""
         batch = make_batch(texts, np.array([0])).to(self._device)
         with torch.inference_mode():
             maps = self.model.encoder.attention_maps(*batch)

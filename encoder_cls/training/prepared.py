@@ -22,7 +22,7 @@ from encoder_cls.data.dataset import Dataset, relative_weights
 from encoder_cls.data.label_names import names_as_texts
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.batches import BatchSampler
-from encoder_cls.encoder.engine_choice import Encoder
+from encoder_cls.encoder.predicting_encoder import PredictingEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.linear.class_weights import balanced_weights
 from encoder_cls.linear.corpus import sample_rows
@@ -150,7 +150,7 @@ class Prepared:
         num_classes = len(self.dataset.label_names)
         return kind(self.config.model, vocab_size=self.vocab_size, num_classes=num_classes)
 
-    def new_classifier(self, encoder: Encoder | None) -> Classifier:
+    def new_classifier(self, encoder: PredictingEncoder | None) -> Classifier:
         """Make a classifier of the classes of this data, without a linear model.
 
         Args:

@@ -1,0 +1,49 @@
+"""What an encoder computes for predictions, whichever engine computes it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.encoder.architecture import EncoderArchitecture
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.text.tokens import TokenizedTexts
+
+
+class PredictingEncoder(Protocol):
+    """An encoder with its head, computed by one of the engines in float32.
+
+    The argument `batch_tokens` is the maximum number of tokens in a batch, including padding. If it
+    is None, the engine chooses a number that is fast on its device.
+    """
+
+    @property
+    def architecture(self) -> EncoderArchitecture:
+        """The sizes of the encoder."""
+
+    @property
+    def engine(self) -> str:
+        """The engine that computes the encoder, `numpy` or `torch`."""
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether a GPU computes the encoder."""
+
+    def named_weights(self) -> dict[str, NDArray[np.float32]]:
+        """The weights by name, as in `EncoderArchitecture.weight_shapes`."""
+
+    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
+        """The logits of texts, (texts, classes)."""
+
+    def embed(
+        self, texts: TokenizedTexts, *, batch_tokens: int | None = None
+    ) -> NDArray[np.float32]:
+        """The vectors of texts that the head reads, (texts, d_model)."""
+
+    def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
+        """The attention weights in the first text, as [layer, head, from, to].
+
+        Their shape is (layers, heads, T, T), where T is the number of the text's tokens.
+        """
