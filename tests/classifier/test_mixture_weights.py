@@ -25,8 +25,11 @@ def labels_of_a_sum(
     """Logits of several classifiers, and labels drawn from the softmax of their scaled sum."""
     random = np.random.default_rng(1)
     logits = list(random.standard_normal((len(scales), num_texts, 3)).astype(np.float32))
-    scaled = [scale * part for scale, part in zip(scales, logits, strict=True)]
-    probabilities = scipy.special.softmax(sum(scaled), axis=1)
+
+    scaled_sum = np.zeros((num_texts, 3))
+    for scale, part in zip(scales, logits, strict=True):
+        scaled_sum += scale * part
+    probabilities = scipy.special.softmax(scaled_sum, axis=1)
     return logits, draw_classes(probabilities, random)
 
 

@@ -18,12 +18,14 @@ HOSTILE = '<script>alert("x")</script>&'
 def drawn(name: str, chart: Any) -> str:
     """The HTML of a chart, by the macro with this name."""
     macros = environment().get_template("charts.html").module
-    return str(getattr(macros, name)(chart))
+    draw = getattr(macros, name)
+    return str(draw(chart))
 
 
 def svg_of(html: str) -> ElementTree.Element:
     """The chart, which is the last SVG and has to be XML."""
-    return ElementTree.fromstring(html[html.rindex('<svg class="chart"') :])
+    start = html.rindex('<svg class="chart"')
+    return ElementTree.fromstring(html[start:])
 
 
 def titles(elements) -> list[str]:
@@ -47,6 +49,7 @@ def test_a_dot_of_few_texts_is_paler():
     """A dot for each bin that has texts, with its numbers at the pointer."""
     confidence = np.array([0.5] * 2 + [0.95] * 50)
     correct = np.array([True, False] + [True] * 50)
+
     chart = svg_charts.reliability(CalibrationBins.of(confidence, correct))
 
     dots = list(svg_of(drawn("reliability", chart)).iter("circle"))
@@ -60,6 +63,7 @@ def test_the_threshold_chart_counts_predictions():
     """A threshold of 0 keeps all predictions, one beyond the most confident prediction none."""
     confidence = np.array([0.2, 0.4, 0.6, 0.8])
     correct = np.array([False, True, False, True])
+
     chart = svg_charts.thresholds(confidence, correct, 0.7)
 
     right, kept = chart.curves
@@ -67,8 +71,8 @@ def test_the_threshold_chart_counts_predictions():
     assert ends(kept) == ([0, 1], [1, 0])
     assert "suggested: 0.700" in drawn("thresholds", chart)
 
-    without = svg_charts.thresholds(confidence, correct, None)
-    assert "suggested" not in drawn("thresholds", without)
+    without_suggestion = svg_charts.thresholds(confidence, correct, None)
+    assert "suggested" not in drawn("thresholds", without_suggestion)
 
 
 def test_curves_are_named_whatever_the_names():

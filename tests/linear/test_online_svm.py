@@ -15,10 +15,13 @@ NUM_MACHINES = 3
 def random_batch(seed: int, num_texts: int = 5) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray]:
     """Features, targets and text weights of some texts."""
     random = np.random.default_rng(seed)
-    dense = random.random((num_texts, NUM_FEATURES)) * (random.random((num_texts, 12)) < 0.3)
+    values = random.random((num_texts, NUM_FEATURES))
+    is_present = random.random((num_texts, NUM_FEATURES)) < 0.3
+    features = sp.csr_matrix((values * is_present).astype(np.float32))
+
     targets = random.random((num_texts, NUM_MACHINES)) < 0.4
     text_weights = random.uniform(0.5, 2, (num_texts, NUM_MACHINES))
-    return sp.csr_matrix(dense.astype(np.float32)), targets, text_weights
+    return features, targets, text_weights
 
 
 @pytest.fixture
@@ -33,7 +36,8 @@ def loss(
     """The squared hinge loss; the last weights are biases."""
     margins = features @ weights[:-1] + weights[-1]
     signs = np.where(targets, 1, -1)
-    return float((text_weights * np.maximum(0, 1 - signs * margins) ** 2).sum())
+    hinge_losses = np.maximum(0, 1 - signs * margins)
+    return float((text_weights * hinge_losses**2).sum())
 
 
 def numeric_gradient(weights: np.ndarray, *batch: np.ndarray) -> np.ndarray:
@@ -42,7 +46,9 @@ def numeric_gradient(weights: np.ndarray, *batch: np.ndarray) -> np.ndarray:
     for index in np.ndindex(weights.shape):
         step = np.zeros_like(weights)
         step[index] = 1e-5
-        gradient[index] = (loss(weights + step, *batch) - loss(weights - step, *batch)) / 2e-5
+        loss_above = loss(weights + step, *batch)
+        loss_below = loss(weights - step, *batch)
+        gradient[index] = (loss_above - loss_below) / 2e-5
     return gradient
 
 
@@ -50,7 +56,7 @@ def test_steps_are_those_of_adagrad_on_the_squared_hinge_loss(ratios):
     svms = OnlineSvms(ratios)
     weights = np.zeros((NUM_FEATURES + 1, NUM_MACHINES))
     squares = np.full_like(weights, INITIAL_SQUARES)
-    # Weights of features that are multiplied by ratios, and biases.
+    # Features are multiplied by ratios; the last row belongs to the biases.
     scales = np.vstack([ratios, np.ones(NUM_MACHINES)])
 
     for seed in range(4):
