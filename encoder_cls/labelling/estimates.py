@@ -15,9 +15,6 @@ from encoder_cls.labelling.pool_model import Fit
 from encoder_cls.labelling.text_queue import RANDOM
 from encoder_cls.metrics.intervals import wilson_interval
 
-# The weight of a text that was suggested in the estimate of accuracy; a text of the random sample
-# has the weight 1. Suggested texts are not typical of the pool, and are only weighted to be so.
-WEIGHT_OF_OTHERS = 0.3
 # The least number of texts of the random sample for an estimate.
 MIN_RANDOM = 3
 # A gain below which another hour of labelling brings little.
@@ -62,9 +59,9 @@ def random_sample(rows: Sequence[LabelledText]) -> list[int]:
 def estimate(fit: Fit, sample: Collection[int]) -> Estimate | None:
     """Estimate how often the model is right on new texts; None with too few texts drawn at random.
 
-    Each labelled text is predicted by a model that has not learned from it. The random sample
-    counts in full. The other texts count less, with the accuracy that `few_labels` has estimated by
-    weighting them like the pool.
+    The estimate is the accuracy on the random sample. Each of its texts is predicted by a model
+    that has not learned from it, but from nearly all other labels. Texts outside the sample do not
+    count: they were chosen, so they are easier or harder than the pool.
 
     Args:
         fit: the fit.
@@ -73,19 +70,14 @@ def estimate(fit: Fit, sample: Collection[int]) -> Estimate | None:
     if len(sample) < MIN_RANDOM:
         return None
 
-    num_labels = len(fit.is_right)
-    num_right = float(fit.is_right[list(sample)].sum())
-    weight_of_others = WEIGHT_OF_OTHERS * (num_labels - len(sample))
-    num_right += weight_of_others * fit.accuracy
-    num_texts = len(sample) + weight_of_others
-    accuracy = num_right / num_texts
-    low, high = wilson_interval(num_right, num_texts)
+    num_right = int(fit.is_right[list(sample)].sum())
+    accuracy = num_right / len(sample)
+    low, high = wilson_interval(num_right, len(sample))
 
-    # Errors fall by the same factor as those of the fit.
     with_twice = None
-    if fit.accuracy_with_twice is not None and fit.accuracy < 1:
-        with_twice = 1 - (1 - accuracy) * (1 - fit.accuracy_with_twice) / (1 - fit.accuracy)
-    return Estimate(num_labels, accuracy, low, high, with_twice)
+    if fit.error_factor is not None:
+        with_twice = 1 - (1 - accuracy) * fit.error_factor
+    return Estimate(len(fit.is_right), accuracy, low, high, with_twice)
 
 
 def accuracy_line(found: Estimate) -> str:

@@ -76,31 +76,34 @@ class ModelLoop:
         run: Path | None = None,
         apply: Callable[[PoolModel, Task], Any] | None = None,
     ) -> None:
-        self._apply = apply
-        self._run_folder = run
-        self._fit_of_run: Fit | None = None
         self._session = session
         self._queue = queue
         self._log = log
-        self._index_of = {text.key: index for index, text in enumerate(texts)}
+        self._run_folder = run
+        self._apply = apply
+
+        # The index of each text by its key. Labelled texts that the pool does not have come last.
+        all_texts = {text.key: text.text for text in texts}
+        for row in session.labels.rows:
+            all_texts.setdefault(row.key, row.text)
+        self._index_of = {key: index for index, key in enumerate(all_texts)}
+        self._pool_size = len(texts)
+        self._model = PoolModel(list(all_texts.values()), len(texts))
+
+        # The fit whose guesses are shown, with the names of its classes as they are now; None
+        # before the first one.
         self._fit: Fit | None = None
         self._class_names: list[str] = []
+        # The labels of the last fit, which is not made again.
         self._fitted: Labels | None = None
+        # The predictions of the run; None if there are none, or once the fits are better.
+        self._fit_of_run: Fit | None = None
+        # What the page shows of the model.
         self._estimate: Estimate | None = None
         self._status = ""
-
-        # Labelled texts that the pool does not have are known from the start.
-        others = {}
-        for row in session.labels.rows:
-            if row.key not in self._index_of:
-                others[row.key] = row.text
-        self._pool_size = len(texts)
-        for key in others:
-            self._index_of[key] = len(self._index_of)
-        self._model = PoolModel([*(text.text for text in texts), *others.values()], len(texts))
-
         self._curve_file = curve_file(session.labels.path)
         self._curve = _read_curve(self._curve_file)
+
         self._workers: Workers[Task, Any] = Workers(self._model, 1)
         self._thread = BackgroundThread(self._run)
 
@@ -151,16 +154,15 @@ class ModelLoop:
 
     def summary(self) -> Mapping[str, Any]:
         """What the page shows of the model, as JSON."""
-        found = self._estimate
-        accuracy = ""
         outlook = ""
-        if found:
-            accuracy = accuracy_line(found)
-            outlook = outlook_line(found, self._session.labels.rows)
+        if self._estimate:
+            accuracy = accuracy_line(self._estimate)
+            outlook = outlook_line(self._estimate, self._session.labels.rows)
         elif self._fit:
             accuracy = "how often it is right is known after a few more texts drawn at random"
         else:
             accuracy = f"it learns from {FIRST_FIT} labels of two classes on"
+
         return {
             "has_guesses": self._fit is not None,
             "accuracy": accuracy,
@@ -183,6 +185,7 @@ class ModelLoop:
         if isinstance(task, Labels):
             self._status = f"learning from {len(task.texts):,} labels"
             self._fitted = task
+
         try:
             if self._apply:
                 result = self._apply(self._model, task)
@@ -195,6 +198,7 @@ class ModelLoop:
                 self._log(f"warning: {self._status}")
             return
 
+        # Show the result.
         self._status = ""
         if task is None:
             self._queue.suggestions = result
@@ -215,16 +219,12 @@ class ModelLoop:
         self._status = f"learned from {len(labels.texts):,} labels in {fit.seconds:.0f} s"
         rows = self._rows_of(labels)
         sample = random_sample(rows)
+
+        # As long as the trained model is not worse on the random sample, it stays.
         if self._fit_of_run:
-            is_right = self._are_right(self._fit_of_run, rows)
-            num_right = sum(is_right[number] for number in sample)
-            if num_right >= fit.is_right[sample].sum():
-                # The trained model is not worse, and stays. It does not learn, so no other texts
-                # tell of its accuracy.
-                self._estimate = estimate(
-                    self._fit_of_run._replace(is_right=np.array(is_right)[sample]),
-                    range(len(sample)),
-                )
+            is_right = np.array(self._are_right(self._fit_of_run, rows))
+            if is_right[sample].sum() >= fit.is_right[sample].sum():
+                self._estimate = estimate(self._fit_of_run._replace(is_right=is_right), sample)
                 return
             self._fit_of_run = None
 

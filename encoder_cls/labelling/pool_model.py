@@ -27,10 +27,10 @@ from encoder_cls.labelling.representative_texts import (
     choose_representatives,
     text_similarities,
 )
-from encoder_cls.linear.effort import EffortChoice
+from encoder_cls.linear.effort import FEW_LABELS_EFFORTS, PLANNED, Effort, EffortChoice
 from encoder_cls.linear.features import CountedTexts, LinearOptions
-from encoder_cls.linear.few_labels import fit_linear_from_few_labels
-from encoder_cls.linear.folds import split_into_folds
+from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
+from encoder_cls.linear.folds import FOLDS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import cross_validate, fit_linear
 from encoder_cls.metrics.logits import Logits
@@ -44,6 +44,14 @@ Floats = NDArray[np.float64]
 # The maximum time of a fit in seconds. A fit that would take longer has fewer rounds of
 # self-training, or learns from a sample of the pool.
 SECONDS_OF_FIT = 60.0
+# The first choice of an effort: folds that hold out so few labels that a model without them is
+# hardly worse than the model in use. The five folds of a training hold out a fifth of the labels,
+# and the accuracy that the page shows would be that of a model with fewer labels.
+SMALL_FOLDS = PLANNED._replace(
+    key="small_folds", name="20 small folds", num_folds=20, tries_all_c_values=False
+)
+# The maximum number of labels for small folds. With more labels, a fifth of them changes little.
+MAX_SMALL_FOLDS = 300
 # The maximum number of labels for the fit to few labels, as in training.
 MAX_FEW_LABELS = 2000
 # The maximum number of tokens that the model reads of a text.
@@ -91,10 +99,10 @@ class Fit(NamedTuple):
         num_predicted: how many of the most probable classes are predicted for each text, (texts,);
             always 1 unless the task is multi-label.
         suggestions: the indices of texts to label next, the most useful first.
-        is_right: for each labelled text, whether a model that has not learned from it predicts all
-            its labels and no other, (labelled,).
-        accuracy: the estimated accuracy, from all labelled texts.
-        accuracy_with_twice: the same with twice as many labels; None if it is unknown.
+        is_right: for each labelled text, whether a model without this text would predict all its
+            labels and no other, (labelled,).
+        error_factor: the factor by which errors would fall with twice as many labels, from 0 to 1;
+            None if it is unknown.
         seconds: how long the fit took.
     """
 
@@ -104,8 +112,7 @@ class Fit(NamedTuple):
     num_predicted: NDArray[np.int32]
     suggestions: Sequence[int]
     is_right: NDArray[np.bool_]
-    accuracy: float
-    accuracy_with_twice: float | None
+    error_factor: float | None
     seconds: float
 
 
@@ -172,14 +179,17 @@ class PoolModel:
         thresholds = [THRESHOLD] * len(labels.class_names)
         targets = _targets(labels)
         if labels.is_multi_label or len(labels.texts) > MAX_FEW_LABELS:
-            linear, out_of_fold, outlook = self._fit_to_labels(labels, targets)
+            linear, out_of_fold = self._fit_to_labels(labels, targets)
+            error_factor = None
         else:
-            linear, out_of_fold, outlook = self._fit_to_few_labels(labels, targets)
+            linear, result = self._fit_to_few_labels(labels, targets)
+            out_of_fold = result.logits[np.argsort(result.rows)]
+            error_factor = _error_factor(result)
 
         # Compare the predictions of models that have not learned from a text with its labels.
         out_of_fold_predictions = task.predictions(task.probabilities(out_of_fold), thresholds)
         is_right = task.are_correct(out_of_fold_predictions, targets)
-        accuracy, with_twice = outlook or (float(is_right.mean()), None)
+        is_right &= class_has_other_texts(targets)
 
         # Predict the pool.
         _, texts = self._tokenized
@@ -199,8 +209,7 @@ class PoolModel:
                 task.uncertainty(probabilities, predictions), labels.texts, SUGGESTED
             ),
             is_right=is_right,
-            accuracy=accuracy,
-            accuracy_with_twice=with_twice,
+            error_factor=error_factor,
             seconds=time.monotonic() - began,
         )
 
@@ -239,28 +248,26 @@ class PoolModel:
             num_predicted=num_predicted,
             suggestions=self._suggestions(uncertainty, (), SUGGESTED_AT_FIRST),
             is_right=np.zeros(0, dtype=bool),
-            accuracy=0.0,
-            accuracy_with_twice=None,
+            error_factor=None,
             seconds=time.monotonic() - began,
         )
 
     def _fit_to_few_labels(
         self, labels: Labels, targets: NDArray[Any]
-    ) -> tuple[LinearModel, Logits, tuple[float, float | None]]:
-        """Fit to labels and to the pool by self-training.
-
-        Returns:
-            The model; the out-of-fold logits of the labelled texts; the estimated accuracy, and
-            that with twice as many labels.
-        """
+    ) -> tuple[LinearModel, FewLabelsFit]:
+        """Fit to labels and to the pool by self-training."""
         tokenizer, texts = self._tokenized
         is_unlabelled = np.ones(len(texts), dtype=bool)
         is_unlabelled[list(labels.texts)] = False
         is_unlabelled[self.pool_size :] = False
         rows = np.concatenate([labels.texts, np.flatnonzero(is_unlabelled)]).astype(np.int64)
 
+        efforts: Sequence[Effort] = FEW_LABELS_EFFORTS
+        if len(labels.texts) <= MAX_SMALL_FOLDS:
+            efforts = (SMALL_FOLDS, *FEW_LABELS_EFFORTS)
+
         names = tokenize(tokenizer, names_as_texts(labels.class_names), max_seq_len=MAX_TOKENS)
-        linear, result = fit_linear_from_few_labels(
+        return fit_linear_from_few_labels(
             texts.take(rows),
             targets,
             names,
@@ -268,26 +275,27 @@ class PoolModel:
             config=TrainConfig(),
             split_groups=np.arange(len(labels.texts)),
             effort_choice=EffortChoice(end=time.monotonic() + SECONDS_OF_FIT),
+            efforts=efforts,
         )
-        out_of_fold = result.logits[np.argsort(result.rows)]
-        return linear, out_of_fold, (result.accuracy, result.accuracy_with_twice)
 
-    def _fit_to_labels(
-        self, labels: Labels, targets: NDArray[Any]
-    ) -> tuple[LinearModel, Logits, None]:
+    def _fit_to_labels(self, labels: Labels, targets: NDArray[Any]) -> tuple[LinearModel, Logits]:
         """Fit to labels alone.
 
         Returns:
-            The model, the out-of-fold logits of the labelled texts, and no estimate.
+            The model, and the out-of-fold logits of the labelled texts.
         """
         _, texts = self._tokenized
         counted = CountedTexts.of(
             texts.take(np.array(labels.texts, dtype=np.int64)), targets, _options(labels)
         )
-        folds = split_into_folds(np.arange(len(labels.texts)))
+        num_texts = len(labels.texts)
+        num_folds = FOLDS
+        if num_texts <= MAX_SMALL_FOLDS:
+            num_folds = SMALL_FOLDS.num_folds
+        folds = split_into_folds(np.arange(num_texts), count=num_folds)
         calibration = cross_validate(counted, folds)
         linear, _ = fit_linear(counted, calibration=calibration)
-        return linear, calibration.logits[np.argsort(np.concatenate(folds))], None
+        return linear, calibration.logits[np.argsort(np.concatenate(folds))]
 
     def _suggestions(self, uncertainty: Floats, labelled: Sequence[int], number: int) -> list[int]:
         """Choose texts that represent many texts of which the model is unsure.
@@ -305,6 +313,34 @@ class PoolModel:
             [index for index in labelled if index < num_texts],
             number,
         )
+
+
+def class_has_other_texts(targets: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether another labelled text has the class of each text, of several labels all, (labelled,).
+
+    Without the only text of a class, a model would not know the class. The models of a fold know
+    it by its name, and would be right too often. The share of these texts in a random sample is the
+    expected share of new texts whose class has no label yet: Good, "The Population Frequencies of
+    Species" (1953), https://doi.org/10.1093/biomet/40.3-4.237.
+
+    Args:
+        targets: class numbers, (labelled,), or multi-label indicators, (labelled, classes).
+    """
+    if targets.ndim == 1:
+        num_texts = np.bincount(targets)
+        is_shared: NDArray[np.bool_] = num_texts[targets] > 1
+        return is_shared
+
+    has_one_text = targets.sum(axis=0) == 1
+    has_unshared_label: NDArray[np.bool_] = targets[:, has_one_text].sum(axis=1) > 0
+    return ~has_unshared_label
+
+
+def _error_factor(result: FewLabelsFit) -> float | None:
+    """The factor by which errors would fall with twice as many labels; None if it is unknown."""
+    if result.accuracy_with_twice is None or result.accuracy == 1:
+        return None
+    return (1 - result.accuracy_with_twice) / (1 - result.accuracy)
 
 
 def _options(labels: Labels) -> LinearOptions:

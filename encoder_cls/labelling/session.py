@@ -145,12 +145,13 @@ class Session:
         self._reviewed = reviewed
         self._now = now
 
-        # What has been done, the last action at the end. Times of one second keep their order.
+        # List what has been done in the order of time. Rows of equal times keep their order.
         labelled_keys = {row.key for row in labels.rows}
         actions = [_Action(labels, row, row.how) for row in labels.rows]
         for row in skipped.rows:
             if row.key not in labelled_keys:
-                # How it was chosen is not known any more. It must not count as drawn at random.
+                # The table does not say how the text was chosen, so it must not count as drawn at
+                # random.
                 actions.append(_Action(skipped, row, SUGGESTED))
         self._actions = sorted(actions, key=lambda action: action.row.labelled_at)
         self._current = self._next()
@@ -189,9 +190,10 @@ class Session:
         if position is not None:
             action = self._actions[position]
             is_repeated = action.table is self.labels and action.row.label == written
-            if is_change and not is_repeated:
+            if is_repeated:
+                return
+            if is_change:
                 self._change(position, written)
-            if is_change or is_repeated:
                 return
 
         current, how = self._checked_current(key)
@@ -213,6 +215,7 @@ class Session:
         if why == NO_CLASS and self.classes.is_multi_label:
             self.label(key, [])
             return
+
         self._do(self.skipped, self._row(current, why, label="", guess=""), how)
 
     def undo(self, num_asked: int) -> None:
@@ -426,6 +429,7 @@ class Session:
             labels = self.classes.labels_in(row.label)
         else:
             why_skipped = row.how
+
         text = PoolText(row.key, row.text, row.cells)
         return _shown_text_alone(text) | {
             "how": action.how,

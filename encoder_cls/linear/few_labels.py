@@ -98,6 +98,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     validation_rows: NDArray[np.int64] = NO_TEXTS,
     with_teacher: bool = False,
     effort_choice: EffortChoice = ALL_AS_PLANNED,
+    efforts: Sequence[Effort] = FEW_LABELS_EFFORTS,
     progress: FitProgress = UNREPORTED,
 ) -> tuple[LinearModel, FewLabelsFit]:
     """Fit a linear model by self-training, or to the labels alone if that is more accurate.
@@ -117,7 +118,8 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
             in addition to the random folds of the others; by default there is no such fold. The
             final model learns from these texts as well.
         with_teacher: whether to also fit a model that has not learned from the validation texts.
-        effort_choice: decides which of the `FEW_LABELS_EFFORTS` is made.
+        effort_choice: decides which effort is made.
+        efforts: the efforts to choose from if the time is limited, from the most work to the least.
         progress: expects and counts the work of the fit.
 
     Returns:
@@ -149,7 +151,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
         )
 
     effort = effort_choice.choose(
-        FEW_LABELS_EFFORTS, seconds_of_fit=training.seconds_to_fit, num_fits=num_fits
+        efforts, seconds_of_fit=training.seconds_to_fit, num_fits=num_fits
     )
 
     # The progress counts all fits alike, with and without latent semantics. The features of all

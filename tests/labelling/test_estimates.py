@@ -23,9 +23,9 @@ from encoder_cls.labelling.pool_model import Fit
 START = datetime.fromisoformat("2026-01-01T10:00:00+00:00")
 
 
-def fit_with(is_right: list[bool], *, accuracy: float = 0.5, twice: float | None = None) -> Fit:
+def fit_with(is_right: list[bool], *, error_factor: float | None = None) -> Fit:
     empty = np.zeros((0, 3))
-    return Fit([], empty, empty, empty, [], np.array(is_right), accuracy, twice, 1.0)
+    return Fit([], empty, empty, empty, [], np.array(is_right), error_factor, seconds=1.0)
 
 
 def rows_by_rank(hows: str) -> list[LabelledText]:
@@ -41,21 +41,20 @@ def test_the_sample_has_suggested_texts_that_would_have_been_drawn():
 
 
 def test_the_estimate_is_that_of_the_random_sample():
-    """Other texts count a little, with the accuracy that the fit has estimated."""
+    """Texts that were chosen do not count, neither in the accuracy nor in its interval."""
     is_right = [True] * 8 + [False] * 2
     found = estimate(fit_with(is_right), range(10))
     assert found.accuracy == pytest.approx(0.8)
     assert found.low == pytest.approx(0.49, abs=0.01)
     assert found.high == pytest.approx(0.943, abs=0.01)
 
-    found = estimate(fit_with([*is_right, *[False] * 90], accuracy=0.7), range(10))
-    assert found.accuracy == pytest.approx((8 + 0.3 * 90 * 0.7) / (10 + 0.3 * 90))
-    assert found.high - found.low < 0.3
+    with_chosen_texts = estimate(fit_with([*is_right, *[False] * 90]), range(10))
+    assert with_chosen_texts == found._replace(labels=100)
     assert estimate(fit_with(is_right), range(2)) is None
 
 
 def test_errors_fall_with_more_labels_as_in_the_fit():
-    fit = fit_with([True] * 8 + [False] * 2, accuracy=0.6, twice=0.7)
+    fit = fit_with([True] * 8 + [False] * 2, error_factor=0.75)
     assert estimate(fit, range(10)).with_twice == pytest.approx(0.85)
 
 

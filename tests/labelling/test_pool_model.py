@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from support.topics import labelled_texts
 
-from encoder_cls.labelling.pool_model import Fit, Labels, PoolModel, has_enough
+from encoder_cls.labelling import pool_model
+from encoder_cls.labelling.pool_model import (
+    Fit,
+    Labels,
+    PoolModel,
+    class_has_other_texts,
+    has_enough,
+)
+from encoder_cls.linear.few_labels import fit_linear_from_few_labels
 
 TEXTS = labelled_texts(30, seed=5)
 TOPICS = sorted({topic for _, topic in TEXTS})
@@ -36,7 +45,30 @@ def test_the_pool_is_predicted(fit):
     assert (np.diff(fit.top_probabilities, axis=1) <= 0).all()
     assert (fit.num_predicted == 1).all()
     assert len(fit.is_right) == len(LABELLED)
-    assert fit.accuracy > 0.7
+    assert fit.is_right.mean() > 0.7
+
+
+def test_a_labelled_text_is_predicted_from_nearly_all_other_labels(monkeypatch):
+    """With larger folds, the accuracy would be that of a model with fewer labels."""
+    fold_counts = []
+
+    def counted_fit(*arguments: Any, **options: Any) -> Any:
+        linear, result = fit_linear_from_few_labels(*arguments, **options)
+        fold_counts.append(result.effort.num_folds)
+        return linear, result
+
+    monkeypatch.setattr(pool_model, "fit_linear_from_few_labels", counted_fit)
+    new_model()(labels_of(LABELLED))
+    assert fold_counts == [20]
+
+
+def test_the_only_text_of_a_class_does_not_count_as_predictable():
+    """Without it, the model would not know the class."""
+    of_one_label = np.array([0, 1, 1, 2, 0])
+    assert class_has_other_texts(of_one_label).tolist() == [True, True, True, False, True]
+
+    of_several_labels = np.array([[1, 0, 1], [1, 1, 0], [0, 0, 1], [0, 0, 0]])
+    assert class_has_other_texts(of_several_labels).tolist() == [True, False, True, True]
 
 
 def test_suggestions_are_other_texts(fit):
