@@ -15,6 +15,10 @@ from encoder_cls.labelling.pool_model import Fit
 from encoder_cls.labelling.text_queue import RANDOM
 from encoder_cls.metrics.intervals import wilson_interval
 
+# The variance of an estimate, relative to that of the accuracy on as many independent texts. The
+# models that predict the texts learn from nearly the same labels, so they are often wrong together.
+# Measured in simulated sessions: docs/experiments/accuracy.md#accuracy-that-the-label-page-shows.
+VARIANCE_FACTOR = 1.4
 # The least number of texts of the random sample for an estimate.
 MIN_RANDOM = 3
 # A gain below which another hour of labelling brings little.
@@ -70,9 +74,9 @@ def estimate(fit: Fit, sample: Collection[int]) -> Estimate | None:
     if len(sample) < MIN_RANDOM:
         return None
 
-    num_right = int(fit.is_right[list(sample)].sum())
-    accuracy = num_right / len(sample)
-    low, high = wilson_interval(num_right, len(sample))
+    accuracy = float(fit.is_right[list(sample)].mean())
+    num_independent = len(sample) / VARIANCE_FACTOR
+    low, high = wilson_interval(accuracy * num_independent, num_independent)
 
     with_twice = None
     if fit.error_factor is not None:
