@@ -146,10 +146,12 @@ function show(newState) {
 
 function showText() {
   const text = state.text;
-  const left = text?.num_left_out ?? 0;
-  byId("text").textContent = text
-    ? text.text + (left ? `\n… and ${left.toLocaleString("en")} more characters` : "")
-    : "Every text has been asked. Stop the program with Ctrl-C, and train.";
+  let shown = "Every text has been asked. Stop the program with Ctrl-C, and train.";
+  if (text) shown = text.text;
+  if (text?.num_left_out) {
+    shown += `\n… and ${text.num_left_out.toLocaleString("en")} more characters`;
+  }
+  byId("text").textContent = shown;
   byId("text").scrollTop = 0;
 
   byId("columns").replaceChildren();
@@ -162,9 +164,12 @@ function showText() {
   }
 
   byId("position").hidden = !state.back;
-  const before = state.back === 1 ? "the last text" : `${state.back} texts back`;
-  const was = text?.labels ? `labelled ${named(text.labels)}` : text?.why_skipped;
-  byId("position").textContent = state.back ? `${before}, ${was}; another label replaces it` : "";
+  byId("position").textContent = "";
+  if (state.back) {
+    const place = state.back === 1 ? "the last text" : `${state.back} texts back`;
+    const was = text.labels ? `labelled ${named(text.labels)}` : text.why_skipped;
+    byId("position").textContent = `${place}, ${was}; another label replaces it`;
+  }
 }
 
 const named = (labels) => (labels.length ? labels.join(" + ") : "no label");
@@ -320,13 +325,13 @@ function drawCurve(curve) {
   byId("curve").replaceChildren();
   if (curve.length < 2) return;
 
+  // The size of the chart, and the width of the numbers on its left.
   const width = 420;
   const height = 170;
   const left = 48;
-  const most = curve[curve.length - 1].labels;
-  const x = (labels) => left + (labels / most) * (width - left - 14);
-  const y = (accuracy) => 10 + (1 - accuracy) * (height - 40);
   const last = curve[curve.length - 1];
+  const x = (labels) => left + (labels / last.labels) * (width - left - 14);
+  const y = (accuracy) => 10 + (1 - accuracy) * (height - 40);
   const percent = (value) => `${Math.round(100 * value)}%`;
   const summary = `accuracy over labels: ${percent(curve[0].accuracy)} with ${curve[0].labels} labels, ${percent(last.accuracy)} with ${last.labels}`;
   const chart = svgElement("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": summary });
@@ -340,7 +345,7 @@ function drawCurve(curve) {
   }
   const points = curve.map(({ labels, accuracy }) => `${x(labels)},${y(accuracy)}`);
   chart.append(svgElement("path", { class: "c1", d: `M${points.join("L")}` }));
-  chart.append(svgElement("text", { x: x(most), y: height - 10, "text-anchor": "end" }, `${most} labels`));
+  chart.append(svgElement("text", { x: x(last.labels), y: height - 10, "text-anchor": "end" }, `${last.labels} labels`));
   byId("curve").append(chart);
 }
 
@@ -362,6 +367,7 @@ const COMMANDS = {
 };
 
 document.addEventListener("keydown", (event) => {
+  // Keys with modifiers belong to the browser.
   if (event.ctrlKey || event.altKey || event.metaKey || event.repeat || !state) return;
   const target = event.target;
   if (event.key === "Escape") {
