@@ -32,8 +32,9 @@ from encoder_cls.system.terminal import note
 
 Chunk = Sequence[Row]
 
-# The texts that are classified at once: the encoder's batches are of similar length, and full.
-CHUNK = 4096
+# The texts that are classified at once: the encoder's batches are of similar length, and full. More
+# texts share more words, each of which is looked up once, and take more memory.
+CHUNK = 6144
 
 LABELS_ARE_TEXT = (
     "the labels of fastText's lines are read as text; only in files named .ft are they taken off"

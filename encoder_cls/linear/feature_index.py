@@ -11,8 +11,8 @@ from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, find
 
 # The number of ids that a word of the bit set covers.
 WORD_BITS = 64
-# The bit set is used from this number of ids on. Fewer ids are found sooner by a binary search
-# than the bit set is made, which takes some 10 ms for 700,000 features.
+# The number of ids that are looked up by a binary search before the bit set is made. Fewer ids are
+# found sooner than the bit set is made, which takes some 10 ms for 700,000 features.
 MIN_IDS = 1 << 13
 
 
@@ -30,10 +30,13 @@ class FeatureIndex:
 
     def __init__(self, feature_ids: NDArray[np.int32]) -> None:
         self._feature_ids = feature_ids
+        # The number of ids that were looked up so far.
+        self._num_found = 0
 
     def find(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the index of each id among the feature ids, (ids,); -1 if it is missing."""
-        if len(ids) < MIN_IDS:
+        self._num_found += len(ids)
+        if self._num_found < MIN_IDS:
             return find(ids, self._feature_ids)
 
         words, features_before = self._bit_set

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import deque
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 MAX_PROCESSES = 8
 # The number of items per process that are taken ahead of the oldest unfinished item.
 AHEAD = 2
+
+# The number of new objects after which a worker process looks for reference cycles. Items and
+# results are many objects without cycles, among which Python would look a hundred times as often.
+OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 # The environment variables that set the number of threads of numerical libraries.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -288,6 +293,8 @@ def work(descriptor: int) -> None:
         descriptor: the file descriptor of the pipe.
     """
     from multiprocessing.connection import Connection
+
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
 
     global _parent  # noqa: PLW0603 - the function that is applied does not know the pipe
     with suppress(EOFError, OSError), Connection(descriptor) as parent:

@@ -175,3 +175,22 @@ def test_many_ids_are_found_as_few_are(monkeypatch, num_features):
     indices = FeatureIndex(feature_ids).find(wanted)
 
     np.testing.assert_array_equal(indices, find(wanted, feature_ids))
+
+
+def test_few_ids_at_a_time_are_found_in_the_bit_set_once_many_were_looked_up(monkeypatch):
+    """The bit set is made once, for the ids that all calls look up together."""
+    feature_ids = np.array([3, 64, 200], dtype=np.int32)
+    wanted = np.array([64, 65, 200], dtype=np.int32)
+    searched = []
+
+    def recorded_find(ids, feature_ids):
+        searched.append(len(ids))
+        return find(ids, feature_ids)
+
+    monkeypatch.setattr(feature_index, "MIN_IDS", 2 * len(wanted))
+    monkeypatch.setattr(feature_index, "find", recorded_find)
+    index = FeatureIndex(feature_ids)
+    found = [index.find(wanted).tolist() for _ in range(4)]
+
+    assert found == [[1, -1, 2]] * 4
+    assert searched == [len(wanted)]
