@@ -32,6 +32,13 @@ class Task(ABC):
     min_classes: ClassVar[int]
 
     @abstractmethod
+    def __reduce__(self) -> str:
+        """Return the name of the global variable, which a pickle contains in place of the task.
+
+        So a process that receives a classifier has the same two tasks, which are compared by `is`.
+        """
+
+    @abstractmethod
     def num_one_vs_rest(self, num_classes: int) -> int:
         """Return the number of one-vs-rest machines of a linear model with this number of classes.
 
@@ -184,6 +191,9 @@ class _SingleLabel(Task):
     name = "single-label"
     min_classes = 2
 
+    def __reduce__(self) -> str:
+        return "SINGLE_LABEL"
+
     def num_one_vs_rest(self, num_classes: int) -> int:
         if num_classes > 2:
             return num_classes
@@ -253,6 +263,9 @@ class _MultiLabel(Task):
 
     name = "multi-label"
     min_classes = 1
+
+    def __reduce__(self) -> str:
+        return "MULTI_LABEL"
 
     def num_one_vs_rest(self, num_classes: int) -> int:
         return num_classes

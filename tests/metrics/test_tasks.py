@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,11 @@ from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 # The probabilities of three classes for three texts.
 PROBABILITIES = np.array([[0.5, 0.3, 0.2], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]])
 THRESHOLDS = (0.4, 0.5, 0.1)
+
+
+@pytest.mark.parametrize("task", [SINGLE_LABEL, MULTI_LABEL])
+def test_a_task_is_the_same_object_in_another_process(task):
+    assert copy.deepcopy(task) is task  # which copies as `pickle` does
 
 
 def test_a_single_label_is_predicted_with_its_probability():
