@@ -53,8 +53,9 @@ class StreamFit(NamedTuple):
     seconds_for_all: float
 
 
-# The maximum number of texts that are held out. Calibrating on more would take longer than a pass.
-MAX_HELD_OUT = 20_000
+# The maximum number of texts that are held out. With more texts, the few calibrations of a fit
+# would take as long as a pass.
+MAX_HELD_OUT = 5_000
 # The share of the texts that is held out, if that is not more.
 HELD_OUT_SHARE = 0.05
 
@@ -178,7 +179,7 @@ def _linear_model(vocabulary: Vocabulary, candidate: _Candidate, task: Task) -> 
 
 
 # The share of the time in which features may be counted. The rest is for learning.
-COUNTING_SHARE = 0.4
+COUNTING_SHARE = 0.3
 
 
 class _Limit:

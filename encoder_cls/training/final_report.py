@@ -56,7 +56,7 @@ def write_final_report(
     report = report_of_run(
         loaded,
         train_texts=prepared.train_texts,
-        seconds=prepared.budget.left,
+        seconds=prepared.budget.seconds_for(pretraining=False),
         num_unread=num_unread,
         device=str(device),
         reporter=reporter,

@@ -41,10 +41,9 @@ from encoder_cls.training.fitted_linear import (
 from encoder_cls.training.plan import Plan
 from encoder_cls.training.prepared import Prepared
 
-# The share of the remaining time for the linear model, if an encoder follows.
-SHARE_BESIDE_ENCODER = 0.5
-# The share of the remaining time for the linear model, if only the scores and the report follow.
-SHARE_WITHOUT_ENCODER = 0.6
+# The maximum share of the remaining time for the linear model. An encoder, if there is time for it,
+# and the report follow.
+SHARE = 0.5
 
 
 def end_of_fit(prepared: Prepared) -> float | None:
@@ -56,11 +55,7 @@ def end_of_fit(prepared: Prepared) -> float | None:
     seconds = prepared.budget.seconds_for(pretraining=False)
     if seconds is None:
         return None
-
-    share = SHARE_WITHOUT_ENCODER
-    if prepared.plan.has_encoder:
-        share = SHARE_BESIDE_ENCODER
-    return time.monotonic() + share * seconds
+    return time.monotonic() + SHARE * seconds
 
 
 # How long a fit to all features takes at least, relative to a pass over words and pairs of words:
@@ -68,6 +63,10 @@ def end_of_fit(prepared: Prepared) -> float | None:
 # fits, which fit each machine by itself, took 50 to 120 times as long as a pass.
 PLANNED_COST = 40
 ALL_FEATURES_COST = 10
+
+# A fit in passes that ends within this time gives no preliminary model. To predict 50,000
+# validation texts with one, and to save it, would take a fifth of the time.
+MIN_SECONDS_FOR_PRELIMINARY = 20.0
 
 # The names of the work that people wait for.
 FIRST_FIT = "fitting a first linear model"
@@ -110,7 +109,8 @@ def fit_linear_classifier(
 
     # With a time limit, fit in passes first: this fit is there when the time is over.
     reporter.working(FIT if is_streamed else FIRST_FIT)
-    words = fits.words_in_passes(on_preliminary)
+    is_short = end - time.monotonic() < MIN_SECONDS_FOR_PRELIMINARY
+    words = fits.words_in_passes(None if is_short else on_preliminary)
     if is_streamed:
         return words
     if on_preliminary:
