@@ -105,8 +105,14 @@ FOUND = {
         "| 5,000 | 30s | 90.0 (20 s, 1.0 GB, 500 unread) |",
     ),
     "labelling": (
-        {"50": 0.8, "100": 0.9, "interval": [0.8, 0.95]},
-        "| trec6 | 100 | 90.0 | 90.0 | 90.0 | 90.0 | 1 of 1 |",
+        {
+            "50": 0.8,
+            "100": 0.9,
+            "50 like pool": 0.8,
+            "100 like pool": 0.85,
+            "shown": {"50": None, "100": {"accuracy": 0.87, "low": 0.8, "high": 0.95}},
+        },
+        "| trec6 | 100 | 90.0 | 90.0 | 90.0 | 90.0 | 1 of 1 | +2.0 | 15 |",
     ),
     "suggestions": (
         {"curve": [[labels, labels / 2000] for labels in range(100, 1050, 50)]},
