@@ -142,9 +142,10 @@ def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iter
 
     bundled = _bundled(source)
     if bundled:
-        # Read the bundled file with the default options: its encoding and separator are known.
+        # Read the bundled file with the default options: its encoding and separator are known. Only
+        # the share of rows to read stays, and the notes count the others.
         source = bundled
-        reading = Reading()
+        reading = Reading(fraction=reading.fraction, random=reading.random, notes=reading.notes)
 
     is_labelled = columns.label is not None
     with os_errors_as_data_errors(source):

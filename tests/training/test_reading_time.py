@@ -11,6 +11,9 @@ from support.small_runs import CPU, WITH_LINEAR, make_config
 
 from encoder_cls.config.schema import Config
 from encoder_cls.data.load_dataset import load_dataset
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.report_text import advice
 from encoder_cls.run.evaluate import evaluate_run
@@ -126,6 +129,16 @@ def test_a_share_is_the_same_rows_each_time(config):
     assert dataset.num_unread == 60 - num_read
     assert f"read {num_read} of 60 rows of {config.data.train}" in dataset.notes[0]
     assert load_dataset(half.data).train.fingerprint == dataset.train.fingerprint
+
+
+def test_a_share_of_the_bundled_example_is_read():
+    reading = Reading(fraction=0.5)
+    num_rows = sum(1 for _ in read_rows("example:train", Columns(["text"]), Reading()))
+
+    num_read = sum(1 for _ in read_rows("example:train", Columns(["text"]), reading))
+
+    assert 0.4 * num_rows < num_read < 0.6 * num_rows
+    assert reading.notes.num_unread == num_rows - num_read
 
 
 def test_a_run_records_its_share_and_reads_it_again(config, run, monkeypatch):
