@@ -20,8 +20,10 @@ from encoder_cls.run.run_folder import RunDir
 
 # The size in bytes from which a source is large, so that its time is estimated.
 LARGE_SOURCE = 5_000_000
-# The number of rows that are read to estimate how long it takes to read all rows.
+# The maximum number of rows that are read to estimate how long it takes to read all rows, and the
+# seconds after which no further row is read for this.
 TIMED_ROWS = 20_000
+TIMED_SECONDS = 0.25
 
 # The share of a time limit in which the rows may be read and prepared. A pass of the linear model
 # over these rows takes nearly as long, and the rest is for the report, further passes and the
@@ -131,7 +133,11 @@ def _time_first_rows(config: Config) -> tuple[list[int], float]:
     # The file is opened for the very first row, which is not timed.
     next(rows, None)
     began = time.monotonic()
-    sizes = [len(row.text.encode()) for row in islice(rows, TIMED_ROWS)]
+    sizes = []
+    for row in islice(rows, TIMED_ROWS):
+        sizes.append(len(row.text.encode()))
+        if time.monotonic() - began >= TIMED_SECONDS:
+            break
     return sizes, time.monotonic() - began
 
 
