@@ -139,7 +139,11 @@ class ClassificationBatch:
         p and q are the two predictions for a text.
         """
         log_p, log_q = functional.log_softmax(logits, dim=-1).chunk(2)
-        divergences = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1) / 2
+
+        # KL(p || q) + KL(q || p) is the sum over classes of (p - q) * (ln p - ln q).
+        differences = log_p.exp() - log_q.exp()
+        log_ratios = log_p - log_q
+        divergences = (differences * log_ratios).sum(dim=-1) / 2
 
         # Both halves of the batch have the same targets, and so the same weights.
         all_weights = self.targets @ self.weights

@@ -31,12 +31,12 @@ class FeatureIndex:
     def __init__(self, feature_ids: NDArray[np.int32]) -> None:
         self._feature_ids = feature_ids
         # The number of ids that were looked up so far.
-        self._num_found = 0
+        self._num_looked_up = 0
 
     def find(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the index of each id among the feature ids, (ids,); -1 if it is missing."""
-        self._num_found += len(ids)
-        if self._num_found < MIN_IDS:
+        self._num_looked_up += len(ids)
+        if self._num_looked_up < MIN_IDS:
             return find(ids, self._feature_ids)
 
         words, features_before = self._bit_set

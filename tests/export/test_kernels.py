@@ -167,8 +167,10 @@ def test_softmax_gives_probabilities(compute, scale):
 
 @pytest.mark.parametrize("function", ["gelu", "relu"])
 def test_activations_are_exact_for_small_and_large_numbers(compute, function):
-    numbers = np.concatenate([np.linspace(-7, 7, 4000), np.linspace(-300, 300, 96)])
-    rows = numbers.astype(np.float32).astype(np.float64).reshape(-1, 16)
+    small_numbers = np.linspace(-7, 7, 4000)
+    large_numbers = np.linspace(-300, 300, 96)
+    numbers = np.concatenate([small_numbers, large_numbers]).astype(np.float32)
+    rows = numbers.astype(np.float64).reshape(-1, 16)
     found = compute(
         f"""
         const matrix = matrixOf(given.rows);

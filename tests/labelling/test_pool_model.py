@@ -67,7 +67,14 @@ def test_the_only_text_of_a_class_does_not_count_as_predictable():
     of_one_label = np.array([0, 1, 1, 2, 0])
     assert class_has_other_texts(of_one_label).tolist() == [True, True, True, False, True]
 
-    of_several_labels = np.array([[1, 0, 1], [1, 1, 0], [0, 0, 1], [0, 0, 0]])
+    of_several_labels = np.array(
+        [
+            [1, 0, 1],
+            [1, 1, 0],
+            [0, 0, 1],
+            [0, 0, 0],
+        ]
+    )
     assert class_has_other_texts(of_several_labels).tolist() == [True, False, True, True]
 
 
