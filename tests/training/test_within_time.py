@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -37,7 +38,7 @@ from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.run_state import RunState
 from encoder_cls.training import encoder_stage as training_encoder
-from encoder_cls.training import linear_fit
+from encoder_cls.training import final_report, linear_fit
 from encoder_cls.training.linear_fit import repeat_linear_fit
 from encoder_cls.training.prepare import prepare
 
@@ -162,7 +163,39 @@ def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
     assert enough_time["texts"] == len(dataset.train)
 
 
+def test_the_baseline_ends_before_the_time_that_is_reserved_for_writing(tmp_path, monkeypatch):
+    limits = []
+    report_of_run = final_report.report_of_run
+
+    def recording_the_limit(*arguments, seconds, **options):
+        limits.append(seconds)
+        return report_of_run(*arguments, seconds=seconds, **options)
+
+    monkeypatch.setattr(final_report, "report_of_run", recording_the_limit)
+    run_all(make_config(tmp_path, **WITH_LINEAR, time_budget="100m", epochs=1), tmp_path / "run")
+
+    # Of 6,000 seconds, a tenth is reserved.
+    (limit,) = limits
+    assert 5000 < limit < 5400
+
+
 # How much work the fit of the linear model does
+
+
+@pytest.mark.parametrize(("seconds", "num_preliminary"), [(10, 0), (36_000, 1)])
+def test_a_fit_that_ends_soon_gives_no_preliminary_model(
+    tmp_path, monkeypatch, seconds, num_preliminary
+):
+    monkeypatch.setattr(linear_fit, "end_of_fit", lambda _: time.monotonic() + seconds)
+    prepared = prepare(make_config(tmp_path, **WITH_LINEAR, time_budget="10h"))
+    plan = replace(prepared.plan, linear_fit="stream", refits_on_validation=False)
+    preliminary = []
+
+    linear_fit.fit_linear_classifier(
+        replace(prepared, plan=plan), on_preliminary=preliminary.append
+    )
+
+    assert len(preliminary) == num_preliminary
 
 
 @pytest.mark.parametrize(
