@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,13 @@ ROLES = ("train", "validation", "test")
 # What warnings call the source of texts without labels.
 UNLABELLED = "the texts without labels"
 
+RowsRead = Mapping[str, tuple[LabelledRows, Reading]]
+"""The rows of splits that have been read, by the name of the split.
+
+The reading has made the notes on them."""
+
+NOTHING_READ: RowsRead = MappingProxyType({})
+
 # The part of a message that explains lines without a label.
 FASTTEXT_LINES = (
     "labelled .txt and .ft files have the form of fastText: each line begins with __label__ (or "
@@ -94,6 +102,7 @@ def load_dataset(
     config: DataConfig,
     *,
     train_rows: Iterable[Row] | None = None,
+    rows_read: RowsRead = NOTHING_READ,
     base: BaseData | None = None,
     reporter: Reporter = SILENT,
 ) -> Dataset:
@@ -107,6 +116,8 @@ def load_dataset(
         config: the sources and how to read them.
         train_rows: rows in memory to use as train, which may lack labels. `data.train` is then only
             a name for messages. By default `data.train` is read.
+        rows_read: the rows of splits that have been read already, as the config says. All other
+            splits are read.
         base: the data set of a base run, if the run has one. Its classes come first and need not
             occur in the new rows. Rows that the base run has already are left out, and it is no
             error if no new row can be held out.
@@ -120,14 +131,14 @@ def load_dataset(
         DataError: data is missing, malformed or too little.
         ConfigError: the config does not fit the data.
     """
-    if config.cache is None or train_rows is not None:
-        return _read_dataset(config, train_rows, base)
+    if config.cache is None or train_rows is not None or rows_read:
+        return _read_dataset(config, train_rows, base, rows_read)
     content = _content_hashes(config)
     if content is None:
-        return _read_dataset(config, train_rows, base)
+        return _read_dataset(config, train_rows, base, rows_read)
 
     def read() -> CacheEntry:
-        dataset = _read_dataset(config, None, base)
+        dataset = _read_dataset(config, None, base, NOTHING_READ)
         if _content_hashes(config) != content:
             hint = "start again when no other program writes to it"
             raise DataError(config.train, "the data changed while it was read", hint)
@@ -222,11 +233,14 @@ def _cache_key(base: BaseData | None) -> dict[str, Any] | None:
 
 
 def _read_dataset(
-    config: DataConfig, train_rows: Iterable[Row] | None, base: BaseData | None
+    config: DataConfig,
+    train_rows: Iterable[Row] | None,
+    base: BaseData | None,
+    rows_read: RowsRead,
 ) -> Dataset:
     """Read all splits of a config from their sources."""
     corrections, notes_on_corrections = read_corrections(config)
-    sources = _read_sources(config, train_rows, base)
+    sources = _read_sources(config, train_rows, base, rows_read)
     if base:
         check_same_kind(base.dataset, run=base.run, is_multi_label=sources.is_multi_label)
 
@@ -324,11 +338,14 @@ class _Sources:
 
 
 def _read_sources(
-    config: DataConfig, train_rows: Iterable[Row] | None, base: BaseData | None
+    config: DataConfig,
+    train_rows: Iterable[Row] | None,
+    base: BaseData | None,
+    rows_read: RowsRead,
 ) -> _Sources:
     """Read all sources, and check that the rows that need a label have one."""
     sources = _Sources()
-    _read_labelled_sources(sources, config, train_rows, has_base=base is not None)
+    _read_labelled_sources(sources, config, train_rows, rows_read, has_base=base is not None)
 
     for rows in sources.rows.values():
         sources.first_multi_label_row = sources.first_multi_label_row or rows.first_multi_label_row
@@ -352,9 +369,14 @@ def _read_sources(
 
 
 def _read_labelled_sources(
-    sources: _Sources, config: DataConfig, train_rows: Iterable[Row] | None, *, has_base: bool
+    sources: _Sources,
+    config: DataConfig,
+    train_rows: Iterable[Row] | None,
+    rows_read: RowsRead,
+    *,
+    has_base: bool,
 ) -> None:
-    """Read train, and validation and test if the config names them.
+    """Read train, and validation and test if the config names them and they are not read yet.
 
     Raises:
         NothingNewError: train has no rows, and there is a base run (`has_base`).
@@ -362,6 +384,9 @@ def _read_labelled_sources(
     for role in ROLES:
         if role == "train" and train_rows is not None:
             _collect_rows_in_memory(sources, config, train_rows)
+            continue
+        if role in rows_read:
+            sources.rows[role], sources.readings[role] = rows_read[role]
             continue
         source = getattr(config, role)
         if source is None:

@@ -119,7 +119,7 @@ class AutomaticEncoder:
         max_seq_len = self.architecture.max_seq_len
         lengths = np.full(math.ceil(num_tokens / max_seq_len), max_seq_len)
         work = multiplications(self.architecture, lengths)
-        if work > BREAK_EVEN * num_processes:
+        if _is_much(work, num_processes):
             work *= fraction_computed()
         self._choice = self._quicker(work, num_processes)
 
@@ -181,7 +181,7 @@ class AutomaticEncoder:
             work: the number of multiplications.
             num_processes: the number of processes that share the work.
         """
-        if work <= BREAK_EVEN * num_processes or not is_installed("torch"):
+        if not _is_much(work, num_processes) or not is_installed("torch"):
             return _Choice("numpy", "cpu")
 
         # Look for a GPU last, because that imports torch.
@@ -201,6 +201,12 @@ class _Choice(NamedTuple):
 # The number of multiplications, for each process that computes, from which PyTorch is quicker,
 # although its import takes one to two seconds (docs/experiments/speed.md).
 BREAK_EVEN = 6e10
+
+
+def _is_much(work: float, num_processes: int) -> bool:
+    """Whether PyTorch is quicker for so many multiplications, shared by so many processes."""
+    return work > BREAK_EVEN * num_processes
+
 
 # The number of multiplications, for each process that would compute otherwise, from which a GPU is
 # quicker. A process computes 3e10 in a second, and to start CUDA and its libraries takes about five

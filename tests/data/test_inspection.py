@@ -14,7 +14,8 @@ from support.tables import write_table
 from support.topics import labelled_texts
 
 from encoder_cls.config.loading import load_config
-from encoder_cls.data.inspection.column_profile import column_profiles
+from encoder_cls.data import sources
+from encoder_cls.data.inspection.column_profile import column_profiles, sample_of
 from encoder_cls.data.inspection.draft_config import draft_config
 from encoder_cls.data.inspection.findings import finding_lines
 from encoder_cls.data.inspection.inspect_data import Inspection, inspect_data
@@ -56,6 +57,53 @@ def office_rows(*, num_blank: int = 0) -> list[list[object]]:
         status = draw.choice(["offen", "zu"])
         rows.append([number, date, customer, subject, f"{text}, ok", label_cell, status])
     return rows
+
+
+# Reading
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "taken"),
+    [
+        (4, [0, 1, 2, 3]),
+        (5, [0, 2, 4]),
+        (8, [0, 2, 4, 6]),
+        (9, [0, 4, 8]),
+    ],
+)
+def test_a_sample_is_evenly_spread_over_all_rows(num_rows: int, taken: Sequence[int]):
+    records = [{"number": number} for number in range(num_rows)]
+    sample = sample_of(records, most=4)
+
+    assert sample.num_rows == num_rows
+    assert [record["number"] for record in sample.records] == taken
+
+
+@pytest.mark.parametrize(
+    ("last_row", "num_reads"),
+    [
+        (["a text with a label", "sport"], 1),
+        (["a text without a label", ""], 2),
+    ],
+)
+def test_rows_are_read_again_only_if_the_config_leaves_some_out(
+    monkeypatch: pytest.MonkeyPatch, last_row: list[str], num_reads: int
+):
+    files = []
+    read_file = sources.file_records
+
+    def count_reads(path: Path, *arguments: Any) -> Any:
+        files.append(path)
+        return read_file(path, *arguments)
+
+    monkeypatch.setattr(sources, "file_records", count_reads)
+    source = write_table("a.csv", [["text", "label"], *TEXTS, last_row])
+    inspection = inspect_data(source, {})
+
+    assert len(files) == num_reads
+    assert inspection.dataset is not None
+    num_labelled = len(inspection.dataset.train) + len(inspection.dataset.validation)
+    assert num_labelled == len(TEXTS) + (last_row[1] != "")
 
 
 # Columns

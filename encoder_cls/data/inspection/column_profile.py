@@ -6,9 +6,9 @@ import datetime
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from encoder_cls.data.reading.fields import field_names, field_of
 
@@ -93,15 +93,39 @@ def column_profiles(records: Iterable[Mapping[str, Any]]) -> list[ColumnProfile]
     return list(profiles.values())
 
 
-def sampled(records: Iterable[Any], stride: int, most: int) -> Iterator[Any]:
-    """Take every record whose number is a multiple of the stride, up to a number of records."""
-    num_taken = 0
-    for number, record in enumerate(records):
-        if number % stride == 0:
-            yield record
-            num_taken += 1
-        if num_taken == most:
-            return
+class Sample(NamedTuple):
+    """Some records of a source.
+
+    Attributes:
+        records: the records, evenly spread over the whole source.
+        num_rows: the number of all records of the source.
+    """
+
+    records: list[Mapping[str, Any]]
+    num_rows: int
+
+
+def sample_of(records: Iterable[Mapping[str, Any]], *, most: int) -> Sample:
+    """Take records that are evenly spread over a source, without knowing how many it has.
+
+    At first every record is taken. Whenever the sample is full, every second record of it goes, and
+    from there on half as many are taken.
+
+    Args:
+        records: all records of the source.
+        most: the largest number of records to take, an even number.
+    """
+    sample: list[Mapping[str, Any]] = []
+    stride = 1
+    num_rows = 0
+    for record in records:
+        if num_rows % stride == 0:
+            if len(sample) == most:
+                sample = sample[::2]
+                stride *= 2
+            sample.append(record)
+        num_rows += 1
+    return Sample(sample, num_rows)
 
 
 def _fill_up(profiles: Iterable[ColumnProfile], num_rows: int) -> None:

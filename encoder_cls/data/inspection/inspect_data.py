@@ -13,7 +13,7 @@ import numpy as np
 from encoder_cls.config.checked_values import validated_config
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.inspection.column_profile import ColumnProfile, column_profiles, sampled
+from encoder_cls.data.inspection.column_profile import ColumnProfile, column_profiles, sample_of
 from encoder_cls.data.inspection.column_roles import (
     LabelColumn,
     TextColumn,
@@ -32,15 +32,14 @@ from encoder_cls.data.load_dataset import load_dataset, reading_of
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.formats import file_records, format_of
 from encoder_cls.data.reading.options import LeftOut, Notes, Reading
-from encoder_cls.data.reading.rows import Record
 from encoder_cls.data.source_files import data_files
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError, NoRowsError
 from encoder_cls.system.display import listed
 from encoder_cls.system.encodings import UTF8, text_lines
 
-# The number of rows by which columns are described. They are taken from the whole source, since a
-# file may be sorted by its label.
+# The largest number of rows by which columns are described. They are taken from the whole source,
+# since a file may be sorted by its label.
 SAMPLED_ROWS = 20_000
 # The share of rows without a label from which on they are used as texts without labels. Fewer are
 # left out: they teach little, and the names of all classes would have to be listed.
@@ -78,11 +77,16 @@ class SplitRows(NamedTuple):
 
     Attributes:
         rows: the rows with a text.
-        notes: the rows that were left out.
+        reading: the options by which they were read, and the notes on the rows that were left out.
     """
 
     rows: LabelledRows
-    notes: Notes
+    reading: Reading
+
+    @property
+    def notes(self) -> Notes:
+        """The rows that were left out."""
+        return self.reading.notes
 
     @property
     def num_rows(self) -> int:
@@ -197,31 +201,18 @@ def _table(source: str, form: FileForm, chosen: Mapping[str, Any]) -> Table:
         reading = Reading(
             delimiter=form.delimiter, encoding=form.encoding, sheet=sheet, bad_rows="skip"
         )
-        profiles = column_profiles(_sampled_records(source, reading))
-        num_rows = len(profiles[0].cells) if profiles else 0
-        table = _table_of(profiles, sheet, chosen, reading.notes.skipped)
+        sample = sample_of(_records(source, reading), most=SAMPLED_ROWS)
+        table = _table_of(column_profiles(sample.records), sheet, chosen, reading.notes.skipped)
         has_both = table.text is not None and table.label is not None
-        tables.append((has_both, num_rows, table))
+        tables.append((has_both, sample.num_rows, table))
     return max(tables, key=lambda found: found[:2])[2]
 
 
-def _sampled_records(source: str, reading: Reading) -> Iterator[Mapping[str, Any]]:
-    """Read rows from the whole source, with all columns."""
-    files = data_files(source, is_labelled=True)
-    num_rows = 0
-    for file in files:
-        file_format = format_of(file)
-        if file_format and file_format.count_rows:
-            num_rows += file_format.count_rows(file)
-
-    stride = max(1, num_rows // SAMPLED_ROWS)
-    for _, record in sampled(_records(files, reading), stride, SAMPLED_ROWS):
-        yield record
-
-
-def _records(files: Sequence[Path], reading: Reading) -> Iterator[Record]:
-    for file in files:
-        yield from file_records(file, Columns((), every=True), reading)
+def _records(source: str, reading: Reading) -> Iterator[Mapping[str, Any]]:
+    """Read the rows of all files of a source, with all columns."""
+    for file in data_files(source, is_labelled=True):
+        for _, record in file_records(file, Columns((), every=True), reading):
+            yield record
 
 
 def _table_of(
@@ -347,12 +338,29 @@ def _with_rows(inspection: Inspection, chosen: Mapping[str, Any]) -> Inspection:
 
     settings |= _settings_of_rows(splits, settings)
     found = replace(inspection, splits=splits, several=several, settings=settings)
+    rows_read = splits if _are_final(splits, settings) else {}
     try:
-        dataset = load_dataset(_config(settings, inspection.source))
+        dataset = load_dataset(_config(settings, inspection.source), rows_read=rows_read)
     except DataError as error:
         problem = str(error).removeprefix(f"{inspection.source}: ")
         return replace(found, problem=problem + _hint_for_lines(inspection))
     return replace(found, dataset=dataset)
+
+
+def _are_final(splits: Mapping[str, SplitRows], settings: Mapping[str, Any]) -> bool:
+    """Whether reading the splits with the settings of the config would give the same rows.
+
+    It would give other rows where the config splits labels, reads groups, or leaves out rows
+    without a label.
+    """
+    if settings.get("label_separator") is not None or settings.get("group_column") is not None:
+        return False
+
+    for role, split in splits.items():
+        may_lack_labels = role == "train" and "label_names" in settings
+        if split.without_label and not may_lack_labels:
+            return False
+    return True
 
 
 def _hint_for_lines(inspection: Inspection) -> str:
@@ -380,7 +388,7 @@ def _read_split(source: str, role: str, config: DataConfig) -> SplitRows:
         collected = collect_labelled(rows, source, config, reading, may_have_none=True)
     except NoRowsError as error:
         raise DataError(error.where, "there are no rows") from None
-    return SplitRows(collected, reading.notes)
+    return SplitRows(collected, reading)
 
 
 def _settings_of_rows(
