@@ -102,7 +102,9 @@ def check_ending(output: Path | None, *endings: str) -> None:
         return
     ending = output.suffix.lower()
     if ending not in endings:
-        raise ConfigError(f"--output {output}: the name must end with {' or '.join(endings)}")
+        *others, last = endings
+        known = f"{', '.join(others)} or {last}" if others else last
+        raise ConfigError(f"--output {output}: the name must end with {known}")
     if ending == EXCEL_ENDING:
         check_installed("openpyxl", needed_by=f"--output {output}", install="'encoder-cls[excel]'")
 

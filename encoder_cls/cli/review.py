@@ -41,8 +41,8 @@ def review_command(
         Path | None,
         typer.Option(
             help=(
-                "Write all of them to this .csv or .xlsx file; correct the file, and train with "
-                "--set data.corrections=FILE."
+                "Write all of them to this .csv, .tsv or .xlsx file; correct the file, and train "
+                "with --set data.corrections=FILE."
             )
         ),
     ] = None,
@@ -66,7 +66,7 @@ def review_command(
 
     from encoder_cls.bulk.output_checks import check_outputs
 
-    check_ending(output, ".csv", EXCEL_ENDING)
+    check_ending(output, ".csv", ".tsv", EXCEL_ENDING)
     outputs = [output] if output else []
     check_outputs(outputs, model=run, is_printing=True)
     moved = data_overrides(overrides, *SOURCE_KEYS)
@@ -76,7 +76,7 @@ def review_command(
 
     review = review_run(run, moved=moved)
     if output:
-        write_output(output, _table(review, is_excel=output.suffix.lower() == EXCEL_ENDING))
+        write_output(output, _table(review, output))
     if as_json:
         _print_as_json(review)
     else:
@@ -97,12 +97,12 @@ def review_command(
         )
 
 
-def _table(review: Review, *, is_excel: bool) -> bytes:
-    """The doubtful labels as the content of a CSV or an Excel file."""
+def _table(review: Review, output: Path) -> bytes:
+    """The doubtful labels as the content of a CSV, TSV or Excel file, by the ending of its name."""
     from encoder_cls.evaluation.label_tables import label_records, label_tables
 
-    if not is_excel:
-        return b"".join(*label_tables(review.rows, data=review.data))
+    if output.suffix.lower() != EXCEL_ENDING:
+        return b"".join(*label_tables(review.rows, data=review.data, output=output))
 
     from encoder_cls.bulk.excel_table import excel_table
 

@@ -31,8 +31,9 @@ from encoder_cls.system.terminal import note, print_out
 if TYPE_CHECKING:
     from encoder_cls.bulk.suggestions import PoolSuggestions
     from encoder_cls.classifier.classifier import Classifier
+    from encoder_cls.data.reading.csv_form import CsvForm
 
-# The first character of a CSV file, by which spreadsheets recognize UTF-8.
+# The first character of a CSV or TSV file, by which spreadsheets recognize UTF-8.
 BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -46,7 +47,7 @@ def suggest_command(
     ],
     number: Annotated[int, typer.Option("--n", min=1, help="The number of texts to suggest.")] = 50,
     output: Annotated[
-        Path | None, typer.Option(help="Write the texts to this .csv, .xlsx or .jsonl file.")
+        Path | None, typer.Option(help="Write the texts to this .csv, .tsv, .xlsx or .jsonl file.")
     ] = None,
     text_columns: TextColumns = None,
     overrides: Annotated[
@@ -65,7 +66,7 @@ def suggest_command(
             "--input: names no file; save the texts as a file, because each suggestion has the "
             "file and line of a text"
         )
-    check_ending(output, ".csv", ".jsonl", EXCEL_ENDING)
+    check_ending(output, ".csv", ".tsv", EXCEL_ENDING, ".jsonl")
     reading = data_overrides(overrides, "delimiter", "encoding", "sheet", "bad_rows")
 
     from encoder_cls.bulk.input_texts import InputOptions
@@ -83,14 +84,16 @@ def suggest_command(
     )
     found = suggest_from(options, run, number)
     if output is None:
-        print_out(_text(found, is_json=as_json, is_for_terminal=sys.stdout.isatty()))
+        _print(found, as_json=as_json)
         return
 
     ending = output.suffix.lower()
     if ending == EXCEL_ENDING:
         content = _excel_table(found)
+    elif as_json or ending == ".jsonl":
+        content = _encoded(_json_lines(found))
     else:
-        content = _text_file(found, is_json=as_json or ending == ".jsonl")
+        content = _encoded(_table_file(found, output))
     write_output(output, content)
 
     text_format = found.classifier.text_format
@@ -102,31 +105,45 @@ def suggest_command(
         note(_how_to_write_several_labels(found.classifier))
 
 
-def _text(found: PoolSuggestions, *, is_json: bool, is_for_terminal: bool) -> str:
-    """The suggestions as lines of JSON, or as a table.
+def _print(found: PoolSuggestions, *, as_json: bool) -> None:
+    """Print the suggestions as lines of JSON, or as a table."""
+    if as_json:
+        print_out(_json_lines(found))
+        return
+    form = found.texts.csv_form()
+    print_out(_table(found, form, is_for_terminal=sys.stdout.isatty()))
+
+
+def _json_lines(found: PoolSuggestions) -> str:
+    """The suggestions as lines of JSON."""
+    return "".join(suggestions_as_json_lines(found.suggestions, found.classifier.text_format))
+
+
+def _table(found: PoolSuggestions, form: CsvForm, *, is_for_terminal: bool) -> str:
+    """The suggestions as a table.
 
     Args:
         found: the suggestions.
-        is_json: whether to make lines of JSON.
+        form: the form of the table, such as its separator.
         is_for_terminal: whether a person reads the table in a terminal.
     """
-    text_format = found.classifier.text_format
-    if is_json:
-        return "".join(suggestions_as_json_lines(found.suggestions, text_format))
-
     lines = suggestion_table(
-        found.suggestions, text_format, found.texts.csv_form(), is_for_terminal=is_for_terminal
+        found.suggestions, found.classifier.text_format, form, is_for_terminal=is_for_terminal
     )
     return "".join(lines)
 
 
-def _text_file(found: PoolSuggestions, *, is_json: bool) -> bytes:
-    """The suggestions as the content of a JSON Lines or CSV file."""
-    content = _text(found, is_json=is_json, is_for_terminal=False)
+def _table_file(found: PoolSuggestions, output: Path) -> str:
+    """The suggestions as the content of a CSV or TSV file, by the ending of its name."""
+    form = found.texts.csv_form().for_file(output)
+    table = _table(found, form, is_for_terminal=False)
+    if form.has_mark or form.is_guarded:
+        return BYTE_ORDER_MARK + table
+    return table
 
-    form = found.texts.csv_form()
-    if not is_json and (form.has_mark or form.is_guarded):
-        content = BYTE_ORDER_MARK + content
+
+def _encoded(content: str) -> bytes:
+    """Encode the content of a file; half surrogate pairs, which UTF-8 cannot hold, are escaped."""
     return content.encode("utf-8", "backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""Suggested texts as a table in CSV or JSON lines, in which a person fills in the labels.
+"""Suggested texts as a table or as JSON lines, in which a person fills in the labels.
 
 A row has the columns of the input, then an empty label, the predicted label with its probability,
 the file and line of the text, and its key, as all tables of labels have it. In a multi-label task,

@@ -1,10 +1,11 @@
-"""CSV tables in which a person corrects labels in a spreadsheet."""
+"""Tables, in CSV or TSV, in which a person corrects labels in a spreadsheet."""
 
 from __future__ import annotations
 
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from encoder_cls.config.schema import DataConfig
@@ -63,8 +64,10 @@ class LabelTable(NamedTuple):
     records: list[dict[str, Any]]
 
 
-def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator[bytes]]:
-    """Make CSV tables of rows, the most doubtful rows first.
+def label_tables(
+    *tables: Sequence[LabelRow], data: DataConfig, output: Path | None = None
+) -> list[Iterator[bytes]]:
+    """Make CSV or TSV tables of rows, the most doubtful rows first.
 
     A table has the form of the data files and all their columns. So when a person has corrected the
     labels in it, it can be used as data, or as `data.corrections`. If the data come from an earlier
@@ -73,11 +76,14 @@ def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator
     Args:
         tables: the rows of each table.
         data: the section of the config by which the data were read.
+        output: a file for the tables, whose name may end with .tsv. By default they are CSV.
 
     Returns:
         The content of each table, line by line.
     """
     form = form_of_data(data, _reading_of(data))
+    if output:
+        form = form.for_file(output)
     return [_csv_of(table, form) for table in label_records(*tables, data=data)]
 
 

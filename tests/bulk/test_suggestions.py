@@ -19,7 +19,10 @@ from encoder_cls.bulk.suggestions import choose, suggest
 from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.data.key_of_text import key_of_text
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Row
+from encoder_cls.data.sources import read_rows
 from encoder_cls.run.run_folder import RunDir
 
 SURE = [
@@ -171,6 +174,24 @@ def test_an_excel_file_has_the_suggestions_of_the_table(cli, trained_run):
     assert isinstance(values["=zzz"][header.index("probability") - 1], float)
     assert sheet.freeze_panes == "A2"
     assert sheet.auto_filter.ref == f"A1:{chr(64 + len(header))}3"
+
+
+def test_a_tsv_file_has_the_suggestions_of_the_table(cli, trained_run):
+    """Texts with tabs, quotes and line feeds are read from it as they are in the input."""
+    texts = ["soup\tball", 'the "coach"\nand the bread', "=zzz"]
+    write_texts("pool.csv", texts)
+    options = ["--input", "pool.csv", "--output"]
+    assert cli("suggest", trained_run.path, *options, "next.csv").code == 0
+    assert cli("suggest", trained_run.path, *options, "next.tsv").code == 0
+
+    lines = Path("next.tsv").read_text().splitlines()
+    assert lines[0] == "\t".join([*COLUMNS, "row"])
+
+    columns = Columns(("text",), None, every=True)
+    rows_of_table = [row.record for row in read_rows("next.csv", columns, Reading())]
+    rows_of_tsv = [row.record for row in read_rows("next.tsv", columns, Reading())]
+    assert rows_of_tsv == rows_of_table
+    assert {row["text"] for row in rows_of_tsv} == set(texts)
 
 
 def test_json_has_the_suggestions_of_the_table(cli, trained_run, pool):
@@ -328,7 +349,11 @@ def test_a_warning_comes_where_there_are_fewer_texts_than_wanted(cli, trained_ru
         (["--input", "gone.csv"], 3, "no such file"),
         (["--input", "-"], 2, "--input: names no file"),
         (["--input", "pool.csv", "--output", "pool.csv"], 2, "is a file that is read"),
-        (["--input", "pool.csv", "--output", "next.ods"], 2, ".csv or .jsonl or .xlsx"),
+        (
+            ["--input", "pool.csv", "--output", "next.ods"],
+            2,
+            "must end with .csv, .tsv, .xlsx or .jsonl",
+        ),
         (["--input", "pool.csv", "--text-column", "body"], 3, "no column 'body'"),
     ],
 )

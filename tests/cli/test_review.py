@@ -227,6 +227,24 @@ def test_a_review_is_written_and_corrected_as_an_excel_file(cli, reviewed):
     assert {Path(where).name for where in corrected_places} == {place(reviewed[0])}
 
 
+def test_a_review_is_written_and_corrected_as_a_tsv_file(cli, reviewed):
+    """Texts with line feeds and quotes do not shift its columns."""
+    assert cli("review", "runs/c", "--output", "review.tsv").code == 0
+
+    rows = read("review.tsv", delimiter="\t")
+    assert rows == reviewed
+
+    save(corrected(rows), "corrected.tsv", delimiter="\t")
+    corrected_places = dataset(corrections="corrected.tsv").labels_before_corrections
+    assert {Path(where).name for where in corrected_places} == {place(row) for row in reviewed}
+
+
+@pytest.mark.usefixtures("reviewed")
+def test_a_review_of_another_format_is_refused_before_it_is_made(cli):
+    outcome = cli("review", "runs/c", "--output", "review.ods")
+    assert_failed(outcome, 2, "--output review.ods: the name must end with .csv, .tsv or .xlsx")
+
+
 @pytest.mark.parametrize("form", ["commas", "semicolons", "xlsx"])
 def test_corrected_cells_reach_their_rows(reviewed, form):
     """Texts with quotes, separators, line breaks and signs of formulas are found again."""

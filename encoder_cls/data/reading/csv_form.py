@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from encoder_cls.data.reading.delimited import CSV, separator_of
+from encoder_cls.data.reading.delimited import CSV, TSV, separator_of
 from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.errors import DataError
-from encoder_cls.system.encodings import is_utf8, opened
+from encoder_cls.system.encodings import ending_of, is_utf8, opened
 
 
 class CsvForm(NamedTuple):
@@ -28,6 +28,12 @@ class CsvForm(NamedTuple):
     separator: str = ","
     has_mark: bool = True
     is_guarded: bool = True
+
+    def for_file(self, path: Path) -> CsvForm:
+        """The form of a file with this name: a .tsv file has tabs between its fields."""
+        if ending_of(path) == TSV.ending:
+            return self._replace(separator="\t")
+        return self
 
 
 def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
