@@ -9,23 +9,38 @@ const NEGATIVE = /^-[0-9]+(\.[0-9]+)?$/;
 // `textColumns` are the columns that the model was trained on.
 function readTable(content, textColumns) {
   const text = content.replace(/^\ufeff/, "");
+  return tableWithColumn(text, textColumns) ?? tableOfEqualRows(text) ?? tableOfLines(text);
+}
+
+// The table, if its header has a column that the model was trained on with some separator.
+function tableWithColumn(text, textColumns) {
   for (const separator of SEPARATORS) {
-    const rows = parseRows(text, separator);
-    const [header] = rows;
-    if (header?.some((name) => textColumns.includes(name.trim()))) {
-      const textColumn = header.findIndex((name) => name.trim() === textColumns[0]);
-      return tableOf(header, rows.slice(1), textColumn);
+    const [header, ...rows] = parseRows(text, separator);
+    const names = header?.map((name) => name.trim()) ?? [];
+    if (names.some((name) => textColumns.includes(name))) {
+      return tableOf(header, rows, names.indexOf(textColumns[0]));
     }
   }
+  return null;
+}
+
+// The table, if some separator gives all rows the same number of fields, and more than one.
+function tableOfEqualRows(text) {
   for (const separator of SEPARATORS) {
-    const rows = parseRows(text, separator);
-    const width = rows[0]?.length ?? 0;
-    if (width > 1 && rows.length > 1 && rows.every((row) => row.length === width)) {
-      return tableOf(rows[0], rows.slice(1), widestColumn(rows.slice(1)));
+    const [header, ...rows] = parseRows(text, separator);
+    const width = header?.length ?? 0;
+    if (width > 1 && rows.length && rows.every((row) => row.length === width)) {
+      return tableOf(header, rows, widestColumn(rows));
     }
   }
+  return null;
+}
+
+// A table of one column, with a text on each line that is not blank.
+function tableOfLines(text) {
   const lines = text.split(/\r\n|\n|\r/).filter((line) => line.trim());
-  return tableOf(["text"], lines.map((line) => [line]), 0);
+  const rows = lines.map((line) => [line]);
+  return tableOf(["text"], rows, 0);
 }
 
 // A table, in which each column has a name of its own and each row has all columns.
@@ -45,32 +60,46 @@ function widestColumn(rows) {
 }
 
 // The rows of CSV. A quoted field may contain separators, line ends and doubled quotes.
+// A row ends with a line feed, a carriage return or both; blank rows are left out.
 function parseRows(text, separator) {
   const rows = [];
   let row = [];
   let field = "";
   let isQuoted = false;
+
   const endField = () => {
     row.push(field);
     field = "";
   };
   const endRow = () => {
     endField();
-    if (row.length > 1 || row[0].trim()) rows.push(row);
+    const isBlank = row.length === 1 && !row[0].trim();
+    if (!isBlank) rows.push(row);
     row = [];
   };
 
   for (let index = 0; index < text.length; index++) {
     const character = text[index];
-    if (isQuoted) {
-      if (character !== '"') field += character;
-      else if (text[index + 1] === '"') field += text[++index];
-      else isQuoted = false;
-    } else if (character === '"' && field === "") isQuoted = true;
-    else if (character === separator) endField();
-    else if (character === "\n") endRow();
-    else if (character !== "\r") field += character;
-    else if (text[index + 1] !== "\n") endRow();
+    if (isQuoted && character === '"' && text[index + 1] === '"') {
+      // A doubled quote stands for one quote.
+      field += '"';
+      index++;
+    } else if (isQuoted && character === '"') {
+      isQuoted = false;
+    } else if (isQuoted) {
+      field += character;
+    } else if (character === '"' && field === "") {
+      isQuoted = true;
+    } else if (character === separator) {
+      endField();
+    } else if (character === "\n") {
+      endRow();
+    } else if (character === "\r") {
+      // Before a line feed, the line feed ends the row.
+      if (text[index + 1] !== "\n") endRow();
+    } else {
+      field += character;
+    }
   }
   if (field || row.length) endRow();
   return rows;

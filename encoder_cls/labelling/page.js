@@ -9,7 +9,8 @@ const LOOK_EVERY = 2000;
 // The milliseconds after which the server counts as gone.
 const PATIENCE = 20000;
 const GONE =
-  "No connection to encoder-cls. All labels up to here are saved: start the same command again, and use its new page.";
+  "No connection to encoder-cls. All labels up to here are saved: start the same command again, " +
+  "and use its new page.";
 
 const byId = (id) => document.getElementById(id);
 
@@ -68,8 +69,8 @@ async function act(path, fields) {
   return isDone;
 }
 
-// Show what other pages or the model have changed, unless a person has done something meanwhile. The
-// message of an error stays.
+// Show what other pages or the model have changed, unless a person has done something meanwhile.
+// The message of an error stays.
 async function refresh() {
   const numBefore = numActions;
   try {
@@ -112,7 +113,7 @@ function choose(name) {
 function confirm() {
   if (!state.text) return;
   if (state.is_multi_label) label([...chosen]);
-  else if (state.is_review && !state.back) label(state.text.guess.labels_now);
+  else if (isReviewed()) label(state.text.guess.labels_now);
   else if (showsGuess()) label(state.text.guess.labels);
 }
 
@@ -149,7 +150,7 @@ function showText() {
   let shown = "Every text has been asked. Stop the program with Ctrl-C, and train.";
   if (text) shown = text.text;
   if (text?.num_left_out) {
-    shown += `\n… and ${text.num_left_out.toLocaleString("en")} more characters`;
+    shown += `\n… and ${grouped(text.num_left_out)} more characters`;
   }
   byId("text").textContent = shown;
   byId("text").scrollTop = 0;
@@ -173,96 +174,121 @@ function showText() {
 }
 
 const named = (labels) => (labels.length ? labels.join(" + ") : "no label");
+const percent = (share) => `${Math.round(100 * share)}%`;
+// A number with a comma between groups of three digits.
+const grouped = (number) => number.toLocaleString("en");
+
+// Whether there are so many classes that a person types to find one.
+const hasFilter = () => state.classes.length >= FILTERED;
+
+// Whether the label of a run is reviewed, and not one of the texts before it.
+const isReviewed = () => Boolean(state.is_review && state.text && !state.back);
 
 function showClasses() {
-  const isFiltered = state.classes.length >= FILTERED;
-  byId("filter-line").hidden = !isFiltered;
-  const wanted = isFiltered ? byId("filter").value.trim().toLowerCase() : "";
-  const probabilities = new Map(showsGuess() ? state.text.guess.top : []);
-  const guessed = showsGuess() ? state.text.guess.labels : [];
+  byId("filter-line").hidden = !hasFilter();
+  const wanted = hasFilter() ? byId("filter").value.trim().toLowerCase() : "";
   const hadFocus = document.activeElement?.dataset?.name;
 
   byId("classes").replaceChildren();
   for (const [number, { name }] of state.classes.entries()) {
     if (!name.toLowerCase().includes(wanted)) continue;
-    const button = element("button", guessed.includes(name) ? "guessed" : "");
-    button.type = "button";
-    button.dataset.name = name;
-    button.disabled = !state.text;
-    button.append(element("bdi", "", name));
-
-    const key = CLASS_KEYS[number];
-    if (!isFiltered && key && byId("keys").checked) {
-      button.append(element("kbd", "", key));
-      button.setAttribute("aria-keyshortcuts", key);
-    }
-    if (probabilities.has(name)) {
-      const percent = Math.round(100 * probabilities.get(name));
-      button.append(element("small", "", `model: ${percent}%`));
-    }
-    if (state.is_multi_label || state.back) {
-      button.setAttribute("aria-pressed", String(chosen.has(name)));
-    }
-    button.addEventListener("click", () => choose(name));
+    const button = classButton(name, CLASS_KEYS[number]);
     byId("classes").append(button);
     if (name === hadFocus) button.focus();
   }
+  showActions();
+}
 
-  byId("confirm").hidden = !state.is_multi_label && !(state.is_review && state.text && !state.back);
+// The button of a class: its name, its key, and the probability that the model's guess gives it.
+function classButton(name, key) {
+  const guess = showsGuess() ? state.text.guess : null;
+  const button = element("button", guess?.labels.includes(name) ? "guessed" : "");
+  button.type = "button";
+  button.dataset.name = name;
+  button.disabled = !state.text;
+  button.append(element("bdi", "", name));
+
+  if (key && !hasFilter() && byId("keys").checked) {
+    button.append(element("kbd", "", key));
+    button.setAttribute("aria-keyshortcuts", key);
+  }
+  const probability = new Map(guess?.top).get(name);
+  if (probability !== undefined) {
+    button.append(element("small", "", `model: ${percent(probability)}`));
+  }
+  if (state.is_multi_label || state.back) {
+    button.setAttribute("aria-pressed", String(chosen.has(name)));
+  }
+  button.addEventListener("click", () => choose(name));
+  return button;
+}
+
+// The buttons that stay the same for all texts.
+function showActions() {
+  byId("confirm").hidden = !state.is_multi_label && !isReviewed();
   byId("confirm-name").textContent = state.is_multi_label ? "Save these labels" : "Keep the label";
   byId("confirm").disabled = !state.text;
-  byId("add").hidden = state.is_review;
-  byId("add-form").hidden = state.is_review;
-  byId("skip").firstChild.textContent = state.back ? "Forward " : "Skip ";
+  byId("skip-name").textContent = state.back ? "Forward" : "Skip";
   byId("skip").disabled = !state.text;
   byId("no-class").disabled = !state.text || state.back > 0;
   byId("undo").disabled = !state.num_asked;
   byId("back").disabled = state.back >= state.num_asked;
+
+  // A review cannot add classes.
+  byId("add").hidden = state.is_review;
+  byId("add-form").hidden = state.is_review;
 }
 
 function showGuess() {
-  let line = "";
-  if (!state.classes.length) {
-    line = "There is no class yet: press + and name one.";
-  } else if (state.text && !state.back && state.is_review) {
-    const { labels, labels_now: labelsNow, top } = state.text.guess;
-    const what = labelsNow.length > 1 ? "labels are" : "label is";
-    const probable = top.length ? ` (${Math.round(100 * top[0][1])}% probable)` : "";
-    line = `The ${what} ${named(labelsNow)}${probable}; the model's guess is ${named(labels)}.`;
-  } else if (state.text && !state.back && state.model) {
-    if (state.text.how === "random" && state.model.has_guesses) {
-      line = "Drawn at random: the model's guess is hidden until you have labelled it.";
-    } else if (showsGuess()) {
-      const guess = named(state.text.guess.labels);
-      line = state.is_multi_label ? `The model's guess: ${guess}` : `The model's guess: ${guess} (Enter)`;
-    }
+  byId("guess").textContent = lineOfGuess();
+}
+
+// What is said of the guess for the text; empty if there is nothing to say.
+function lineOfGuess() {
+  if (!state.classes.length) return "There is no class yet: press + and name one.";
+  if (isReviewed()) return lineOfReview(state.text.guess);
+  if (!state.text || state.back || !state.model) return "";
+
+  if (state.text.how === "random" && state.model.has_guesses) {
+    return "Drawn at random: the model's guess is hidden until you have labelled it.";
   }
-  byId("guess").textContent = line;
+  if (!showsGuess()) return "";
+  const line = `The model's guess: ${named(state.text.guess.labels)}`;
+  return state.is_multi_label ? line : `${line} (Enter)`;
+}
+
+// The label that a run has, with its probability, and the model's guess.
+function lineOfReview({ labels, labels_now: labelsNow, top }) {
+  const what = labelsNow.length > 1 ? "labels are" : "label is";
+  const probable = top.length ? ` (${percent(top[0][1])} probable)` : "";
+  return `The ${what} ${named(labelsNow)}${probable}; the model's guess is ${named(labels)}.`;
 }
 
 // The words for and against the classes of a review.
 function showWords() {
-  const words = state.text && !state.back && !byId("hide").checked ? state.text.words : null;
+  const isHidden = state.back || byId("hide").checked;
+  const words = isHidden ? null : state.text?.words;
   byId("words").hidden = !words;
+
   const body = byId("words").tBodies[0];
   body.replaceChildren();
-  for (const { name, words_for, words_against } of words ?? []) {
+  for (const { name, words_for: wordsFor, words_against: wordsAgainst } of words ?? []) {
     const row = element("tr");
-    const cells = [name, words_for.join(", "), words_against.join(", ")];
-    for (const [number, text] of cells.entries()) {
-      const cell = element("td", number ? "text" : "", text);
-      cell.dir = "auto";
-      row.append(cell);
-    }
+    row.append(
+      element("td", "", name),
+      element("td", "text", wordsFor.join(", ")),
+      element("td", "text", wordsAgainst.join(", ")),
+    );
+    for (const cell of row.cells) cell.dir = "auto";
     body.append(row);
   }
 }
 
 function showProgress() {
-  const count = (number) => number.toLocaleString("en");
-  const skipped = state.num_skipped ? `, ${count(state.num_skipped)} without a label` : "";
-  byId("progress").textContent =
-    `${count(state.num_labelled)} labelled${skipped}, of ${count(state.num_texts)} different texts; saved in ${state.file}`;
+  const parts = [`${grouped(state.num_labelled)} labelled`];
+  if (state.num_skipped) parts.push(`${grouped(state.num_skipped)} without a label`);
+  parts.push(`of ${grouped(state.num_texts)} different texts; saved in ${state.file}`);
+  byId("progress").textContent = parts.join(", ");
 }
 
 function showLast() {
@@ -284,23 +310,29 @@ function showCounts() {
   for (const { name, count } of state.classes) {
     const row = element("tr");
     const cell = element("td");
-    const form = element("form");
-    const field = element("input");
-    field.type = "text";
-    field.setAttribute("aria-label", `new name of ${name}`);
-    const button = element("button", "", "Rename");
-    form.append(field, button);
-    form.hidden = state.is_review;
-    form.addEventListener("submit", async (event) => {
-      event.preventDefault();
-      field.blur();
-      button.blur();
-      await act("rename-class", { name, new_name: field.value });
-    });
-    cell.append(form);
+    cell.append(renameForm(name));
     row.append(element("td", "", name), element("td", "", String(count)), cell);
     body.append(row);
   }
+}
+
+// The form that gives a class another name; a review cannot rename classes.
+function renameForm(name) {
+  const field = element("input");
+  field.type = "text";
+  field.setAttribute("aria-label", `new name of ${name}`);
+  const button = element("button", "", "Rename");
+
+  const form = element("form");
+  form.append(field, button);
+  form.hidden = state.is_review;
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    field.blur();
+    button.blur();
+    await act("rename-class", { name, new_name: field.value });
+  });
+  return form;
 }
 
 function showModel(model) {
@@ -320,32 +352,51 @@ function svgElement(name, attributes, text) {
   return made;
 }
 
+const svgLine = (className, x1, y1, x2, y2) => {
+  return svgElement("line", { class: className, x1, y1, x2, y2 });
+};
+// A text that ends at a point.
+const svgText = (x, y, text) => svgElement("text", { x, y, "text-anchor": "end" }, text);
+
+// The size of the chart, and its margins: the left one has the levels, the lower one the labels.
+const WIDTH = 420;
+const HEIGHT = 170;
+const LEFT = 48;
+const RIGHT = 14;
+const TOP = 10;
+const BOTTOM = 30;
+
 // The accuracy over the number of labels, with its interval.
 function drawCurve(curve) {
   byId("curve").replaceChildren();
   if (curve.length < 2) return;
 
-  // The size of the chart, and the width of the numbers on its left.
-  const width = 420;
-  const height = 170;
-  const left = 48;
+  const first = curve[0];
   const last = curve[curve.length - 1];
-  const x = (labels) => left + (labels / last.labels) * (width - left - 14);
-  const y = (accuracy) => 10 + (1 - accuracy) * (height - 40);
-  const percent = (value) => `${Math.round(100 * value)}%`;
-  const summary = `accuracy over labels: ${percent(curve[0].accuracy)} with ${curve[0].labels} labels, ${percent(last.accuracy)} with ${last.labels}`;
-  const chart = svgElement("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": summary });
+  const summary =
+    `accuracy over labels: ${percent(first.accuracy)} with ${first.labels} labels, ` +
+    `${percent(last.accuracy)} with ${last.labels}`;
+  const chart = svgElement("svg", {
+    class: "chart",
+    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+    role: "img",
+    "aria-label": summary,
+  });
+
+  // Where a number of labels and an accuracy are in the chart.
+  const x = (labels) => LEFT + (labels / last.labels) * (WIDTH - LEFT - RIGHT);
+  const y = (accuracy) => TOP + (1 - accuracy) * (HEIGHT - TOP - BOTTOM);
 
   for (const level of [0, 0.25, 0.5, 0.75, 1]) {
-    chart.append(svgElement("line", { class: "grid", x1: left, x2: width - 10, y1: y(level), y2: y(level) }));
-    chart.append(svgElement("text", { x: left - 6, y: y(level) + 4, "text-anchor": "end" }, percent(level)));
+    chart.append(svgLine("grid", LEFT, y(level), WIDTH - 10, y(level)));
+    chart.append(svgText(LEFT - 6, y(level) + 4, percent(level)));
   }
   for (const { labels, low, high } of curve) {
-    chart.append(svgElement("line", { class: "axis", x1: x(labels), x2: x(labels), y1: y(low), y2: y(high) }));
+    chart.append(svgLine("axis", x(labels), y(low), x(labels), y(high)));
   }
   const points = curve.map(({ labels, accuracy }) => `${x(labels)},${y(accuracy)}`);
   chart.append(svgElement("path", { class: "c1", d: `M${points.join("L")}` }));
-  chart.append(svgElement("text", { x: x(last.labels), y: height - 10, "text-anchor": "end" }, `${last.labels} labels`));
+  chart.append(svgText(x(last.labels), HEIGHT - 10, `${last.labels} labels`));
   byId("curve").append(chart);
 }
 
@@ -369,39 +420,54 @@ const COMMANDS = {
 document.addEventListener("keydown", (event) => {
   // Keys with modifiers belong to the browser.
   if (event.ctrlKey || event.altKey || event.metaKey || event.repeat || !state) return;
-  const target = event.target;
+
   if (event.key === "Escape") {
-    if (target === byId("filter")) target.value = "";
-    else target.blur();
-    showClasses();
-    return;
+    leaveField(event.target);
+  } else if (event.target === byId("filter") && event.target.value) {
+    // A person is typing to find a class.
+    if (event.key === "Enter") chooseFirst(event);
+  } else if (!belongsToElement(event)) {
+    obeyKey(event);
   }
+});
 
-  const isFilter = target === byId("filter");
-  const isField = target.matches("input, textarea, summary");
-  if (isFilter && event.key === "Enter" && target.value.trim()) {
-    const [first] = byId("classes").children;
-    if (first) choose(first.dataset.name);
-    event.preventDefault();
-    return;
-  }
-  if (isField && !(isFilter && !target.value)) return;
-  // Enter on a button presses the button.
-  if (event.key === "Enter" && target.matches("button")) return;
-  if (!byId("keys").checked && event.key.length === 1) return;
+function leaveField(field) {
+  if (field === byId("filter")) field.value = "";
+  else field.blur();
+  showClasses();
+}
 
-  const isFiltered = state.classes.length >= FILTERED;
-  const number = CLASS_KEYS.indexOf(event.key.toLowerCase());
-  if (!isFiltered && event.key.length === 1 && number >= 0 && number < state.classes.length) {
+// Choose the first class that has the letters of the filter.
+function chooseFirst(event) {
+  if (!byId("filter").value.trim()) return;
+  const [first] = byId("classes").children;
+  if (first) choose(first.dataset.name);
+  event.preventDefault();
+}
+
+// Whether the element with the focus uses the key itself. An empty filter leaves keys to the page.
+function belongsToElement({ key, target }) {
+  if (target === byId("filter")) return false;
+  const pressesButton = key === "Enter" && target.matches("button");
+  return pressesButton || target.matches("input, textarea, summary");
+}
+
+// Do what a key stands for, on the page as a whole.
+function obeyKey(event) {
+  const isCharacter = event.key.length === 1;
+  if (isCharacter && !byId("keys").checked) return;
+
+  const number = isCharacter ? CLASS_KEYS.indexOf(event.key.toLowerCase()) : -1;
+  if (!hasFilter() && number >= 0 && number < state.classes.length) {
     choose(state.classes[number].name);
     event.preventDefault();
   } else if (Object.hasOwn(COMMANDS, event.key)) {
     COMMANDS[event.key]();
     event.preventDefault();
-  } else if (isFiltered && event.key.length === 1 && !isFilter) {
+  } else if (hasFilter() && isCharacter) {
     byId("filter").focus();
   }
-});
+}
 
 byId("filter").addEventListener("input", showClasses);
 byId("confirm").addEventListener("click", confirm);

@@ -79,35 +79,20 @@ export class Classifier {
     return { known, unknown };
   }
 
+  // The options with their defaults, and with the thresholds that the guarantees need.
   checkedOptions(options) {
-    const { topK = 1, threshold = null, minPrecision, wholeTexts = false, coverage } = options;
-    const { explain: explains = false, maxExplainedTokens } = options;
-    const unknown = Object.keys(options).filter((name) => !OPTIONS.includes(name));
-    if (unknown.length) throw new TypeError(`${unknown[0]}: unknown option of predict`);
-    if (!Number.isInteger(topK) || topK < 1) {
-      throw new RangeError(`topK: invalid value ${topK} (expected a whole number from 1)`);
-    }
-    for (const [name, value] of Object.entries({ threshold, minPrecision, coverage })) {
-      const isFraction = typeof value === "number" && value >= 0 && value <= 1;
-      if (value !== null && value !== undefined && !isFraction) {
-        throw new RangeError(`${name}: invalid value ${value} (expected 0 to 1)`);
-      }
-    }
-    if (minPrecision !== undefined && threshold !== null) {
-      throw new TypeError("threshold and minPrecision: leave out one of them");
-    }
+    checkOptions(options, this.isMultiLabel);
 
-    if (wholeTexts && !this.isMultiLabel) {
-      throw new TypeError("wholeTexts: is for models that predict several labels a text");
-    }
-    if (wholeTexts && minPrecision === undefined) {
-      throw new TypeError("wholeTexts: needs minPrecision, which it applies to whole texts");
-    }
-
-    const checked = { topK, threshold, explains, maxExplainedTokens };
-    checked.textThreshold = null;
-    checked.labelThresholds = null;
-    checked.setThreshold = null;
+    const checked = {
+      topK: options.topK ?? 1,
+      threshold: options.threshold ?? null,
+      explains: options.explain ?? false,
+      maxExplainedTokens: options.maxExplainedTokens,
+      textThreshold: null,
+      labelThresholds: null,
+      setThreshold: null,
+    };
+    const { minPrecision, wholeTexts, coverage } = options;
     if (minPrecision !== undefined) this.guaranteePrecision(checked, minPrecision, wholeTexts);
     if (coverage !== undefined) {
       const setThreshold = this.guarantees?.coverageThreshold(coverage);
@@ -337,6 +322,38 @@ const OPTIONS = [
   "explain",
   "maxExplainedTokens",
 ];
+
+// Throws an error if an option is unknown, if its value is invalid, or if it excludes another one.
+function checkOptions(options, isMultiLabel) {
+  const unknown = Object.keys(options).filter((name) => !OPTIONS.includes(name));
+  if (unknown.length) throw new TypeError(`${unknown[0]}: unknown option of predict`);
+
+  const { topK = 1, threshold, minPrecision, wholeTexts, coverage } = options;
+  if (!Number.isInteger(topK) || topK < 1) {
+    throw new RangeError(`topK: invalid value ${topK} (expected a whole number from 1)`);
+  }
+  checkFraction("threshold", threshold);
+  checkFraction("minPrecision", minPrecision);
+  checkFraction("coverage", coverage);
+
+  const hasThreshold = threshold !== undefined && threshold !== null;
+  if (minPrecision !== undefined && hasThreshold) {
+    throw new TypeError("threshold and minPrecision: leave out one of them");
+  }
+  if (wholeTexts && !isMultiLabel) {
+    throw new TypeError("wholeTexts: is for models that predict several labels a text");
+  }
+  if (wholeTexts && minPrecision === undefined) {
+    throw new TypeError("wholeTexts: needs minPrecision, which it applies to whole texts");
+  }
+}
+
+// Throws an error if a value is given that is not a number from 0 to 1.
+function checkFraction(name, value) {
+  if (value === undefined || value === null) return;
+  const isFraction = typeof value === "number" && value >= 0 && value <= 1;
+  if (!isFraction) throw new RangeError(`${name}: invalid value ${value} (expected 0 to 1)`);
+}
 
 function guaranteed(option, threshold) {
   if (threshold === undefined) {
