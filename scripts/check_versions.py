@@ -5,7 +5,7 @@
 The lowest version of each direct dependency is tried on the oldest Python of the classifiers, the
 newest versions on the newest Python that is installed, in environments that uv (`pip install uv`)
 makes for it. What uv downloads, some 3 GB for each version of PyTorch, stays in its cache. Prints a
-table; the exit code is 1 if a test or the command fails.
+table; the exit code is 1 if a test or the command fails, or if a Python on the PATH does not run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -63,13 +64,45 @@ def last_lines(done: subprocess.CompletedProcess[str], number: int = 30) -> str:
     return "\n".join((done.stdout + done.stderr).strip().splitlines()[-number:])
 
 
+# Prints the version of Python, such as 3.13.
+PYTHON_VERSION = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
+
+
 def newest_installed() -> str:
-    """The newest of the Pythons declared that uv finds on this machine."""
+    """The path of the newest of the Pythons declared that is installed on this machine.
+
+    Raises:
+        SystemExit: no declared Python is installed; or there is a command for a newer one, such as
+            `python3.13`, that does not run this version, as a shim of pyenv may do.
+    """
     for python in reversed(PYTHONS):
         found = run("uv", "python", "find", "--no-python-downloads", python)
         if found.returncode == 0:
-            return python
-    return PYTHONS[0]
+            path = found.stdout.strip()
+            check_version(path, python)
+            return path
+
+        command = shutil.which(f"python{python}")
+        if command:
+            check_version(command, python)
+            return command
+        print(f"Python {python} is not installed, so it is not tried", file=sys.stderr)
+    sys.exit(f"error: none of the declared Pythons is installed ({', '.join(PYTHONS)})")
+
+
+def check_version(path: str, python: str) -> None:
+    """Ask a Python for its version.
+
+    Raises:
+        SystemExit: it does not run, or it has another version.
+    """
+    asked = run(path, "-c", PYTHON_VERSION)
+    if asked.returncode == 0 and asked.stdout.strip() == python:
+        return
+    sys.exit(
+        f"error: {path} does not run Python {python}:\n{last_lines(asked)}\n"
+        f"make it run, such as by PYENV_VERSION for a shim of pyenv, or take it off the PATH"
+    )
 
 
 def tried(name: str, python: str, work: Path) -> tuple[list[str], bool]:
@@ -108,6 +141,9 @@ def test_scores(run_folder: Path) -> str:
 
 def main() -> None:
     """Try both, one after the other, and print the table."""
+    if shutil.which("uv") is None:
+        sys.exit("error: uv is not installed: pip install uv")
+
     pythons = {"lowest": PYTHONS[0], "newest": newest_installed()}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         results = [tried(name, python, Path(folder).resolve()) for name, python in pythons.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,6 +36,10 @@ from encoder_cls.system import stop, terminal
 from encoder_cls.training import final_model, run_progress
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
+
+# A shell that starts the suite in the background lets it ignore Ctrl-C, and the programs that tests
+# start would ignore it, too, though tests stop them by Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples are drawn slowly on a busy machine, which says nothing about what is tested.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
