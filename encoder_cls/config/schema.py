@@ -440,6 +440,11 @@ class TrainConfig(Section):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """The number format of matrix products in training: `float32` or `bfloat16`. `auto` is
     `bfloat16` on hardware that is fast at it, and else `float32`."""
+    cuda_graphs: bool = True
+    """Whether a GPU records its work on a batch, and replays it for other batches of similar size
+    (CUDA graphs). This is several times as fast, and takes up to twice as much GPU memory. It is
+    not done in trainings of several processes, with `gradient_shards`, and with a loss function of
+    your own."""
 
 
 class SearchRange(Section):

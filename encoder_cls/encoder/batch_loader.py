@@ -1,24 +1,25 @@
-"""Batches on their way from the texts to the device that trains.
+"""The batches of steps, made while the device computes.
 
-On a GPU, the batches of the next step are made in a thread while the device computes. They are in
-pinned memory, from which the device copies them without this process waiting for it.
+For a GPU, the batches of the next step are made in a thread. They are in pinned memory, from which
+the device copies them without this process waiting for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
+
+from encoder_cls.encoder.nested_tensors import map_tensors
 
 Batches = TypeVar("Batches")
 
 
 class BatchLoader(Generic[Batches]):
-    """Makes the batches of steps, and brings them to a device.
+    """Makes the batches of steps, on the CPU.
 
     It is a context manager: the thread ends with the block.
 
@@ -54,10 +55,10 @@ class BatchLoader(Generic[Batches]):
         self._next = {}
 
     def batches_of_step(self, step: int) -> Batches:
-        """The batches of a step, counted from 0, on the device."""
+        """The batches of a step, counted from 0."""
         if self._makes_ahead:
-            return on_device(self._made_ahead(step), self._device)
-        return on_device(self._make(step, None), self._device)
+            return self._made_ahead(step)
+        return self._make(step, None)
 
     def _made_ahead(self, step: int) -> Batches:
         """The batches of a step from the thread, which then makes those of the step after it."""
@@ -78,37 +79,4 @@ class BatchLoader(Generic[Batches]):
 
         # Memory is pinned by the driver of the current GPU, which each thread has for itself.
         with torch.cuda.device(self._device):
-            pinned: Batches = _with_tensors(batches, Tensor.pin_memory)
-        return pinned
-
-
-def on_device(batches: Batches, device: torch.device) -> Batches:
-    """Copy the tensors of batches to a device, without waiting if they are in pinned memory.
-
-    The batches are dataclasses or named tuples of tensors, or lists or dictionaries of these.
-    """
-    if device.type == "cpu":
-        return batches
-    copied: Batches = _with_tensors(batches, lambda tensor: tensor.to(device, non_blocking=True))
-    return copied
-
-
-def _with_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """Replace each tensor in a value, also in the parts of its parts, by a function of it.
-
-    Values of other types stay as they are.
-    """
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, list):
-        return [_with_tensors(item, function) for item in value]
-    if isinstance(value, dict):
-        return {key: _with_tensors(item, function) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return type(value)(*(_with_tensors(part, function) for part in value))
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = {}
-        for field in fields(value):
-            parts[field.name] = _with_tensors(getattr(value, field.name), function)
-        return replace(value, **parts)
-    return value
+            return map_tensors(Tensor.pin_memory, batches)

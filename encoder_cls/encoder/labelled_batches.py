@@ -8,8 +8,8 @@ https://arxiv.org/abs/2106.14448).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch.nn import functional
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.encoder.batches import drop_tokens
 from encoder_cls.encoder.padding import Indices
+from encoder_cls.encoder.shape_buckets import pad_to_few_shapes
 from encoder_cls.encoder.torch_encoder import Batch, make_batch
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.text.tokens import TokenizedTexts
@@ -121,6 +122,14 @@ class ClassificationBatch:
         if self.rdrop_weight:
             loss = loss + self.rdrop_weight * self._symmetric_kl(logits)
         return loss
+
+    def padded(self, *, max_seq_len: int) -> Self:
+        """The same batch, padded to one of few shapes; its loss is the same up to rounding.
+
+        Args:
+            max_seq_len: the maximum number of tokens of a text.
+        """
+        return replace(self, inputs=pad_to_few_shapes(self.inputs, max_seq_len=max_seq_len))
 
     def _cross_entropy(self, logits: Tensor) -> Tensor:
         """The weighted sum of the cross-entropies of all texts, ()."""

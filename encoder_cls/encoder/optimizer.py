@@ -52,10 +52,18 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": other_parameters, "weight_decay": 0.0},
     ]
-    return [
+    optimizers: list[Optimizer] = [
         AdamW(dense_groups, lr=config.learning_rate),
         RowwiseAdam([{"params": tables}], lr=config.learning_rate),
     ]
+
+    # A CUDA graph replays the same instructions in each step, so on a GPU the learning rate is in
+    # the GPU's memory.
+    device = tables[0].device
+    if device.type == "cuda":
+        for optimizer in optimizers:
+            optimizer.keep_learning_rate_on(device)
+    return optimizers
 
 
 class Optimizer(ABC):
@@ -69,7 +77,7 @@ class Optimizer(ABC):
         lr: the learning rate at the start.
 
     Attributes:
-        param_groups: the groups with all their options. The learning rate `lr` may be changed.
+        param_groups: the groups with all their options.
         state: the moments and step count of each parameter that was updated, by name.
         parameters: the parameters of all groups, in order.
     """
@@ -82,6 +90,19 @@ class Optimizer(ABC):
         self.parameters: list[Tensor] = []
         for group in groups:
             self.parameters += group["params"]
+
+    def keep_learning_rate_on(self, device: torch.device) -> None:
+        """Keep the learning rate of each group as a number in the memory of a device."""
+        for group in self.param_groups:
+            group["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=device)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Set the learning rate of all groups."""
+        for group in self.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
 
     def zero_grad(self) -> None:
         """Remove all gradients."""
@@ -219,8 +240,10 @@ class RowwiseAdam(Optimizer):
         beta1, beta2 = group["betas"]
         is_skipped = found_inf.bool()
 
-        # Count the updates on the device, in an integer, as a checkpoint has them.
-        steps = torch.as_tensor(state["step"], device=table.device) + (~is_skipped).long()
+        # Count the updates on the device, in an integer, as a checkpoint has them. The count stays
+        # in the same memory, where a CUDA graph finds it again.
+        steps = torch.as_tensor(state["step"], device=table.device)
+        steps += (~is_skipped).long()
         state["step"] = steps
 
         # Without an update, the gradients are zeros, and the averages keep all of their old values.

@@ -121,13 +121,15 @@ def batches_by_length(
 LENGTH_TOLERANCE = 1 / 16
 
 
-def round_up_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Round lengths up to 1, 2, ..., 32, 34, 36, ..., 64, 68, ...
+def round_up_lengths(
+    lengths: NDArray[np.int64], *, tolerance: float = LENGTH_TOLERANCE
+) -> NDArray[np.int64]:
+    """Round lengths up: with a tolerance of 1/16 to 1, 2, ..., 32, 34, 36, ..., 64, 68, ...
 
-    The steps between these numbers are at most 1/16 of a length.
+    The steps between these numbers are at most that fraction of a length.
     """
     # A step is the highest power of two within the tolerance; it is 1 for short texts.
-    exponents = np.floor(np.log2(np.maximum(lengths * LENGTH_TOLERANCE, 1)))
+    exponents = np.floor(np.log2(np.maximum(lengths * tolerance, 1)))
     steps = 2 ** exponents.astype(np.int64)
 
     # Divide and round up: `//` rounds down, so the negative of a length is divided.

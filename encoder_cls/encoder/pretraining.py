@@ -10,20 +10,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from encoder_cls.encoder.batch_loader import on_device
 from encoder_cls.encoder.batches import is_word
+from encoder_cls.encoder.nested_tensors import on_device
 from encoder_cls.encoder.padding import batches_by_length
+from encoder_cls.encoder.shape_buckets import few_sizes, pad_end, pad_to_few_shapes
 from encoder_cls.encoder.torch_encoder import Batch, make_batch
 from encoder_cls.encoder.transformer import DenoisingAutoencoder, EncoderClassifier
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, TokenizedTexts
+
+# The target of a guess that does not count in the loss.
+NOTHING_TO_GUESS = -100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +39,19 @@ class GuessedTokens(ABC):
         positions: the indices of the tokens whose vectors are used to guess a token, (M,). They
             count the tokens of all texts, text after text, padding included. They are found on the
             CPU: a GPU would have to be waited for, to know how many there are.
-        target_ids: the ids of the tokens to guess, (M,).
+        target_ids: the ids of the tokens to guess, (M,). Where it is `PAD_ID`, there is nothing to
+            guess.
         candidates: the distinct token ids of the batch, (V,), increasing. The softmax is computed
             over these tokens only, which saves time. They are a sample of the vocabulary in which
             frequent tokens are more probable.
+        is_candidate: False where `candidates` repeats its last token, (V,); None if it does not.
     """
 
     inputs: Batch
     positions: Tensor
     target_ids: Tensor
     candidates: Tensor
+    is_candidate: Tensor | None = None
 
     @abstractmethod
     def vectors(self, model: Any) -> Tensor:
@@ -53,18 +60,48 @@ class GuessedTokens(ABC):
     @property
     def normalizer(self) -> Tensor:
         """The number of tokens to guess, (), at least 1; `loss` divided by it is the mean loss."""
-        num_targets = len(self.target_ids)
-        return self.target_ids.new_full((), max(1, num_targets))
+        num_targets = (self.target_ids != PAD_ID).sum()
+        return num_targets.clamp(min=1)
 
     def loss(self, model: EncoderClassifier) -> Tensor:
         """The sum of the losses of all tokens to guess, ()."""
         x_BTD = self.vectors(model)
         x_MD = x_BTD.flatten(0, 1).index_select(0, self.positions)
-        scores_MV = model.encoder.embedding.token_scores(x_MD, self.candidates)
+        scores_MV = model.encoder.embedding.token_scores(x_MD, self.candidates).float()
+        if self.is_candidate is not None:
+            scores_MV = scores_MV.masked_fill(~self.is_candidate, -torch.inf)
 
         # Find the index of each target among the candidates, which are sorted.
         targets_M = torch.searchsorted(self.candidates, self.target_ids)
-        return functional.cross_entropy(scores_MV.float(), targets_M, reduction="sum")
+        targets_M = targets_M.masked_fill(self.target_ids == PAD_ID, NOTHING_TO_GUESS)
+        return functional.cross_entropy(
+            scores_MV, targets_M, ignore_index=NOTHING_TO_GUESS, reduction="sum"
+        )
+
+    def padded(self, *, max_seq_len: int) -> Self:
+        """The same batch, padded to one of few shapes; its loss is the same up to rounding.
+
+        Args:
+            max_seq_len: the maximum number of tokens of a text.
+        """
+        inputs = pad_to_few_shapes(self.inputs, max_seq_len=max_seq_len)
+
+        # In longer texts, tokens have other places.
+        old_length = self.inputs.input_ids.shape[1]
+        new_length = inputs.input_ids.shape[1]
+        text, token = self.positions // old_length, self.positions % old_length
+        positions = text * new_length + token
+
+        num_targets = few_sizes(len(self.target_ids))
+        num_candidates = few_sizes(len(self.candidates))
+        return replace(
+            self,
+            inputs=inputs,
+            positions=pad_end(positions, num_targets, value=0),
+            target_ids=pad_end(self.target_ids, num_targets, value=PAD_ID),
+            candidates=pad_end(self.candidates, num_candidates, value=int(self.candidates[-1])),
+            is_candidate=torch.arange(num_candidates) < len(self.candidates),
+        )
 
 
 # --- Masked language modelling --------------------------------------------------------------------
@@ -143,6 +180,11 @@ class NextTokens(GuessedTokens):
             x_BTD, self.inputs.attention_mask, memory_BSD, self.shortened.attention_mask
         )
         return decoded_BTD
+
+    def padded(self, *, max_seq_len: int) -> Self:
+        """See `GuessedTokens`."""
+        shortened = pad_to_few_shapes(self.shortened, max_seq_len=max_seq_len)
+        return replace(super().padded(max_seq_len=max_seq_len), shortened=shortened)
 
 
 def denoise(

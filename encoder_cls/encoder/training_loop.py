@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import safetensors.torch
 import torch
@@ -24,7 +24,9 @@ from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.embedding_tables import without_untrained
 from encoder_cls.encoder.gradients import clip_gradients, sum_gradients
 from encoder_cls.encoder.learning_rate import learning_rate, warmup_steps
+from encoder_cls.encoder.nested_tensors import on_device
 from encoder_cls.encoder.optimizer import Optimizer, load_moments, moments_of
+from encoder_cls.encoder.step_graphs import Recorder, StepGraphs
 from encoder_cls.encoder.step_limit import StepLimiter, TrainingLength
 from encoder_cls.encoder.torch_encoder import Batch
 from encoder_cls.encoder.training_state import Outcome, StepMetrics, TrainingState
@@ -40,7 +42,7 @@ from encoder_cls.system.stop import check_stop
 class TrainingBatch(Protocol):
     """A batch of texts, and the loss of a model on them.
 
-    It is a dataclass, so that its tensors can be copied to a device (`batch_loader.on_device`).
+    It is a dataclass, so that its tensors can be copied to a device (`nested_tensors.on_device`).
     """
 
     @property
@@ -53,6 +55,13 @@ class TrainingBatch(Protocol):
 
     def loss(self, model: EncoderClassifier) -> Tensor:
         """The sum of the losses of all targets, ()."""
+
+    def padded(self, *, max_seq_len: int) -> Self:
+        """The same batch, padded to one of few shapes; its loss is the same up to rounding.
+
+        Args:
+            max_seq_len: the maximum number of tokens of a text.
+        """
 
 
 class HasScore(Protocol):
@@ -97,14 +106,16 @@ class StepBatches(NamedTuple):
     """This process's shards of a step's batches.
 
     Attributes:
+        step: the index of the step, counted from 0.
         shards: the batches, by the number of their shard.
-        tokens: the number of tokens without padding.
-        padded_tokens: the number of tokens with padding.
+        tokens: the number of tokens without padding, ().
+        padded_tokens: the number of tokens with padding, ().
     """
 
+    step: int
     shards: dict[int, list[TrainingBatch]]
-    tokens: int
-    padded_tokens: int
+    tokens: Tensor
+    padded_tokens: Tensor
 
 
 class StartedStep(NamedTuple):
@@ -247,6 +258,9 @@ class EncoderTraining:
             still have these values were never trained. None if such rows do not matter.
         runs_ahead: whether steps are started before the metrics of earlier steps are known, and
             batches are made ahead. This suits a GPU, which computes while this process continues.
+        recorder: records the steps as CUDA graphs, one for each shape of a batch; None if they are
+            not recorded. Only the steps of a training that runs ahead can be recorded, because
+            nothing in them waits for the device.
     """
 
     name: str
@@ -265,11 +279,15 @@ class EncoderTraining:
     loss_function: Callable[[EncoderClassifier, TrainingBatch], Tensor] | None = None
     initial_tables: Mapping[str, Tensor] | None = None
     runs_ahead: bool = False
+    recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
         self._loader = BatchLoader(
             self._make_batches, device=self.device, makes_ahead=self.runs_ahead
         )
+        self._graphs: StepGraphs[StepBatches, StartedStep] | None = None
+        if self.recorder:
+            self._graphs = StepGraphs(self._compute_step, self.recorder)
 
     @property
     def model_for_users(self) -> EncoderClassifier:
@@ -304,14 +322,25 @@ class EncoderTraining:
         Raises:
             LostProcessError: another process has ended; nothing is updated.
         """
-        self.model.train()
         for optimizer in self.optimizers:
-            for param_group in optimizer.param_groups:
-                param_group["lr"] = rate
+            optimizer.set_learning_rate(rate)
+
+        # Seed the random numbers of the model, such as the masks of dropout. Batches that are made
+        # by the default generator have seeded it, and their model continues with its numbers.
+        batches = self._loader.batches_of_step(step)
+        if self.runs_ahead:
+            seed_random_numbers(derive_seed(self.seed, step), self.device)
+
+        if self._graphs is None:
+            return self._compute_step(on_device(batches, self.device))
+        return self._graphs(batches)
+
+    def _compute_step(self, batches: StepBatches) -> StartedStep:
+        """Update the model once, with the gradient of batches on the device."""
+        self.model.train()
 
         # Compute the gradient of the mean loss over the targets of all batches and processes.
-        batches = self._loader.batches_of_step(step)
-        my_loss = self._add_gradients(step, batches)
+        my_loss = self._add_gradients(batches)
         if self.group.size > 1:
             sum_gradients(self.model, self.group)
         grad_norm, is_finite = clip_gradients(self.model, self.config.max_grad_norm)
@@ -321,8 +350,8 @@ class EncoderTraining:
         sums = torch.stack(
             [
                 my_loss,
-                my_loss.new_full((), batches.tokens),
-                my_loss.new_full((), batches.padded_tokens),
+                batches.tokens,
+                batches.padded_tokens,
                 (~is_finite).to(my_loss.dtype),
             ]
         )
@@ -361,14 +390,28 @@ class EncoderTraining:
             else:
                 generator.manual_seed(shard_seed)
 
-            shards[shard] = list(self.task.batches_at(step, shard, num_shards, generator))
-            for batch in shards[shard]:
+            batches = list(self.task.batches_at(step, shard, num_shards, generator))
+            if self.recorder:
+                batches = [self._padded(batch) for batch in batches]
+            shards[shard] = batches
+
+            for batch in batches:
                 mask = batch.inputs.attention_mask
                 tokens += int(mask.sum())
                 padded_tokens += mask.numel()
-        return StepBatches(shards, tokens, padded_tokens)
 
-    def _add_gradients(self, step: int, batches: StepBatches) -> Tensor:
+        return StepBatches(
+            step,
+            shards,
+            tokens=torch.tensor(tokens, dtype=torch.float64),
+            padded_tokens=torch.tensor(padded_tokens, dtype=torch.float64),
+        )
+
+    def _padded(self, batch: TrainingBatch) -> TrainingBatch:
+        """Pad a batch to one of few shapes, because a graph is recorded for each shape."""
+        return batch.padded(max_seq_len=self.model.encoder.embedding.positions.max_seq_len)
+
+    def _add_gradients(self, batches: StepBatches) -> Tensor:
         """Add up the gradients of this process's shards of a step's batches.
 
         The loss is divided by the summed normalizer of all batches, so that several small batches
@@ -385,7 +428,7 @@ class EncoderTraining:
         # Run the forward and the backward pass for each batch.
         mean_loss = torch.zeros((), dtype=torch.float64, device=self.device)
         for shard, batches_of_shard in batches.shards.items():
-            self._seed_passes(step, shard)
+            self._seed_shard(batches.step, shard)
             for batch in batches_of_shard:
                 with autocast(self.precision, self.device):
                     loss: Tensor = self._summed_loss(batch) / normalizer
@@ -393,17 +436,14 @@ class EncoderTraining:
                 mean_loss += loss.detach()
         return mean_loss
 
-    def _seed_passes(self, step: int, shard: int) -> None:
-        """Seed the random numbers of the passes over a shard, such as the masks of dropout.
+    def _seed_shard(self, step: int, shard: int) -> None:
+        """Seed the random numbers of the model for one of several shards.
 
-        They do not depend on the process that has the shard. A single shard whose batches were made
-        with the default generator needs no new seed: that generator was seeded for this step.
+        They do not depend on the process that has the shard.
         """
-        seed = derive_seed(self.seed, step)
         if self.config.gradient_shards > 1:
+            seed = derive_seed(self.seed, step)
             seed_random_numbers(derive_seed(seed, shard, 1), self.device)
-        elif self.runs_ahead:
-            seed_random_numbers(seed, self.device)
 
     def _summed_loss(self, batch: TrainingBatch) -> Tensor:
         """The sum of the losses of a batch, (), by the user's function if there is one."""

@@ -15,6 +15,7 @@ from encoder_cls.encoder.batches import derive_seed
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.embedding_tables import embedding_tables
 from encoder_cls.encoder.optimizer import make_optimizers
+from encoder_cls.encoder.step_graphs import Recorder
 from encoder_cls.encoder.step_limit import TrainingLength
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.training_loop import EncoderTraining
@@ -65,6 +66,7 @@ def make_pretraining(
         group=group,
         validation_cost=_validation_cost(prepared, prepared.texts, length),
         runs_ahead=_runs_ahead(device, group),
+        recorder=_recorder(prepared, device=device, group=group),
     )
 
 
@@ -117,6 +119,7 @@ def make_training_on_labels(
         loss_function=prepared.objective,
         initial_tables=_initial_tables(prepared),
         runs_ahead=_runs_ahead(device, group),
+        recorder=_recorder(prepared, device=device, group=group),
     )
 
 
@@ -132,6 +135,19 @@ def _runs_ahead(device: torch.device, group: ProcessGroup) -> bool:
     they wait for the GPU in any case.
     """
     return device.type == "cuda" and group.size == 1
+
+
+def _recorder(prepared: Prepared, *, device: torch.device, group: ProcessGroup) -> Recorder | None:
+    """Make the recorder of a training whose steps are recorded as CUDA graphs; otherwise None.
+
+    A user's own loss function may wait for the GPU or decide by numbers, and each shard has a seed
+    of its own: such steps are not recorded.
+    """
+    config = prepared.config.train
+    has_own_loss = prepared.objective is not None
+    if not config.cuda_graphs or has_own_loss or config.gradient_shards > 1:
+        return None
+    return Recorder(device) if _runs_ahead(device, group) else None
 
 
 # The number of forward passes that take about as long as a training step.

@@ -1,12 +1,16 @@
 """Bulk prediction, from a CSV file to a CSV file, beside scikit-learn, fastText and Hugging Face.
 
-    python scripts/benchmarks/bulk.py FOLDER [--threads 2] [--output docs/results.md]
+    python scripts/benchmarks/bulk.py FOLDER [--device cpu|cuda] [--threads 2]
+        [--output docs/results.md]
 
 FOLDER is as that of `accuracy.py`; the models learn from SST-2, and classify its sentences,
 repeated to 100,000 texts. `encoder-cls predict` runs as a user runs it, its start included. The
 others are loaded already: they read the texts, classify all of them in one call and write the
 labels; Hugging Face's pipeline classifies a twentieth of them. They come with
 `pip install -e '.[bench]'`.
+
+`--device cuda` measures `encoder-cls predict` alone, with each choice of `--device`, on more texts,
+and also with a model whose encoder computes every text. Its section is `bulk-cuda`.
 """
 
 from __future__ import annotations
@@ -18,12 +22,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
 
 import pyarrow.parquet
-from shared.benchmark import Benchmark, Case, Found, Row, grouped, median
+import torch
+from shared.benchmark import (
+    Benchmark,
+    Case,
+    Found,
+    Row,
+    distinct,
+    grouped,
+    median,
+    pivot,
+)
 from shared.commands import PROGRAM, run, train, work_folder
 from shared.data import Texts, add_data_arguments, overrides, path_of, read
 from shared.page import NOT_MEASURED, table
@@ -39,11 +54,19 @@ from shared.peers import (
 
 DATA = "sst2"
 TEXTS = 100_000
+# The numbers of texts where there is a GPU, and the choices of `--device`.
+GPU_TEXTS = (100_000, 1_000_000)
+DEVICES = ("cpu", "cuda", "auto")
 # The slow system classifies one of so many texts.
 SLOW_PART = 20
 OURS = {
     "encoder-cls, default": [],
     "encoder-cls, model.encoder=false": ["model.encoder=false"],
+}
+ENCODER_ALWAYS = "encoder-cls, model.cascade=false"
+OURS_ON_GPU = {
+    "encoder-cls, default": [],
+    ENCODER_ALWAYS: ["model.cascade=false"],
 }
 SLOW = "HF pipeline, batched"
 # The system whose speed the others are compared with.
@@ -51,9 +74,29 @@ BASE = "TF-IDF, linear SVM"
 OTHERS = {BASE: "tfidf-words", "fastText": "fasttext", SLOW: "hf-trainer"}
 
 
-def cases(_arguments: argparse.Namespace) -> list[Case]:
-    """Systems; of encoder-cls by the format of the files."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the folder of data sets, and the device."""
+    add_data_arguments(parser, names=[DATA])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+
+
+def cases(arguments: argparse.Namespace) -> list[Case]:
+    """Systems; of encoder-cls by the format of the files, or on a GPU by the devices.
+
+    Raises:
+        SystemExit: there is no GPU to measure.
+    """
     found: list[Case] = []
+    if arguments.device == "cuda":
+        if not arguments.tables_only and not torch.cuda.is_available():
+            sys.exit("--device cuda: this machine has no GPU that PyTorch can use")
+        for name in OURS_ON_GPU:
+            for number in GPU_TEXTS:
+                for device in DEVICES:
+                    case = {"system": name, "format": "csv", "texts": number, "device": device}
+                    found.append(case)
+        return found
+
     for name in OURS:
         for form in ("csv", "parquet"):
             found.append({"system": name, "format": form, "texts": TEXTS})
@@ -70,18 +113,22 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """The texts a second of one system, and its peak of memory."""
     folder = arguments.folder
     source = input_file(folder, case["texts"], case["format"])
-    if case["system"] in OURS:
-        command = [*PROGRAM, "predict", "--model", str(trained(folder, case["system"]))]
-        command += ["--input", str(source), "--device", "cpu"]
+    if case["system"] not in OTHERS:
+        model = trained(folder, case["system"], arguments.device)
+        command = [*PROGRAM, "predict", "--model", str(model)]
+        command += ["--input", str(source), "--device", case.get("device", "cpu")]
         with tempfile.TemporaryDirectory() as predictions:
             ended = run([*command, "--output", f"{predictions}/predictions.{case['format']}"])
         seconds = ended.seconds
     else:
-        model = trained(folder, "encoder-cls, default") / "model"
-        words = [case["system"], str(folder), str(source), str(model)]
+        model = trained(folder, "encoder-cls, default", "cpu")
+        words = [case["system"], str(folder), str(source), str(model / "model")]
         ended = run([sys.executable, __file__, "--child", *words])
         seconds = float(ended.output.split()[-1])
-    return {"speed": case["texts"] / seconds, "peak": ended.peak_bytes}
+    found = {"speed": case["texts"] / seconds, "peak": ended.peak_bytes}
+    if arguments.device == "cuda":
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
 
 
 @cache
@@ -100,10 +147,11 @@ def input_file(folder: Path, number: int, form: str) -> Path:
 
 
 @cache
-def trained(folder: Path, system: str) -> Path:
+def trained(folder: Path, system: str, device: str) -> Path:
     """Train encoder-cls on all labels of the data set; returns the run folder."""
-    path = work_folder() / f"run-{len(OURS[system])}"
-    train([*overrides(folder, DATA), *OURS[system]], path)
+    options = {**OURS, **OURS_ON_GPU}[system]
+    path = work_folder() / f"run{'-'.join(['', *options])}"
+    train([*overrides(folder, DATA), *options], path, device=device)
     return path
 
 
@@ -146,7 +194,14 @@ def write_column(path: Path, name: str, values: Sequence[str]) -> None:
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
-    """A row for each system and format, medians over the rounds, with the ratio to TF-IDF."""
+    """A row for each system and format, medians over the rounds, with the ratio to TF-IDF.
+
+    Of rows measured with a GPU, a row for each system and number of texts.
+    """
+    gpus = distinct(row.found["gpu"] for row in rows if "gpu" in row.found)
+    if gpus:
+        return [f"On one {'; '.join(gpus)}.", "", *lines_of_devices(rows)]
+
     base = [row for row in rows if row.case["system"] == BASE]
     cells = []
     for (system, form, texts), group in grouped(rows, "system", "format", "texts").items():
@@ -160,8 +215,28 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return table(["", "texts", "texts a second", "times TF-IDF's", "memory, MiB"], cells)
 
 
+def lines_of_devices(rows: Sequence[Row]) -> list[str]:
+    """Texts a second by the choice of `--device`, medians over the rounds."""
+    with_names = []
+    for row in rows:
+        name = f"{row.case['system']}, {row.case['texts']:,} texts"
+        column = f"--device {row.case['device']}"
+        with_names.append(replace(row, case={**row.case, "name": name, "column": column}))
+
+    def cell(group: list[Row]) -> str:
+        return f"{median(group, 'speed'):,.0f}"
+
+    return pivot(with_names, "name", "column", cell)
+
+
 BENCHMARK = Benchmark(
-    "bulk", __doc__, partial(add_data_arguments, names=[DATA]), cases, measure, lines
+    "bulk",
+    __doc__,
+    add_arguments,
+    cases,
+    measure,
+    lines,
+    section=lambda arguments: "bulk" if arguments.device == "cpu" else "bulk-cuda",
 )
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+"""Batches of few different shapes, so that a GPU can replay what it has recorded for a shape.
+
+The padding changes neither the loss nor a gradient, except for rounding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from encoder_cls.encoder.padding import round_up_lengths
+from encoder_cls.encoder.torch_encoder import Batch
+from encoder_cls.encoder.transformer import CharNgramBatch
+from encoder_cls.text.tokens import PAD_ID
+
+# Rounding adds at most this fraction to the length of texts. Between 16 and 128 tokens, there are
+# 12 lengths, and an eighth of a batch is padding: a GPU hardly notices it.
+LENGTH_TOLERANCE = 1 / 4
+
+# Rounding adds at most this fraction to other sizes, which cost little.
+SIZE_TOLERANCE = 1 / 2
+
+# Unused words share the n-grams that fill up a batch, about this many for each. A GPU adds up the
+# n-grams of a word one after the other.
+NGRAMS_PER_UNUSED_WORD = 16
+
+
+def few_sizes(size: int, *, tolerance: float = SIZE_TOLERANCE) -> int:
+    """Round a size up to one of few: with a tolerance of 1/2 to 1, 2, 3, 4, 6, 8, 12, 16, ..."""
+    return int(round_up_lengths(np.array(size), tolerance=tolerance))
+
+
+def pad_end(values: Tensor, size: int, *, value: int) -> Tensor:
+    """Fill the last dimension of values up to a size with copies of one value."""
+    return functional.pad(values, (0, size - values.shape[-1]), value=value)
+
+
+def pad_to_few_shapes(batch: Batch, *, max_seq_len: int) -> Batch:
+    """Pad a batch to one of few shapes; the number of texts stays the same.
+
+    Args:
+        batch: the batch, on the CPU.
+        max_seq_len: the maximum number of tokens of a text.
+    """
+    length = few_sizes(batch.input_ids.shape[1], tolerance=LENGTH_TOLERANCE)
+    length = min(length, max_seq_len)
+
+    char_ngrams = _pad_char_ngrams(batch.char_ngrams)
+    return Batch(
+        input_ids=pad_end(batch.input_ids, length, value=PAD_ID),
+        attention_mask=pad_end(batch.attention_mask, length, value=False),
+        char_ngrams=char_ngrams._replace(words=pad_end(char_ngrams.words, length, value=0)),
+    )
+
+
+def _pad_char_ngrams(char_ngrams: CharNgramBatch) -> CharNgramBatch:
+    """Add words that no text has, with n-grams, so that there are few numbers of both."""
+    num_ngrams = len(char_ngrams.ngrams)
+    num_words = len(char_ngrams.offsets) - 1
+    all_ngrams = few_sizes(num_ngrams)
+    all_words = few_sizes(num_words + 1) + all_ngrams // NGRAMS_PER_UNUSED_WORD
+
+    # Repeat the n-grams of the batch. Their gradient in an unused word is 0, so that the rows of
+    # the table are updated as without it.
+    num_filled = all_ngrams - num_ngrams
+    filled = char_ngrams.ngrams[torch.arange(num_filled) % max(1, num_ngrams)]
+
+    # Distribute these n-grams evenly over the unused words.
+    num_unused = all_words - num_words
+    ends = num_ngrams + torch.arange(1, num_unused + 1) * num_filled // num_unused
+    return char_ngrams._replace(
+        ngrams=torch.cat([char_ngrams.ngrams, filled]),
+        offsets=torch.cat([char_ngrams.offsets, ends]),
+    )

@@ -1,0 +1,137 @@
+"""CUDA graphs of training steps.
+
+A GPU computes a step of a small model in less time than Python takes to start the step's hundreds
+of operations one by one. A CUDA graph is a recording of these operations, which starts all of them
+at once (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs). It always computes with
+the same shapes and in the same places of the GPU's memory. So there is a graph for each shape of a
+batch, and a batch is copied to the place of the one that was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from encoder_cls.encoder.nested_tensors import list_tensors, map_tensors, on_device
+
+Inputs = TypeVar("Inputs")
+Outputs = TypeVar("Outputs")
+
+Shapes = tuple[torch.Size, ...]
+"""The shapes of all tensors of some inputs."""
+
+# The maximum number of graphs. A graph takes some megabytes. Inputs of further shapes are computed
+# without one.
+MAX_GRAPHS = 200
+
+
+class StepGraphs(Generic[Inputs, Outputs]):
+    """Computes a function on a GPU, by a CUDA graph for each shape of its inputs.
+
+    The first inputs of a shape are computed without a graph, because the shape may not come again.
+    The second ones are recorded.
+
+    Args:
+        function: takes inputs on the device, and returns outputs on the device. It uses the same
+            tensors in each call, and never waits for the device.
+        recorder: records the graphs.
+    """
+
+    def __init__(self, function: Callable[[Inputs], Outputs], recorder: Recorder) -> None:
+        self._function = function
+        self._recorder = recorder
+        self._known: set[Shapes] = set()
+        self._graphs: dict[Shapes, _StepGraph[Inputs, Outputs]] = {}
+
+    def __call__(self, inputs: Inputs) -> Outputs:
+        """Compute the function.
+
+        Args:
+            inputs: named tuples, lists or dictionaries of tensors on the CPU, in pinned memory.
+
+        Returns:
+            The outputs, which the device computes later.
+        """
+        shapes = tuple(tensor.shape for tensor in list_tensors(inputs))
+        graph = self._graphs.get(shapes)
+
+        if graph is None and shapes in self._known and len(self._graphs) < MAX_GRAPHS:
+            graph = _StepGraph(self._function, inputs, self._recorder)
+            self._graphs[shapes] = graph
+
+        self._known.add(shapes)
+        if graph is None:
+            return self._function(on_device(inputs, self._recorder.device))
+        return graph.compute(inputs)
+
+
+class _StepGraph(Generic[Inputs, Outputs]):
+    """A CUDA graph of a function for inputs of the same shapes.
+
+    Args:
+        function: the function.
+        inputs: inputs of these shapes.
+        recorder: records the graph.
+    """
+
+    def __init__(
+        self, function: Callable[[Inputs], Outputs], inputs: Inputs, recorder: Recorder
+    ) -> None:
+        device = recorder.device
+        self._inputs = map_tensors(lambda tensor: tensor.to(device, copy=True), inputs)
+        self._replay = recorder.record(lambda: function(self._inputs))
+
+    def compute(self, inputs: Inputs) -> Outputs:
+        """Compute the function for inputs of these shapes."""
+        for place, tensor in zip(list_tensors(self._inputs), list_tensors(inputs), strict=True):
+            place.copy_(tensor, non_blocking=True)
+        outputs = self._replay()
+
+        # Copy the outputs, because the next replay of any graph may overwrite them.
+        return map_tensors(Tensor.clone, outputs)
+
+
+class Recorder:
+    """Records CUDA graphs.
+
+    All graphs share their working memory, because they are never replayed at the same time.
+
+    Args:
+        device: the GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._memory = torch.cuda.graph_pool_handle()
+
+    def record(self, function: Callable[[], Outputs]) -> Callable[[], Outputs]:
+        """Record the operations of a function, without computing them.
+
+        Returns:
+            A function that replays the operations and returns the outputs, always in the same
+            place.
+        """
+        graph = torch.cuda.CUDAGraph()
+        self._stream.wait_stream(torch.cuda.current_stream(self.device))
+
+        # Another thread pins memory meanwhile, which is allowed where the recording is that of this
+        # thread. `torch.cuda.graph` would wait for the device and give back all unused memory
+        # before each recording.
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(self._memory, capture_error_mode="thread_local")
+            try:
+                outputs = function()
+            finally:
+                graph.capture_end()
+
+        torch.cuda.current_stream(self.device).wait_stream(self._stream)
+
+        def replay() -> Outputs:
+            graph.replay()
+            return outputs
+
+        return replay
