@@ -55,7 +55,7 @@ from shared.peers import (
 DATA = "sst2"
 TEXTS = 100_000
 # The numbers of texts where there is a GPU, and the choices of `--device`.
-GPU_TEXTS = (100_000, 1_000_000)
+GPU_TEXTS = (100_000, 500_000)
 DEVICES = ("cpu", "cuda", "auto")
 # The slow system classifies one of so many texts.
 SLOW_PART = 20
