@@ -33,10 +33,12 @@ CONFIG = ModelConfig(
     bigram_buckets=40,
 )
 
-# All combinations of the settings that choose how layers compute.
+# All combinations of the settings that choose how layers compute, and each way of pooling.
 COMBINATIONS = []
 for norm, activation, positions in itertools.product(
-    ["pre", "post"], ["relu", "gelu"], ["sinusoidal", "learned", "none"]
+    ["pre", "post"],
+    ["relu", "gelu"],
+    ["sinusoidal", "learned", "none"],
 ):
     COMBINATIONS.append({"norm": norm, "activation": activation, "positions": positions})
 COMBINATIONS.append({"pooling": "cls"})
@@ -47,21 +49,31 @@ with_all_settings = pytest.mark.parametrize(
 )
 
 
+def untrained_model(**settings: object) -> EncoderClassifier:
+    """A model as it is before its training, with other settings than those of `CONFIG`."""
+    torch.manual_seed(0)
+    return EncoderClassifier(CONFIG.model_copy(update=settings), vocab_size=30, num_classes=3)
+
+
 def make_model(**settings: object) -> EncoderClassifier:
     """A model whose weights are large enough for attention to matter."""
-    torch.manual_seed(0)
-    model = EncoderClassifier(CONFIG.model_copy(update=settings), vocab_size=30, num_classes=3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
+    model = untrained_model(**settings)
+    enlarge_weights(model)
     return model.eval()
+
+
+def enlarge_weights(module: nn.Module) -> None:
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
 
 
 def ragged_batch(lengths: tuple[int, ...] = (3, 8, 1)) -> tuple[torch.Tensor, torch.Tensor]:
     """Random token ids, and the mask of texts of these lengths."""
     torch.manual_seed(1)
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    return torch.randint(4, 30, mask.shape), mask
+    input_ids = torch.randint(4, 30, mask.shape)
+    return input_ids, mask
 
 
 def spelling_of(distinct_words: list[str], words_of_texts: list[list[int]]) -> CharNgramBatch:
@@ -76,7 +88,10 @@ def spelling_of(distinct_words: list[str], words_of_texts: list[list[int]]) -> C
 
 def random_spelling(input_ids: torch.Tensor) -> CharNgramBatch:
     """A word for each id: "w4", "w5" and so on; every third word, as `[CLS]`, has no letters."""
-    words = [f"w{token}" if token % 3 else "" for token in range(30)]
+    words = []
+    for token in range(30):
+        has_letters = token % 3 != 0
+        words.append(f"w{token}" if has_letters else "")
     return spelling_of(words, input_ids.tolist())
 
 
@@ -85,17 +100,18 @@ def test_padding_and_batch_mates_do_not_change_logits(settings):
     """A text has the same logits alone and in a batch, with any ids on the padding."""
     model = make_model(**settings)
     input_ids, mask = ragged_batch()
-    split_groups = model(input_ids, mask, random_spelling(input_ids))
+
+    logits = model(input_ids, mask, random_spelling(input_ids))
 
     for row, length in enumerate(mask.sum(dim=1).tolist()):
-        own_ids = input_ids[row : row + 1, :length]
-        own_mask = mask[row : row + 1, :length]
-        alone = model(own_ids, own_mask, random_spelling(own_ids))
-        torch.testing.assert_close(split_groups[row], alone[0], atol=1e-5, rtol=1e-5)
+        ids_of_text = input_ids[row : row + 1, :length]
+        mask_of_text = mask[row : row + 1, :length]
+        alone = model(ids_of_text, mask_of_text, random_spelling(ids_of_text))
+        torch.testing.assert_close(logits[row], alone[0], atol=1e-5, rtol=1e-5)
 
-    with_other_padding = input_ids.masked_fill(~mask, 29)
-    found = model(with_other_padding, mask, random_spelling(with_other_padding))
-    torch.testing.assert_close(found, split_groups, atol=1e-6, rtol=1e-6)
+    other_padding = input_ids.masked_fill(~mask, 29)
+    logits_with_other_padding = model(other_padding, mask, random_spelling(other_padding))
+    torch.testing.assert_close(logits_with_other_padding, logits, atol=1e-6, rtol=1e-6)
 
 
 def logits_of_both_orders(**settings: object) -> tuple[torch.Tensor, torch.Tensor]:
@@ -190,9 +206,7 @@ def test_pairs_spread_evenly_over_the_buckets():
 
 def test_a_new_model_reads_no_pairs():
     """Pairs start at zero, so that an untrained pair adds nothing; other tables start at random."""
-    torch.manual_seed(0)
-
-    embedding = EncoderClassifier(CONFIG, vocab_size=30, num_classes=3).encoder.embedding
+    embedding = untrained_model().encoder.embedding
 
     assert embedding.bigrams.table.weight.abs().max() == 0
     for table in (embedding.tokens, embedding.char_ngrams.table):
@@ -222,9 +236,7 @@ def test_unknown_words_differ_by_their_letters():
 
 def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
     """Gradients of tables are sparse, and optimizers leave all other rows as they were."""
-    torch.manual_seed(0)
-    sizes = {"char_ngram_buckets": 997, "bigram_buckets": 991}
-    model = EncoderClassifier(CONFIG.model_copy(update=sizes), vocab_size=30, num_classes=3)
+    model = untrained_model(char_ngram_buckets=997, bigram_buckets=991)
     input_ids = torch.tensor([[2, 7, 9]])
     mask = torch.ones(1, 3, dtype=torch.bool)
     # "unused" is in the spelling, but no token is that word.
@@ -250,15 +262,18 @@ def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
         for optimizer in optimizers:
             optimizer.step()
 
-    changed = {}
+    # Only the rows of the tokens, of their n-grams and of their pairs have changed.
+    ngrams = hash_char_ngrams(["seven", "nine"]).ngrams
+    pairs = [(0, 2), (2, 7), (7, 9)]
+    touched = {
+        "tokens": {2, 7, 9},
+        "ngrams": {int(ngram) % 997 for ngram in ngrams},
+        "pairs": {(first * 1_000_003 + second) % 991 for first, second in pairs},
+    }
     for name, table in tables.items():
         is_changed = (table != before[name]).any(dim=1)
-        changed[name] = set(is_changed.nonzero().flatten().tolist())
-    assert changed["tokens"] == {2, 7, 9}
-    ngrams = hash_char_ngrams(["seven", "nine"]).ngrams
-    assert changed["ngrams"] == {int(ngram) % 997 for ngram in ngrams}
-    pairs = [(0, 2), (2, 7), (7, 9)]
-    assert changed["pairs"] == {(first * 1_000_003 + second) % 991 for first, second in pairs}
+        changed_rows = is_changed.nonzero().flatten().tolist()
+        assert set(changed_rows) == touched[name], name
 
 
 @pytest.mark.parametrize(
@@ -286,11 +301,9 @@ def test_tables_can_be_left_out(sizes):
 def make_decoder() -> Decoder:
     """A decoder whose weights are large enough for attention to matter."""
     torch.manual_seed(0)
-    decoder = Decoder(CONFIG, num_layers=2).eval()
-    with torch.no_grad():
-        for parameter in decoder.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return decoder
+    decoder = Decoder(CONFIG, num_layers=2)
+    enlarge_weights(decoder)
+    return decoder.eval()
 
 
 def test_a_decoder_sees_no_later_tokens_and_no_padding_of_its_memory():

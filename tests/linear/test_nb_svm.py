@@ -192,23 +192,30 @@ class Reference:
 
     def known_words(self, text: str) -> list[str]:
         """The words of a text, unknown ones as `[UNK]`."""
-        return [word if word in self.vocabulary else "[UNK]" for word in self.words(text)]
+        known = []
+        for word in self.words(text):
+            is_known = word in self.vocabulary
+            known.append(word if is_known else "[UNK]")
+        return known
 
     def words_and_pairs(self, text: str) -> list[str]:
         """Words, and pairs of them with and without a word between them."""
         words = self.known_words(text)
         with_start = ["[CLS]", *words]
-        adjacent = [f"{first} {second}" for first, second in zip(with_start, words, strict=False)]
-        apart = [
-            f"{first} ... {third}" for first, third in zip(with_start, words[1:], strict=False)
-        ]
-        return words + adjacent + apart
+
+        pairs = []
+        for first, second in zip(with_start, words, strict=False):
+            pairs.append(f"{first} {second}")
+        for first, third in zip(with_start, words[1:], strict=False):
+            pairs.append(f"{first} ... {third}")
+        return words + pairs
 
     def templates(self, text: str) -> list[str]:
         """Two to six adjacent words, with wildcards for infrequent ones."""
         slots = ["[CLS]"]
         for word in self.known_words(text):
-            slots.append(word if word in self.frequent_words else "_")
+            is_frequent = word in self.frequent_words
+            slots.append(word if is_frequent else "_")
 
         found = []
         for size in range(2, 7):
@@ -281,39 +288,54 @@ def test_scores_are_those_of_a_plain_nb_svm(
     if num_classes > 2:
         found = margins_of_logits(found)
 
+    # The scores are those of the reference, up to a scale and a shift.
     scale, shift = np.polyfit(expected.ravel(), found.ravel(), deg=1)
     np.testing.assert_allclose(found, scale * expected + shift, atol=1e-4 * scale)
+    assert np.ptp(expected) > 1
     if num_classes == 2:
         assert shift == pytest.approx(0, abs=1e-4 * scale)
 
     # The best class is the same, where it is not a matter of rounding.
     is_clear = np.ptp(expected, axis=1) > 0.01
-    assert np.array_equal(found.argmax(axis=1)[is_clear], expected.argmax(axis=1)[is_clear])
-    assert np.ptp(expected) > 1
+    best_classes = found.argmax(axis=1)
+    expected_classes = expected.argmax(axis=1)
+    assert np.array_equal(best_classes[is_clear], expected_classes[is_clear])
+
+
+def features_of_texts(
+    labels: NDArray[np.int64],
+    *,
+    num_classes: int,
+    num_features: int,
+    random: np.random.Generator,
+) -> sp.csr_matrix:
+    """Six features of each text, which are those of its class with a probability of 0.4 or so."""
+    any_features = random.integers(0, num_features, (len(labels), 6))
+    features_of_class = any_features - any_features % num_classes + labels[:, None]
+    is_of_class = random.random(any_features.shape) < 0.3
+    columns = np.where(is_of_class, features_of_class % num_features, any_features)
+
+    values = np.full(columns.size, 0.4)
+    row_starts = np.arange(0, columns.size + 1, 6)
+    features = sp.csr_matrix(
+        (values, columns.ravel(), row_starts),
+        shape=(len(labels), num_features),
+        dtype=np.float32,
+    )
+    features.sum_duplicates()
+    return features
 
 
 def test_predictions_for_more_texts_than_features_are_those_of_the_exact_solution(monkeypatch):
     """The loose tolerance stops no machine too early, although a third of the labels are wrong."""
     num_classes = 6
     num_texts = 3000
-    num_features = 500
     random = np.random.default_rng(0)
     labels = random.integers(0, num_classes, num_texts)
+    features = features_of_texts(labels, num_classes=num_classes, num_features=500, random=random)
 
-    # A text has six features. Each is one of its class with a probability of 0.4 or so.
-    any_features = random.integers(0, num_features, (num_texts, 6))
-    features_of_class = any_features - any_features % num_classes + labels[:, None]
-    is_of_class = random.random(any_features.shape) < 0.3
-    columns = np.where(is_of_class, features_of_class % num_features, any_features)
-    features = sp.csr_matrix(
-        (np.full(columns.size, 0.4), columns.ravel(), np.arange(0, columns.size + 1, 6)),
-        shape=(num_texts, num_features),
-        dtype=np.float32,
-    )
-    features.sum_duplicates()
-
-    is_wrong = random.random(num_texts) < 0.4
-    noisy_labels = np.where(is_wrong, random.integers(0, num_classes, num_texts), labels)
+    is_replaced = random.random(num_texts) < 0.4
+    noisy_labels = np.where(is_replaced, random.integers(0, num_classes, num_texts), labels)
 
     def predict() -> NDArray[np.int64]:
         equal_weights = np.ones(num_classes, dtype=np.float32)
@@ -428,7 +450,9 @@ def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classe
     """The model has as many features as the limit allows, and predicts most texts correctly."""
     texts, labels = corpus(num_classes)
     read, whole = reader_and_linear(num_classes)
-    most_bytes = 50 * 4 * (2 + SINGLE_LABEL.num_one_vs_rest(num_classes))
+    # A feature has an id, an inverse document frequency, and a weight for each machine.
+    numbers_of_feature = 2 + SINGLE_LABEL.num_one_vs_rest(num_classes)
+    most_bytes = 50 * 4 * numbers_of_feature
     # Three bytes more are not enough for one more feature.
     limits = {"MAX_FEATURES": 50, "MAX_BYTES": most_bytes + 3}
     monkeypatch.setattr(feature_matrix, limit, limits[limit])
@@ -438,7 +462,8 @@ def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classe
     assert len(small.feature_ids) == 50
     num_bytes = small.feature_ids.nbytes + small.idf.nbytes + small.weights.values.nbytes
     assert num_bytes == most_bytes
-    assert (small.logits(read(texts)).argmax(axis=1) == labels).mean() > 0.6
+    is_right = small.logits(read(texts)).argmax(axis=1) == labels
+    assert is_right.mean() > 0.6
 
     # The more texts have a feature, the lower is its inverse document frequency.
     is_kept = np.isin(whole.feature_ids, small.feature_ids)
