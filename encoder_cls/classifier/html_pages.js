@@ -1,16 +1,18 @@
-// Tables are sorted by the column whose head is pressed, by pointer or keyboard; pressed again, it reverses the order.
+// Tables are sorted by the column whose head is pressed, by pointer or keyboard; pressed again, it
+// reverses the order.
 document.querySelectorAll("table.sortable thead th").forEach((head) => {
   const button = document.createElement("button");
   button.type = "button";
   button.append(...head.childNodes);
   head.append(button);
   head.addEventListener("click", () => {
-    const table = head.closest("table"), body = table.tBodies[0];
+    const table = head.closest("table");
+    const body = table.tBodies[0];
     const column = [...head.parentNode.children].indexOf(head);
     const down = head.getAttribute("aria-sort") !== "descending";
     table.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
-    // The keys are read once, and all rows are put into the page at once: a page may have many rows.
+    // The keys are read once, and all rows are put into the page at once: there may be many rows.
     const key = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
     const keyed = [...body.rows].map((row) => [key(row), row]);
     const collator = new Intl.Collator();
@@ -21,10 +23,16 @@ document.querySelectorAll("table.sortable thead th").forEach((head) => {
     body.append(sorted);
   });
 });
-// An attention map has a byte for each cell, its level, which is the square root of its weight. It is drawn in the
-// colours of the page's scale, and shows the weight of the cell at the pointer.
+
+// An attention map has a byte for each cell, its level, which is the square root of its weight. It
+// is drawn in the colours of the page's scale, and shows the weight of the cell at the pointer.
 const maps = document.querySelectorAll("svg[data-levels]");
-const newCanvas = (width, height) => Object.assign(document.createElement("canvas"), { width, height });
+const newCanvas = (width, height) => {
+  const canvas = document.createElement("canvas");
+  canvas.width = width;
+  canvas.height = height;
+  return canvas;
+};
 const coloursOfLevels = () => {
   const context = newCanvas(256, 1).getContext("2d");
   const gradient = context.createLinearGradient(0.5, 0, 255.5, 0);
@@ -50,7 +58,8 @@ const showValuesAtPointer = (map) => {
   const levels = atob(map.dataset.levels);
   const side = Math.sqrt(levels.length);
   const image = map.querySelector("image");
-  const names = [...document.querySelectorAll(map.querySelector("use").getAttribute("href") + " text.row")];
+  const axis = map.querySelector("use").getAttribute("href");
+  const names = [...document.querySelectorAll(`${axis} text.row`)];
   const box = document.createElement("div");
   box.id = "pointed";
   const cellAt = (place, start, size) => {

@@ -14,6 +14,7 @@ from support.data import load, refusal, write
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.checks import data_warnings
+from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.splitting import rows_to_hold_out
 from encoder_cls.errors import DataError
@@ -24,7 +25,10 @@ MATRIX = [[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1]]
 
 
 def write_jsonl(name: str, rows: Iterable[tuple[str, object]]) -> str:
-    lines = [json.dumps({"text": text, "label": label}) + "\n" for text, label in rows]
+    lines = []
+    for text, label in rows:
+        record = {"text": text, "label": label}
+        lines.append(f"{json.dumps(record)}\n")
     return write(name, "".join(lines))
 
 
@@ -57,24 +61,10 @@ def write_parquet(name: str, labels: Sequence[object], features: object = None) 
     return write(name, buffer.getvalue())
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.txt", "a.csv"])
-def test_several_labels_are_read_in_every_format(name):
-    """Lists, `__label__` several times a line, and cells with a separator mean the same."""
-    if name == "a.jsonl":
-        write_jsonl(name, zip(TEXTS, LABELS, strict=True))
-    elif name == "a.parquet":
-        write_parquet(name, LABELS)
-    elif name == "a.txt":
-        write_fasttext(name)
-    else:
-        write_csv(name, separator=" | ")
-    is_csv = name == "a.csv"
-
-    dataset = load(name, label_separator="|" if is_csv else None)
-
+def assert_has_texts_and_labels(dataset: Dataset) -> None:
+    """Check that train and validation have `TEXTS` with `LABELS`."""
     assert dataset.is_multi_label
     assert dataset.label_names == ("a", "b", "c")
-    assert dataset.first_multi_label_row == (None if is_csv else f"{name}:1")
     for split in (dataset.train, dataset.validation):
         assert list(split.texts) == TEXTS
         assert split.labels.tolist() == MATRIX
@@ -83,8 +73,34 @@ def test_several_labels_are_read_in_every_format(name):
     assert label_texts == ["a, b", "b", "", "a, c"]
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.txt"])
+def test_several_labels_are_read_from_lists_and_from_fasttext(name):
+    """Lists, and `__label__` several times a line, mean the same."""
+    if name == "a.jsonl":
+        write_jsonl(name, zip(TEXTS, LABELS, strict=True))
+    elif name == "a.parquet":
+        write_parquet(name, LABELS)
+    else:
+        write_fasttext(name)
+
+    dataset = load(name)
+
+    assert_has_texts_and_labels(dataset)
+    assert dataset.first_multi_label_row == f"{name}:1"
+
+
+def test_several_labels_are_read_from_cells_with_a_separator():
+    write_csv("a.csv", separator=" | ")
+
+    dataset = load("a.csv", label_separator="|")
+
+    assert_has_texts_and_labels(dataset)
+    assert dataset.first_multi_label_row is None
+
+
 def test_one_label_a_line_is_no_multi_label_data():
     source = write("a.ft", "__label__x one\n__label__y two\n")
+
     assert not load(source).is_multi_label
     assert load(source, label_separator=";").is_multi_label
 
@@ -115,12 +131,16 @@ def test_labels_as_numbers_have_their_names():
     assert dataset.train.labels.tolist() == [[1, 1], [0, 0]]
 
 
-def test_equal_labels_of_a_text_are_one():
-    numbers = write_jsonl("a.jsonl", [("one", [0, 1, 0]), ("two", [])])
-    assert load(numbers, label_names=["no", "yes"]).train.labels.tolist() == [[1, 1], [0, 0]]
+def test_equal_labels_in_a_list_are_one():
+    source = write_jsonl("a.jsonl", [("one", [0, 1, 0]), ("two", [])])
+    dataset = load(source, label_names=["no", "yes"])
+    assert dataset.train.labels.tolist() == [[1, 1], [0, 0]]
 
-    cell = write("a.csv", "text,label\none,x;;x; y ;\n")
-    assert load(cell, label_separator=";").train.labels.tolist() == [[1, 1]]
+
+def test_equal_labels_in_a_cell_are_one():
+    source = write("a.csv", "text,label\none,x;;x; y ;\n")
+    dataset = load(source, label_separator=";")
+    assert dataset.train.labels.tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +163,10 @@ def test_labels_that_are_none_are_refused_with_their_line(label, message):
 
 
 def test_a_single_class_is_enough():
-    dataset = load(write_jsonl("a.jsonl", [("one", ["x"]), ("two", [])]))
+    source = write_jsonl("a.jsonl", [("one", ["x"]), ("two", [])])
+
+    dataset = load(source)
+
     assert dataset.label_names == ("x",)
     assert dataset.train.labels.tolist() == [[1], [0]]
 
@@ -197,8 +220,9 @@ def test_a_model_with_one_label_a_text_is_not_scored_on_several():
 @pytest.mark.parametrize("seed", range(5))
 def test_every_label_with_two_texts_keeps_one_and_has_about_its_part_held_out(seed):
     """Rows of equal texts are on one side, and rows without a label are divided, too."""
-    random = np.random.default_rng(seed)
-    labels = (random.random((400, 6)) < [0.5, 0.3, 0.1, 0.02, 0.01, 0.0]).astype(np.int8)
+    shares = [0.5, 0.3, 0.1, 0.02, 0.01, 0.0]
+    has_label = np.random.default_rng(seed).random((400, 6)) < shares
+    labels = has_label.astype(np.int8)
     # The rarest label has two rows.
     labels[[3, 200], 5] = 1
     labels[[5, 6, 7], 4] = 1
@@ -246,9 +270,11 @@ def test_a_list_of_class_labels_gives_numbers_their_names(kind):
     names = {"names": ["late", "refund"], "_type": "ClassLabel"}
     features = {"label": {"feature": names, "_type": kind}}
 
-    dataset = load(write_parquet("a.parquet", [[0, 1], [], [1]], features))
+    named = write_parquet("a.parquet", [[0, 1], [], [1]], features)
+    dataset = load(named)
     assert dataset.label_names == ("late", "refund")
     assert dataset.train.labels[0].tolist() == [1, 1]
 
+    unnamed = write_parquet("a.parquet", [[2], [], [1]], features)
     with pytest.raises(DataError, match="label 2 of column 'label' has no name"):
-        load(write_parquet("a.parquet", [[2], [], [1]], features))
+        load(unnamed)
