@@ -209,9 +209,9 @@ def _is_much(work: float, num_processes: int) -> bool:
 
 
 # The number of multiplications, for each process that would compute otherwise, from which a GPU is
-# quicker. A process computes 3e10 in a second, and to start CUDA and its libraries takes about five
-# seconds (docs/experiments/speed.md).
-GPU_BREAK_EVEN = 1.5e11
+# quicker. A process computes 1.3e10 to 3e10 in a second, and to start CUDA and its libraries takes
+# five to six seconds (docs/experiments/speed.md).
+GPU_BREAK_EVEN = 1e11
 
 # The device on which PyTorch computes much work, if there is one.
 GPU = "cuda"

@@ -9,7 +9,9 @@ batch, and a batch is copied to the place of the one that was recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import torch
@@ -67,6 +69,10 @@ class StepGraphs(Generic[Inputs, Outputs]):
             return self._function(on_device(inputs, self._recorder.device))
         return graph.compute(inputs)
 
+    def clear(self) -> None:
+        """Give back the memory of all graphs."""
+        self._graphs = {}
+
 
 class _StepGraph(Generic[Inputs, Outputs]):
     """A CUDA graph of a function for inputs of the same shapes.
@@ -121,7 +127,7 @@ class Recorder:
         # Another thread pins memory meanwhile, which is allowed where the recording is that of this
         # thread. `torch.cuda.graph` would wait for the device and give back all unused memory
         # before each recording.
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self._stream), _without_garbage_collection():
             graph.capture_begin(self._memory, capture_error_mode="thread_local")
             try:
                 outputs = function()
@@ -135,3 +141,18 @@ class Recorder:
             return outputs
 
         return replay
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Let Python not look for reference cycles in a block.
+
+    It could find an older graph, and CUDA refuses to delete a graph while another one is recorded.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -485,7 +485,11 @@ class EncoderTraining:
             LostProcessError: another process has ended.
         """
         with self._loader:
-            yield from self._events(state, seconds, may_skip=may_skip)
+            try:
+                yield from self._events(state, seconds, may_skip=may_skip)
+            finally:
+                if self._graphs is not None:
+                    self._graphs.clear()
 
     def _events(
         self, state: TrainingState, seconds: float | None, *, may_skip: bool

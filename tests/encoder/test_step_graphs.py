@@ -5,6 +5,7 @@ A recorder of the CPU takes the place of CUDA's.
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,9 +21,10 @@ from encoder_cls.encoder.distributed import ALONE
 from encoder_cls.encoder.nested_tensors import list_tensors
 from encoder_cls.encoder.optimizer import moments_of
 from encoder_cls.encoder.shape_buckets import few_sizes, pad_to_few_shapes
-from encoder_cls.encoder.step_graphs import StepGraphs
+from encoder_cls.encoder.step_graphs import StepGraphs, _without_garbage_collection
 from encoder_cls.encoder.torch_encoder import Batch
 from encoder_cls.encoder.training_loop import EncoderTraining
+from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import CharNgramBatch
 from encoder_cls.training import encoder_stage
 from encoder_cls.training.encoder_stage import ON_LABELS, PRETRAINING
@@ -184,6 +186,26 @@ def test_shapes_beyond_the_maximum_number_of_graphs_are_not_recorded(monkeypatch
     assert recorder.num_recorded == 1
 
 
+def test_the_graphs_of_a_training_go_when_it_ends(tmp_path):
+    """Those of pretraining would take memory of the GPU during the training on labels."""
+    recorder = CpuRecorder()
+    prepared = prepare(make_config(tmp_path, epochs=4))
+    training = replace(make_training(prepared), runs_ahead=True, recorder=recorder)
+
+    list(training.run(TrainingState()))
+
+    assert recorder.num_recorded > 0
+    assert not training._graphs._graphs
+
+
+def test_no_garbage_is_collected_while_a_graph_is_recorded():
+    """Garbage may have a graph, and CUDA cannot delete one meanwhile."""
+    assert gc.isenabled()
+    with _without_garbage_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
 @pytest.mark.parametrize(("name", "values"), KINDS)
 def test_replayed_steps_compute_the_same_as_others(tmp_path, monkeypatch, name, values):
     prepared = prepare(make_config(tmp_path, **values))
@@ -266,9 +288,9 @@ def test_a_replayed_step_that_is_not_finite_updates_nothing(tmp_path):
     training = encoder_stage.make_training_on_labels(
         prepared, device=torch.device("cuda"), group=ALONE
     )
-    for step in range(12):
+    for step in range(40):
         training.train_step(step, 0.01).metrics()
-    assert training._graphs and training._graphs._graphs
+    assert training._graphs._graphs
 
     bias = training.model.head.linear.bias
     with torch.no_grad():
