@@ -127,7 +127,7 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
         sys.exit("--device cuda: this machine has no GPU that PyTorch can use")
 
     plan = PLANS[arguments.device]
-    has_trainer = "hf-trainer" in installed(["hf-trainer"])
+    has_trainer = arguments.tables_only or "hf-trainer" in installed(["hf-trainer"])
     systems = [name for name in plan.systems if has_trainer or not name.startswith("HF")]
     device = {} if arguments.device == "cpu" else {"device": arguments.device}
     found = []
