@@ -124,11 +124,7 @@ class ClassificationBatch:
         return loss
 
     def padded(self, *, max_seq_len: int) -> Self:
-        """The same batch, padded to one of few shapes; its loss is the same up to rounding.
-
-        Args:
-            max_seq_len: the maximum number of tokens of a text.
-        """
+        """See `TrainingBatch`."""
         return replace(self, inputs=pad_to_few_shapes(self.inputs, max_seq_len=max_seq_len))
 
     def _cross_entropy(self, logits: Tensor) -> Tensor:

@@ -79,11 +79,7 @@ class GuessedTokens(ABC):
         )
 
     def padded(self, *, max_seq_len: int) -> Self:
-        """The same batch, padded to one of few shapes; its loss is the same up to rounding.
-
-        Args:
-            max_seq_len: the maximum number of tokens of a text.
-        """
+        """See `TrainingBatch`."""
         inputs = pad_to_few_shapes(self.inputs, max_seq_len=max_seq_len)
 
         # In longer texts, tokens have other places.
@@ -182,7 +178,7 @@ class NextTokens(GuessedTokens):
         return decoded_BTD
 
     def padded(self, *, max_seq_len: int) -> Self:
-        """See `GuessedTokens`."""
+        """See `TrainingBatch`."""
         shortened = pad_to_few_shapes(self.shortened, max_seq_len=max_seq_len)
         return replace(super().padded(max_seq_len=max_seq_len), shortened=shortened)
 

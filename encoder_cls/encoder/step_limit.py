@@ -1,6 +1,7 @@
 """The number of steps of a training: all steps of its epochs, or fewer if time does not suffice.
 
-The first steps of a training are timed. Their speed tells how many steps the time budget allows.
+The first steps of a training are timed, on a GPU after a warm-up. Their speed tells how many steps
+the time budget allows.
 """
 
 from __future__ import annotations
@@ -32,11 +33,32 @@ class TrainingLength:
         return self.epochs * self.steps_per_epoch
 
 
-# The step limit is decided once this many steps are timed.
-TIMED_STEPS = 20
-
 # The step limit is decided earlier if the timed steps have taken this fraction of the time.
 MAX_TIMING_SHARE = 0.1
+
+# The warm-up ends earlier if it has taken this fraction of the time.
+MAX_WARM_UP_SHARE = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTiming:
+    """Which steps of a training are timed, to decide the step limit.
+
+    Attributes:
+        warm_up_steps: the number of first steps that are not timed, because they are slower.
+        timed_steps: the number of steps after them that are timed.
+    """
+
+    warm_up_steps: int
+    timed_steps: int
+
+
+# All steps on a CPU are equally fast.
+CPU_TIMING = StepTiming(warm_up_steps=0, timed_steps=20)
+
+# A GPU loads its kernels in the first step, which takes seconds, and records a CUDA graph for each
+# shape of a batch in further ones: they take up to ten times as long as those that are replayed.
+GPU_TIMING = StepTiming(warm_up_steps=200, timed_steps=100)
 
 # A training with time for fewer steps is skipped if the run has another model.
 MIN_STEPS_IN_TIME = 20
@@ -55,6 +77,7 @@ class StepLimiter:
         validation_cost: the time of a validation, measured in steps.
         report_cost: the time of everything that follows the training, measured in steps.
         may_skip: whether the training is skipped if there is time for a few steps only.
+        timing: which steps are timed.
         group: the processes of the training, which all get the decision of the first one.
     """
 
@@ -66,6 +89,7 @@ class StepLimiter:
         validation_cost: float,
         report_cost: float,
         may_skip: bool,
+        timing: StepTiming,
         group: ProcessGroup,
     ) -> None:
         self._has_budget = seconds is not None
@@ -74,15 +98,29 @@ class StepLimiter:
         self._validation_cost = validation_cost
         self._report_cost = report_cost
         self._may_skip = may_skip
+        self._timing = timing
         self._group = group
 
+        self._warm_up_steps = 0
+        self._warm_up_seconds = 0.0
         self._timed_steps = 0
         self._timed_seconds = 0.0
 
     def add_steps(self, count: int, seconds: float) -> None:
         """Count steps that have taken some seconds together."""
-        self._timed_steps += count
-        self._timed_seconds += seconds
+        if self._is_warming_up:
+            self._warm_up_steps += count
+            self._warm_up_seconds += seconds
+        else:
+            self._timed_steps += count
+            self._timed_seconds += seconds
+
+    @property
+    def _is_warming_up(self) -> bool:
+        """Whether the next steps are part of the warm-up."""
+        if self._warm_up_steps >= self._timing.warm_up_steps:
+            return False
+        return self._warm_up_seconds < MAX_WARM_UP_SHARE * self._seconds
 
     def is_deciding(self, state: TrainingState) -> bool:
         """Whether there is a time budget, and the step limit is not decided yet."""
@@ -90,7 +128,9 @@ class StepLimiter:
 
     def has_enough_with(self, more_steps: int, more_seconds: float) -> bool:
         """Whether the steps counted so far, and some more, show how long other steps will take."""
-        if self._timed_steps + more_steps >= TIMED_STEPS:
+        if self._is_warming_up:
+            return False
+        if self._timed_steps + more_steps >= self._timing.timed_steps:
             return True
         return self._timed_seconds + more_seconds >= MAX_TIMING_SHARE * self._seconds
 
@@ -118,9 +158,10 @@ class StepLimiter:
 
     def affordable_steps(self, seconds_per_step: float) -> int:
         """The number of steps for which there is time, with their validations and the report."""
-        # Measure the time in steps, which may be infinitely many. The last validation and the
-        # report come in any case.
-        steps = self._seconds / seconds_per_step - self._validation_cost - self._report_cost
+        # Measure the time after the warm-up in steps, which may be infinitely many. The last
+        # validation and the report come in any case.
+        seconds = self._seconds - self._warm_up_seconds
+        steps = seconds / seconds_per_step - self._validation_cost - self._report_cost
 
         # Validations come at regular intervals, so each step pays for a part of a validation.
         cost_per_step = 1 + self._validation_cost / self._length.validate_every

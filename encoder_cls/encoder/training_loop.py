@@ -27,7 +27,7 @@ from encoder_cls.encoder.learning_rate import learning_rate, warmup_steps
 from encoder_cls.encoder.nested_tensors import on_device
 from encoder_cls.encoder.optimizer import Optimizer, load_moments, moments_of
 from encoder_cls.encoder.step_graphs import Recorder, StepGraphs
-from encoder_cls.encoder.step_limit import StepLimiter, TrainingLength
+from encoder_cls.encoder.step_limit import CPU_TIMING, GPU_TIMING, StepLimiter, TrainingLength
 from encoder_cls.encoder.torch_encoder import Batch
 from encoder_cls.encoder.training_state import Outcome, StepMetrics, TrainingState
 from encoder_cls.encoder.transformer import EncoderClassifier
@@ -507,6 +507,7 @@ class EncoderTraining:
             validation_cost=self.validation_cost,
             report_cost=self.report_cost,
             may_skip=may_skip,
+            timing=GPU_TIMING if self.device.type == "cuda" else CPU_TIMING,
             group=self.group,
         )
         speed = Speed()

@@ -30,13 +30,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from encoder_cls.config.schema import Config
-from encoder_cls.encoder import step_limit
 from encoder_cls.encoder import training_loop as training_loop_module
 from encoder_cls.encoder.batch_loader import BatchLoader
 from encoder_cls.encoder.batches import derive_seed
 from encoder_cls.encoder.distributed import ALONE
 from encoder_cls.encoder.nested_tensors import on_device
 from encoder_cls.encoder.optimizer import moments_of
+from encoder_cls.encoder.step_limit import StepTiming
 from encoder_cls.encoder.training_loop import EncoderTraining, StepDone, ValidationDone
 from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.errors import DivergedError, StoppedError
@@ -332,7 +332,8 @@ def test_the_model_is_never_ahead_where_it_is_saved(tmp_path):
 
 def test_the_step_limit_is_decided_before_further_steps_are_started(tmp_path, monkeypatch):
     """Rows of the log are far apart, but the time budget needs the speed of the first steps."""
-    monkeypatch.setattr(step_limit, "TIMED_STEPS", 3)
+    timing = StepTiming(warm_up_steps=0, timed_steps=3)
+    monkeypatch.setattr(training_loop_module, "CPU_TIMING", timing)
     config = make_config(tmp_path, log_every=100, epochs=4)
     training = ahead(make_training(prepare(config)))
 

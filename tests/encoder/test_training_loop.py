@@ -13,7 +13,7 @@ from support.small_runs import make_config, make_training
 from encoder_cls.encoder import step_limit
 from encoder_cls.encoder import training_loop as encoder_training
 from encoder_cls.encoder.distributed import GOES_ON, HAS_ENDED, ProcessGroup
-from encoder_cls.encoder.step_limit import TIMED_STEPS
+from encoder_cls.encoder.step_limit import CPU_TIMING
 from encoder_cls.encoder.training_loop import EncoderTraining, Ended, StepDone, ValidationDone
 from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import EncoderClassifier
@@ -217,7 +217,7 @@ def test_the_step_limit_is_decided_once_by_the_first_steps(tmp_path, monkeypatch
     monkeypatch.setattr(step_limit, "MAX_TIMING_SHARE", 1)
     loop = make_loop(tmp_path, epochs=10, seconds=15)
     events = loop.events()
-    while loop.state.step < TIMED_STEPS:
+    while loop.state.step < CPU_TIMING.timed_steps:
         assert loop.state.step_limit is None
         next(events)
     # That is 15 seconds, at half a second a step, of 60 steps.
