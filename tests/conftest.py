@@ -1,14 +1,10 @@
-"""Fixtures of many test files: a tiny run, its classifier, the command line in this process."""
+"""How the suite runs: its environment, its workers, and where its fixtures are."""
 
 from __future__ import annotations
 
+import gc
 import os
-import shutil
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 
 # Workers share the cores: one thread each, set before any library counts the cores.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -18,28 +14,7 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
-from support.blank_plots import PLOTS, blank_plot
-from support.browser import Browser
-from support.joining import encoders_joining
-from support.programs import TIME_LIMIT, TIME_OF_LINE
-from support.topics import labelled_texts, write_labelled_texts, write_tiny_config
-
-from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.cli.app import main
-from encoder_cls.config.loading import load_config
-from encoder_cls.evaluation import matplotlib_figures
-from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system import stop, terminal
-from encoder_cls.training import final_model, run_progress
-from encoder_cls.training.prepare import prepare
-from encoder_cls.training.train import train
-
-# A shell that starts the suite in the background lets it ignore Ctrl-C, and the programs that tests
-# start would ignore it, too, though tests stop them by Ctrl-C.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples are drawn slowly on a busy machine, which says nothing about what is tested.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -47,15 +22,6 @@ settings.load_profile("suite")
 
 # Each worker takes a gigabyte of memory.
 MAX_WORKERS = 8
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a command ended and what it wrote."""
-
-    code: int
-    out: str
-    err: str
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -73,101 +39,23 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(os.cpu_count() or 1, MAX_WORKERS)
 
 
-@pytest.fixture
-def encoder_joins() -> Iterator[None]:
-    """Encoders join the linear model, whatever the validation texts show."""
-    with encoders_joining():
-        yield
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the fixtures in each process that runs tests.
 
-
-@pytest.fixture(autouse=True, scope="session")
-def _quick_disk() -> Iterator[None]:
-    """No test waits until its files are on the disk, where only a power cut needs them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _descriptor: None)
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has one thread, an empty current folder, and a process that is not quiet."""
-    torch.set_num_threads(1)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(terminal, "_is_quiet", False)
-    # Tests count how often a run looks for a signal: at its steps alone, not during long work.
-    monkeypatch.setattr(stop, "SECONDS_BETWEEN_LOOKS", TIME_LIMIT)
-
-
-@pytest.fixture
-def blank_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plots stay blank, since drawing takes most of the time of a tiny run."""
-    for name in PLOTS:
-        monkeypatch.setattr(matplotlib_figures, name, blank_plot)
-
-
-@pytest.fixture
-def bare_trainings(monkeypatch: pytest.MonkeyPatch, blank_plots: None) -> None:
-    """Trainings draw nothing, save a checkpoint at each validation, and keep weights in float32."""
-    monkeypatch.setattr(final_model, "compact", lambda *_arguments, **_options: {})
-    monkeypatch.setattr(run_progress, "SECONDS_BETWEEN_CHECKPOINTS", 0)
-
-
-@pytest.fixture(scope="session")
-def trained_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    """A finished run of encoder and linear model, for all tests together: see `run_copy`.
-
-    The data files and the config `tiny.yaml` are beside its folder.
+    The process that only hands tests to workers does without, since the libraries that the fixtures
+    import take seconds to load, and the workers start after it.
     """
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("trained")
-    write_labelled_texts(folder / "train.csv", labelled_texts(24, seed=0))
-    write_labelled_texts(folder / "validation.csv", labelled_texts(4, seed=1))
-    write_labelled_texts(folder / "test.csv", labelled_texts(5, seed=2))
-    config_file = folder / "tiny.yaml"
-    write_tiny_config(config_file)
-
-    run = RunDir(folder / "tiny")
-    with encoders_joining():
-        train(prepare(load_config(config_file)), run, device=torch.device("cpu"))
-    return run
+    is_worker = hasattr(config, "workerinput")
+    has_workers = config.option.dist != "no" and not is_worker
+    if not has_workers:
+        config.pluginmanager.import_plugin("support.fixtures")
 
 
-@pytest.fixture
-def run_copy(trained_run: RunDir, tmp_path: Path) -> RunDir:
-    """A copy of the trained run, `runs/tiny`, which a test may change."""
-    return RunDir(shutil.copytree(trained_run.path, tmp_path / "runs" / "tiny"))
-
-
-@pytest.fixture(scope="session")
-def classifier(trained_run: RunDir) -> Classifier:
-    """The classifier of the trained run."""
-    return load_classifier(trained_run.path, device="cpu")
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser, which starts once for all tests: mark them with `needs_browser`."""
-    with Browser(tmp_path_factory.mktemp("browser")) as started:
-        yield started
-
-
-@pytest.fixture
-def cli(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., Outcome]:
-    """A function that runs `encoder-cls` with some arguments in this process.
-
-    What it prints is as on a terminal, without the times that lines of a log file have.
-    """
-
-    def run(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["encoder-cls", *map(str, arguments)])
-        # A process runs one command, so nothing ends the quiet that `--quiet` asks for.
-        monkeypatch.setattr(terminal, "_is_quiet", False)
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        return Outcome(int(ended.value.code or 0), out, TIME_OF_LINE.sub("", err))
-
-    return run
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect tests without looking for garbage, of which imports leave next to none."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()

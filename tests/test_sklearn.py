@@ -22,6 +22,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from support.programs import succeed
+from support.small_runs import NO_TECHNIQUES
+from support.usual_c import trying_usual_c_alone
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from encoder_cls import load_classifier
@@ -30,13 +32,15 @@ from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.sklearn import TextClassifier
 from encoder_cls.training.train import train
 
+pytestmark = pytest.mark.usefixtures("usual_c")
 ROOT = Path(__file__).parent.parent
 TOPICS = {
     "food": ["soup", "bread", "salt", "pan", "oven", "garlic"],
     "sport": ["ball", "goal", "team", "coach", "race", "medal"],
     "weather": ["rain", "snow", "cloud", "storm", "wind", "frost"],
 }
-TINY = {
+WITHOUT_TECHNIQUES = {f"train.{name}": value for name, value in NO_TECHNIQUES.items()}
+TINY = WITHOUT_TECHNIQUES | {
     "model.d_model": 8,
     "model.num_layers": 1,
     "model.num_heads": 2,
@@ -81,7 +85,8 @@ def tiny(**arguments: object) -> TextClassifier:
 
 @pytest.fixture(scope="module")
 def fitted() -> TextClassifier:
-    return tiny().fit(TEXTS, LABELS)
+    with trying_usual_c_alone():
+        return tiny().fit(TEXTS, LABELS)
 
 
 # One text of each class, in the order of the classes.
@@ -281,7 +286,7 @@ def test_predictions_of_several_labels_are_a_matrix_as_given(tmp_path, cli):
 # Scores
 
 
-SMALL = {"model.encoder": False}
+SMALL = WITHOUT_TECHNIQUES | {"model.encoder": False}
 
 
 @pytest.mark.parametrize(

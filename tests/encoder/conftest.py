@@ -1,4 +1,4 @@
-"""The fixture that all tests of this folder use."""
+"""The fixtures that all tests of this folder use."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _bare_trainings(bare_trainings):
-    """Apply `bare_trainings` to every test of this folder."""
+def _quick_trainings(bare_trainings, usual_c):
+    """Apply `bare_trainings` and `usual_c` to every test of this folder."""

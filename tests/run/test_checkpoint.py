@@ -21,7 +21,7 @@ from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.run.checkpoint_files import Checkpoint, load_newest, save_checkpoint
 from encoder_cls.run.run_state import RunState
 
-pytestmark = pytest.mark.usefixtures("bare_trainings")
+pytestmark = pytest.mark.usefixtures("bare_trainings", "usual_c")
 
 STATE = RunState(
     linear_score=ValidationScore(is_sure=True, monitored=0.25, loss=1.5, lower_is_better=False),

@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _bare_trainings(bare_trainings):
+def _quick_trainings(bare_trainings, usual_c):
     """Every test of this folder trains in this way."""

@@ -17,6 +17,7 @@ from support.joining import encoders_joining
 from support.programs import assert_failed
 from support.small_runs import model_hash, result, run_all, stop_after
 from support.tiny_encoder import SHAPE
+from support.usual_c import trying_usual_c_alone
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config
@@ -119,7 +120,7 @@ def finished_runs(tmp_path_factory) -> Path:
         write_config("old.yaml", OLD_CONFIG)
         write_config("new.yaml", NEW_CONFIG)
 
-        with encoders_joining():
+        with encoders_joining(), trying_usual_c_alone():
             run_all(load_config(Path("old.yaml")), folder / "old")
             run_all(new_config(), folder / "new")
     return folder

@@ -16,7 +16,7 @@ from encoder_cls.system.stop import stopping_at
 from encoder_cls.tuning.search import Search, TrialResult
 from encoder_cls.tuning.study import JOURNAL_FILE
 
-pytestmark = pytest.mark.usefixtures("bare_trainings")
+pytestmark = pytest.mark.usefixtures("bare_trainings", "usual_c")
 
 SPACE = {
     "train.learning_rate": SearchRange(low=0.001, high=0.01, log=True),
