@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from openpyxl import Workbook
-from support.labelling import read_table, write_pool
+from support.labelling import WITHOUT_MODEL, read_table, write_pool
 from support.programs import TIME_LIMIT, assert_failed
 
 
@@ -16,7 +16,7 @@ def running(start_label, tmp_path_factory):
     folder = tmp_path_factory.mktemp("labelled")
     write_pool(folder / "pool.csv")
     arguments = (folder / "pool.csv", "--labels", "sport,food", "--output", folder / "labels.csv")
-    return start_label(*arguments)
+    return start_label(*arguments, before=WITHOUT_MODEL)
 
 
 def test_only_the_own_page_may_ask(running):
@@ -70,13 +70,13 @@ def test_a_second_program_on_the_same_file_is_refused(running, cli):
 
 def test_a_kill_loses_no_label(start_label, pool):
     arguments = (pool, "--labels", "sport,food", "--output", "labels.csv")
-    running = start_label(*arguments)
+    running = start_label(*arguments, before=WITHOUT_MODEL)
     state = running.act("state")
     for _ in range(3):
         state = running.label(state, "food")
     running.kill()
 
-    again = start_label(*arguments)
+    again = start_label(*arguments, before=WITHOUT_MODEL)
     assert again.act("state")["text"]["key"] == state["text"]["key"]
     again.label(state, "sport")
     code, printed = again.stop()
@@ -125,7 +125,7 @@ def test_a_sheet_of_a_workbook_is_labelled(start_label, cli):
     arguments = ("pool.xlsx", "--output", "labels.csv", "--labels", "sport,food")
     assert_failed(cli("label", *arguments, "--no-browser"), 3, "data.sheet")
 
-    running = start_label(*arguments, "--set", "data.sheet=autumn")
+    running = start_label(*arguments, "--set", "data.sheet=autumn", before=WITHOUT_MODEL)
     state = running.act("state")
     for label in ("sport", "food"):
         assert "autumn" in state["text"]["text"]

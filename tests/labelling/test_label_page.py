@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.browser import Page, needs_axe, needs_browser, violations
-from support.labelling import RunningLabel, read_table, write_pool
+from support.labelling import WITHOUT_MODEL, RunningLabel, read_table, write_pool
 
 pytestmark = needs_browser
 
@@ -38,10 +38,10 @@ def topics(tmp_path) -> dict[str, str]:
 def start(start_label, topics):
     """Starts the program on the pool."""
 
-    def start_program(*options: str) -> RunningLabel:
-        return start_label(
-            "pool.csv", "--labels", ",".join(CLASSES), "--output", "labels.csv", *options
-        )
+    def start_program(*, before: str = WITHOUT_MODEL) -> RunningLabel:
+        labels = ",".join(CLASSES)
+        arguments = ("pool.csv", "--labels", labels, "--output", "labels.csv")
+        return start_label(*arguments, before=before)
 
     return start_program
 
@@ -50,7 +50,7 @@ def test_sixty_texts_are_labelled_by_keyboard(start, browser, topics):
     """The program is killed in between; no label is lost or asked twice."""
     labelled = []
     for part in (25, NUM_TEXTS - 25):
-        running = start()
+        running = start(before="")
         with browser.opened(running.address) as page:
             page.until("!!state && !!state.text")
             for _ in range(part):
@@ -109,7 +109,13 @@ def test_every_key_does_what_its_button_says(start, browser):
 def test_many_classes_are_found_by_typing(start_label, browser, topics):
     names = [f"class {number}" for number in range(30)]
     running = start_label(
-        "pool.csv", "--labels", ",".join(names), "--output", "labels.csv", "--multi-label"
+        "pool.csv",
+        "--labels",
+        ",".join(names),
+        "--output",
+        "labels.csv",
+        "--multi-label",
+        before=WITHOUT_MODEL,
     )
     with browser.opened(running.address) as page:
         page.until("!!state && !!state.text")
@@ -126,7 +132,8 @@ def test_many_classes_are_found_by_typing(start_label, browser, topics):
 
 def test_texts_are_shown_as_texts(start_label, browser):
     Path("hostile.csv").write_text(f'text,note\n"{HOSTILE.replace(chr(34), chr(34) * 2)}",<b>\n')
-    running = start_label("hostile.csv", "--labels", "<i>a</i>,b", "--output", "labels.csv")
+    arguments = ("hostile.csv", "--labels", "<i>a</i>,b", "--output", "labels.csv")
+    running = start_label(*arguments, before=WITHOUT_MODEL)
     with browser.opened(running.address) as page:
         page.until("!!state && !!state.text")
         assert page.run("document.querySelector('#text').textContent") == HOSTILE
@@ -153,8 +160,7 @@ def test_a_label_that_cannot_be_saved_is_not_taken(start, browser, topics):
 
 
 @needs_axe
-@pytest.mark.parametrize("width", [1200, 320])
-def test_the_page_is_accessible(start, browser, width):
+def test_the_page_is_accessible(start, browser):
     """Also as narrow as a phone, or at 200% zoom, where nothing is cut off."""
     running = start()
     with browser.opened(running.address) as page:
@@ -164,6 +170,8 @@ def test_the_page_is_accessible(start, browser, width):
         page.run("document.querySelector('#error').textContent = 'no such thing'")
         page.until("!!document.querySelector('#accuracy').textContent")
         assert violations(page) == []
-        page.resize(width)
+
         overhang = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert page.run(overhang) <= 0
+        for width in (1200, 320):
+            page.resize(width)
+            assert page.run(overhang) <= 0

@@ -98,9 +98,12 @@ class Browser:
 
     @contextmanager
     def opened(self, address: str) -> Iterator[Page]:
-        """The page at an address, which shares no storage or cache with other pages."""
-        context = self.call("Target.createBrowserContext")
-        target = self.call("Target.createTarget", url="about:blank", **context)
+        """The page at an address, in a tab of its own.
+
+        All tabs have one profile: no page stores anything, and a profile for each page would take
+        longer than most tests of a page.
+        """
+        target = self.call("Target.createTarget", url="about:blank")
         attached = self.call("Target.attachToTarget", flatten=True, **target)
         session = attached["sessionId"]
         try:
@@ -108,7 +111,7 @@ class Browser:
             page.open(address)
             yield page
         finally:
-            self.call("Target.disposeBrowserContext", **context)
+            self.call("Target.closeTarget", **target)
 
     def _next_message(self) -> dict[str, Any]:
         content = bytearray()

@@ -13,6 +13,14 @@ from support.local_servers import request
 from support.programs import TIME_LIMIT
 from support.topics import labelled_texts
 
+# Lines of Python that let `encoder-cls label` do without its model, whose process takes seconds to
+# load its libraries.
+WITHOUT_MODEL = """
+from encoder_cls.labelling.background_thread import BackgroundThread
+
+BackgroundThread.start = BackgroundThread.join = lambda self: None
+"""
+
 
 def write_pool(path: Path, count: int = 60, *, seed: int = 3) -> dict[str, str]:
     """Write texts with an id each, and return the topic of each text."""
