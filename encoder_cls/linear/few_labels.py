@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -78,10 +79,6 @@ class FewLabelsFit(NamedTuple):
     effort: Effort = PLANNED
 
 
-# The minimum number of labelled texts to extrapolate from, since half of them must be enough to
-# learn something.
-MIN_EXTRAPOLATED = 40
-
 # The time of a fit without the coordinates of latent semantics, relative to a fit with them.
 TIME_WITHOUT_LSA = 0.6
 
@@ -137,50 +134,29 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
         text_weights=text_weights,
     )
     training = SelfTraining(corpus, config, progress)
-    sizes = CorpusSizes(len(labels), len(corpus.unlabelled), len(corpus.class_weights))
     fits_teacher = with_teacher and len(validation_rows) > 0
 
-    def num_fits(effort: Effort, time_without_lsa: float = TIME_WITHOUT_LSA) -> float:
-        return count_fits(
-            effort,
-            sizes,
-            config,
-            num_held_out=len(validation_rows),
-            with_teacher=fits_teacher,
-            time_without_lsa=time_without_lsa,
-        )
-
+    # Choose how much work to do, and expect it.
+    num_fits = partial(
+        count_fits,
+        sizes=CorpusSizes(len(labels), len(corpus.unlabelled), len(corpus.class_weights)),
+        config=config,
+        num_held_out=len(validation_rows),
+        with_teacher=fits_teacher,
+    )
     effort = effort_choice.choose(
         efforts, seconds_of_fit=training.seconds_to_fit, num_fits=num_fits
     )
-
-    # The progress counts all fits alike, with and without latent semantics. The features of all
-    # texts are counted by now.
-    num_machines = SINGLE_LABEL.num_one_vs_rest(sizes.classes)
-    work_of_counting = COUNTING_WORK * corpus.first_name
-    work_of_fits = num_machines * len(labels) * num_fits(effort, time_without_lsa=1)
-    progress.expect(work_of_counting + work_of_fits)
-    progress.expect_no_more()
-    progress.add(work_of_counting)
+    _expect_work(progress, corpus, num_fits=num_fits(effort, time_without_lsa=1))
 
     # Predict each labelled text by models that have not learned from it, and keep the best kind.
+    cross_validation = _CrossValidation(corpus, training, effort, progress)
     folds = split_into_folds(split_groups, first=validation_rows, count=effort.num_folds)
-    predictions = _predict_out_of_fold(training, corpus, effort, folds, progress)
+    predictions = cross_validation.predict(folds)
     kind = predictions.best_kind()
     calibration = predictions.calibrations[kind]
     accuracy = predictions.accuracy(kind)
-
-    # Estimate the accuracy with twice as many labels from the accuracy with half of them, where the
-    # model of each half predicts the other half. In a cross-validation of k folds, a model learns
-    # from 1 - 1 / k of the labels, which is 2 - 2 / k times as many as a half.
-    accuracy_with_twice = None
-    if effort.extrapolates and len(labels) >= MIN_EXTRAPOLATED and len(folds) > 2:
-        halves = [np.concatenate(folds[::2]), np.concatenate(folds[1::2])]
-        half_predictions = _predict_out_of_fold(training, corpus, effort, halves, progress)
-        accuracy_with_fewer = half_predictions.accuracy(kind)
-        accuracy_with_twice = extrapolate_accuracy(
-            accuracy, accuracy_with_fewer, times=2 - 2 / len(folds)
-        )
+    accuracy_with_twice = cross_validation.accuracy_with_twice(kind, accuracy, folds)
 
     def fit(rows: NDArray[np.int64]) -> LinearModel:
         """Fit the kind of model that was kept to the labelled texts in these rows."""
@@ -218,6 +194,23 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
         logits=calibration.logits,
         effort=effort,
     )
+
+
+def _expect_work(progress: FitProgress, corpus: FeatureCorpus, *, num_fits: float) -> None:
+    """Expect the work of all fits, and report that the features of all texts are counted by now.
+
+    Args:
+        progress: expects the work. It counts all fits alike, with and without latent semantics.
+        corpus: the texts.
+        num_fits: the number of fits to all labelled texts.
+    """
+    num_machines = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))
+    work_of_counting = COUNTING_WORK * corpus.first_name
+    work_of_fits = num_machines * len(corpus.labels) * num_fits
+
+    progress.expect(work_of_counting + work_of_fits)
+    progress.expect_no_more()
+    progress.add(work_of_counting)
 
 
 def _unlabelled_rows(corpus: FeatureCorpus, effort: Effort) -> NDArray[np.int64]:
@@ -278,65 +271,155 @@ def _max_cross_validated(num_classes: int) -> int:
     return max(1, min(MAX_OUT_OF_FOLD, MAX_WORK // num_classes))
 
 
-def _predict_out_of_fold(
-    training: SelfTraining,
-    corpus: FeatureCorpus,
-    effort: Effort,
-    folds: Sequence[NDArray[np.int64]],
-    progress: FitProgress,
-) -> _OutOfFoldPredictions:
-    """Predict the labelled texts of each fold by models that learn from the other folds."""
-    labels = corpus.labels[np.concatenate(folds)]
-    class_weights = corpus.class_weights
-    c_values: Sequence[float] = ()
-    if not effort.tries_all_c_values:
-        c_values = [USUAL_C[SINGLE_LABEL]]
+class _SelfTrainingMargins(NamedTuple):
+    """The margins of texts that a model has not learned from.
 
-    # Without self-training, no text without a label is predicted, so there is nothing that labelled
-    # texts could be weighted by.
-    if not effort.self_trains:
-        alone = cross_validate(corpus.labelled(), folds, c_values, progress=progress)
-        return _OutOfFoldPredictions(labels, {LABELS_ONLY: alone}, np.ones(len(labels)))
+    Attributes:
+        labelled: those of the labelled texts, fold by fold, by kind of model, (texts, machines).
+        pool: those of texts without labels in the last round, (texts, machines).
+    """
 
-    # Hold a part of the texts without labels out with each fold, to measure how sure a model is of
-    # texts that it has not learned from. At least `FOLDS` parts keep each of them small.
-    max_texts = _max_cross_validated(len(class_weights))
-    unlabelled = np.random.default_rng(0).permutation(_unlabelled_rows(corpus, effort))[:max_texts]
-    pool_parts = np.array_split(unlabelled, max(FOLDS, len(folds)))[: len(folds)]
+    labelled: dict[str, Logits]
+    pool: Logits
 
-    margins: dict[str, list[Logits]] = {LAST_ROUND: [], MEAN_OF_ROUNDS: []}
-    pool_margins = []
-    for fold, pool_part in zip(folds, pool_parts, strict=True):
-        labelled_rows = np.setdiff1d(np.arange(len(corpus.labels)), fold)
-        rounds = training.learn(labelled_rows, np.setdiff1d(unlabelled, pool_part), effort.rounds)
-        for kind, machines in _machines_by_kind(rounds).items():
-            margins[kind].append(machines.margins(corpus.unseen_features[fold]))
-        pool_margins.append(rounds[-1].margins(corpus.features[pool_part]))
 
-    # Weight the labelled texts by the leads of the last round, whose calibration for this purpose
-    # has no weights.
-    unweighted = calibrate(np.concatenate(margins[LAST_ROUND]), labels, class_weights)
-    scaled = np.concatenate(pool_margins) * unweighted.scale + unweighted.shift
-    pool_logits = SINGLE_LABEL.margins_to_logits(scaled.astype(np.float32))
-    text_weights = weights_like_pool(
-        leads(unweighted.logits), leads(pool_logits), pool_size=len(corpus.unlabelled)
-    )
+# The minimum number of labelled texts to extrapolate from, since half of them must be enough to
+# learn something.
+MIN_EXTRAPOLATED = 40
 
-    calibrations = {}
-    for kind, margins_of_folds in margins.items():
-        all_margins = np.concatenate(margins_of_folds)
-        calibrations[kind] = calibrate(all_margins, labels, class_weights, text_weights)
-    alone = cross_validate(
-        corpus.labelled(), folds, c_values, text_weights=text_weights, progress=progress
-    )
 
-    # Without unlabelled texts, self-training has only one round, whose mean is the round itself.
-    # Then the model of the labels alone is the default.
-    if not len(unlabelled):
-        return _OutOfFoldPredictions(
-            labels, {LABELS_ONLY: alone, LAST_ROUND: calibrations[LAST_ROUND]}, text_weights
+class _CrossValidation(NamedTuple):
+    """Predicts labelled texts by models that have not learned from them.
+
+    Attributes:
+        corpus: the texts.
+        training: fits models to the texts of the corpus.
+        effort: how much work a fit does.
+        progress: counts the work.
+    """
+
+    corpus: FeatureCorpus
+    training: SelfTraining
+    effort: Effort
+    progress: FitProgress
+
+    def predict(self, folds: Sequence[NDArray[np.int64]]) -> _OutOfFoldPredictions:
+        """Predict the labelled texts of each fold by models that learn from the other folds."""
+        labels = self.corpus.labels[np.concatenate(folds)]
+
+        # Without self-training, no text without a label is predicted, so there is nothing that
+        # labelled texts could be weighted by.
+        if not self.effort.self_trains:
+            alone = self._calibrate_labels_alone(folds)
+            return _OutOfFoldPredictions(labels, {LABELS_ONLY: alone}, np.ones(len(labels)))
+
+        margins = self._self_training_margins(folds)
+        text_weights = self._weights_like_pool(margins, labels)
+        calibrations = {}
+        for kind, margins_of_kind in margins.labelled.items():
+            calibrations[kind] = calibrate(
+                margins_of_kind, labels, self.corpus.class_weights, text_weights
+            )
+        alone = self._calibrate_labels_alone(folds, text_weights)
+
+        # Without unlabelled texts, self-training has only one round, whose mean is the round
+        # itself. Then the model of the labels alone is the default.
+        if len(self.corpus.unlabelled):
+            calibrations[LABELS_ONLY] = alone
+        else:
+            calibrations = {LABELS_ONLY: alone, LAST_ROUND: calibrations[LAST_ROUND]}
+        return _OutOfFoldPredictions(labels, calibrations, text_weights)
+
+    def _calibrate_labels_alone(
+        self, folds: Sequence[NDArray[np.int64]], text_weights: Floats | None = None
+    ) -> Calibration:
+        """Cross-validate the model of the labels alone, and calibrate it.
+
+        Args:
+            folds: the rows of the labelled texts of each fold.
+            text_weights: the weight of each labelled text in the calibration, fold by fold,
+                (texts,); by default all texts count alike.
+        """
+        # By default, all values of C are tried.
+        c_values: Sequence[float] = ()
+        if not self.effort.tries_all_c_values:
+            c_values = [USUAL_C[SINGLE_LABEL]]
+        return cross_validate(
+            self.corpus.labelled(),
+            folds,
+            c_values,
+            text_weights=text_weights,
+            progress=self.progress,
         )
-    return _OutOfFoldPredictions(labels, {**calibrations, LABELS_ONLY: alone}, text_weights)
+
+    def _self_training_margins(self, folds: Sequence[NDArray[np.int64]]) -> _SelfTrainingMargins:
+        """Predict the texts of each fold by self-training on the other folds."""
+        corpus = self.corpus
+
+        # Hold a part of the texts without labels out with each fold, to measure how sure a model is
+        # of texts that it has not learned from. At least `FOLDS` parts keep each of them small.
+        max_texts = _max_cross_validated(len(corpus.class_weights))
+        drawn = np.random.default_rng(0).permutation(_unlabelled_rows(corpus, self.effort))
+        unlabelled = drawn[:max_texts]
+        pool_parts = np.array_split(unlabelled, max(FOLDS, len(folds)))[: len(folds)]
+
+        margins: dict[str, list[Logits]] = {LAST_ROUND: [], MEAN_OF_ROUNDS: []}
+        pool_margins = []
+        for fold, pool_part in zip(folds, pool_parts, strict=True):
+            rounds = self.training.learn(
+                np.setdiff1d(np.arange(len(corpus.labels)), fold),
+                np.setdiff1d(unlabelled, pool_part),
+                self.effort.rounds,
+            )
+            for kind, machines in _machines_by_kind(rounds).items():
+                margins[kind].append(machines.margins(corpus.unseen_features[fold]))
+            pool_margins.append(rounds[-1].margins(corpus.features[pool_part]))
+
+        return _SelfTrainingMargins(
+            labelled={kind: np.concatenate(parts) for kind, parts in margins.items()},
+            pool=np.concatenate(pool_margins),
+        )
+
+    def _weights_like_pool(
+        self, margins: _SelfTrainingMargins, labels: NDArray[np.int64]
+    ) -> Floats:
+        """Weight labelled texts by how sure a model is of them, so that they resemble all texts.
+
+        The model is that of the last round, whose calibration for this purpose has no weights.
+        """
+        calibration = calibrate(margins.labelled[LAST_ROUND], labels, self.corpus.class_weights)
+        scaled = margins.pool * calibration.scale + calibration.shift
+        pool_logits = SINGLE_LABEL.margins_to_logits(scaled.astype(np.float32))
+        return weights_like_pool(
+            leads(calibration.logits),
+            leads(pool_logits),
+            pool_size=len(self.corpus.unlabelled),
+        )
+
+    def accuracy_with_twice(
+        self, kind: str, accuracy: float, folds: Sequence[NDArray[np.int64]]
+    ) -> float | None:
+        """Estimate the accuracy with twice as many labels from the accuracy with half of them.
+
+        Args:
+            kind: the kind of model.
+            accuracy: its out-of-fold accuracy with these folds.
+            folds: the rows of the labelled texts of each fold.
+
+        Returns:
+            None if there are too few labels to extrapolate from, or too little time.
+        """
+        num_labels = len(self.corpus.labels)
+        if not self.effort.extrapolates or num_labels < MIN_EXTRAPOLATED or len(folds) <= 2:
+            return None
+
+        # The model of each half predicts the other half.
+        halves = [np.concatenate(folds[::2]), np.concatenate(folds[1::2])]
+        accuracy_with_half = self.predict(halves).accuracy(kind)
+
+        # In a cross-validation of k folds, a model learns from 1 - 1 / k of the labels, which is
+        # 2 - 2 / k times as many as a half.
+        return extrapolate_accuracy(accuracy, accuracy_with_half, times=2 - 2 / len(folds))
 
 
 def leads(logits: Logits) -> Floats:
