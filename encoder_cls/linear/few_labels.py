@@ -134,7 +134,6 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
         text_weights=text_weights,
     )
     training = SelfTraining(corpus, config, progress)
-    fits_teacher = with_teacher and len(validation_rows) > 0
 
     # Choose how much work to do, and expect it.
     num_fits = partial(
@@ -142,7 +141,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
         sizes=CorpusSizes(len(labels), len(corpus.unlabelled), len(corpus.class_weights)),
         config=config,
         num_held_out=len(validation_rows),
-        with_teacher=fits_teacher,
+        with_teacher=with_teacher,
     )
     effort = effort_choice.choose(
         efforts, seconds_of_fit=training.seconds_to_fit, num_fits=num_fits
@@ -179,7 +178,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     teacher = None
     if with_teacher:
         teacher = linear
-    if fits_teacher:
+    if with_teacher and len(validation_rows):
         teacher = fit(np.setdiff1d(all_rows, validation_rows))
 
     num_texts = effective_size(predictions.text_weights)
@@ -518,7 +517,7 @@ def count_fits(
         config: which techniques are used.
         num_held_out: the number of labelled validation texts, which form one more fold of the
             cross-validation; 0 if there is no such fold.
-        with_teacher: whether a model that has not learned from the validation texts is fitted, too.
+        with_teacher: whether a model that has not learned from the validation texts is needed, too.
         time_without_lsa: the time of a fit without the coordinates of latent semantics, relative
             to a fit with them; 1 counts fits rather than their time.
     """
@@ -527,9 +526,9 @@ def count_fits(
         num_folds += 1
     share_learned = 1 - 1 / num_folds
 
-    # The final model, and the teacher.
+    # The final model, and the teacher. Without validation texts, one model is both.
     num_final = 1
-    if with_teacher:
+    if with_teacher and num_held_out:
         num_final = 2
 
     # The labels alone: a fit for each value of C in each fold.

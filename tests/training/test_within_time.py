@@ -263,6 +263,22 @@ def test_less_effort_is_less_work():
     assert work[0] > 10 * work[-1]
 
 
+def test_a_teacher_is_a_further_fit_only_if_there_are_validation_texts():
+    """Otherwise the final model has not learned from any of them, and is the teacher, too."""
+
+    def num_fits(num_held_out: int, *, with_teacher: bool) -> float:
+        return few_labels.count_fits(
+            PLANNED,
+            LARGE_CORPUS,
+            TrainConfig(),
+            num_held_out=num_held_out,
+            with_teacher=with_teacher,
+        )
+
+    assert num_fits(200, with_teacher=True) > num_fits(200, with_teacher=False)
+    assert num_fits(0, with_teacher=True) == num_fits(0, with_teacher=False)
+
+
 @pytest.fixture
 def less_effort(monkeypatch):
     """Let there be time for one value of C only."""
