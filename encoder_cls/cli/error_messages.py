@@ -69,8 +69,10 @@ def _out_of_memory_message(error: BaseException) -> str:
     if str(error):
         reason = str(error).splitlines()[0]
 
-    hint = "set a smaller train.batch_tokens or --batch-tokens, or choose a smaller model"
-    return f"out of memory: {reason} ({hint})"
+    remedies = ["a smaller train.batch_tokens or --batch-tokens", "a smaller model"]
+    if "CUDA" in reason:
+        remedies.append("train.cuda_graphs=false")
+    return f"out of memory: {reason} (choose {', or '.join(remedies)})"
 
 
 def _unexpected_message(error: BaseException) -> str:

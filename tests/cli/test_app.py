@@ -560,7 +560,7 @@ def interrupted() -> Exception:
         (
             torch.OutOfMemoryError("CUDA out of memory. x.\nGPU 0 has"),
             1,
-            r"error: out of memory: CUDA out.*\n",
+            r"error: out of memory: CUDA out.*train\.cuda_graphs=false.*\n",
         ),
         # Torch only warns of it; but the last digits would depend on how much memory there was.
         (
