@@ -52,18 +52,10 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": other_parameters, "weight_decay": 0.0},
     ]
-    optimizers: list[Optimizer] = [
+    return [
         AdamW(dense_groups, lr=config.learning_rate),
         RowwiseAdam([{"params": tables}], lr=config.learning_rate),
     ]
-
-    # A CUDA graph replays the same instructions in each step, so on a GPU the learning rate is in
-    # the GPU's memory.
-    device = tables[0].device
-    if device.type == "cuda":
-        for optimizer in optimizers:
-            optimizer.keep_learning_rate_on(device)
-    return optimizers
 
 
 class Optimizer(ABC):
@@ -92,9 +84,13 @@ class Optimizer(ABC):
             self.parameters += group["params"]
 
     def keep_learning_rate_on(self, device: torch.device) -> None:
-        """Keep the learning rate of each group as a number in the memory of a device."""
+        """Keep the learning rate of each group in the memory of a device.
+
+        A CUDA graph computes with the same numbers in each step, unless they are in the memory of
+        the GPU.
+        """
         for group in self.param_groups:
-            group["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=device)
+            group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=device)
 
     def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate of all groups."""

@@ -288,6 +288,8 @@ class EncoderTraining:
         self._graphs: StepGraphs[StepBatches, StartedStep] | None = None
         if self.recorder:
             self._graphs = StepGraphs(self._compute_step, self.recorder)
+            for optimizer in self.optimizers:
+                optimizer.keep_learning_rate_on(self.device)
 
     @property
     def model_for_users(self) -> EncoderClassifier:
