@@ -30,7 +30,7 @@ from encoder_cls.training import train as training
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train
 
-pytestmark = pytest.mark.usefixtures("blank_plots")
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
 
 WORDS = {
     "food": ["soup", "bread", "salt", "pan"],

@@ -25,7 +25,7 @@ from encoder_cls.labelling.review_session import open_review
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training.prepare import prepare
 
-pytestmark = pytest.mark.usefixtures("blank_plots")
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
 
 # Texts to suggest, of which the model knows two labels each.
 UNSURE = ["soup with a team", "rain or goal"]

@@ -22,7 +22,7 @@ from support.tables import read_table
 
 from encoder_cls.run.run_folder import RunDir
 
-pytestmark = pytest.mark.usefixtures("blank_plots")
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.run.run_folder import RunDir
 
-pytestmark = pytest.mark.usefixtures("blank_plots")
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
 
 EVAL_KEYS = [
     "task",

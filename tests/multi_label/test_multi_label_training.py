@@ -27,7 +27,7 @@ from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.train import train
 
-pytestmark = pytest.mark.usefixtures("blank_plots")
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
 
 # A small encoder, trained for a few steps.
 ENCODER = {
