@@ -18,6 +18,8 @@ from typing import Any
 import openpyxl
 import pytest
 import typer.main
+from support.programs import setting
+from support.small_runs import WITHOUT_TECHNIQUES
 from support.topics import labelled_texts, write_labelled_texts, write_tiny_config
 
 from encoder_cls import train
@@ -355,10 +357,10 @@ def is_run(words: list[str]) -> bool:
 
 
 def run_command(cli, words: list[str]) -> None:
-    """Run a command; where it trains, without an encoder, in a second."""
+    """Run a command; where it trains, without an encoder, in half a second."""
     arguments = words[1:]
     if arguments[0] == "train":
-        arguments = [*arguments, "--set", "model.encoder=false"]
+        arguments = [*arguments, *setting("model.encoder=false", *WITHOUT_TECHNIQUES)]
     outcome = cli(*arguments)
     assert outcome.code == 0, (words, outcome)
 
@@ -385,7 +387,7 @@ def write_config(block: str, folder: Path) -> None:
     load_config(path)
 
 
-@pytest.mark.usefixtures("blank_plots")
+@pytest.mark.usefixtures("blank_plots", "usual_c")
 @pytest.mark.parametrize("page", RUN_PAGES)
 def test_the_blocks_of_a_page_run(page, cli, documented_run, tmp_path):
     """They run in order, in one folder with small files under the names that the page has."""

@@ -39,8 +39,8 @@ TOPICS = {
     "sport": ["ball", "goal", "team", "coach", "race", "medal"],
     "weather": ["rain", "snow", "cloud", "storm", "wind", "frost"],
 }
-WITHOUT_TECHNIQUES = {f"train.{name}": value for name, value in NO_TECHNIQUES.items()}
-TINY = WITHOUT_TECHNIQUES | {
+LINEAR_SETTINGS = {f"train.{name}": value for name, value in NO_TECHNIQUES.items()}
+TINY = LINEAR_SETTINGS | {
     "model.d_model": 8,
     "model.num_layers": 1,
     "model.num_heads": 2,
@@ -286,7 +286,7 @@ def test_predictions_of_several_labels_are_a_matrix_as_given(tmp_path, cli):
 # Scores
 
 
-SMALL = WITHOUT_TECHNIQUES | {"model.encoder": False}
+SMALL = LINEAR_SETTINGS | {"model.encoder": False}
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from support.programs import (
     setting,
     succeed,
 )
+from support.small_runs import WITHOUT_TECHNIQUES
 
 from encoder_cls.classifier import validation_result
 from encoder_cls.cli import run_summary
@@ -302,7 +303,11 @@ main()
 def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
     """SIGTERM ends with code 143 after a checkpoint, and --resume brings the run to its end."""
     values = setting(
-        "train.epochs=15", "train.patience=null", "train.validate_every=60", "train.log_every=10"
+        "train.epochs=15",
+        "train.patience=null",
+        "train.validate_every=60",
+        "train.log_every=10",
+        *WITHOUT_TECHNIQUES,
     )
     arguments = ["train", str(tiny), "--run-dir", "runs/stopped", *values]
     command = [sys.executable, "-c", TRAIN_WITH_ALL_LINES, *arguments]

@@ -15,6 +15,7 @@ from threading import Timer
 
 import pytest
 from support.programs import COMMAND, TIME_LIMIT, setting
+from support.small_runs import WITHOUT_TECHNIQUES
 
 from encoder_cls.cli.stop_signals import stop_signals
 from encoder_cls.encoder.distributed import STOP_KEY, ProcessGroup
@@ -68,7 +69,12 @@ def at_terminal(*arguments: object) -> Iterator[AtTerminal]:
 
 def test_a_training_whose_terminal_goes_away_writes_a_checkpoint(trained_run, tmp_path):
     # No validation and no checkpoint but the one at the signal.
-    options = setting("train.epochs=100000", "train.validate_every=1000000", "train.patience=null")
+    options = setting(
+        "train.epochs=100000",
+        "train.validate_every=1000000",
+        "train.patience=null",
+        *WITHOUT_TECHNIQUES,
+    )
     config = trained_run.path.parent / "tiny.yaml"
     with at_terminal("train", config, *options, "--run-dir", tmp_path / "run") as program:
         program.read_until("linear model: validation")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.programs import assert_failed, setting
+from support.small_runs import WITHOUT_TECHNIQUES
 
 from encoder_cls.evaluation import comparisons
 from encoder_cls.run import terminal_reporter
@@ -15,11 +16,13 @@ from encoder_cls.system import libraries
 from encoder_cls.system.display import seconds_named
 from encoder_cls.tuning.search import Search, TrialResult
 
+pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
 OPTIONS = [
-    "--set",
-    "model.encoder=false",
-    "--set",
-    "tune={train.class_weights: [none, balanced]}",
+    *setting(
+        "model.encoder=false",
+        "tune={train.class_weights: [none, balanced]}",
+        *WITHOUT_TECHNIQUES,
+    ),
     "--device",
     "cpu",
 ]

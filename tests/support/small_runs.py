@@ -39,6 +39,7 @@ NO_TECHNIQUES = {
     "lsa_dimensions": 0,
     "self_training": False,
 }
+WITHOUT_TECHNIQUES = [f"train.{name}={json.dumps(value)}" for name, value in NO_TECHNIQUES.items()]
 LABELLED = {}
 WITH_LINEAR = {"linear": True, **NO_TECHNIQUES}
 FEW_LABELS = WITH_LINEAR | {"label_names_as_texts": True}
