@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.events import (
     EncoderStarted,
+    Event,
     Started,
     Stepped,
     Validated,
@@ -68,12 +69,12 @@ def predicted_label(folder: Path, text: str) -> str:
 
 def test_it_learns_and_reports(tmp_path):
     """A run learns to classify by single words, and its events agree with its report."""
-    config = make_config(tmp_path, texts=300, epochs=6, monitor="accuracy")
+    config = make_config(tmp_path, texts=150, epochs=6, monitor="accuracy")
     started, *events, finished = run_all(config, tmp_path / "run")
 
     steps = [event for event in events if isinstance(event, Stepped)]
     assert isinstance(started, Started)
-    assert len(steps) == started.total_steps == 6 * 30
+    assert len(steps) == started.total_steps == 6 * 15
 
     validations = [event for event in events if isinstance(event, Validated)]
     assert [event.epoch for event in validations] == [1, 2, 3, 4, 5, 6]
@@ -155,11 +156,18 @@ def test_without_a_report_there_is_only_what_the_model_and_a_resumption_need(tmp
     assert names_in(tmp_path / "bare") == FILES_OF_TRAINING | {held_out_predictions}
 
 
-def test_pretraining_comes_before_the_labels(tmp_path):
+@pytest.fixture(scope="module")
+def pretrained_run(tmp_path_factory) -> tuple[RunDir, list[Event]]:
+    """A finished run with pretraining, and its events."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    config = make_config(folder, texts=120, **WITH_LINEAR, pretrain={"epochs": 4}, epochs=8)
+    run = RunDir(folder / "run")
+    return run, recorded(prepare(config), run, device=CPU, with_tensorboard=False)
+
+
+def test_pretraining_comes_before_the_labels(pretrained_run):
     """Pretraining has its own validations, and its weights are removed in the end."""
-    config = make_config(tmp_path, texts=120, **WITH_LINEAR, pretrain={"epochs": 4}, epochs=8)
-    run = RunDir(tmp_path / "run")
-    *events, finished = recorded(prepare(config), run, device=CPU)
+    run, (*events, finished) = pretrained_run
 
     # An epoch takes 13 steps.
     started = [event for event in events if isinstance(event, EncoderStarted)]
@@ -176,10 +184,9 @@ def test_pretraining_comes_before_the_labels(tmp_path):
     assert predicted_label(run.path, "w3 blue w1") == "blue"
 
 
-def test_the_metrics_of_pretraining_have_splits_of_their_own(tmp_path):
-    config = make_config(tmp_path, texts=120, **WITH_LINEAR, pretrain={"epochs": 4}, epochs=8)
-    run_all(config, tmp_path / "run")
-    rows = metric_rows(tmp_path / "run")
+def test_the_metrics_of_pretraining_have_splits_of_their_own(pretrained_run):
+    run, _ = pretrained_run
+    rows = metric_rows(run.path)
 
     splits = []
     for row in rows:
@@ -358,7 +365,7 @@ def test_other_files_are_never_overwritten(tmp_path):
 
 def test_mixed_precision_trains(tmp_path):
     """The weights are float32, although the computation is in bfloat16."""
-    config = make_config(tmp_path, texts=300, precision="bfloat16", epochs=6)
+    config = make_config(tmp_path, texts=150, precision="bfloat16", epochs=6)
     run_all(config, tmp_path / "run")
 
     classifier = load_classifier(tmp_path / "run")
