@@ -54,6 +54,17 @@ def _quick_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _usual_priority() -> Iterator[None]:
+    """This process keeps its priority, which the model of the label page lowers for itself.
+
+    A process cannot raise its priority again, so all later tests would have to wait for others.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "nice", lambda _increment: 0)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test has one thread, an empty current folder, and a process that is not quiet."""
