@@ -263,7 +263,9 @@ def test_idle_connections_lock_nobody_out(start, trained_run):
     idle = raw(server, GET_PAGE)
     received = b""
     while not received.endswith(PAGE):
-        received += idle.recv(1 << 16)
+        part = idle.recv(1 << 16)
+        assert part, "the connection was closed"
+        received += part
 
     crowd = [raw(server, b"") for _ in range(8)]
 
