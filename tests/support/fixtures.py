@@ -7,10 +7,12 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+import typer.main
 from support.blank_plots import PLOTS, blank_plot
 from support.browser import Browser
 from support.joining import encoders_joining
@@ -37,6 +39,15 @@ class Outcome:
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_commands() -> Iterator[None]:
+    """Typer finds the parameters of a command once, not for each command that a test runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        find = typer.main.get_params_from_function
+        patch.setattr(typer.main, "get_params_from_function", cache(find))
+        yield
 
 
 @pytest.fixture
