@@ -27,10 +27,14 @@ SHARDS = 3
 MAX_ROUNDING = 0.05
 
 
-def sharded_config(folder: Path) -> Config:
+def sharded_config(folder: Path, *, epochs: int) -> Config:
     """A run with pretraining, and with a linear model that teaches the encoder.
 
     Three shards do not divide its batches.
+
+    Args:
+        folder: the folder of its data.
+        epochs: the epochs of pretraining, and of the training on labels.
     """
     lines = []
     for number, colour in enumerate(["green", "red"] * 15):
@@ -38,13 +42,13 @@ def sharded_config(folder: Path) -> Config:
     (folder / "more.txt").write_text("".join(lines))
 
     # With a technique for few labels, the linear model teaches the encoder.
-    values = PRETRAINED | {"naive_bayes": True}
+    values = PRETRAINED | {"naive_bayes": True, "pretrain": {"epochs": epochs}}
     return make_config(
         folder,
         **values,
         data={"unlabelled": str(folder / "more.txt")},
         gradient_shards=SHARDS,
-        epochs=2,
+        epochs=epochs,
         checkpoint_every=5,
     )
 
@@ -85,14 +89,14 @@ class Jobs:
         return self.folder / name
 
 
-def run_jobs(folder: Path, *jobs: dict[str, Any]) -> Jobs:
+def run_jobs(folder: Path, *jobs: dict[str, Any], epochs: int) -> Jobs:
     """Run jobs, all from one process, which has to load torch once.
 
     A job is as in `support/process_jobs`, with the `name` of its run in place of `arguments`, and
     with `more` arguments. Its signal is sent when the checkpoint `at_step` is there.
     """
     config_file = folder / "c.yaml"
-    config_file.write_text(sharded_config(folder).to_yaml())
+    config_file.write_text(sharded_config(folder, epochs=epochs).to_yaml())
     for job in jobs:
         run = folder / job["name"]
         job["arguments"] = ["train", "--config", str(config_file), "--run-dir", str(run)]
@@ -130,6 +134,7 @@ def jobs(tmp_path_factory) -> Jobs:
         {"name": "four", "size": 4},
         {"name": "missing", "size": 2, "arguments_of": {"1": other_data}},
         {"name": "one", "size": 2},
+        epochs=1,
     )
 
 
@@ -146,6 +151,7 @@ def slow_jobs(tmp_path_factory) -> Jobs:
         {"name": "stopped", "size": 3, "more": ["--resume"]},
         {"name": "unequal", "size": 2, "arguments_of": {"1": ["--set", "seed=7"]}},
         {"name": "diverged", "size": 2, "more": ["--set", "train.learning_rate=1e37"]},
+        epochs=2,
     )
 
 
