@@ -15,8 +15,8 @@ from encoder_cls.encoder.torch_encoder import Batch
 from encoder_cls.encoder.transformer import CharNgramBatch
 from encoder_cls.text.tokens import PAD_ID
 
-# Rounding adds at most this fraction to the length of texts. Between 16 and 128 tokens, there are
-# 12 lengths, and an eighth of a batch is padding: a GPU hardly notices it.
+# Rounding adds at most this fraction to the length of texts. There are 12 lengths from 17 to 128
+# tokens. A tenth of a batch is then padding, which a GPU hardly notices.
 LENGTH_TOLERANCE = 1 / 4
 
 # Rounding adds at most this fraction to other sizes, which cost little.
