@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts" / "benchmarks"))
 
@@ -238,15 +239,16 @@ def test_memory_grows_by_little_with_each_text(tmp_path):
     assert any(peak() < largest for _ in range(3))
 
 
-def test_speed_on_a_gpu_is_refused_where_there_is_none(monkeypatch, capsys):
+@pytest.mark.parametrize("script", ["speed", "bulk"])
+def test_a_gpu_is_refused_where_there_is_none(monkeypatch, capsys, script):
     """Its tables can be made anywhere, and are in a section of their own."""
-    speed = importlib.import_module("speed")
-    monkeypatch.setattr(speed.torch.cuda, "is_available", lambda: False)
+    benchmark = importlib.import_module(script).BENCHMARK
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     with pytest.raises(SystemExit, match="--device cuda: this machine has no GPU"):
-        speed.BENCHMARK.main(["FOLDER", "--device", "cuda", "--results", "none.jsonl"])
+        benchmark.main(["FOLDER", "--device", "cuda", "--results", "none.jsonl"])
     with pytest.raises(SystemExit, match="nothing is measured"):
-        speed.BENCHMARK.main(["FOLDER", "--device", "cuda", "--tables-only"])
+        benchmark.main(["FOLDER", "--device", "cuda", "--tables-only"])
 
     assert not Path("none.jsonl").exists()
     assert "Traceback" not in capsys.readouterr().err
@@ -279,3 +281,21 @@ def test_speed_on_a_gpu_misses_its_target_where_the_trainer_is_not_far_behind(mo
     table = capsys.readouterr().out
     assert "On one a card." in table
     assert f"| {speed.OURS_DEFAULT}, bfloat16 | 600 | 190 |" in table
+
+
+def test_bulk_prediction_where_there_is_a_gpu_is_compared_by_the_device(capsys):
+    bulk = importlib.import_module("bulk")
+    results = Path("bulk.jsonl")
+    rows = []
+    for device, speed in {"cpu": 100, "cuda": 200, "auto": 199}.items():
+        case = {"system": bulk.DEFAULT, "format": "csv", "texts": 100_000, "device": device}
+        found = {"speed": speed, "peak": 1, "gpu": "a card"}
+        rows.append({**ROW, "case": {**case, "round": 0}, "found": found})
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    bulk.BENCHMARK.main(["FOLDER", "--device", "cuda", "--tables-only"])
+
+    table = capsys.readouterr().out
+    assert "On one a card." in table
+    assert "| --device cpu | --device cuda | --device auto |" in table
+    assert f"| {bulk.DEFAULT}, 100,000 texts | 100 | 200 | 199 |" in table

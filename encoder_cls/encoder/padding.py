@@ -124,9 +124,10 @@ LENGTH_TOLERANCE = 1 / 16
 def round_up_lengths(
     lengths: NDArray[np.int64], *, tolerance: float = LENGTH_TOLERANCE
 ) -> NDArray[np.int64]:
-    """Round lengths up: with a tolerance of 1/16 to 1, 2, ..., 32, 34, 36, ..., 64, 68, ...
+    """Round lengths up to one of few numbers.
 
-    The steps between these numbers are at most that fraction of a length.
+    The steps between these numbers are at most a fraction of a length, the tolerance. If it is
+    1/16, they are 1, 2, ..., 32, 34, 36, ..., 64, 68, ...
     """
     # A step is the highest power of two within the tolerance; it is 1 for short texts.
     exponents = np.floor(np.log2(np.maximum(lengths * tolerance, 1)))

@@ -17,17 +17,17 @@ from encoder_cls.text.tokens import PAD_ID
 
 # Rounding adds at most this fraction to the length of texts. There are 12 lengths from 17 to 128
 # tokens. A tenth of a batch is then padding, which a GPU hardly notices.
-LENGTH_TOLERANCE = 1 / 4
+LENGTH_BUCKET = 1 / 4
 
 # Rounding adds at most this fraction to other sizes, which cost little.
-SIZE_TOLERANCE = 1 / 2
+SIZE_BUCKET = 1 / 2
 
 # Unused words share the n-grams that fill up a batch, about this many for each. A GPU adds up the
 # n-grams of a word one after the other.
 NGRAMS_PER_UNUSED_WORD = 16
 
 
-def few_sizes(size: int, *, tolerance: float = SIZE_TOLERANCE) -> int:
+def few_sizes(size: int, *, tolerance: float = SIZE_BUCKET) -> int:
     """Round a size up to one of few: with a tolerance of 1/2 to 1, 2, 3, 4, 6, 8, 12, 16, ..."""
     return int(round_up_lengths(np.array(size), tolerance=tolerance))
 
@@ -44,7 +44,7 @@ def pad_to_few_shapes(batch: Batch, *, max_seq_len: int) -> Batch:
         batch: the batch, on the CPU.
         max_seq_len: the maximum number of tokens of a text.
     """
-    length = few_sizes(batch.input_ids.shape[1], tolerance=LENGTH_TOLERANCE)
+    length = few_sizes(batch.input_ids.shape[1], tolerance=LENGTH_BUCKET)
     length = min(length, max_seq_len)
 
     char_ngrams = _pad_char_ngrams(batch.char_ngrams)

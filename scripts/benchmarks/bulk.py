@@ -24,23 +24,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import cycle, islice
+from itertools import cycle, islice, product
 from pathlib import Path
 
 import pyarrow.parquet
-import torch
 from shared.benchmark import (
     Benchmark,
     Case,
     Found,
     Row,
-    distinct,
     grouped,
     median,
     pivot,
 )
 from shared.commands import PROGRAM, run, train, work_folder
 from shared.data import Texts, add_data_arguments, overrides, path_of, read
+from shared.gpu import add_device_argument, check_device, gpu_lines, name_of_gpu
 from shared.page import NOT_MEASURED, table
 from shared.peers import (
     FASTTEXT,
@@ -54,19 +53,19 @@ from shared.peers import (
 
 DATA = "sst2"
 TEXTS = 100_000
-# The numbers of texts where there is a GPU, and the choices of `--device`.
+# The numbers of texts where there is a GPU, and the choices of `predict --device`.
 GPU_TEXTS = (100_000, 500_000)
-DEVICES = ("cpu", "cuda", "auto")
+PREDICT_DEVICES = ("cpu", "cuda", "auto")
 # The slow system classifies one of so many texts.
 SLOW_PART = 20
+# The config values of each classifier of encoder-cls.
+DEFAULT = "encoder-cls, default"
+NO_ENCODER = "encoder-cls, model.encoder=false"
+NO_CASCADE = "encoder-cls, model.cascade=false"
 OURS = {
-    "encoder-cls, default": [],
-    "encoder-cls, model.encoder=false": ["model.encoder=false"],
-}
-ENCODER_ALWAYS = "encoder-cls, model.cascade=false"
-OURS_ON_GPU = {
-    "encoder-cls, default": [],
-    ENCODER_ALWAYS: ["model.cascade=false"],
+    DEFAULT: [],
+    NO_ENCODER: ["model.encoder=false"],
+    NO_CASCADE: ["model.cascade=false"],
 }
 SLOW = "HF pipeline, batched"
 # The system whose speed the others are compared with.
@@ -77,7 +76,7 @@ OTHERS = {BASE: "tfidf-words", "fastText": "fasttext", SLOW: "hf-trainer"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder of data sets, and the device."""
     add_data_arguments(parser, names=[DATA])
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+    add_device_argument(parser)
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
@@ -86,18 +85,14 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
     Raises:
         SystemExit: there is no GPU to measure.
     """
+    check_device(arguments)
     found: list[Case] = []
     if arguments.device == "cuda":
-        if not arguments.tables_only and not torch.cuda.is_available():
-            sys.exit("--device cuda: this machine has no GPU that PyTorch can use")
-        for name in OURS_ON_GPU:
-            for number in GPU_TEXTS:
-                for device in DEVICES:
-                    case = {"system": name, "format": "csv", "texts": number, "device": device}
-                    found.append(case)
+        for name, number, device in product((DEFAULT, NO_CASCADE), GPU_TEXTS, PREDICT_DEVICES):
+            found.append({"system": name, "format": "csv", "texts": number, "device": device})
         return found
 
-    for name in OURS:
+    for name in (DEFAULT, NO_ENCODER):
         for form in ("csv", "parquet"):
             found.append({"system": name, "format": form, "texts": TEXTS})
 
@@ -113,7 +108,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """The texts a second of one system, and its peak of memory."""
     folder = arguments.folder
     source = input_file(folder, case["texts"], case["format"])
-    if case["system"] not in OTHERS:
+    if case["system"] in OURS:
         model = trained(folder, case["system"], arguments.device)
         command = [*PROGRAM, "predict", "--model", str(model)]
         command += ["--input", str(source), "--device", case.get("device", "cpu")]
@@ -121,14 +116,12 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
             ended = run([*command, "--output", f"{predictions}/predictions.{case['format']}"])
         seconds = ended.seconds
     else:
-        model = trained(folder, "encoder-cls, default", "cpu")
+        model = trained(folder, DEFAULT, "cpu")
         words = [case["system"], str(folder), str(source), str(model / "model")]
         ended = run([sys.executable, __file__, "--child", *words])
         seconds = float(ended.output.split()[-1])
-    found = {"speed": case["texts"] / seconds, "peak": ended.peak_bytes}
-    if arguments.device == "cuda":
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
+    speed = case["texts"] / seconds
+    return {"speed": speed, "peak": ended.peak_bytes, **name_of_gpu(arguments.device)}
 
 
 @cache
@@ -149,9 +142,8 @@ def input_file(folder: Path, number: int, form: str) -> Path:
 @cache
 def trained(folder: Path, system: str, device: str) -> Path:
     """Train encoder-cls on all labels of the data set; returns the run folder."""
-    options = {**OURS, **OURS_ON_GPU}[system]
-    path = work_folder() / f"run{'-'.join(['', *options])}"
-    train([*overrides(folder, DATA), *options], path, device=device)
+    path = work_folder() / "-".join(["run", *OURS[system]])
+    train([*overrides(folder, DATA), *OURS[system]], path, device=device)
     return path
 
 
@@ -198,9 +190,9 @@ def lines(rows: Sequence[Row]) -> list[str]:
 
     Of rows measured with a GPU, a row for each system and number of texts.
     """
-    gpus = distinct(row.found["gpu"] for row in rows if "gpu" in row.found)
-    if gpus:
-        return [f"On one {'; '.join(gpus)}.", "", *lines_of_devices(rows)]
+    on_gpu = gpu_lines(rows)
+    if on_gpu:
+        return [*on_gpu, *lines_of_devices(rows)]
 
     base = [row for row in rows if row.case["system"] == BASE]
     cells = []

@@ -26,13 +26,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from shared.benchmark import (
     Benchmark,
     Case,
     Found,
     Row,
-    distinct,
     grouped,
     median,
     note,
@@ -40,6 +38,7 @@ from shared.benchmark import (
 )
 from shared.commands import metrics, run, train, work_folder
 from shared.data import add_data_arguments, path_of, read, sample, write
+from shared.gpu import add_device_argument, check_device, gpu_lines, name_of_gpu
 from shared.hugging_face import Size
 from shared.peers import installed
 
@@ -112,7 +111,7 @@ PLANS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder of data sets, and the device."""
     add_data_arguments(parser, names=DATA)
-    parser.add_argument("--device", choices=PLANS, default="cpu", help="default: cpu")
+    add_device_argument(parser)
     parser.add_argument("--size", action="append", choices=SIZES, help="default: all")
 
 
@@ -122,10 +121,7 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
     Raises:
         SystemExit: there is no GPU to measure.
     """
-    is_measured = not arguments.tables_only
-    if arguments.device == "cuda" and is_measured and not torch.cuda.is_available():
-        sys.exit("--device cuda: this machine has no GPU that PyTorch can use")
-
+    check_device(arguments)
     plan = PLANS[arguments.device]
     has_trainer = arguments.tables_only or "hf-trainer" in installed(["hf-trainer"])
     systems = [name for name in plan.systems if has_trainer or not name.startswith("HF")]
@@ -150,10 +146,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         whole = read(path_of(arguments.folder, case["data"], "train"))
         write(work / "train.parquet", sample(whole, plan.max_texts))
 
-    gpu = {}
-    if device == "cuda":
-        gpu = {"gpu": torch.cuda.get_device_name()}
-
+    gpu = name_of_gpu(device)
     if system.startswith("HF"):
         model = model_of(work)
         words = [system, case["size"], str(work / "train.parquet"), str(model), device]
@@ -232,9 +225,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     def cell(group: list[Row]) -> str:
         return f"{median(group, 'speed'):,.0f}"
 
-    gpus = distinct(row.found["gpu"] for row in rows if "gpu" in row.found)
-    where = [f"On one {'; '.join(gpus)}.", ""] if gpus else []
-    return [*where, *pivot(with_columns, "system", "column", cell)]
+    return [*gpu_lines(rows), *pivot(with_columns, "system", "column", cell)]
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
