@@ -93,8 +93,10 @@ def train_command(
         # A dry run writes no file. Only the first process is needed.
         if dry_run:
             if group.is_first:
+                _check_sources(config, config_file, run)
+                _note_reading(config)
                 torch_device = device_of_rank(device)
-                fraction = _train_fraction(config, config_file, run, started=started)
+                fraction = _train_fraction(config, run, started=started)
                 prepared = _prepare(config, fraction, started=started)
                 _show_dry_run(prepared, torch_device.type)
             return
@@ -116,10 +118,15 @@ def train_command(
                 print_main_figures(run.path)
             return
 
-        # This imports PyTorch: only now, so that a second training fails before it is loaded.
+        with group.failing_together():
+            if group.is_first:
+                _check_sources(config, config_file, run)
+        _note_reading(config)
+
+        # This imports PyTorch, which takes more than a second: only now, so that the first line is
+        # there at once, and a second training fails before.
         _prepare_and_train(
             config,
-            config_file,
             run,
             device=device,
             resume=resume,
@@ -131,7 +138,6 @@ def train_command(
 
 def _prepare_and_train(
     config: Config,
-    config_file: Path | None,
     run: RunDir,
     *,
     device: str,
@@ -144,7 +150,6 @@ def _prepare_and_train(
 
     Args:
         config: the config of the run.
-        config_file: the file of the config; None means the bundled example.
         run: the run folder, which is locked.
         device: the device of the option `--device`.
         resume: whether a run in the folder is continued.
@@ -160,7 +165,7 @@ def _prepare_and_train(
         torch_device = device_of_rank(device)
         fraction = None
         if group.is_first:
-            fraction = _train_fraction(config, config_file, run, started=started)
+            fraction = _train_fraction(config, run, started=started)
     # All processes read the same rows.
     fraction = group.broadcast_value(fraction)
 
@@ -182,22 +187,35 @@ def _prepare_and_train(
         show_finished(finished, run.path, total_steps=reporter.last_total, as_json=as_json)
 
 
-def _train_fraction(
-    config: Config, config_file: Path | None, run: RunDir, *, started: float
-) -> float | None:
-    """Check that the data is there, and decide which share of the training rows is read.
+def _check_sources(config: Config, config_file: Path | None, run: RunDir) -> None:
+    """Check that the data is there.
 
     Args:
         config: the config of the run.
         config_file: the file of the config; None means the bundled example.
         run: the run folder.
-        started: when the time budget began, as `time.monotonic` gives it.
     """
     from encoder_cls.config.data_paths import check_sources
-    from encoder_cls.training.reading_time import affordable_train_fraction
 
     resumed_config = run.config_file if run.is_run() else None
     check_sources(config.data, config_file=config_file, of_run=resumed_config)
+
+
+def _note_reading(config: Config) -> None:
+    """Note which data is read."""
+    note(f"reading {config.data.train}", has_time=True)
+
+
+def _train_fraction(config: Config, run: RunDir, *, started: float) -> float | None:
+    """Decide which share of the training rows is read.
+
+    Args:
+        config: the config of the run.
+        run: the run folder.
+        started: when the time budget began, as `time.monotonic` gives it.
+    """
+    from encoder_cls.training.reading_time import affordable_train_fraction
+
     with _explained_errors(config):
         return affordable_train_fraction(config, run, started=started)
 
@@ -214,7 +232,6 @@ def _prepare(config: Config, fraction: float | None, *, started: float) -> Prepa
     from encoder_cls.training.reading_time import with_train_fraction
 
     with _explained_errors(config), TerminalReporter() as reporter:
-        reporter.note(f"reading {config.data.train}")
         return prepare(with_train_fraction(config, fraction), started=started, reporter=reporter)
 
 

@@ -1,7 +1,7 @@
-"""The batches of training: which texts are in the batches of a step, and which words are dropped.
+"""The batches of training: which texts are in the batches of a step.
 
-Both depend only on the seed and the step: texts are drawn by a generator for each epoch, and
-torch's random numbers are seeded again for each step. A resumed run needs no stored generators.
+They depend only on the seed and the step, because each epoch has a generator of its own. A resumed
+run needs no stored generator.
 """
 
 from __future__ import annotations
@@ -11,32 +11,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.encoder.padding import Indices, round_up_lengths
-from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
-
-
-def derive_seed(*numbers: int) -> int:
-    """Derive a seed from several numbers.
-
-    The seed has 32 bits, because torch's generator on the CPU ignores further bits.
-    """
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
-
-
-def seed_random_numbers(seed: int, device: torch.device) -> None:
-    """Seed the random numbers that torch draws on the CPU and on a device.
-
-    This replaces `torch.manual_seed`, which seeds all kinds of devices and therefore takes up to a
-    millisecond even if CUDA is not used.
-    """
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed_all(seed)
 
 
 class Epoch(NamedTuple):
@@ -164,26 +142,3 @@ def shard_of(indices: Indices, shard: int, num_shards: int) -> Indices:
     start = shard * len(indices) // num_shards
     end = (shard + 1) * len(indices) // num_shards
     return indices[start:end]
-
-
-def is_word(input_ids: Tensor) -> Tensor:
-    """A mask of token ids that is False on padding and on `[CLS]`, (B, T)."""
-    return (input_ids != PAD_ID) & (input_ids != CLS_ID)
-
-
-def drop_tokens(
-    input_ids: Tensor, *, fraction: float, generator: torch.Generator | None = None
-) -> Tensor:
-    """Replace words by `[UNK]`, each with a probability of `fraction`, (B, T).
-
-    Unknown words are rare in training texts. From dropped words, the model learns to handle them.
-
-    Args:
-        input_ids: token ids, (B, T).
-        fraction: the probability with which a word is replaced.
-        generator: draws the random numbers; None for torch's default generator.
-    """
-    if fraction == 0:
-        return input_ids
-    is_dropped = torch.rand(input_ids.shape, generator=generator) < fraction
-    return input_ids.masked_fill(is_dropped & is_word(input_ids), UNK_ID)

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from encoder_cls.config.schema import TrainConfig
-from encoder_cls.encoder.batches import drop_tokens
 from encoder_cls.encoder.padding import Indices
+from encoder_cls.encoder.random_numbers import drop_tokens
 from encoder_cls.encoder.shape_buckets import pad_to_few_shapes
 from encoder_cls.encoder.torch_encoder import Batch, make_batch
 from encoder_cls.encoder.transformer import EncoderClassifier

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from encoder_cls.encoder.batches import is_word
 from encoder_cls.encoder.nested_tensors import on_device
 from encoder_cls.encoder.padding import batches_by_length
+from encoder_cls.encoder.random_numbers import is_word
 from encoder_cls.encoder.shape_buckets import few_sizes, pad_end, pad_to_few_shapes
 from encoder_cls.encoder.torch_encoder import Batch, make_batch
 from encoder_cls.encoder.transformer import DenoisingAutoencoder, EncoderClassifier

@@ -19,13 +19,13 @@ from torch import Tensor
 
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.encoder.batch_loader import BatchLoader
-from encoder_cls.encoder.batches import derive_seed, seed_random_numbers
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.embedding_tables import without_untrained
 from encoder_cls.encoder.gradients import clip_gradients, sum_gradients
 from encoder_cls.encoder.learning_rate import learning_rate, warmup_steps
 from encoder_cls.encoder.nested_tensors import on_device
 from encoder_cls.encoder.optimizer import Optimizer, load_moments, moments_of
+from encoder_cls.encoder.random_numbers import derive_seed, seed_random_numbers
 from encoder_cls.encoder.step_graphs import Recorder, StepGraphs
 from encoder_cls.encoder.step_limit import CPU_TIMING, GPU_TIMING, StepLimiter, TrainingLength
 from encoder_cls.encoder.torch_encoder import Batch

@@ -23,14 +23,11 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import safetensors.torch
-import torch
 from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
@@ -38,6 +35,10 @@ from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
 from encoder_cls.run.run_state import RunState
 from encoder_cls.system.files import read_file, read_json, sha256, to_json, write_folder
 from encoder_cls.system.machine import environment, resolve_precision
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -285,6 +286,8 @@ def _manifest_entry(content: bytes) -> dict[str, Any]:
 
 
 def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    import safetensors.torch
+
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     return safetensors.torch.save(on_cpu)
 
@@ -296,6 +299,8 @@ def _parse(files: Mapping[str, bytes]) -> Checkpoint:
         ValueError, LookupError, TypeError, AttributeError, SafetensorError: the files have another
             content, or are of another version of the program.
     """
+    import safetensors.torch
+
     content = json.loads(files[STATE_FILE])
     state = content["state"]
     default = asdict(RunState())

@@ -11,10 +11,10 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.classifier.validation_result import ValidationResult
 from encoder_cls.config.schema import Config
-from encoder_cls.encoder.batches import derive_seed
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.embedding_tables import embedding_tables
 from encoder_cls.encoder.optimizer import make_optimizers
+from encoder_cls.encoder.random_numbers import derive_seed
 from encoder_cls.encoder.step_graphs import Recorder
 from encoder_cls.encoder.step_limit import TrainingLength
 from encoder_cls.encoder.torch_encoder import TorchEncoder

@@ -59,6 +59,22 @@ NOT_FOR_PREDICTING = {
     "xml.parsers.expat",
     "encoder_cls.classifier.occlusion",
 }
+# What `train` does not need before its first line.
+NOT_FOR_THE_FIRST_LINE = HEAVY - {"numpy"}
+# Lets `train` end when it has printed its first line.
+ENDS_BEFORE_TRAINING = """
+from encoder_cls.cli import train
+train._prepare_and_train = lambda *_arguments, **_options: None
+"""
+# What commands import that train no encoder, and what none of them needs before its work.
+MODULES_OF_COMMANDS = {
+    "eval": "encoder_cls.run.evaluate",
+    "review": "encoder_cls.run.review",
+    "compare": "encoder_cls.run.compare",
+    "init": "encoder_cls.training.expected_time",
+    "label": "encoder_cls.labelling.server, encoder_cls.labelling.model_loop",
+}
+NOT_BEFORE_THE_WORK = {"torch", "sklearn", "matplotlib", "tensorboard", "datasets"}
 # Lets a program print the modules that it has imported when it ends.
 PRINT_MODULES = "import atexit, sys; atexit.register(lambda: print('modules:', *sys.modules))"
 
@@ -89,6 +105,27 @@ def test_a_prediction_imports_only_what_it_needs(trained_run):
 
     _, _, modules = ended.stdout.partition("modules:")
     assert not NOT_FOR_PREDICTING & set(modules.split())
+
+
+def test_the_first_line_of_a_training_needs_nothing_heavy():
+    """It appears before PyTorch is loaded, which takes more than a second."""
+    before = f"{PRINT_MODULES}\n{ENDS_BEFORE_TRAINING}"
+
+    ended = run_process("train", before=before, check=True)
+
+    assert ended.stderr.endswith("reading example:train\n")
+    _, _, modules = ended.stdout.partition("modules:")
+    assert not NOT_FOR_THE_FIRST_LINE & set(modules.split())
+
+
+def test_commands_that_train_no_encoder_import_no_torch():
+    """PyTorch takes more than a second to load; what they fit or draw is loaded when it is used."""
+    before = "\n".join(f"import {modules}" for modules in MODULES_OF_COMMANDS.values())
+
+    ended = run_process("--version", before=f"{PRINT_MODULES}\n{before}", check=True)
+
+    _, _, modules = ended.stdout.partition("modules:")
+    assert not NOT_BEFORE_THE_WORK & set(modules.split())
 
 
 def test_only_the_options_of_the_command_that_is_run_are_looked_through(

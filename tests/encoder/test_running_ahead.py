@@ -32,10 +32,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from encoder_cls.config.schema import Config
 from encoder_cls.encoder import training_loop as training_loop_module
 from encoder_cls.encoder.batch_loader import BatchLoader
-from encoder_cls.encoder.batches import derive_seed
 from encoder_cls.encoder.distributed import ALONE
 from encoder_cls.encoder.nested_tensors import on_device
 from encoder_cls.encoder.optimizer import moments_of
+from encoder_cls.encoder.random_numbers import derive_seed
 from encoder_cls.encoder.step_limit import StepTiming
 from encoder_cls.encoder.training_loop import EncoderTraining, StepDone, ValidationDone
 from encoder_cls.encoder.training_state import TrainingState

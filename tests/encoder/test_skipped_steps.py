@@ -12,9 +12,9 @@ from support.small_runs import CPU, make_config, make_training, metric_rows, res
 from torch import Tensor
 
 from encoder_cls.config.schema import Config
-from encoder_cls.encoder.batches import derive_seed
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.optimizer import moments_of
+from encoder_cls.encoder.random_numbers import derive_seed
 from encoder_cls.encoder.training_loop import EncoderTraining
 from encoder_cls.errors import DivergedError, StoppedError
 from encoder_cls.run.run_folder import RunDir

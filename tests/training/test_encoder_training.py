@@ -10,8 +10,8 @@ from support.thirty_texts import CLASSES, prepare_thirty_texts, rows_of_step
 
 from encoder_cls.classifier.mixture_weights import fit_mixture_weights
 from encoder_cls.classifier.validation_result import score_mixture
-from encoder_cls.encoder.batches import drop_tokens
 from encoder_cls.encoder.distributed import ALONE, ProcessGroup
+from encoder_cls.encoder.random_numbers import drop_tokens
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.training_loop import EncoderTraining
 from encoder_cls.linear.calibration import fit_inverse_temperature
