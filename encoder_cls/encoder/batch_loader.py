@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,8 +20,6 @@ Batches = TypeVar("Batches")
 
 class BatchLoader(Generic[Batches]):
     """Makes the batches of steps, on the CPU.
-
-    It is a context manager: the thread ends with the block.
 
     Args:
         make: takes the index of a step and a generator of random numbers, and returns the batches
@@ -45,20 +43,18 @@ class BatchLoader(Generic[Batches]):
         # The batches that the thread makes, by the index of their step.
         self._next: dict[int, Future[Batches]] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._thread:
-            self._thread.shutdown(cancel_futures=True)
-            self._thread = None
-        self._next = {}
-
     def batches_of_step(self, step: int) -> Batches:
         """The batches of a step, counted from 0."""
         if self._makes_ahead:
             return self._made_ahead(step)
         return self._make(step, None)
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._thread:
+            self._thread.shutdown(cancel_futures=True)
+            self._thread = None
+        self._next = {}
 
     def _made_ahead(self, step: int) -> Batches:
         """The batches of a step from the thread, which then makes those of the step after it."""

@@ -19,6 +19,8 @@ from encoder_cls.encoder.step_graphs import Recorder
 from encoder_cls.encoder.step_limit import TrainingLength
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.training_loop import EncoderTraining
+from encoder_cls.encoder.training_step import Learner
+from encoder_cls.encoder.training_task import TrainingTask
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.encoder.word_vectors import start_from_word_vectors
 from encoder_cls.linear.linear_model import LinearModel
@@ -27,7 +29,7 @@ from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.machine import resolve_precision
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.classification_task import ClassificationTask
-from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.prepared import Objective, Prepared
 from encoder_cls.training.pretraining_task import PretrainingTask
 
 # The names of the two trainings.
@@ -52,21 +54,12 @@ def make_pretraining(
     seed = _pretraining_seed(prepared.config)
     task = PretrainingTask(prepared, seed=seed, group=group)
     model = prepared.new_model(seed, task.model_class).to(device)
-    config = prepared.config.train
     return EncoderTraining(
         name=PRETRAINING,
-        model=model,
-        optimizers=make_optimizers(model, config),
-        task=task,
+        learner=_make_learner(prepared, task, model, seed=seed, device=device, group=group),
         length=length,
-        config=config,
-        seed=seed,
-        device=device,
-        precision=resolve_precision(config.precision, device),
-        group=group,
+        config=prepared.config.train,
         validation_cost=_validation_cost(prepared, prepared.texts, length),
-        runs_ahead=_runs_ahead(device, group),
-        recorder=_recorder(prepared, device=device, group=group),
     )
 
 
@@ -92,32 +85,71 @@ def make_training_on_labels(
     length = prepared.plan.training
     assert length
 
+    seed = prepared.config.seed
+    task = ClassificationTask(
+        prepared, group=group, linear_logits=linear_logits, pseudo_labels=pseudo_labels
+    )
+    model = prepared.new_model(seed).to(device)
+    learner = _make_learner(
+        prepared,
+        task,
+        model,
+        seed=seed,
+        device=device,
+        group=group,
+        loss_function=prepared.objective,
+    )
+
     # The report scores the validation texts several times, and the test texts once.
     validation_cost = _validation_cost(prepared, prepared.encoder_texts, length)
     num_test = len(prepared.dataset.test or ())
     test_share = num_test / max(1, len(prepared.validation_texts))
 
-    seed = prepared.config.seed
-    model = prepared.new_model(seed).to(device)
-    config = prepared.config.train
     return EncoderTraining(
         name=ON_LABELS,
+        learner=learner,
+        length=length,
+        config=prepared.config.train,
+        patience=prepared.config.train.patience,
+        validation_cost=validation_cost,
+        report_cost=validation_cost * (REPORTED_VALIDATIONS + test_share),
+        initial_tables=_initial_tables(prepared),
+    )
+
+
+def _make_learner(
+    prepared: Prepared,
+    task: TrainingTask,
+    model: EncoderClassifier,
+    *,
+    seed: int,
+    device: torch.device,
+    group: ProcessGroup,
+    loss_function: Objective | None = None,
+) -> Learner:
+    """Make the learner of a training.
+
+    Args:
+        prepared: the data and the plan of the run.
+        task: what the model learns.
+        model: the model, on the device.
+        seed: the seed of the training's random numbers.
+        device: the device of the model.
+        group: the processes that train together.
+        loss_function: a user's own loss function; None if the task's loss is used.
+    """
+    config = prepared.config.train
+    return Learner(
+        task=task,
         model=model,
         optimizers=make_optimizers(model, config),
-        task=ClassificationTask(
-            prepared, group=group, linear_logits=linear_logits, pseudo_labels=pseudo_labels
-        ),
-        length=length,
-        config=config,
+        num_shards=config.gradient_shards,
+        max_grad_norm=config.max_grad_norm,
         seed=seed,
         device=device,
         precision=resolve_precision(config.precision, device),
         group=group,
-        patience=config.patience,
-        validation_cost=validation_cost,
-        report_cost=validation_cost * (REPORTED_VALIDATIONS + test_share),
-        loss_function=prepared.objective,
-        initial_tables=_initial_tables(prepared),
+        loss_function=loss_function,
         runs_ahead=_runs_ahead(device, group),
         recorder=_recorder(prepared, device=device, group=group),
     )
@@ -175,15 +207,16 @@ def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDi
     They are the best weights of pretraining if there was one, else the weights of the base run,
     else random weights, with word vectors if these are planned.
     """
+    learner = training.learner
     base = prepared.base
     if training.name == ON_LABELS and run.pretrained.is_dir():
         # Load the weights as NumPy arrays, so that no second PyTorch model is made.
         base = load_classifier(run.pretrained, engine="numpy")
 
     if base and base.encoder:
-        start_from(base, training.model, label_names=prepared.dataset.label_names)
+        start_from(base, learner.model, label_names=prepared.dataset.label_names)
     elif prepared.plan.has_word_vectors:
-        start_from_word_vectors(training.model, prepared.texts, seed=training.seed)
+        start_from_word_vectors(learner.model, prepared.texts, seed=learner.seed)
 
 
 def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:

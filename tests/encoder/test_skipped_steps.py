@@ -15,7 +15,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.optimizer import moments_of
 from encoder_cls.encoder.random_numbers import derive_seed
-from encoder_cls.encoder.training_loop import EncoderTraining
+from encoder_cls.encoder.training_step import Learner
 from encoder_cls.errors import DivergedError, StoppedError
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.stop import stopping_at
@@ -50,16 +50,16 @@ def run_failing(
         train(prepared, RunDir(folder), device=CPU, **options)
 
 
-def with_moments(prepared: Prepared) -> EncoderTraining:
-    """A training after its first step."""
-    training = make_training(prepared)
-    training.train_step(0, 0.01)
-    return training
+def with_moments(prepared: Prepared) -> Learner:
+    """A learner after its first step."""
+    learner = make_training(prepared).learner
+    learner.start_step(0, 0.01)
+    return learner
 
 
-def numbers_of(training: EncoderTraining) -> dict[str, Tensor]:
+def numbers_of(learner: Learner) -> dict[str, Tensor]:
     """Copies of the weights, the moments and the counts of steps."""
-    tensors = training.model.state_dict() | moments_of(training.optimizers)
+    tensors = learner.model.state_dict() | moments_of(learner.optimizers)
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
@@ -74,7 +74,7 @@ def test_a_skipped_step_updates_neither_weights_nor_moments(tmp_path):
     skipping = with_moments(replace(prepare(config), objective=failing_at(config, {2})))
     before = numbers_of(skipping)
 
-    metrics = skipping.train_step(1, 0.01).metrics()
+    metrics = skipping.start_step(1, 0.01).metrics()
 
     assert metrics.has_finite_loss
     assert not metrics.has_finite_gradient
@@ -87,9 +87,9 @@ def test_a_skipped_step_does_not_change_the_step_after_it(tmp_path):
     skipping = with_moments(prepared)
     other = with_moments(prepared)
 
-    skipping.train_step(1, 0.01)
-    skipping.train_step(2, 0.01)
-    other.train_step(2, 0.01)
+    skipping.start_step(1, 0.01)
+    skipping.start_step(2, 0.01)
+    other.start_step(2, 0.01)
 
     assert_equal(numbers_of(skipping), numbers_of(other))
 
@@ -102,13 +102,13 @@ def test_a_gradient_of_a_table_that_is_not_finite_is_noticed(tmp_path):
         words = model.encoder.embedding.tokens(batch.inputs.input_ids)
         return batch.loss(model) + (words * 0).square().sum().sqrt()
 
-    training = make_training(replace(prepare(config), objective=objective))
-    before = numbers_of(training)
+    learner = make_training(replace(prepare(config), objective=objective)).learner
+    before = numbers_of(learner)
 
-    metrics = training.train_step(0, 0.01).metrics()
+    metrics = learner.start_step(0, 0.01).metrics()
 
     assert not metrics.has_finite_gradient
-    assert_equal(numbers_of(training), before)
+    assert_equal(numbers_of(learner), before)
 
 
 def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
@@ -119,14 +119,14 @@ def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
             num_failed = tensor[-1]
             num_failed += 1
 
-    training = make_training(prepare(make_config(tmp_path)))
-    training.group = WithAnother()
-    before = numbers_of(training)
+    learner = make_training(prepare(make_config(tmp_path))).learner
+    learner.group = WithAnother()
+    before = numbers_of(learner)
 
-    metrics = training.train_step(0, 0.01).metrics()
+    metrics = learner.start_step(0, 0.01).metrics()
 
     assert not metrics.should_update
-    assert_equal(numbers_of(training), before)
+    assert_equal(numbers_of(learner), before)
 
 
 def test_skipped_steps_are_counted_in_the_log(tmp_path):

@@ -23,9 +23,8 @@ from encoder_cls.encoder.optimizer import moments_of
 from encoder_cls.encoder.shape_buckets import few_sizes, pad_to_few_shapes
 from encoder_cls.encoder.step_graphs import StepGraphs, _without_garbage_collection
 from encoder_cls.encoder.torch_encoder import Batch
-from encoder_cls.encoder.training_loop import EncoderTraining
 from encoder_cls.encoder.training_state import TrainingState
-from encoder_cls.encoder.transformer import CharNgramBatch
+from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.training import encoder_stage
 from encoder_cls.training.encoder_stage import ON_LABELS, PRETRAINING
 from encoder_cls.training.prepare import prepare
@@ -90,15 +89,16 @@ def test_texts_are_never_padded_to_more_than_an_encoder_reads():
 
 @pytest.mark.parametrize(("name", "values"), KINDS)
 def test_a_padded_batch_has_the_same_loss_and_gradients(tmp_path, name, values):
-    training = make_training(prepare(make_config(tmp_path, model=NO_DROPOUT, **values)), name)
-    batches = [training.task.batches_at(step, 0, 1)[0] for step in range(10)]
+    prepared = prepare(make_config(tmp_path, model=NO_DROPOUT, **values))
+    learner = make_training(prepared, name).learner
+    batches = [learner.task.batches_at(step, 0, 1)[0] for step in range(10)]
 
     num_padded = 0
     for batch in batches:
         padded = batch.padded(max_seq_len=64)
         num_padded += padded.inputs.input_ids.shape != batch.inputs.input_ids.shape
-        loss, gradients = loss_and_gradients(training, batch)
-        found_loss, found_gradients = loss_and_gradients(training, padded)
+        loss, gradients = loss_and_gradients(learner.model, batch)
+        found_loss, found_gradients = loss_and_gradients(learner.model, padded)
 
         torch.testing.assert_close(found_loss, loss)
         for key, gradient in gradients.items():
@@ -107,14 +107,14 @@ def test_a_padded_batch_has_the_same_loss_and_gradients(tmp_path, name, values):
     assert num_padded > 0
 
 
-def loss_and_gradients(training: EncoderTraining, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
+def loss_and_gradients(model: EncoderClassifier, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
     """The mean loss of a model on a batch, and the gradient of each parameter."""
-    training.model.zero_grad()
-    loss = batch.loss(training.model) / batch.normalizer
+    model.zero_grad()
+    loss = batch.loss(model) / batch.normalizer
     loss.backward()
 
     gradients = {}
-    for name, parameter in training.model.named_parameters():
+    for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             gradients[name] = parameter.grad.to_dense()
     return loss.detach(), gradients
@@ -196,12 +196,13 @@ def test_the_graphs_of_a_training_go_when_it_ends(tmp_path):
     """Those of pretraining would take memory of the GPU during the training on labels."""
     recorder = CpuRecorder()
     prepared = prepare(make_config(tmp_path, epochs=4))
-    training = replace(make_training(prepared), runs_ahead=True, recorder=recorder)
+    training = make_training(prepared)
+    learner = replace(training.learner, runs_ahead=True, recorder=recorder)
 
-    list(training.run(TrainingState()))
+    list(replace(training, learner=learner).run(TrainingState()))
 
     assert recorder.num_recorded > 0
-    assert not training._graphs._graphs
+    assert not learner._graphs._graphs
 
 
 def test_no_garbage_is_collected_while_a_graph_is_recorded():
@@ -231,11 +232,12 @@ def test_replayed_steps_compute_the_same_as_others(tmp_path, monkeypatch, name, 
 
 def trained(prepared: Prepared, name: str, *, recorder: CpuRecorder) -> dict[str, Tensor]:
     """The weights and moments of a training after some steps, and the metrics of these steps."""
-    training = replace(make_training(prepared, name), runs_ahead=True, recorder=recorder)
-    steps = [training.train_step(step, 0.01) for step in range(40)]
+    learner = make_training(prepared, name).learner
+    learner = replace(learner, runs_ahead=True, recorder=recorder)
+    steps = [learner.start_step(step, 0.01) for step in range(40)]
 
     metrics = {f"step {number}": step.sums for number, step in enumerate(steps)}
-    return training.model.state_dict() | moments_of(training.optimizers) | metrics
+    return learner.model.state_dict() | moments_of(learner.optimizers) | metrics
 
 
 def test_only_steps_that_never_wait_are_recorded(tmp_path, monkeypatch):
@@ -281,12 +283,12 @@ def losses_on_gpu(prepared: Prepared, name: str) -> tuple[list[float], int]:
     make = encoder_stage.make_training_on_labels
     if name == PRETRAINING:
         make = encoder_stage.make_pretraining
-    training = make(prepared, device=torch.device("cuda"), group=ALONE)
-    assert training.recorder
+    learner = make(prepared, device=torch.device("cuda"), group=ALONE).learner
+    assert learner.recorder
 
     # The learning rate changes, so that a graph which kept that of its recording is noticed.
-    steps = [training.train_step(step, 0.0005 * (1 + step % 3)) for step in range(40)]
-    return [step.metrics().loss for step in steps], len(training._graphs._graphs)
+    steps = [learner.start_step(step, 0.0005 * (1 + step % 3)) for step in range(40)]
+    return [step.metrics().loss for step in steps], len(learner._graphs._graphs)
 
 
 @needs_cuda
@@ -295,16 +297,17 @@ def test_a_replayed_step_that_is_not_finite_updates_nothing(tmp_path):
     training = encoder_stage.make_training_on_labels(
         prepared, device=torch.device("cuda"), group=ALONE
     )
+    learner = training.learner
     for step in range(40):
-        training.train_step(step, 0.01).metrics()
-    assert training._graphs._graphs
+        learner.start_step(step, 0.01).metrics()
+    assert learner._graphs._graphs
 
-    bias = training.model.head.linear.bias
+    bias = learner.model.head.linear.bias
     with torch.no_grad():
         bias[0] = math.nan
-    before = {key: value.clone() for key, value in training.model.state_dict().items()}
-    step = training.train_step(1, 0.01).metrics()
+    before = {key: value.clone() for key, value in learner.model.state_dict().items()}
+    step = learner.start_step(1, 0.01).metrics()
 
     assert not step.should_update
-    for key, value in training.model.state_dict().items():
+    for key, value in learner.model.state_dict().items():
         torch.testing.assert_close(value, before[key], rtol=0, atol=0, equal_nan=True, msg=key)

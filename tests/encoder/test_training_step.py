@@ -43,14 +43,14 @@ def take_step(
         scale: a factor of the head's weights.
         drawn_before: how many random numbers are drawn before the step.
     """
-    training = make_training(setup)
+    learner = make_training(setup).learner
     with torch.no_grad():
-        training.model.head.linear.weight.mul_(scale)
-    before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+        learner.model.head.linear.weight.mul_(scale)
+    before = {name: tensor.clone() for name, tensor in learner.model.state_dict().items()}
 
     torch.rand(drawn_before)
-    metrics = training.train_step(step, 0.01).metrics()
-    return TakenStep(before, training.model.state_dict(), metrics)
+    metrics = learner.start_step(step, 0.01).metrics()
+    return TakenStep(before, learner.model.state_dict(), metrics)
 
 
 def test_a_step_depends_on_its_arguments_alone(setup):
@@ -89,13 +89,13 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
             batch_size=batch_size,
             accumulation_steps=accumulation_steps,
         )
-        training = make_training(prepare(config))
-        assert len(training.task.batches_at(0, 0, 1)) == accumulation_steps
+        learner = make_training(prepare(config)).learner
+        assert len(learner.task.batches_at(0, 0, 1)) == accumulation_steps
 
         # Without optimizers, gradients stay.
-        training.optimizers.clear()
-        metrics = training.train_step(0, 0.01).metrics()
-        gradients = [parameter.grad.to_dense() for parameter in training.model.parameters()]
+        learner.optimizers.clear()
+        metrics = learner.start_step(0, 0.01).metrics()
+        gradients = [parameter.grad.to_dense() for parameter in learner.model.parameters()]
         return metrics.loss, gradients
 
     loss, gradients = loss_and_gradients(batch_size=48, accumulation_steps=1)
@@ -110,7 +110,7 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
 @pytest.mark.parametrize("kind", [ClassificationBatch, MultiLabelBatch])
 def test_a_text_of_weight_3_counts_as_three_texts_in_the_loss(setup, kind, rdrop_weight):
     """The normalizer stays the number of texts, so that a batch of one text keeps its weight."""
-    model = make_training(setup).model.eval()
+    model = make_training(setup).learner.model.eval()
     texts = setup.train_texts.take(np.array([0, 1]))
     targets = torch.eye(len(setup.dataset.label_names))[setup.dataset.train.labels[:2]]
     class_weights = torch.ones(targets.shape[1])
