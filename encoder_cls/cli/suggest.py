@@ -72,8 +72,10 @@ def suggest_command(
     from encoder_cls.bulk.input_texts import InputOptions
     from encoder_cls.bulk.output_checks import check_outputs
 
+    # Like other commands, --json prints; the ending of --output is the format of the file.
+    is_printing = as_json or output is None
     outputs = [output] if output else []
-    check_outputs(outputs, sources=[pool], model=run, is_printing=output is None)
+    check_outputs(outputs, sources=[pool], model=run, is_printing=is_printing)
 
     from encoder_cls.bulk.suggestions import suggest_from
     from encoder_cls.metrics.tasks import MULTI_LABEL
@@ -83,14 +85,15 @@ def suggest_command(
         source=pool, text_columns=tuple(text_columns or ()), keep_columns=True, **reading
     )
     found = suggest_from(options, run, number)
-    if output is None:
+    if is_printing:
         _print(found, as_json=as_json)
+    if output is None:
         return
 
     ending = output.suffix.lower()
     if ending == EXCEL_ENDING:
         content = _excel_table(found)
-    elif as_json or ending == ".jsonl":
+    elif ending == ".jsonl":
         content = _encoded(_json_lines(found))
     else:
         content = _encoded(_table_file(found, output))

@@ -208,6 +208,16 @@ def test_json_has_the_suggestions_of_the_table(cli, trained_run, pool):
     assert len(different_texts) == len(texts) <= 8
 
 
+def test_json_is_printed_beside_a_file_in_the_format_of_its_name(cli, trained_run, pool):
+    command = ["suggest", trained_run.path, "--input", pool]
+    assert cli(*command, "--output", "alone.csv").code == 0
+
+    outcome = cli(*command, "--output", "next.csv", "--json")
+
+    assert read_table("next.csv") == read_table("alone.csv")
+    assert json_records(outcome.out) == json_records(cli(*command, "--json").out)
+
+
 FORMULA = '=HYPERLINK("a")'
 ODD_TEXTS = ["rain\x1b[2J\x9b\n soup", "-1"]
 
