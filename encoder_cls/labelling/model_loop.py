@@ -198,8 +198,8 @@ class ModelLoop:
                 self._log(f"warning: {self._status}")
             return
 
-        # Show the result.
-        self._status = ""
+        # Show the result, and say last that it is there.
+        status = ""
         if task is None:
             self._queue.suggestions = result
         elif isinstance(task, Path):
@@ -207,6 +207,8 @@ class ModelLoop:
             self._show(result)
         else:
             self._take(task, result)
+            status = f"learned from {len(task.texts):,} labels in {result.seconds:.0f} s"
+        self._status = status
 
     def _show(self, fit: Fit) -> None:
         """Show the guesses of a fit, and ask what it suggests."""
@@ -216,7 +218,6 @@ class ModelLoop:
 
     def _take(self, labels: Labels, fit: Fit) -> None:
         """Use a fit: its guesses, its suggestions, and what it says of its accuracy."""
-        self._status = f"learned from {len(labels.texts):,} labels in {fit.seconds:.0f} s"
         rows = self._rows_of(labels)
         sample = random_sample(rows)
 

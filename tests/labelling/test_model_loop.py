@@ -89,6 +89,28 @@ def test_guesses_come_with_the_labels(reopen, topics, monkeypatch):
     assert messages == []
 
 
+def test_the_page_says_that_a_fit_is_there_once_its_estimate_shows(reopen, topics, monkeypatch):
+    opened = reopen(classes=tuple(sorted(set(topics.values()))))
+    for _ in range(10):
+        label_next(opened.session, topics)
+    loop = ModelLoop(
+        opened.session, opened.queue, opened.texts, print, apply=lambda model, task: model(task)
+    )
+    estimate = model_loop.estimate
+    statuses = []
+
+    def recorded(fit, sample):
+        statuses.append(loop.summary()["status"])
+        return estimate(fit, sample)
+
+    monkeypatch.setattr(model_loop, "estimate", recorded)
+    loop.work(None)
+    loop.work(loop.due())
+
+    assert statuses == ["learning from 10 labels"]
+    assert loop.summary()["status"].startswith("learned from 10 labels in ")
+
+
 def test_renamed_classes_have_renamed_guesses(reopen, topics, monkeypatch):
     monkeypatch.setattr(model_loop, "Workers", InThisProcess)
     opened = reopen(classes=tuple(sorted(set(topics.values()))))
