@@ -187,14 +187,16 @@ TIMED_MACHINES = 8
 
 
 def seconds_of_machines(
-    features: sp.csr_matrix, targets: NDArray[np.bool_], text_weights: NDArray[np.floating[Any]]
+    features: sp.csr_matrix,
+    targets: NDArray[np.bool_],
+    weights_in_machines: NDArray[np.floating[Any]],
 ) -> float:
     """Fit some of the machines, and return the estimated seconds of a fit of all machines.
 
     Args:
         features: the values of the texts, (texts, features).
         targets: whether each text belongs to the machine's class, (texts, machines).
-        text_weights: the weight of each text in each machine, (texts, machines).
+        weights_in_machines: the weight of each text in the SVM of each machine, (texts, machines).
     """
     # Import scikit-learn before the clock starts, because the import takes most of a second.
     import sklearn.svm  # noqa: F401
@@ -203,7 +205,7 @@ def seconds_of_machines(
     timed = np.random.default_rng(0).permutation(num_machines)[:TIMED_MACHINES]
 
     began = time.monotonic()
-    fit_nb_svms(features, targets[:, timed], text_weights[:, timed])
+    fit_nb_svms(features, targets[:, timed], weights_in_machines[:, timed])
     seconds = time.monotonic() - began
 
     return float(seconds * num_machines / len(timed))
@@ -211,5 +213,5 @@ def seconds_of_machines(
 
 def seconds_to_fit(texts: CountedTexts) -> float:
     """Estimate the seconds of one fit of all machines to all of these texts."""
-    targets, text_weights = targets_of_machines(texts.labels, texts.class_weights)
-    return seconds_of_machines(texts.features, targets, text_weights)
+    targets, weights_in_machines = targets_of_machines(texts.labels, texts.class_weights)
+    return seconds_of_machines(texts.features, targets, weights_in_machines)

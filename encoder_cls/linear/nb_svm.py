@@ -130,21 +130,24 @@ def fit_nb_svms(
         The weights of unscaled features, (features, machines), and the biases, (machines,). Both
         are 0 for a class to which all texts belong, or none.
     """
-    # The ratios of naive Bayes need the number of texts of each class that have each feature.
-    is_present = (features > 0).astype(np.float32)
-    if text_weights is not None:
-        is_present.data = np.repeat(text_weights, np.diff(is_present.indptr))
-
-    counts = []
-    for is_class in targets.T:
-        counts.append(is_present[is_class].sum(axis=0, dtype=np.float64))
-    texts_in_class = np.asarray(np.vstack(counts)).T
-
+    # Mark the features of each text by 1, and count the texts with each feature.
+    has_feature = (features > 0).astype(np.float32)
     everywhere = features.getnnz(axis=0)
-    if text_weights is not None:
-        everywhere = np.asarray(is_present.sum(axis=0, dtype=np.float64)).ravel()
-    ratios = naive_bayes_ratios(texts_in_class, everywhere)
 
+    # A text with a weight is marked by its weight, and counts as so many texts.
+    if text_weights is not None:
+        features_per_text = np.diff(has_feature.indptr)
+        has_feature.data = np.repeat(text_weights, features_per_text)
+        everywhere = np.asarray(has_feature.sum(axis=0, dtype=np.float64)).ravel()
+
+    # Count the texts of each class with each feature.
+    counts_of_classes = []
+    for is_class in targets.T:
+        counts = np.asarray(has_feature[is_class].sum(axis=0, dtype=np.float64)).ravel()
+        counts_of_classes.append(counts)
+    inside = np.stack(counts_of_classes, axis=1)
+
+    ratios = naive_bayes_ratios(inside, everywhere)
     return fit_machines(
         features, ratios, targets, weights_in_machines, svm_c=svm_c, progress=progress
     )
@@ -159,7 +162,7 @@ def fit_machines(
     features: sp.csr_matrix,
     scales: NDArray[np.float32],
     targets: NDArray[np.bool_],
-    text_weights: NDArray[np.floating[Any]],
+    weights_in_machines: NDArray[np.floating[Any]],
     *,
     svm_c: float = 1.0,
     progress: FitProgress = UNREPORTED,
@@ -170,7 +173,7 @@ def fit_machines(
         features: the values of the texts, (texts, features).
         scales: the factor of each feature in each machine, (features, machines).
         targets: whether each text belongs to the machine's class, (texts, machines).
-        text_weights: the weight of each text in each machine, (texts, machines).
+        weights_in_machines: the weight of each text in the SVM of each machine, (texts, machines).
         svm_c: the C of LinearSVC.
         progress: counts the texts that each machine has learned from.
 
@@ -192,7 +195,7 @@ def fit_machines(
         svm = fit_svm(
             scaled_columns(features, scales[:, machine]),
             is_class,
-            sample_weight=text_weights[:, machine],
+            sample_weight=weights_in_machines[:, machine],
             C=svm_c,
             tol=TOLERANCE,
             dual=True,
@@ -208,7 +211,7 @@ def fit_machines(
 def targets_of_machines(
     labels: NDArray[Any], class_weights: NDArray[np.float32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """Return the targets and the text weights of each machine, both (texts, machines).
+    """Return the targets of machines, and the weights of texts in them, both (texts, machines).
 
     A target says whether a text belongs to the machine's class. Two classes have only one machine,
     which is of the second class.
@@ -219,12 +222,14 @@ def targets_of_machines(
     if labels.ndim > 1:
         return labels > 0, np.where(labels, class_weights, 1)
 
+    # Machines are those of the last classes: of all, or of the second of two.
     num_classes = len(class_weights)
     num_machines = SINGLE_LABEL.num_one_vs_rest(num_classes)
     classes = np.arange(num_classes - num_machines, num_classes)
+
     is_class = labels[:, None] == classes
-    text_weights = class_weights[labels][:, None]
-    return is_class, np.broadcast_to(text_weights, is_class.shape)
+    weights_of_texts = class_weights[labels][:, None]
+    return is_class, np.broadcast_to(weights_of_texts, is_class.shape)
 
 
 # The power to which the logarithms of naive Bayes ratios are raised. With a power of 1, the scales
@@ -300,25 +305,43 @@ def fit_linear(
         c_values = [USUAL_C[task]]
         enough = 1
 
-    # Cross-validate if there are too few held-out texts to choose on.
-    if held_out is None or len(held_out[1]) < enough:
-        progress.expect(work)
-        if split_groups is None:
-            split_groups = np.arange(len(texts))
-        folds = split_into_folds(split_groups, enough=enough)
-        calibration = cross_validate(texts, folds, c_values, progress=progress)
-        return _fit_calibrated(texts, calibration, progress), calibration
+    if held_out is not None and len(held_out[1]) >= enough:
+        return _fit_and_choose(texts, held_out, c_values, on_first, progress)
 
-    # Otherwise try several values of C, and calibrate each on the held-out texts.
-    other_texts, other_labels = held_out
+    # Too few texts are held out to choose on, so cross-validate, and then learn from all texts.
+    progress.expect(work)
+    if split_groups is None:
+        split_groups = np.arange(len(texts))
+    folds = split_into_folds(split_groups, enough=enough)
+    calibration = cross_validate(texts, folds, c_values, progress=progress)
+    return _fit_calibrated(texts, calibration, progress), calibration
+
+
+def _fit_and_choose(
+    texts: CountedTexts,
+    held_out: tuple[TokenizedTexts, NDArray[Any]],
+    c_values: Sequence[float],
+    on_first: Callable[[LinearModel], None] | None,
+    progress: FitProgress,
+) -> tuple[LinearModel, Calibration]:
+    """Fit with several values of C, and keep the model that is best on held-out texts.
+
+    Args:
+        texts: the texts to learn from.
+        held_out: the texts on which each model is calibrated, and their labels.
+        c_values: the values of C to try, increasing.
+        on_first: called with the model of the first C; None if nothing receives it.
+        progress: expects and counts the work of the fits.
+    """
+    held_out_texts, held_out_labels = held_out
     vocabulary = texts.vocabulary
-    other_counts = count_matrix(vocabulary.pieces(other_texts), vocabulary.feature_ids)
-    other_features = vocabulary.tfidf(other_counts)
+    counts = count_matrix(vocabulary.pieces(held_out_texts), vocabulary.feature_ids)
+    features = vocabulary.tfidf(counts)
     machines_by_c: dict[float, OneVsRest] = {}
 
     def fit_and_calibrate(svm_c: float) -> Calibration:
         machines = _fit_counted(texts, svm_c=svm_c, progress=progress)
-        candidate = calibrate(machines.margins(other_features), other_labels, texts.class_weights)
+        candidate = calibrate(machines.margins(features), held_out_labels, texts.class_weights)
         candidate = candidate._replace(svm_c=svm_c)
 
         if on_first and not machines_by_c:
@@ -326,7 +349,9 @@ def fit_linear(
         machines_by_c[svm_c] = machines
         return candidate
 
-    best = _best_c(fit_and_calibrate, c_values, work=work, progress=progress)
+    best = _best_c(
+        fit_and_calibrate, c_values, work=texts.num_machines * len(texts), progress=progress
+    )
     return _linear_model(texts, machines_by_c[best.svm_c], best), best
 
 
@@ -347,18 +372,24 @@ def usual_fits(num_texts: int, num_held_out: int, task: Task, *, is_quick: bool 
         task: single-label or multi-label.
         is_quick: whether only the usual C is tried.
     """
-    num_tried = 1 if is_quick else C_VALUES_TRIED
-    enough = 1 if is_quick else MIN_HELD_OUT[task]
+    num_tried = C_VALUES_TRIED
+    enough = MIN_HELD_OUT[task]
+    if is_quick:
+        num_tried = 1
+        enough = 1
+
+    # On held-out texts, each C is fitted once.
     if num_held_out >= enough:
         return num_tried
 
-    # Cross-validation fits each C once in each fold, to the texts of the other folds. It uses no
+    # Cross-validation fits each C once for each fold, to the texts of the other folds. It uses no
     # more folds than have enough texts. One more fit, with the best C, learns from all texts.
     num_folds = min(FOLDS, math.ceil(enough * FOLDS / num_texts))
     return num_tried * num_folds * (1 - 1 / FOLDS) + 1
 
 
 def _fit_counted(texts: CountedTexts, *, svm_c: float, progress: FitProgress) -> OneVsRest:
+    """Fit an NB-SVM for each class to all of these texts."""
     return fit_one_vs_rest(
         texts.features,
         texts.labels,
@@ -504,8 +535,10 @@ def _best_c(
     *lower, first, higher = c_values
     best = fit_and_calibrate(first)
     for num_tried, svm_c in enumerate(reversed(lower), start=1):
+        # More values than usual are more work than was expected.
         if num_tried >= C_VALUES_TRIED:
             progress.expect(work)
+
         candidate = fit_and_calibrate(svm_c)
         if candidate.loss > (1 - MIN_GAIN) * best.loss:
             break

@@ -88,8 +88,10 @@ class SelfTraining:
         repetitions = max(1, TIMED_TEXTS // num_labelled)
         rows = np.tile(np.arange(num_labelled), repetitions)
 
-        targets, text_weights = targets_of_machines(corpus.labels[rows], corpus.class_weights)
-        seconds = seconds_of_machines(self._inputs[rows], targets, text_weights)
+        targets, weights_in_machines = targets_of_machines(
+            corpus.labels[rows], corpus.class_weights
+        )
+        seconds = seconds_of_machines(self._inputs[rows], targets, weights_in_machines)
         return seconds / repetitions
 
     def learn(
@@ -173,6 +175,7 @@ class SelfTraining:
             counts[:, -self._num_machines :], counts.sum(axis=1)
         )
 
+        # Fit the machines. A text has the same weight in all machines: the sum of its targets.
         is_class = targets[:, -self._num_machines :] > 0
         text_weights = targets.sum(axis=1, keepdims=True)
         weights, biases = fit_machines(

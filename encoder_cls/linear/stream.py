@@ -425,15 +425,15 @@ class _Passes:
 
     def _learn_from_chunk(self, features: sp.csr_matrix, rows: slice) -> None:
         labels = self._labels[rows]
-        targets, text_weights = targets_of_machines(labels, self._class_weights)
+        targets, weights_in_machines = targets_of_machines(labels, self._class_weights)
         if self._text_weights is not None:
-            text_weights = text_weights * self._text_weights[rows, None]
+            weights_in_machines = weights_in_machines * self._text_weights[rows, None]
 
         batch_size = min(MAX_BATCH, max(1, self._counts.num_texts // MIN_BATCHES))
         for first in range(0, len(labels), batch_size):
             batch = slice(first, first + batch_size)
             for svms in self._svms:
-                svms.learn(features[batch], targets[batch], text_weights[batch])
+                svms.learn(features[batch], targets[batch], weights_in_machines[batch])
 
     def best_candidate(self, held_out: _HeldOut) -> _Candidate:
         """Calibrate the machines, and keep only those with the lowest loss for the passes to come.
