@@ -20,7 +20,7 @@ from torch.nn import functional
 from encoder_cls.encoder.nested_tensors import on_device
 from encoder_cls.encoder.padding import batches_by_length
 from encoder_cls.encoder.random_numbers import is_word
-from encoder_cls.encoder.shape_buckets import few_sizes, pad_end, pad_to_few_shapes
+from encoder_cls.encoder.shape_buckets import pad_end, pad_to_few_shapes, round_up_size
 from encoder_cls.encoder.torch_encoder import Batch, make_batch
 from encoder_cls.encoder.transformer import DenoisingAutoencoder, EncoderClassifier
 from encoder_cls.system.stop import check_stop
@@ -88,8 +88,8 @@ class GuessedTokens(ABC):
         text, token = self.positions // old_length, self.positions % old_length
         positions = text * new_length + token
 
-        num_targets = few_sizes(len(self.target_ids))
-        num_candidates = few_sizes(len(self.candidates))
+        num_targets = round_up_size(len(self.target_ids))
+        num_candidates = round_up_size(len(self.candidates))
         return replace(
             self,
             inputs=inputs,

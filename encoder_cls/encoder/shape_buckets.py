@@ -27,8 +27,11 @@ SIZE_BUCKET = 1 / 2
 NGRAMS_PER_UNUSED_WORD = 16
 
 
-def few_sizes(size: int, *, tolerance: float = SIZE_BUCKET) -> int:
-    """Round a size up to one of few: with a tolerance of 1/2 to 1, 2, 3, 4, 6, 8, 12, 16, ..."""
+def round_up_size(size: int, *, tolerance: float = SIZE_BUCKET) -> int:
+    """Round a size up to one of few.
+
+    With the usual tolerance of 1/2, the sizes are 1, 2, 3, 4, 6, 8, 12, 16, and so on.
+    """
     return int(round_up_lengths(np.array(size), tolerance=tolerance))
 
 
@@ -44,33 +47,37 @@ def pad_to_few_shapes(batch: Batch, *, max_seq_len: int) -> Batch:
         batch: the batch, on the CPU.
         max_seq_len: the maximum number of tokens of a text.
     """
-    length = few_sizes(batch.input_ids.shape[1], tolerance=LENGTH_BUCKET)
+    length = round_up_size(batch.input_ids.shape[1], tolerance=LENGTH_BUCKET)
     length = min(length, max_seq_len)
 
-    char_ngrams = _pad_char_ngrams(batch.char_ngrams)
+    char_ngrams = _add_unused_words(batch.char_ngrams)
+    words_of_tokens = pad_end(char_ngrams.words, length, value=0)
     return Batch(
         input_ids=pad_end(batch.input_ids, length, value=PAD_ID),
         attention_mask=pad_end(batch.attention_mask, length, value=False),
-        char_ngrams=char_ngrams._replace(words=pad_end(char_ngrams.words, length, value=0)),
+        char_ngrams=char_ngrams._replace(words=words_of_tokens),
     )
 
 
-def _pad_char_ngrams(char_ngrams: CharNgramBatch) -> CharNgramBatch:
+def _add_unused_words(char_ngrams: CharNgramBatch) -> CharNgramBatch:
     """Add words that no text has, with n-grams, so that there are few numbers of both."""
     num_ngrams = len(char_ngrams.ngrams)
     num_words = len(char_ngrams.offsets) - 1
-    all_ngrams = few_sizes(num_ngrams)
-    all_words = few_sizes(num_words + 1) + all_ngrams // NGRAMS_PER_UNUSED_WORD
 
-    # Repeat the n-grams of the batch. Their gradient in an unused word is 0, so that the rows of
-    # the table are updated as without it.
-    num_filled = all_ngrams - num_ngrams
-    filled = char_ngrams.ngrams[torch.arange(num_filled) % max(1, num_ngrams)]
-
-    # Distribute these n-grams evenly over the unused words.
+    # There is at least one unused word, and more of them if many n-grams may be added.
+    all_ngrams = round_up_size(num_ngrams)
+    all_words = round_up_size(num_words + 1) + all_ngrams // NGRAMS_PER_UNUSED_WORD
     num_unused = all_words - num_words
-    ends = num_ngrams + torch.arange(1, num_unused + 1) * num_filled // num_unused
+    num_added = all_ngrams - num_ngrams
+
+    # Add the n-grams of the batch once more, from the first one on. Their gradient in an unused
+    # word is 0, so that the rows of the table are updated as without it. A batch without n-grams
+    # gets none.
+    added = char_ngrams.ngrams[torch.arange(num_added) % max(1, num_ngrams)]
+
+    # Distribute them evenly over the unused words.
+    ends = num_ngrams + torch.arange(1, num_unused + 1) * num_added // num_unused
     return char_ngrams._replace(
-        ngrams=torch.cat([char_ngrams.ngrams, filled]),
+        ngrams=torch.cat([char_ngrams.ngrams, added]),
         offsets=torch.cat([char_ngrams.offsets, ends]),
     )

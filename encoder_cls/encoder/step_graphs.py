@@ -45,7 +45,7 @@ class StepGraphs(Generic[Inputs, Outputs]):
     def __init__(self, function: Callable[[Inputs], Outputs], recorder: Recorder) -> None:
         self._function = function
         self._recorder = recorder
-        self._known: set[Shapes] = set()
+        self._seen: set[Shapes] = set()
         self._graphs: dict[Shapes, _StepGraph[Inputs, Outputs]] = {}
 
     def __call__(self, inputs: Inputs) -> Outputs:
@@ -58,16 +58,16 @@ class StepGraphs(Generic[Inputs, Outputs]):
             The outputs, which the device computes later.
         """
         shapes = tuple(tensor.shape for tensor in list_tensors(inputs))
-        graph = self._graphs.get(shapes)
 
-        if graph is None and shapes in self._known and len(self._graphs) < MAX_GRAPHS:
-            graph = _StepGraph(self._function, inputs, self._recorder)
-            self._graphs[shapes] = graph
+        # Record a graph when a shape comes for the second time.
+        has_room = len(self._graphs) < MAX_GRAPHS
+        if shapes in self._seen and shapes not in self._graphs and has_room:
+            self._graphs[shapes] = _StepGraph(self._function, inputs, self._recorder)
+        self._seen.add(shapes)
 
-        self._known.add(shapes)
-        if graph is None:
-            return self._function(on_device(inputs, self._recorder.device))
-        return graph.compute(inputs)
+        if shapes in self._graphs:
+            return self._graphs[shapes].compute(inputs)
+        return self._function(on_device(inputs, self._recorder.device))
 
     def clear(self) -> None:
         """Give back the memory of all graphs."""
@@ -124,9 +124,9 @@ class Recorder:
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream(self.device))
 
-        # Another thread pins memory meanwhile, which is allowed where the recording is that of this
-        # thread. `torch.cuda.graph` would wait for the device and give back all unused memory
-        # before each recording.
+        # Record what this thread starts. Another thread pins memory meanwhile, which a recording of
+        # all threads would not allow. The context manager `torch.cuda.graph` is not used, because
+        # it waits for the device and gives back all unused memory before each recording.
         with torch.cuda.stream(self._stream), _without_garbage_collection():
             graph.capture_begin(self._memory, capture_error_mode="thread_local")
             try:

@@ -25,6 +25,7 @@ from encoder_cls.labelling.label_table import LABEL, REVIEW_COLUMNS, LabelTable
 from encoder_cls.labelling.open_session import skipped_file
 from encoder_cls.labelling.pool import PoolText
 from encoder_cls.labelling.session import Guess, Session, WordsOfClass
+from encoder_cls.labelling.text_queue import ChosenText
 from encoder_cls.run.review import review_run
 
 REVIEW = "review"
@@ -45,15 +46,15 @@ class ReviewQueue:
     def __init__(self, texts: Sequence[PoolText]) -> None:
         self._texts = texts
 
-    def next(self, asked: Collection[str]) -> tuple[PoolText, str] | None:
-        """The next text, and how it was chosen; None if there is none.
+    def next(self, asked: Collection[str]) -> ChosenText | None:
+        """The next text; None if there is none.
 
         Args:
             asked: the keys of the texts that have been asked.
         """
         for text in self._texts:
             if text.key not in asked:
-                return text, REVIEW
+                return ChosenText(text, REVIEW)
         return None
 
 

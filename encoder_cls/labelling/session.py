@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypedDict
 from encoder_cls.labelling.class_list import ClassList
 from encoder_cls.labelling.label_table import LabelledText, LabelTable
 from encoder_cls.labelling.pool import PoolText
-from encoder_cls.labelling.text_queue import RANDOM, SUGGESTED, Queue
+from encoder_cls.labelling.text_queue import RANDOM, SUGGESTED, ChosenText, Queue
 from encoder_cls.serving.requests import RefusedError
 
 # Why a text has no label: the column `how` of the table of skipped texts.
@@ -94,7 +94,7 @@ class _Action(NamedTuple):
 
     Attributes:
         table: the table that has the row.
-        row: the row.
+        row: the row. In the table of skipped texts, its column `how` says why.
         how: how the text was chosen.
     """
 
@@ -154,7 +154,8 @@ class Session:
                 # random.
                 actions.append(_Action(skipped, row, SUGGESTED))
         self._actions = sorted(actions, key=lambda action: action.row.labelled_at)
-        self._current = self._next()
+        # The text that is asked; None if all texts have been asked.
+        self._current: ChosenText | None = self._next()
 
     @property
     def asked(self) -> dict[str, LabelledText]:
@@ -196,9 +197,10 @@ class Session:
                 self._change(position, written)
                 return
 
-        current, how = self._checked_current(key)
-        guess = self._guess_to_keep(current, how, shown_guess)
-        self._do(self.labels, self._row(current, how, label=written, guess=guess), how)
+        current = self._checked_current(key)
+        guess = self._guess_to_keep(current, shown_guess)
+        row = self._row(current.text, current.how, label=written, guess=guess)
+        self._do(self.labels, row, current.how)
 
     def skip(self, key: str, why: str) -> None:
         """Leave the text that is asked without a label.
@@ -211,12 +213,15 @@ class Session:
             RefusedError: the text is not asked any more.
             EncoderClsError: this cannot be written. Nothing has changed.
         """
-        current, how = self._checked_current(key)
+        current = self._checked_current(key)
+
+        # Where a text has any number of labels, it may have none.
         if why == NO_CLASS and self.classes.is_multi_label:
             self.label(key, [])
             return
 
-        self._do(self.skipped, self._row(current, why, label="", guess=""), how)
+        row = self._row(current.text, why, label="", guess="")
+        self._do(self.skipped, row, current.how)
 
     def undo(self, num_asked: int) -> None:
         """Take back the last label or skip, and ask its text again.
@@ -237,7 +242,7 @@ class Session:
         action.table.replace([row for row in action.table.rows if row is not action.row])
         self._actions.pop()
         row = action.row
-        self._current = PoolText(row.key, row.text, row.cells), action.how
+        self._current = ChosenText(PoolText(row.key, row.text, row.cells), action.how)
         self.model.labels_changed()
 
     def add_class(self, name: str) -> None:
@@ -322,11 +327,12 @@ class Session:
         if self._reviewed is not None:
             raise RefusedError(422, "a review keeps the classes of the data")
 
-    def _next(self) -> tuple[PoolText, str] | None:
+    def _next(self) -> ChosenText | None:
         return self._queue.next(self.asked.keys())
 
-    def _checked_current(self, key: str) -> tuple[PoolText, str]:
-        if self._current is None or self._current[0].key != key:
+    def _checked_current(self, key: str) -> ChosenText:
+        """The text that is asked, which must have this key."""
+        if self._current is None or self._current.text.key != key:
             raise RefusedError(
                 409, "this text is not asked any more: another page has labelled or undone it"
             )
@@ -340,12 +346,25 @@ class Session:
         return None
 
     def _written(self, labels: Sequence[str]) -> str:
+        """The labels as the content of a cell."""
         try:
             return self.classes.written(labels)
         except ValueError as error:
             raise RefusedError(422, str(error)) from None
 
     def _row(self, text: PoolText, how: str, *, label: str, guess: str) -> LabelledText:
+        """Make a row of this moment.
+
+        Args:
+            text: the text.
+            how: how the text was chosen, or why it has no label.
+            label: the content of the column of labels.
+            guess: the content of the column of guesses.
+        """
+        label_in_data = ""
+        if self._reviewed is not None:
+            label_in_data = self._reviewed.get(text.key, "")
+
         return LabelledText(
             key=text.key,
             text=text.text,
@@ -353,7 +372,7 @@ class Session:
             labelled_at=self._time(),
             how=how,
             guess=guess,
-            label_in_data=(self._reviewed or {}).get(text.key, ""),
+            label_in_data=label_in_data,
             cells=text.cells,
         )
 
@@ -370,6 +389,8 @@ class Session:
     def _change(self, position: int, label: str) -> None:
         """Give a text that has been labelled or skipped another label."""
         table, row, how = self._actions[position]
+
+        # The row of a skipped text says why it was skipped, that of a label how it was chosen.
         changed = row._replace(label=label, labelled_at=self._time(), how=how)
         if table is self.labels:
             self.labels.replace([changed if old is row else old for old in table.rows])
@@ -380,18 +401,18 @@ class Session:
         self._actions[position] = _Action(self.labels, changed, how)
         self.model.labels_changed()
 
-    def _guess_to_keep(self, text: PoolText, how: str, shown_guess: Sequence[str]) -> str:
+    def _guess_to_keep(self, chosen: ChosenText, shown_guess: Sequence[str]) -> str:
         """The guess for the column of guesses.
 
         The guess for a text drawn at random is not shown before it is labelled. It is kept, because
         it tells how often the model is right. Another guess is kept only if it was shown.
         """
         kept = shown_guess
-        if how == RANDOM:
-            guess = self.model.guess(text.key)
+        if chosen.how == RANDOM:
+            hidden_guess = self.model.guess(chosen.text.key)
             kept = ()
-            if guess:
-                kept = guess.labels
+            if hidden_guess:
+                kept = hidden_guess.labels
 
         known = [label for label in kept if label in self.classes.names]
         if not known:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from encoder_cls.labelling.pool import PoolText
 
@@ -25,11 +25,18 @@ SUGGESTED = "suggested"
 BLOCK = 10
 
 
+class ChosenText(NamedTuple):
+    """A text that is asked, and how it was chosen, such as `RANDOM` or `SUGGESTED`."""
+
+    text: PoolText
+    how: str
+
+
 class Queue(Protocol):
     """What decides which text is asked next."""
 
-    def next(self, asked: Collection[str]) -> tuple[PoolText, str] | None:
-        """The next text, and how it was chosen; None if there is none.
+    def next(self, asked: Collection[str]) -> ChosenText | None:
+        """The next text; None if there is none.
 
         Args:
             asked: the keys of the texts that have been asked.
@@ -47,8 +54,8 @@ class TextQueue:
         self.suggestions: Sequence[int] = ()
         self._texts = texts
 
-    def next(self, asked: Collection[str]) -> tuple[PoolText, str] | None:
-        """The next text, and how it was chosen: `RANDOM` or `SUGGESTED`; None if there is none.
+    def next(self, asked: Collection[str]) -> ChosenText | None:
+        """The next text; None if there is none.
 
         Args:
             asked: the keys of the texts that have been asked.
@@ -58,10 +65,13 @@ class TextQueue:
         if drawn is None:
             return None
         if suggested is None or is_random_turn(len(asked)):
-            return drawn, RANDOM
+            return ChosenText(drawn, RANDOM)
+
+        # Between suggestions, the text drawn next is asked with its guess. So it must not count in
+        # the accuracy, which is that of hidden guesses.
         if len(asked) % 2:
-            return drawn, SUGGESTED
-        return suggested, SUGGESTED
+            return ChosenText(drawn, SUGGESTED)
+        return ChosenText(suggested, SUGGESTED)
 
 
 def _first(texts: Iterable[PoolText], asked: Collection[str]) -> PoolText | None:

@@ -20,7 +20,7 @@ from encoder_cls.encoder import step_graphs
 from encoder_cls.encoder.distributed import ALONE
 from encoder_cls.encoder.nested_tensors import list_tensors
 from encoder_cls.encoder.optimizer import moments_of
-from encoder_cls.encoder.shape_buckets import few_sizes, pad_to_few_shapes
+from encoder_cls.encoder.shape_buckets import pad_to_few_shapes, round_up_size
 from encoder_cls.encoder.step_graphs import StepGraphs, _without_garbage_collection
 from encoder_cls.encoder.torch_encoder import Batch
 from encoder_cls.encoder.training_state import TrainingState
@@ -49,8 +49,8 @@ KINDS = [
 
 
 def test_sizes_are_rounded_up_to_few():
-    sizes = {few_sizes(size) for size in range(1, 17)}
-    lengths = {few_sizes(size, tolerance=1 / 4) for size in range(16, 129)}
+    sizes = {round_up_size(size) for size in range(1, 17)}
+    lengths = {round_up_size(size, tolerance=1 / 4) for size in range(16, 129)}
 
     assert sizes == {1, 2, 3, 4, 6, 8, 12, 16}
     assert lengths == {16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128}
