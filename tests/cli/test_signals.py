@@ -15,7 +15,6 @@ from threading import Timer
 
 import pytest
 from support.programs import COMMAND, TIME_LIMIT, setting
-from support.small_runs import WITHOUT_TECHNIQUES
 
 from encoder_cls.cli.stop_signals import stop_signals
 from encoder_cls.encoder.distributed import STOP_KEY, ProcessGroup
@@ -73,11 +72,11 @@ def test_a_training_whose_terminal_goes_away_writes_a_checkpoint(trained_run, tm
         "train.epochs=100000",
         "train.validate_every=1000000",
         "train.patience=null",
-        *WITHOUT_TECHNIQUES,
+        "model.linear=false",
     )
     config = trained_run.path.parent / "tiny.yaml"
     with at_terminal("train", config, *options, "--run-dir", tmp_path / "run") as program:
-        program.read_until("linear model: validation")
+        program.read_until("training in")
         program.close_terminal()
         assert program.process.wait(TIME_LIMIT) == 128 + signal.SIGHUP
     assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
