@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,11 +50,16 @@ class LoadedRun:
         return len(self.validation_predictions.predictions.rows)
 
 
+# If less time is left, it is not tried whether class weights would help, which takes some seconds:
+# the baseline needs them.
+MIN_SECONDS_FOR_NOTE = 20.0
+
+
 def report_of_run(
     run: LoadedRun,
     *,
     train_texts: TokenizedTexts | None = None,
-    seconds: float | None = None,
+    end: float | None = None,
     num_unread: int = 0,
     device: str = "auto",
     reporter: Reporter = SILENT,
@@ -64,7 +70,8 @@ def report_of_run(
         run: the run. The split that is scored must have texts.
         train_texts: the tokens of the training texts, at the end of training; by default the
             texts are tokenized again.
-        seconds: the time limit of the TF-IDF baseline; None without a limit.
+        end: when the scores must be there, a time of `time.monotonic`; None without a limit. The
+            TF-IDF baseline learns from as many texts as there is time for.
         num_unread: the number of texts in train that the linear model had no time to learn from.
             The baseline has no more texts than the linear model.
         device: the device of the base run's classifier.
@@ -88,21 +95,35 @@ def report_of_run(
         batch_tokens=batch_tokens,
         validation_predictions=run.validation_predictions,
     )
+    changes_since_base = _compare_with_base_run(run, device=device)
+    note = ""
+    seconds = _seconds_until(end)
+    if seconds is None or seconds > MIN_SECONDS_FOR_NOTE:
+        note = run_interruptibly(lambda: _class_weights_note(run, train_texts))
     findings = RunFindings(
         num_refitted=run.num_refitted,
-        changes_since_base=_compare_with_base_run(run, device=device),
-        class_weights_note=run_interruptibly(lambda: _class_weights_note(run, train_texts)),
+        changes_since_base=changes_since_base,
+        class_weights_note=note,
         num_unread=num_unread + run.dataset.num_unread,
     )
 
     reporter.working("fitting the TF-IDF baseline")
     max_texts = len(run.dataset.train) - num_unread
     baseline = run_interruptibly(
-        lambda: baseline_scores(run.dataset, split, seconds=seconds, max_texts=max_texts)
+        lambda: baseline_scores(
+            run.dataset, split, seconds=_seconds_until(end), max_texts=max_texts
+        )
     )
     reporter.working("")
 
     return Report(evaluation=evaluation, baseline_scores=baseline, run_findings=findings)
+
+
+def _seconds_until(end: float | None) -> float | None:
+    """The seconds until a time of `time.monotonic`; None if there is none."""
+    if end is None:
+        return None
+    return max(0.0, end - time.monotonic())
 
 
 def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> str:

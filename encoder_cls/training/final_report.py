@@ -56,7 +56,7 @@ def write_final_report(
     report = report_of_run(
         loaded,
         train_texts=prepared.train_texts,
-        seconds=prepared.budget.seconds_for(pretraining=False),
+        end=prepared.budget.end_of_work,
         num_unread=num_unread,
         device=str(device),
         reporter=reporter,

@@ -6,9 +6,14 @@ import time
 
 from encoder_cls.config.schema import Config
 
-# The share of the time that is reserved for the start of Python, for reading and writing files, and
-# for steps that take longer than the first ones.
+# The share of the time that is reserved for steps that take longer than the first ones, and for
+# reading and writing files.
 RESERVED = 0.1
+# The minimum number of seconds that is reserved: the charts and pages of a report, and the start and
+# the end of Python, take as long for any amount of text.
+MIN_RESERVED_SECONDS = 5.0
+# The largest share of the time that is reserved.
+MAX_RESERVED = 0.3
 # The share of the remaining time that pretraining may take.
 PRETRAINING_SHARE = 0.4
 
@@ -31,7 +36,8 @@ class TimeBudget:
         if config.train.time_budget is not None:
             seconds = 60 * config.train.time_budget
             self._end = started + seconds
-            self._reserved = RESERVED * seconds
+            reserved = max(RESERVED * seconds, MIN_RESERVED_SECONDS)
+            self._reserved = min(reserved, MAX_RESERVED * seconds)
 
         self._pretraining_seconds = None
         if config.pretrain.time_budget is not None:
@@ -43,6 +49,13 @@ class TimeBudget:
         if self._end is None:
             return None
         return max(0.0, self._end - time.monotonic())
+
+    @property
+    def end_of_work(self) -> float | None:
+        """When only what is reserved is left, a time of `time.monotonic`; None without a limit."""
+        if self._end is None:
+            return None
+        return self._end - self._reserved
 
     @property
     def is_spent(self) -> bool:
@@ -59,9 +72,9 @@ class TimeBudget:
         Returns:
             The time in seconds, without the reserve; None without a limit.
         """
-        left = self.left
-        if left is not None:
-            left = max(0.0, left - self._reserved)
+        left = None
+        if self.end_of_work is not None:
+            left = max(0.0, self.end_of_work - time.monotonic())
         if not pretraining:
             return left
 

@@ -7,6 +7,7 @@ import re
 import time
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from support.events import Event, Stepped, StepsDecided, Validated, Warned
@@ -19,6 +20,7 @@ from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.evaluation import baseline
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.report_text import advice
+from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.linear import effort as effort_module
 from encoder_cls.linear import few_labels, stream
 from encoder_cls.linear.effort import (
@@ -34,13 +36,15 @@ from encoder_cls.linear.effort import (
 from encoder_cls.linear.few_labels import LABELS_ONLY
 from encoder_cls.linear.linear_work import LinearWork, StreamWork
 from encoder_cls.linear.ngrams import TEMPLATE_IDS
+from encoder_cls.run import run_report
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.run_state import RunState
 from encoder_cls.training import encoder_stage as training_encoder
-from encoder_cls.training import final_report, linear_fit
+from encoder_cls.training import linear_fit
 from encoder_cls.training.linear_fit import repeat_linear_fit
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.time_budget import TimeBudget
 
 
 def warnings_of(events: list[Event]) -> list[str]:
@@ -163,20 +167,52 @@ def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
     assert enough_time["texts"] == len(dataset.train)
 
 
-def test_the_baseline_ends_before_the_time_that_is_reserved_for_writing(tmp_path, monkeypatch):
+def test_the_baseline_gets_the_time_that_is_left_after_scoring(tmp_path, monkeypatch):
+    """Of 6,000 seconds, a tenth is reserved for writing; the scoring takes 1,000."""
+    seconds_of_scoring = 0.0
     limits = []
-    report_of_run = final_report.report_of_run
 
-    def recording_the_limit(*arguments, seconds, **options):
+    def slow_evaluation(*arguments, **options):
+        nonlocal seconds_of_scoring
+        seconds_of_scoring = 1000.0
+        return evaluate_split(*arguments, **options)
+
+    def recorded_limit(*arguments, seconds, **options):
         limits.append(seconds)
-        return report_of_run(*arguments, seconds=seconds, **options)
+        return baseline_scores(*arguments, seconds=seconds, **options)
 
-    monkeypatch.setattr(final_report, "report_of_run", recording_the_limit)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + seconds_of_scoring)
+    monkeypatch.setattr(run_report, "time", clock)
+    monkeypatch.setattr(run_report, "evaluate_split", slow_evaluation)
+    monkeypatch.setattr(run_report, "baseline_scores", recorded_limit)
     run_all(make_config(tmp_path, **WITH_LINEAR, time_budget="100m", epochs=1), tmp_path / "run")
 
-    # Of 6,000 seconds, a tenth is reserved.
     (limit,) = limits
-    assert 5000 < limit < 5400
+    assert 4000 < limit < 4400
+
+
+@pytest.mark.parametrize(("time_budget", "num_tries"), [("15s", 0), ("10h", 1), (None, 1)])
+def test_class_weights_are_not_tried_where_time_is_short(
+    tmp_path, monkeypatch, time_budget, num_tries
+):
+    tries = []
+
+    def tried(*_):
+        tries.append(1)
+        return ""
+
+    monkeypatch.setattr(run_report, "class_weights_note", tried)
+    config = make_config(tmp_path, **WITH_LINEAR, time_budget=time_budget, epochs=1)
+    run_all(config, tmp_path / "run")
+
+    assert len(tries) == num_tries
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [("6s", 4.2), ("30s", 25.0), ("10m", 540.0)])
+def test_a_share_of_the_time_is_reserved(tmp_path, limit, seconds):
+    """It is a tenth of the time, but 5 seconds at least, and 30% at most."""
+    budget = TimeBudget(make_config(tmp_path, time_budget=limit))
+    assert budget.seconds_for(pretraining=False) == pytest.approx(seconds, abs=1.0)
 
 
 # How much work the fit of the linear model does
