@@ -9,7 +9,7 @@ until they have occurred often. That is why a few passes over the texts are enou
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +23,39 @@ LEARNING_RATE = 0.3
 
 # The initial value of each sum of squared gradients. It keeps the first steps of a weight small.
 INITIAL_SQUARES = 10.0
+
+
+class Batch(NamedTuple):
+    """Texts to take a step on, with a column for each feature that occurs in them.
+
+    Attributes:
+        feature_columns: the columns of these features among all features, increasing, (columns,).
+        values: the TF-IDF values of the texts, (texts, columns).
+        targets: whether each text belongs to the machine's class, (texts, machines).
+        weights_in_machines: the weight of each text in each machine, (texts, machines).
+    """
+
+    feature_columns: NDArray[np.int32]
+    values: sp.csr_matrix
+    targets: NDArray[np.bool_]
+    weights_in_machines: NDArray[np.floating[Any]]
+
+    @classmethod
+    def of(
+        cls,
+        features: sp.csr_matrix,
+        targets: NDArray[np.bool_],
+        weights_in_machines: NDArray[np.floating[Any]],
+    ) -> Batch:
+        """Make a batch of texts with a column for each of all features, (texts, features).
+
+        Only the features that occur in the batch have a gradient, and they are a small part of all
+        features.
+        """
+        occurring, columns = np.unique(features.indices, return_inverse=True)
+        rows = (features.data, columns.astype(np.int32), features.indptr)
+        values = sp.csr_matrix(rows, shape=(features.shape[0], len(occurring)))
+        return cls(occurring, values, targets, weights_in_machines)
 
 
 class OnlineSvms:
@@ -40,39 +73,37 @@ class OnlineSvms:
         self._biases = np.zeros(num_machines, dtype=np.float32)
         self._bias_squares = np.full(num_machines, INITIAL_SQUARES, dtype=np.float32)
 
-    def learn(
-        self,
-        features: sp.csr_matrix,
-        targets: NDArray[np.bool_],
-        text_weights: NDArray[np.floating[Any]],
-    ) -> None:
+    def learn(self, batch: Batch) -> None:
         """Take a step on a batch of texts.
 
-        Args:
-            features: the TF-IDF values of the texts, (texts, features).
-            targets: whether each text belongs to the machine's class, (texts, machines).
-            text_weights: the weight of each text in each machine, (texts, machines).
+        Most of the time goes into memory: `take` is quicker than an index, and operations in place
+        are quicker than new arrays. Without both, a step takes twice as long.
         """
-        # Only the features that occur in the batch have a gradient. They are a small part of all
-        # features, so keep the columns of these only.
-        occurring, columns = np.unique(features.indices, return_inverse=True)
-        values = (features.data, columns.astype(np.int32), features.indptr)
-        batch = sp.csr_matrix(values, shape=(features.shape[0], len(occurring)))
-        ratios = self._ratios[occurring]
-        weights = self._weights[occurring]
+        # Get the numbers of the features that occur in the batch, all (columns, machines).
+        columns = batch.feature_columns
+        ratios = self._ratios.take(columns, axis=0)
+        weights = self._weights.take(columns, axis=0)
+        squares = self._squares.take(columns, axis=0)
 
         # Compute the gradient of the squared hinge loss, max(0, 1 - sign * margin) ** 2, with
         # respect to each margin, (texts, machines).
-        margins = batch @ (weights * ratios) + self._biases
-        signs = np.where(targets, np.float32(1), np.float32(-1))
+        margins = batch.values @ (weights * ratios) + self._biases
+        signs = np.where(batch.targets, np.float32(1), np.float32(-1))
         shortfalls = np.maximum(0, 1 - signs * margins)
-        margin_gradients = (-2 * signs * shortfalls * text_weights).astype(np.float32)
+        margin_gradients = (-2 * signs * shortfalls * batch.weights_in_machines).astype(np.float32)
 
-        # Take a step of AdaGrad with the weights of these features.
-        gradients = (batch.T @ margin_gradients) * ratios
-        squares = self._squares[occurring] + gradients**2
-        self._squares[occurring] = squares
-        self._weights[occurring] = weights - LEARNING_RATE * gradients / np.sqrt(squares)
+        # Compute the gradient with respect to each weight.
+        gradients = batch.values.T @ margin_gradients
+        gradients *= ratios
+
+        # Add up the squared gradients, and take a step of AdaGrad with the weights.
+        squares += gradients**2
+        steps = gradients
+        steps *= LEARNING_RATE
+        steps /= np.sqrt(squares)
+        weights -= steps
+        self._squares[columns] = squares
+        self._weights[columns] = weights
 
         # Take a step with the biases, which are the weights of a feature that is 1 in all texts.
         bias_gradients = margin_gradients.sum(axis=0)

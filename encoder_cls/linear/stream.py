@@ -24,9 +24,10 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.linear_work import StreamWork
 from encoder_cls.linear.nb_svm import OneVsRest, naive_bayes_ratios, targets_of_machines
 from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, TEMPLATE_IDS, SparseRows, keep_known
-from encoder_cls.linear.online_svm import OnlineSvms
+from encoder_cls.linear.online_svm import Batch, OnlineSvms
 from encoder_cls.metrics.tasks import Task, task_of
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
+from encoder_cls.system.made_ahead import made_ahead
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 
@@ -410,30 +411,47 @@ class _Passes:
         return naive_bayes_ratios(texts_in_class, texts_with_feature)
 
     def learn(self) -> Iterator[int]:
-        """Learn from one chunk after another, and yield the number of chunks so far."""
-        num_learned = 0
+        """Learn from one chunk after another, and yield the number of chunks so far.
+
+        While the machines learn from a chunk, a thread makes the batches of the next one.
+        """
+        started = time.monotonic()
+        for num_learned, batches in enumerate(made_ahead(self._chunks()), start=1):
+            check_stop()
+            for batch in batches:
+                for svms in self._svms:
+                    svms.learn(batch)
+            self._progress.add(sum(len(batch.targets) for batch in batches))
+
+            # The time until the next chunk is asked for is not part of the learning.
+            self.seconds += time.monotonic() - started
+            yield num_learned
+            started = time.monotonic()
+
+    def _chunks(self) -> Iterator[list[Batch]]:
+        """Make the batches of one chunk after another, in one pass after another."""
         for _ in range(num_passes(self._counts.num_texts)):
             for rows, counts in self._counts.matrices(self._vocabulary.feature_ids):
-                check_stop()
-                started = time.monotonic()
-                self._learn_from_chunk(self._vocabulary.tfidf(counts), rows)
-                self.seconds += time.monotonic() - started
-                self._progress.add(counts.shape[0])
+                yield self._batches(self._vocabulary.tfidf(counts), rows)
 
-                num_learned += 1
-                yield num_learned
+    def _batches(self, features: sp.csr_matrix, rows: slice) -> list[Batch]:
+        """Make the batches of a chunk.
 
-    def _learn_from_chunk(self, features: sp.csr_matrix, rows: slice) -> None:
+        Args:
+            features: the TF-IDF values of the texts of the chunk, (texts, features).
+            rows: the slice of these texts in the file.
+        """
         labels = self._labels[rows]
         targets, weights_in_machines = targets_of_machines(labels, self._class_weights)
         if self._text_weights is not None:
             weights_in_machines = weights_in_machines * self._text_weights[rows, None]
 
+        batches = []
         batch_size = min(MAX_BATCH, max(1, self._counts.num_texts // MIN_BATCHES))
         for first in range(0, len(labels), batch_size):
-            batch = slice(first, first + batch_size)
-            for svms in self._svms:
-                svms.learn(features[batch], targets[batch], weights_in_machines[batch])
+            texts = slice(first, first + batch_size)
+            batches.append(Batch.of(features[texts], targets[texts], weights_in_machines[texts]))
+        return batches
 
     def best_candidate(self, held_out: _HeldOut) -> _Candidate:
         """Calibrate the machines, and keep only those with the lowest loss for the passes to come.

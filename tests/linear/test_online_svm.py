@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from encoder_cls.linear.online_svm import INITIAL_SQUARES, LEARNING_RATE, OnlineSvms
+from encoder_cls.linear.online_svm import INITIAL_SQUARES, LEARNING_RATE, Batch, OnlineSvms
 
 NUM_FEATURES = 12
 NUM_MACHINES = 3
@@ -61,7 +61,7 @@ def test_steps_are_those_of_adagrad_on_the_squared_hinge_loss(ratios):
 
     for seed in range(4):
         features, targets, text_weights = random_batch(seed)
-        svms.learn(features, targets, text_weights)
+        svms.learn(Batch.of(features, targets, text_weights))
 
         gradient = scales * numeric_gradient(
             weights * scales, features.toarray(), targets, text_weights
@@ -79,7 +79,7 @@ def test_features_that_do_not_occur_keep_their_weights(ratios):
     features, targets, text_weights = random_batch(0)
     does_occur = features.getnnz(axis=0) > 0
 
-    svms.learn(features, targets, text_weights)
+    svms.learn(Batch.of(features, targets, text_weights))
 
     weights = svms.machines().weights
     assert not weights[~does_occur].any()
@@ -88,12 +88,12 @@ def test_features_that_do_not_occur_keep_their_weights(ratios):
 
 def test_machines_that_were_taken_do_not_learn_on(ratios):
     svms = OnlineSvms(ratios)
-    svms.learn(*random_batch(0))
+    svms.learn(Batch.of(*random_batch(0)))
     machines = svms.machines()
     weights = machines.weights.copy()
     biases = machines.biases.copy()
 
-    svms.learn(*random_batch(1))
+    svms.learn(Batch.of(*random_batch(1)))
 
     assert np.array_equal(machines.weights, weights)
     assert np.array_equal(machines.biases, biases)

@@ -1,0 +1,33 @@
+"""Make the next item in a thread, while the current one is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def made_ahead(items: Iterable[T]) -> Iterator[T]:
+    """Yield items, and meanwhile make the next one in a thread.
+
+    This is as quick as two processes where the making and the use of an item are mostly operations
+    on large arrays: during these, NumPy and SciPy let other threads of Python run. At most two
+    items are in memory. An error in the making is raised where its item is asked for.
+
+    Args:
+        items: makes an item each time that the next one is asked for; used by the thread alone.
+    """
+    iterator = iter(items)
+
+    def next_item() -> list[T]:
+        """Make the next item; the list is empty after the last one."""
+        return list(islice(iterator, 1))
+
+    with ThreadPoolExecutor(1) as thread:
+        future = thread.submit(next_item)
+        while made := future.result():
+            future = thread.submit(next_item)
+            yield from made
