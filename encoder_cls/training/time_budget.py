@@ -9,8 +9,8 @@ from encoder_cls.config.schema import Config
 # The share of the time that is reserved for steps that take longer than the first ones, and for
 # reading and writing files.
 RESERVED = 0.1
-# The minimum number of seconds that is reserved: the charts and pages of a report, and the start and
-# the end of Python, take as long for any amount of text.
+# The minimum number of seconds that is reserved: the charts and pages of a report, and the end of
+# Python, take as long for any amount of text.
 MIN_RESERVED_SECONDS = 5.0
 # The largest share of the time that is reserved.
 MAX_RESERVED = 0.3
