@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from threading import Event, current_thread, enumerate as running_threads
+from threading import Event, current_thread
+from threading import enumerate as running_threads
 
 import pytest
 
