@@ -47,17 +47,20 @@ class RowTable:
         return self.num_rows, self.values.shape[1]
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Array:
-        """Return the rows with these indices in float32, (*rows, columns)."""
+        """Return the rows with these indices in float32, (*rows, columns).
+
+        NumPy's `take` copies rows several times faster than an index does.
+        """
         if not len(self.values):
             return np.zeros((*rows.shape, self.values.shape[1]), dtype=np.float32)
 
         stored = rows
         if self.stored_rows is not None:
-            stored = self._stored_index[rows]
+            stored = self._stored_index.take(rows)
 
-        taken: Array = self.values[stored].astype(np.float32, copy=False)
+        taken: Array = self.values.take(stored, axis=0).astype(np.float32, copy=False)
         if self.scales is not None:
-            taken *= self.scales[stored].astype(np.float32)[..., None]
+            taken *= self.scales.take(stored).astype(np.float32)[..., None]
         if self.stored_rows is not None:
             taken[stored < 0] = 0
         return taken

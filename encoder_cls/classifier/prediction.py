@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from encoder_cls.classifier.explanation import Explanation
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
+class Prediction(NamedTuple):
     """The prediction for one text.
 
     Attributes:

@@ -79,7 +79,7 @@ class KnownFeatures:
         """Look up features by their ids, (features,)."""
         # An unknown feature has the index -1, which picks the weights of the last feature.
         indices = self._index.find(ids)
-        idf = np.where(indices < 0, 0, self._idf[indices]).astype(np.float64)
+        idf = np.where(indices < 0, 0, self._idf.take(indices)).astype(np.float64)
         rarities = np.where(idf > 0, idf, self._rarest)
         return FeatureValues(idf, rarities, self._weights.take(indices))
 
@@ -262,7 +262,7 @@ class TextSums:
         self._summed = is_char_ngram * counts.values.astype(np.float64)
 
         # Sum the squares of the values before they are scaled, from which the scales follow.
-        idf = features.idf[counts.columns]
+        idf = features.idf.take(counts.columns)
         frequencies = (1 + np.log(counts.values)).astype(np.float64)
         self._squares = (frequencies**2 - self._summed) * idf**2
         self._sums_of_squares = self._sums_of_kinds(self._squares, word_sums.squares)
@@ -286,14 +286,14 @@ class TextSums:
                 products[:, machine] = self._sums_of_texts(effects)
         else:
             for text, (start, end) in enumerate(pairwise(self._counts.offsets)):
-                products[text] = self._values[start:end] @ weights[columns[start:end]]
+                products[text] = self._values[start:end] @ weights.take(columns[start:end], axis=0)
         return products
 
     def _products_of_words(self) -> Array:
         """Return the same sums over the character n-grams of words, (texts, machines)."""
         # The last side of a single machine has the weights of the machine.
         num_machines = self._features.weights.shape[1]
-        effects = self._word_sums.effects[self._words, -num_machines:]
+        effects = self._word_sums.effects[:, -num_machines:].take(self._words, axis=0)
         sums = sums_of_rows(effects, self._offsets[:-1], np.diff(self._offsets))
         return sums * self._scales[:, CHAR_NGRAM_KIND, None]
 
@@ -322,11 +322,13 @@ class TextSums:
 
         # Add the sums of words.
         sides_of_words = np.repeat(best_sides, np.diff(self._offsets))
-        places = (self._words, sides_of_words)
+        places = self._words * side_weights.shape[1] + sides_of_words
+        effects_of_words = self._word_sums.positive_effects.take(places)
+        squares_of_words = self._word_sums.positive_squares.take(places)
         starts = self._offsets[:-1]
         scales = self._scales[:, CHAR_NGRAM_KIND]
-        effects += scales * np.add.reduceat(self._word_sums.positive_effects[places], starts)
-        squares += scales**2 * np.add.reduceat(self._word_sums.positive_squares[places], starts)
+        effects += scales * np.add.reduceat(effects_of_words, starts)
+        squares += scales**2 * np.add.reduceat(squares_of_words, starts)
 
         log_effects = np.log(MIN_EVIDENCE + effects)
         all_squares = (self._sums_of_squares * self._scales**2).sum(axis=1)
@@ -351,9 +353,9 @@ class TextSums:
         missing = 1 - self._summed
         numbers = self._sums_of_kinds(missing, self._word_sums.numbers)
         rarities = self._sums_of_kinds(
-            missing * self._features.rarities[columns], self._word_sums.rarities
+            missing * self._features.rarities.take(columns), self._word_sums.rarities
         )
-        unknown = self._sums_of_kinds(missing * is_unknown[columns], self._word_sums.unknown)
+        unknown = self._sums_of_kinds(missing * is_unknown.take(columns), self._word_sums.unknown)
 
         numbers = np.maximum(1, numbers)
         return np.hstack([rarities / numbers, unknown / numbers])
@@ -377,5 +379,5 @@ class TextSums:
 
     def _sums_of_words(self, numbers: Array) -> Array:
         """Sum the numbers of the words of each text, (texts,). Each text has at least `[CLS]`."""
-        sums: Array = np.add.reduceat(numbers[self._words], self._offsets[:-1])
+        sums: Array = np.add.reduceat(numbers.take(self._words), self._offsets[:-1])
         return sums

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import re
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -108,7 +107,7 @@ def test_the_strongest_weights_are_also_text():
 def test_a_page_of_predictions_names_runner_up_and_model():
     """A blank text has no runner-up, and so no heading of it on a phone."""
     prediction = predicted("x", x=0.8, y=0.15)
-    blank = replace(prediction, reason="blank")
+    blank = prediction._replace(reason="blank")
     rows = prediction_row("abcd", prediction, Explanation(), label="x")
     rows += prediction_row("", blank, Explanation(), label="?")
 
@@ -121,7 +120,7 @@ def test_a_page_of_predictions_names_runner_up_and_model():
 
 
 def test_a_multi_label_page_has_no_runner_up():
-    prediction = replace(predicted("x", x=0.8, y=0.15), labels=("x",))
+    prediction = predicted("x", x=0.8, y=0.15)._replace(labels=("x",))
 
     row = prediction_row("abcd", prediction, Explanation(), label="x")
     page = row.join(page_around_rows(is_multi_label=True))

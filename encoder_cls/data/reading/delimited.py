@@ -52,6 +52,7 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
         raise DataError(path, "the first line is empty; it must contain the column names")
 
     names = columns.checked(path, header, line=f":{first_line}")
+    file = str(path)
     for row, (line, fields) in enumerate(rows, start=2):
         if not fields and len(header) > 1:
             # Skip an empty line. In a table of one column it is a row with an empty cell.
@@ -61,7 +62,7 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
             continue
 
         values = fields or [""]
-        where = SourceLocation(str(path), line, row)
+        where = SourceLocation(file, line, row)
         if len(values) != len(header):
             what = f"{counted(len(values), 'field')} where the header has {len(header)}"
             reading.bad_row(DataError(where, what, SKIP))
