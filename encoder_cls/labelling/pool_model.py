@@ -28,7 +28,7 @@ from encoder_cls.labelling.representative_texts import (
     text_similarities,
 )
 from encoder_cls.linear.effort import FEW_LABELS_EFFORTS, PLANNED, Effort, EffortChoice
-from encoder_cls.linear.features import CountedTexts, LinearOptions
+from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
 from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
 from encoder_cls.linear.folds import FOLDS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
@@ -268,14 +268,16 @@ class PoolModel:
         if len(labels.texts) <= MAX_SMALL_FOLDS:
             efforts = (SMALL_FOLDS, *FEW_LABELS_EFFORTS)
 
+        # Each text is a group.
+        labelled = LabelledTexts(
+            texts=texts.take(rows), labels=targets, split_groups=np.arange(len(targets))
+        )
         names = tokenize(tokenizer, names_as_texts(labels.class_names), max_seq_len=MAX_TOKENS)
         return fit_linear_from_few_labels(
-            texts.take(rows),
-            targets,
+            labelled,
             names,
             _options(labels),
             config=TrainConfig(),
-            split_groups=np.arange(len(labels.texts)),
             effort_choice=EffortChoice(end=time.monotonic() + SECONDS_OF_FIT),
             efforts=efforts,
         )

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.linear.features import (
     CountedTexts,
+    LabelledTexts,
     LinearOptions,
     Vocabulary,
     count_matrix,
@@ -44,31 +45,27 @@ class FeatureCorpus:
 
     def __init__(
         self,
-        texts: TokenizedTexts,
-        labels: NDArray[np.int64],
+        labelled: LabelledTexts,
         names: TokenizedTexts,
         options: LinearOptions,
         *,
         dimensions: int,
-        text_weights: NDArray[np.float32] | None = None,
     ) -> None:
         """Compute the features of texts and of class names.
 
         Args:
-            texts: the labelled texts, then the texts without labels, which are sampled.
-            labels: the class of each labelled text, (labelled,).
+            labelled: the labelled texts; the texts without labels that follow them are sampled.
             names: the class names as texts, (classes,).
             options: which features of texts are used, and the weight of each class.
             dimensions: the maximum number of directions of latent semantics.
-            text_weights: how much each labelled text counts in a fit, (labelled,); None if all
-                count alike.
         """
-        num_labelled = len(labels)
-        texts = texts.take(sample_rows(texts, num_labelled, options.max_tokens))
+        num_labelled = len(labelled)
+        sampled = sample_rows(labelled.texts, num_labelled, options.max_tokens)
+        texts = labelled.texts.take(sampled)
         num_texts = len(texts)
-        self.labels = labels
+        self.labels: NDArray[np.int64] = labelled.labels
         self.class_weights = options.class_weights
-        self.text_weights = text_weights
+        self.text_weights = labelled.weights
 
         # Compute the TF-IDF features of texts and names.
         vocabulary = Vocabulary.of(texts, options)

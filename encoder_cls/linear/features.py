@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from encoder_cls.linear.folds import NO_TEXTS
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.ngrams import (
     Counts,
@@ -161,6 +162,36 @@ class Vocabulary(NamedTuple):
             biases=biases,
             task=task,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledTexts:
+    """Texts with their labels, as a fit learns from them.
+
+    Attributes:
+        texts: the tokenized texts. Texts without labels may follow the labelled ones.
+        labels: class numbers, (labelled,), or multi-label indicators, (labelled, classes).
+        split_groups: the group of each labelled text, (labelled,); a group is held out as a whole
+            or not at all.
+        weights: how much each labelled text counts in a fit, (labelled,); None if all count alike.
+        validation_rows: the indices of the validation texts among the labelled ones; by default
+            there are none.
+    """
+
+    texts: TokenizedTexts
+    labels: NDArray[Any]
+    split_groups: NDArray[np.int64]
+    weights: NDArray[np.float32] | None = None
+    validation_rows: NDArray[np.int64] = field(default_factory=lambda: NO_TEXTS)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def weights_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """The weights of some labelled texts, (rows,); None if all count alike."""
+        if self.weights is None:
+            return None
+        return self.weights[rows]
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from encoder_cls.linear.effort import (
     Effort,
     EffortChoice,
 )
-from encoder_cls.linear.features import CountedTexts, LinearOptions
+from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
 from encoder_cls.linear.fit_progress import COUNTING_WORK, UNREPORTED, FitProgress
-from encoder_cls.linear.folds import FOLDS, NO_TEXTS, split_into_folds
+from encoder_cls.linear.folds import FOLDS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import (
     C_VALUES_TRIED,
@@ -83,16 +83,12 @@ class FewLabelsFit(NamedTuple):
 TIME_WITHOUT_LSA = 0.6
 
 
-def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no groups
-    texts: TokenizedTexts,
-    labels: NDArray[np.int64],
+def fit_linear_from_few_labels(
+    labelled: LabelledTexts,
     names: TokenizedTexts,
     options: LinearOptions,
     *,
     config: TrainConfig,
-    split_groups: NDArray[np.int64],
-    text_weights: NDArray[np.float32] | None = None,
-    validation_rows: NDArray[np.int64] = NO_TEXTS,
     with_teacher: bool = False,
     effort_choice: EffortChoice = ALL_AS_PLANNED,
     efforts: Sequence[Effort] = FEW_LABELS_EFFORTS,
@@ -101,19 +97,12 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     """Fit a linear model by self-training, or to the labels alone if that is more accurate.
 
     Args:
-        texts: the labelled texts, then the texts without labels. Only a sample of the latter is
-            used.
-        labels: the class of each labelled text, (labelled,).
+        labelled: the labelled texts of a single-label task. Of the texts without labels that follow
+            them, only a sample is used. Validation texts form one fold of the cross-validation, in
+            addition to the random folds of the others; the final model learns from them as well.
         names: the class names as texts, (classes,).
         options: which features of texts are used, and the weight of each class.
         config: which techniques are used.
-        split_groups: the group of each labelled text, (labelled,); cross-validation keeps the texts
-            of a group in one fold.
-        text_weights: how much each labelled text counts in a fit, (labelled,); None if all count
-            alike.
-        validation_rows: the indices of labelled texts that form one fold of the cross-validation,
-            in addition to the random folds of the others; by default there is no such fold. The
-            final model learns from these texts as well.
         with_teacher: whether to also fit a model that has not learned from the validation texts.
         effort_choice: decides which effort is made.
         efforts: the efforts to choose from if the time is limited, from the most work to the least.
@@ -125,20 +114,14 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     Raises:
         TooLittleTimeError: there is not enough time for the least effort.
     """
-    corpus = FeatureCorpus(
-        texts,
-        labels,
-        names,
-        options,
-        dimensions=config.lsa_dimensions,
-        text_weights=text_weights,
-    )
+    corpus = FeatureCorpus(labelled, names, options, dimensions=config.lsa_dimensions)
     training = SelfTraining(corpus, config, progress)
 
     # Choose how much work to do, and expect it.
+    validation_rows = labelled.validation_rows
     num_fits = partial(
         count_fits,
-        sizes=CorpusSizes(len(labels), len(corpus.unlabelled), len(corpus.class_weights)),
+        sizes=CorpusSizes(len(labelled), len(corpus.unlabelled), len(corpus.class_weights)),
         config=config,
         num_held_out=len(validation_rows),
         with_teacher=with_teacher,
@@ -150,7 +133,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
 
     # Predict each labelled text by models that have not learned from it, and keep the best kind.
     cross_validation = _CrossValidation(corpus, training, effort, progress)
-    folds = split_into_folds(split_groups, first=validation_rows, count=effort.num_folds)
+    folds = split_into_folds(labelled.split_groups, first=validation_rows, count=effort.num_folds)
     predictions = cross_validation.predict(folds)
     kind = predictions.best_kind()
     calibration = predictions.calibrations[kind]
@@ -160,10 +143,9 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
     def fit(rows: NDArray[np.int64]) -> LinearModel:
         """Fit the kind of model that was kept to the labelled texts in these rows."""
         if kind == LABELS_ONLY:
-            weights = None
-            if text_weights is not None:
-                weights = text_weights[rows]
-            counted = CountedTexts.of(texts.take(rows), labels[rows], options, weights)
+            counted = CountedTexts.of(
+                labelled.texts.take(rows), labelled.labels[rows], options, labelled.weights_of(rows)
+            )
             linear, _ = fit_linear(counted, calibration=calibration, progress=progress)
             return linear
 
@@ -171,7 +153,7 @@ def fit_linear_from_few_labels(  # noqa: PLR0913 - many inputs, which form no gr
         machines = _machines_by_kind(rounds)[kind].calibrated(calibration)
         return corpus.vocabulary.linear_model(machines.weights, machines.biases)
 
-    all_rows = np.arange(len(labels))
+    all_rows = np.arange(len(labelled))
     linear = fit(all_rows)
 
     # Without validation texts, the final model is the teacher, too.

@@ -17,7 +17,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.linear.calibration import Calibration, calibrate
-from encoder_cls.linear.features import LinearOptions, Vocabulary, as_matrix, count_matrix
+from encoder_cls.linear.features import (
+    LabelledTexts,
+    LinearOptions,
+    Vocabulary,
+    as_matrix,
+    count_matrix,
+)
 from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
 from encoder_cls.linear.folds import first_held_out
 from encoder_cls.linear.linear_model import LinearModel
@@ -70,13 +76,10 @@ COUNTING_PASSES = 1
 SEED = 0
 
 
-def fit_linear_from_stream(  # noqa: PLR0913 - many inputs, which form no groups
-    texts: TokenizedTexts,
-    labels: NDArray[Any],
+def fit_linear_from_stream(
+    labelled: LabelledTexts,
     options: LinearOptions,
     *,
-    split_groups: NDArray[np.int64],
-    text_weights: NDArray[np.float32] | None = None,
     end: float | None = None,
     work: StreamWork | None = None,
     on_first: Callable[[LinearModel], None] | None = None,
@@ -87,25 +90,23 @@ def fit_linear_from_stream(  # noqa: PLR0913 - many inputs, which form no groups
     Memory holds a fixed number of texts, and a few numbers per text, and per feature and class.
 
     Args:
-        texts: the texts to learn from. Some of them are held out.
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        labelled: the texts to learn from. Some of them are held out.
         options: which features of texts are used, and the weight of each class.
-        split_groups: the group of each text, (texts,); a group is held out as a whole or not at
-            all.
-        text_weights: how much each text counts in the fit, (texts,); None if all count alike.
         end: when the fit must end, a time of `time.monotonic`; by default it ends after its last
             pass.
         work: the work of an earlier fit to equal texts, to repeat it regardless of the time.
         on_first: receives a first model, which has learned from at most `FIRST_CHUNKS`.
         progress: expects and counts the work of the fit.
     """
+    texts = labelled.texts
+    labels = labelled.labels
     task = task_of(labels)
     limit = _Limit(end, work)
 
     # Bring the texts into random order, and hold some of them out.
     order = np.random.default_rng(SEED).permutation(len(labels))
     num_held_out = min(MAX_HELD_OUT, max(1, int(HELD_OUT_SHARE * len(labels))))
-    is_held_out = first_held_out(order, split_groups, num_held_out)[order]
+    is_held_out = first_held_out(order, labelled.split_groups, num_held_out)[order]
     held_out_rows = order[is_held_out]
     rows = order[~is_held_out]
 
@@ -118,9 +119,7 @@ def fit_linear_from_stream(  # noqa: PLR0913 - many inputs, which form no groups
     seconds_to_count = time.monotonic() - started
 
     counted_rows = rows[: counts.num_texts]
-    counted_weights = None
-    if text_weights is not None:
-        counted_weights = text_weights[counted_rows]
+    counted_weights = labelled.weights_of(counted_rows)
 
     # Keep the most frequent features.
     ids = np.flatnonzero(counts.document_frequencies).astype(np.int32)

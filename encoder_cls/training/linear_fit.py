@@ -24,7 +24,7 @@ from encoder_cls.linear.effort import (
     seconds_to_fit,
 )
 from encoder_cls.linear.feature_sums import NUM_EVIDENCE_FEATURES
-from encoder_cls.linear.features import CountedTexts, LinearOptions
+from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
 from encoder_cls.linear.few_labels import fit_linear_from_few_labels
 from encoder_cls.linear.fit_progress import COUNTING_WORK, UNREPORTED, FitProgress
 from encoder_cls.linear.linear_model import LinearModel
@@ -270,17 +270,24 @@ class _Fits:
             on_preliminary: receives a preliminary classifier.
         """
         stream = fit_linear_from_stream(
-            self._prepared.train_texts,
-            self._train.labels,
+            self._labelled_train,
             options,
-            split_groups=self._train.split_groups,
-            text_weights=relative_weights(self._train),
             end=self._effort_choice.end,
             work=self._stream_work,
             on_first=self._scoring_first(on_preliminary),
             progress=self._progress(),
         )
         return scored_classifier(self._prepared, stream.linear)._replace(stream=stream)
+
+    @property
+    def _labelled_train(self) -> LabelledTexts:
+        """The training texts with their labels."""
+        return LabelledTexts(
+            texts=self._prepared.train_texts,
+            labels=self._train.labels,
+            split_groups=self._train.split_groups,
+            weights=relative_weights(self._train),
+        )
 
     def plain(self, on_preliminary: OnPreliminary | None = None) -> FittedLinear:
         """Fit to the training texts, then fit again with the validation texts if so planned.
@@ -486,38 +493,33 @@ class _Fits:
         """
         prepared = self._prepared
         dataset = prepared.dataset
-        texts = prepared.texts
-        labels = self._train.labels
-        split_groups = self._train.split_groups
-        text_weights = relative_weights(self._train)
-        num_held_out = 0
+        labelled = replace(self._labelled_train, texts=prepared.texts)
         if prepared.plan.refits_on_validation:
+            train = self._train
             validation = dataset.known_validation
-            texts = prepared.tokenize(self._train.texts, validation.texts, dataset.unlabelled.texts)
-            labels = np.concatenate([labels, validation.labels])
-            split_groups = np.concatenate([split_groups, validation.split_groups])
-            text_weights = relative_weights(self._train, validation)
-            num_held_out = len(validation)
+            labelled = LabelledTexts(
+                texts=prepared.tokenize(train.texts, validation.texts, dataset.unlabelled.texts),
+                labels=np.concatenate([train.labels, validation.labels]),
+                split_groups=np.concatenate([train.split_groups, validation.split_groups]),
+                weights=relative_weights(train, validation),
+                validation_rows=len(train) + np.arange(len(validation)),
+            )
 
         linear, result = fit_linear_from_few_labels(
-            texts,
-            labels,
+            labelled,
             prepared.name_texts,
             self._options,
             config=prepared.config.train,
-            split_groups=split_groups,
-            text_weights=text_weights,
-            validation_rows=len(self._train) + np.arange(num_held_out),
             with_teacher=prepared.plan.has_pseudo_labels,
             effort_choice=self._effort_choice,
             progress=self._progress(),
         )
-        if not num_held_out:
+        if not len(labelled.validation_rows):
             fitted = scored_classifier(prepared, linear)
             return fitted._replace(few_labels=result, effort=result.effort)
 
         # The cross-validation has predicted all labelled texts out of fold.
-        familiarity_features = linear.familiarity_before_refit(texts.take(result.rows))
+        familiarity_features = linear.familiarity_before_refit(labelled.texts.take(result.rows))
         predictions = held_out_predictions_by_split(
             prepared, result.rows, result.logits, familiarity_features
         )

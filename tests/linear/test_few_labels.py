@@ -24,7 +24,7 @@ from encoder_cls.linear.effort import (
     TWO_ROUNDS,
     EffortChoice,
 )
-from encoder_cls.linear.features import CountedTexts, LinearOptions
+from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
 from encoder_cls.linear.few_labels import (
     LABELS_ONLY,
     LAST_ROUND,
@@ -124,14 +124,17 @@ def fit(
     if not names:
         names = ["1"] * num_classes
 
+    labelled = LabelledTexts(
+        texts=data.texts,
+        labels=labels,
+        split_groups=np.arange(len(labels)),
+        validation_rows=validation_rows,
+    )
     return fit_linear_from_few_labels(
-        data.texts,
-        labels,
+        labelled,
         read(data.tokenizer, names_as_texts(names)),
         options_for(num_classes),
         config=TrainConfig(**train_values),
-        split_groups=np.arange(len(labels)),
-        validation_rows=validation_rows,
         with_teacher=True,
         effort_choice=effort_choice,
         progress=progress,
@@ -180,13 +183,14 @@ def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
 
     def leads_of_names(class_names: list[str], **train_values: Any) -> NDArray[np.float32]:
         """How much each of the two words speaks for the second class."""
+        labelled = LabelledTexts(
+            texts=read(tokenizer, texts), labels=np.arange(40) % 2, split_groups=np.arange(40)
+        )
         linear, _ = fit_linear_from_few_labels(
-            read(tokenizer, texts),
-            np.arange(40) % 2,
+            labelled,
             read(tokenizer, names_as_texts(class_names)),
             options_for(2),
             config=TrainConfig(**train_values),
-            split_groups=np.arange(40),
         )
         logits = linear.logits(read(tokenizer, names))
         return logits[:, 1] - logits[:, 0]
@@ -309,12 +313,14 @@ def test_labels_of_hard_texts_do_not_lower_the_estimate():
     unlabelled = np.setdiff1d(np.arange(len(data.texts)), labelled)
 
     _, result = fit_linear_from_few_labels(
-        data.texts.take(np.concatenate([labelled, unlabelled])),
-        data.labels[labelled],
+        LabelledTexts(
+            texts=data.texts.take(np.concatenate([labelled, unlabelled])),
+            labels=data.labels[labelled],
+            split_groups=np.arange(len(labelled)),
+        ),
         data.texts[:0],
         options_for(2),
         config=TrainConfig(label_names_as_texts=False),
-        split_groups=np.arange(len(labelled)),
     )
 
     is_right = result.logits.argmax(axis=1) == data.labels[labelled][result.rows]

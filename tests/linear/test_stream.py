@@ -13,7 +13,7 @@ from support.tokenizer import train_tokenizer
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.linear import stream as linear_stream
 from encoder_cls.linear.calibration import Calibration
-from encoder_cls.linear.features import CountedTexts, LinearOptions
+from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
 from encoder_cls.linear.fit_progress import FitProgress
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.linear_work import StreamWork
@@ -95,9 +95,8 @@ def fit_stream(
     texts: TokenizedTexts, labels: Labels, class_weights: tuple[float, ...] = EQUAL
 ) -> LinearModel:
     """Fit a linear model, where each text is a group."""
-    fit = fit_linear_from_stream(
-        texts, labels, words_with(class_weights), split_groups=np.arange(len(labels))
-    )
+    labelled = LabelledTexts(texts=texts, labels=labels, split_groups=np.arange(len(labels)))
+    fit = fit_linear_from_stream(labelled, words_with(class_weights))
     return fit.linear
 
 
@@ -183,7 +182,8 @@ def test_repeated_texts_are_not_held_out_from_themselves():
     labels = np.tile(random.integers(0, 2, 600), 4)
 
     def mean_logit(split_groups: Labels) -> float:
-        fit = fit_linear_from_stream(tokens, labels, words_with((1, 1)), split_groups=split_groups)
+        labelled = LabelledTexts(texts=tokens, labels=labels, split_groups=split_groups)
+        fit = fit_linear_from_stream(labelled, words_with((1, 1)))
         return np.abs(fit.linear.logits(tokens)).mean()
 
     each_row_is_a_group = np.arange(2400)
@@ -194,13 +194,12 @@ def test_repeated_texts_are_not_held_out_from_themselves():
 def fit_within(corpus: Corpus, clock: Clock, monkeypatch, **options: object) -> StreamFit:
     """Fit to the corpus by another clock."""
     monkeypatch.setattr(linear_stream.time, "monotonic", clock)
-    return fit_linear_from_stream(
-        corpus.texts,
-        corpus.labels,
-        words_with(EQUAL),
+    labelled = LabelledTexts(
+        texts=corpus.texts,
+        labels=corpus.labels,
         split_groups=np.arange(len(corpus.labels)),
-        **options,
     )
+    return fit_linear_from_stream(labelled, words_with(EQUAL), **options)
 
 
 class Clock:

@@ -374,8 +374,8 @@ def test_without_time_for_the_planned_fit_one_in_passes_is_kept(tmp_path, monkey
 def test_all_features_in_passes_are_kept_only_if_they_are_better_than_words(tmp_path, monkeypatch):
     fit_stream = linear_fit.fit_linear_from_stream
 
-    def fit_badly_with_all_features(texts, labels, options, **arguments):
-        fit = fit_stream(texts, labels, options, **arguments)
+    def fit_badly_with_all_features(labelled, options, **arguments):
+        fit = fit_stream(labelled, options, **arguments)
         if options.char_ngrams:
             return fit._replace(loss=math.inf)
         return fit
