@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -55,6 +55,20 @@ def labels_of_last_fit(num_labels: int) -> int:
     return due
 
 
+class _ShownFit(NamedTuple):
+    """The fit whose guesses are shown.
+
+    The page reads it while another thread sets it, so it is one value.
+
+    Attributes:
+        fit: the fit.
+        class_names: the names of its classes as they are now.
+    """
+
+    fit: Fit
+    class_names: tuple[str, ...]
+
+
 class ModelLoop:
     """Fits the model in another process while its block runs, and keeps its predictions.
 
@@ -90,10 +104,8 @@ class ModelLoop:
         self._pool_size = len(texts)
         self._model = PoolModel(list(all_texts.values()), len(texts))
 
-        # The fit whose guesses are shown, with the names of its classes as they are now; None
-        # before the first one.
-        self._fit: Fit | None = None
-        self._class_names: list[str] = []
+        # The fit whose guesses are shown; None before the first one.
+        self._shown: _ShownFit | None = None
         # The labels of the last fit, which is not made again.
         self._fitted: Labels | None = None
         # The predictions of the run; None if there are none, or once the fits are better.
@@ -126,12 +138,14 @@ class ModelLoop:
 
     def guess(self, key: str) -> Guess | None:
         """The prediction for a text of the pool; None if there is none yet."""
-        fit = self._fit
+        if self._shown is None:
+            return None
+        fit, class_names = self._shown
         index = self._index_of.get(key, self._pool_size)
-        if fit is None or index >= min(self._pool_size, len(fit.top_classes)):
+        if index >= min(self._pool_size, len(fit.top_classes)):
             return None
 
-        names = [self._class_names[number] for number in fit.top_classes[index]]
+        names = [class_names[number] for number in fit.top_classes[index]]
         num_predicted = int(fit.num_predicted[index])
         top = list(zip(names, map(float, fit.top_probabilities[index]), strict=True))
         return Guess(labels=names[:num_predicted], top=top)
@@ -145,7 +159,10 @@ class ModelLoop:
 
     def renamed(self, name: str, new_name: str) -> None:
         """Take note that a class has another name; returns at once."""
-        self._class_names = [new_name if old == name else old for old in self._class_names]
+        if self._shown is None:
+            return
+        names = tuple(new_name if old == name else old for old in self._shown.class_names)
+        self._shown = self._shown._replace(class_names=names)
 
     @property
     def estimate(self) -> Estimate | None:
@@ -158,13 +175,13 @@ class ModelLoop:
         if self._estimate:
             accuracy = accuracy_line(self._estimate)
             outlook = outlook_line(self._estimate, self._session.labels.rows)
-        elif self._fit:
+        elif self._shown:
             accuracy = "how often it is right is known after a few more texts drawn at random"
         else:
             accuracy = f"it learns from {FIRST_FIT} labels of two classes on"
 
         return {
-            "has_guesses": self._fit is not None,
+            "has_guesses": self._shown is not None,
             "accuracy": accuracy,
             "outlook": outlook,
             "status": self._status,
@@ -212,8 +229,7 @@ class ModelLoop:
 
     def _show(self, fit: Fit) -> None:
         """Show the guesses of a fit, and ask what it suggests."""
-        self._class_names = list(fit.class_names)
-        self._fit = fit
+        self._shown = _ShownFit(fit, tuple(fit.class_names))
         self._queue.suggestions = fit.suggestions
 
     def _take(self, labels: Labels, fit: Fit) -> None:

@@ -33,6 +33,9 @@ class FeatureIndex:
         # The number of ids that were looked up so far.
         self._num_looked_up = 0
 
+    def __len__(self) -> int:
+        return len(self._feature_ids)
+
     def find(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the index of each id among the feature ids, (ids,); -1 if it is missing."""
         self._num_looked_up += len(ids)

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.linear.calibration import Calibration, calibrate
+from encoder_cls.linear.feature_index import FeatureIndex
 from encoder_cls.linear.features import (
     LabelledTexts,
     LinearOptions,
@@ -33,7 +34,7 @@ from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, TEMPLATE_IDS, SparseRows,
 from encoder_cls.linear.online_svm import Batch, OnlineSvms
 from encoder_cls.metrics.tasks import Task, task_of
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
-from encoder_cls.system.made_ahead import made_ahead
+from encoder_cls.system.prefetch import prefetched
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 
@@ -252,19 +253,15 @@ class _CountsOnDisk:
             self.document_frequencies[counts.ids] += num_texts.astype(np.int32)
         self.num_chunks += 1
 
-    def matrices(self, feature_ids: NDArray[np.int32]) -> Iterator[tuple[slice, sp.csr_matrix]]:
+    def matrices(self, features: FeatureIndex) -> Iterator[tuple[slice, sp.csr_matrix]]:
         """Yield the counts of one chunk after another, with the slice of its texts.
 
         Args:
-            feature_ids: the ids of the features that have a column, (features,).
+            features: the features that have a column.
 
         Yields:
             The slice of the texts in the file, and their counts, (texts, features).
         """
-        # Look up columns in a table, which is quicker than `find` here.
-        columns = np.full(len(self.document_frequencies), -1, dtype=np.int32)
-        columns[feature_ids] = np.arange(len(feature_ids))
-
         ids, offsets = self._ids.arrays()
         counts = self._counts.array()
         for first in range(0, self.num_texts, TEXTS_PER_CHUNK):
@@ -275,8 +272,8 @@ class _CountsOnDisk:
                 values=counts[values].astype(np.float32),
                 offsets=chunk_offsets - chunk_offsets[0],
             )
-            known = keep_known(rows, columns[rows.columns])
-            yield slice(first, first + len(rows)), as_matrix(known, len(feature_ids))
+            known = keep_known(rows, features.find(rows.columns))
+            yield slice(first, first + len(rows)), as_matrix(known, len(features))
 
             # Release the memory of the part of the file that was read.
             self._ids.forget()
@@ -384,6 +381,7 @@ class _Passes:
         self._text_weights = text_weights
         self._progress = progress
         self._class_weights = vocabulary.options.class_weights
+        self._features = FeatureIndex(vocabulary.feature_ids)
         ratios = self._ratios()
         self._svms = [OnlineSvms(ratios), OnlineSvms(np.ones_like(ratios))]
         self.seconds = 0.0
@@ -397,7 +395,7 @@ class _Passes:
         # weights instead. Targets are floats, since SciPy does not add up bools.
         texts_in_class = np.zeros((len(feature_ids), num_machines))
         texts_with_feature = np.zeros(len(feature_ids))
-        for rows, counts in self._counts.matrices(feature_ids):
+        for rows, counts in self._counts.matrices(self._features):
             targets, _ = targets_of_machines(self._labels[rows], self._class_weights)
             weighted_targets = targets.astype(np.float64)
             if self._text_weights is not None:
@@ -415,7 +413,7 @@ class _Passes:
         While the machines learn from a chunk, a thread makes the batches of the next one.
         """
         started = time.monotonic()
-        for num_learned, batches in enumerate(made_ahead(self._chunks()), start=1):
+        for num_learned, batches in enumerate(prefetched(self._chunks()), start=1):
             check_stop()
             for batch in batches:
                 for svms in self._svms:
@@ -430,7 +428,7 @@ class _Passes:
     def _chunks(self) -> Iterator[list[Batch]]:
         """Make the batches of one chunk after another, in one pass after another."""
         for _ in range(num_passes(self._counts.num_texts)):
-            for rows, counts in self._counts.matrices(self._vocabulary.feature_ids):
+            for rows, counts in self._counts.matrices(self._features):
                 yield self._batches(self._vocabulary.tfidf(counts), rows)
 
     def _batches(self, features: sp.csr_matrix, rows: slice) -> list[Batch]:

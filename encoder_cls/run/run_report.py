@@ -50,8 +50,8 @@ class LoadedRun:
         return len(self.validation_predictions.predictions.rows)
 
 
-# If less time is left, it is not tried whether class weights would help, which takes some seconds:
-# the baseline needs them.
+# With less time left, class weights are not tried: that takes some seconds, which the baseline
+# needs.
 MIN_SECONDS_FOR_NOTE = 20.0
 
 
@@ -96,6 +96,7 @@ def report_of_run(
         validation_predictions=run.validation_predictions,
     )
     changes_since_base = _compare_with_base_run(run, device=device)
+
     note = ""
     seconds = _seconds_until(end)
     if seconds is None or seconds > MIN_SECONDS_FOR_NOTE:

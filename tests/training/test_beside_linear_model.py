@@ -34,7 +34,7 @@ from encoder_cls.run.evaluate import evaluate_run
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training import linear_fit
+from encoder_cls.training import few_labels_fit, many_labels_fit
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.classification_task import ClassificationTask
 from encoder_cls.training.fitted_linear import FittedLinear
@@ -182,20 +182,20 @@ def test_too_much_text_for_a_linear_model_leaves_the_encoder_as_the_model(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("fit_name", "most_labelled"),
+    ("module", "fit_name", "most_labelled"),
     [
-        ("fit_linear", 0),
-        ("fit_linear_from_few_labels", 100),
+        (many_labels_fit, "fit_linear", 0),
+        (few_labels_fit, "fit_linear_from_few_labels", 100),
     ],
 )
 def test_a_model_exists_while_the_linear_model_is_fitted(
-    tmp_path, monkeypatch, fit_name, most_labelled
+    tmp_path, monkeypatch, module, fit_name, most_labelled
 ):
     """A quick, calibrated model is saved first. A resumed run keeps the model that it has."""
     monkeypatch.setattr(training_plan, "MAX_LABELLED", most_labelled)
     setup = prepare(make_config(tmp_path, linear=True))
     run = RunDir(tmp_path / "run")
-    fit = getattr(linear_fit, fit_name)
+    fit = getattr(module, fit_name)
     hashes = []
     labels = []
 
@@ -208,7 +208,7 @@ def test_a_model_exists_while_the_linear_model_is_fitted(
             labels.append(prediction.label)
         return fit(*args, **options)
 
-    monkeypatch.setattr(linear_fit, fit_name, fit_after_a_look)
+    monkeypatch.setattr(module, fit_name, fit_after_a_look)
     train_until(is_after_first_validation, setup, run, device=CPU)
     hash_before_resumption = model_hash(run.path)
     run_all(setup.config, run.path, resume=True, with_report=False, with_tensorboard=False)

@@ -31,7 +31,7 @@ from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.run_state import RunState
 from encoder_cls.system import stop as interruptible
-from encoder_cls.training import linear_fit, run_progress
+from encoder_cls.training import few_labels_fit, run_progress
 from encoder_cls.training import train as train_module
 from encoder_cls.training.prepare import prepare
 
@@ -115,7 +115,7 @@ def test_a_stopped_last_validation_is_done_again_with_the_linear_model(
     values = FEW_LABELS | {"validate_every": 1000}
     config = make_config(tmp_path, **values)
     folder = tmp_path / "stopped"
-    fit_linear = linear_fit.fit_linear_from_few_labels
+    fit_linear = few_labels_fit.fit_linear_from_few_labels
     num_fits = 0
 
     def counted_fit(*args, **options):
@@ -127,7 +127,7 @@ def test_a_stopped_last_validation_is_done_again_with_the_linear_model(
         with pytest.raises(StoppedError, match="step 18"):
             run_all(config, folder, resume=True, stop_signal=stop_after(after))
 
-    monkeypatch.setattr(linear_fit, "fit_linear_from_few_labels", counted_fit)
+    monkeypatch.setattr(few_labels_fit, "fit_linear_from_few_labels", counted_fit)
 
     # Stop in the last validation, before it is repeated, and in the report.
     stop_run(after=19)
@@ -165,8 +165,8 @@ class StuckWork:
 @pytest.mark.parametrize(
     ("module", "name", "earlier_stop", "step"),
     [
-        pytest.param(linear_fit, "fit_linear_from_few_labels", None, 0, id="linear model"),
-        pytest.param(linear_fit, "fit_linear_from_few_labels", 12, 10, id="linear model again"),
+        pytest.param(few_labels_fit, "fit_linear_from_few_labels", None, 0, id="linear model"),
+        pytest.param(few_labels_fit, "fit_linear_from_few_labels", 12, 10, id="linear model again"),
         pytest.param(run_report, "baseline_scores", None, 18, id="TF-IDF baseline"),
     ],
 )

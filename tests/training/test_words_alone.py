@@ -12,7 +12,7 @@ from support.small_runs import NO_TECHNIQUES, make_config, run_all
 from encoder_cls.config.schema import Config
 from encoder_cls.linear import features
 from encoder_cls.system.reporter import Reporter
-from encoder_cls.training import linear_fit
+from encoder_cls.training import linear_fit, many_labels_fit
 from encoder_cls.training.prepare import prepare
 
 NUM_CLASSES = 12
@@ -61,7 +61,7 @@ def test_all_features_are_used_where_words_alone_are_not_surely_better(config, t
 def test_the_comparison_with_words_alone_is_a_part_of_the_progress(config, monkeypatch):
     """Counting the words of the texts is reported, then each of the machines."""
     shares = shares_of_fit(config)
-    monkeypatch.setattr(linear_fit, "MIN_TEXTS_FOR_WORDS", 1000)
+    monkeypatch.setattr(many_labels_fit, "MIN_TEXTS_FOR_WORDS", 1000)
     shares_without_comparison = shares_of_fit(config)
 
     assert len(shares) == len(shares_without_comparison) + 1 + NUM_CLASSES

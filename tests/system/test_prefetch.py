@@ -8,14 +8,14 @@ from threading import enumerate as running_threads
 
 import pytest
 
-from encoder_cls.system.made_ahead import made_ahead
+from encoder_cls.system.prefetch import prefetched
 
 SECONDS_TO_WAIT = 10
 
 
 def test_items_come_in_their_order():
-    assert list(made_ahead(range(5))) == [0, 1, 2, 3, 4]
-    assert list(made_ahead([])) == []
+    assert list(prefetched(range(5))) == [0, 1, 2, 3, 4]
+    assert list(prefetched([])) == []
 
 
 def test_the_next_item_is_made_while_one_is_used():
@@ -26,12 +26,12 @@ def test_the_next_item_is_made_while_one_is_used():
         is_second_made.set()
         yield 2
 
-    made = made_ahead(items())
+    made = prefetched(items())
     assert next(made) == 1
     assert is_second_made.wait(SECONDS_TO_WAIT)
 
 
-def test_no_more_than_one_item_is_made_ahead():
+def test_no_more_than_one_item_is_prefetched():
     num_made = 0
 
     def items() -> Iterator[int]:
@@ -40,7 +40,7 @@ def test_no_more_than_one_item_is_made_ahead():
             num_made += 1
             yield number
 
-    for num_used, _ in enumerate(made_ahead(items()), start=1):
+    for num_used, _ in enumerate(prefetched(items()), start=1):
         assert num_made <= num_used + 1
 
 
@@ -49,7 +49,7 @@ def test_an_error_is_raised_where_its_item_is_asked_for():
         yield 1
         raise ValueError("no second item")
 
-    made = made_ahead(items())
+    made = prefetched(items())
     assert next(made) == 1
     with pytest.raises(ValueError, match="no second item"):
         next(made)
@@ -62,7 +62,7 @@ def test_the_thread_ends_with_the_items_that_are_used():
         threads.append(current_thread())
         yield from range(10)
 
-    made = made_ahead(items())
+    made = prefetched(items())
     next(made)
     made.close()
     assert threads[0] not in running_threads()

@@ -10,12 +10,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def made_ahead(items: Iterable[T]) -> Iterator[T]:
+def prefetched(items: Iterable[T]) -> Iterator[T]:
     """Yield items, and meanwhile make the next one in a thread.
 
-    This is as quick as two processes where the making and the use of an item are mostly operations
-    on large arrays: during these, NumPy and SciPy let other threads of Python run. At most two
-    items are in memory. An error in the making is raised where its item is asked for.
+    Both run at the same time as far as they are operations of NumPy on large arrays, during which
+    other threads of Python run. At most two items are in memory. An error in the making is raised
+    where its item is asked for.
 
     Args:
         items: makes an item each time that the next one is asked for; used by the thread alone.
