@@ -9,8 +9,10 @@ import pytest
 from support.events import Event, Noted
 from support.small_runs import NO_TECHNIQUES, make_config, run_all
 
+from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.linear import features
+from encoder_cls.linear.ngrams import TEMPLATE_IDS
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.training import linear_fit, many_labels_fit
 from encoder_cls.training.prepare import prepare
@@ -49,6 +51,8 @@ def test_words_alone_are_used_where_they_are_surely_better(config, tmp_path, mon
     events = run_all(config, tmp_path / "run")
 
     assert uses_words_alone(events)
+    # The saved model has learned from the validation texts, too, and from words alone as well.
+    assert load_classifier(tmp_path / "run").linear.feature_ids.max() < TEMPLATE_IDS
     assert events[-1].report.evaluation.metrics.accuracy > 0.9
 
 
