@@ -18,7 +18,7 @@ from encoder_cls.encoder.embedding_tables import without_untrained
 from encoder_cls.encoder.learning_rate import learning_rate, warmup_steps
 from encoder_cls.encoder.step_limit import CPU_TIMING, GPU_TIMING, StepLimiter, TrainingLength
 from encoder_cls.encoder.training_state import Outcome, StepMetrics, TrainingState
-from encoder_cls.encoder.training_step import Learner, StartedStep, metrics_of
+from encoder_cls.encoder.training_step import StartedStep, Trainer, metrics_of
 from encoder_cls.encoder.training_task import HasScore
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import DivergedError
@@ -106,11 +106,11 @@ STEPS_BETWEEN_RELEASES = 50
 
 @dataclass(kw_only=True)
 class EncoderTraining:
-    """A training: the steps and the validations of a learner, and when it ends.
+    """A training: the steps and the validations of a trainer, and when it ends.
 
     Attributes:
         name: the name in logs and messages, `pretraining` or `model`.
-        learner: takes the steps.
+        trainer: takes the steps.
         length: the maximum length of the training, and the interval of its validations.
         config: the learning rate, and the intervals of log rows and checkpoints.
         patience: the number of validations in a row without a better score after which the training
@@ -122,7 +122,7 @@ class EncoderTraining:
     """
 
     name: str
-    learner: Learner
+    trainer: Trainer
     length: TrainingLength
     config: TrainConfig
     patience: int | None = None
@@ -134,8 +134,8 @@ class EncoderTraining:
     def model_for_users(self) -> EncoderClassifier:
         """The model that is validated and saved, with zeros in the table rows never trained."""
         if self.initial_tables is None:
-            return self.learner.model
-        return without_untrained(self.learner.model, self.initial_tables)
+            return self.trainer.model
+        return without_untrained(self.trainer.model, self.initial_tables)
 
     def run(
         self, state: TrainingState, *, seconds: float | None = None, may_skip: bool = False
@@ -158,14 +158,14 @@ class EncoderTraining:
                 nothing.
             LostProcessError: another process has ended.
         """
-        with closing(self.learner):
+        with closing(self.trainer):
             yield from self._events(state, seconds, may_skip=may_skip)
 
     def _events(
         self, state: TrainingState, seconds: float | None, *, may_skip: bool
     ) -> Iterator[StepDone | ValidationDone | Ended]:
         """Train; the arguments and the events are those of `run`."""
-        group = self.learner.group
+        group = self.trainer.group
 
         # All processes follow the first one, because their clocks may differ.
         has_no_time = group.broadcast_value(seconds == 0)
@@ -180,7 +180,7 @@ class EncoderTraining:
             validation_cost=self.validation_cost,
             report_cost=self.report_cost,
             may_skip=may_skip,
-            timing=GPU_TIMING if self.learner.device.type == "cuda" else CPU_TIMING,
+            timing=GPU_TIMING if self.trainer.device.type == "cuda" else CPU_TIMING,
             group=group,
         )
         speed = Speed()
@@ -273,7 +273,7 @@ class EncoderTraining:
                 seconds = time.perf_counter() - started
                 if limiter.has_enough_with(len(steps), seconds):
                     break
-            steps.append(self.learner.start_step(step, self._learning_rate(step, state)))
+            steps.append(self.trainer.start_step(step, self._learning_rate(step, state)))
         return steps
 
     def _steps_to_start(self, state: TrainingState) -> range:
@@ -283,7 +283,7 @@ class EncoderTraining:
         checkpoint, whichever comes first. Any other training starts a single step.
         """
         first = state.step_in_training
-        if not self.learner.runs_ahead:
+        if not self.trainer.runs_ahead:
             return range(first, first + 1)
 
         ends = [
@@ -334,9 +334,9 @@ class EncoderTraining:
 
         The state has the score in all processes; only the first process has the result.
         """
-        group = self.learner.group
+        group = self.trainer.group
         with group.deferring_stops():
-            result = self.learner.task.validate(self.model_for_users)
+            result = self.trainer.task.validate(self.model_for_users)
         if group.is_first and result is None:
             raise DivergedError(state.step, "the logits of a validation text are not finite")
 
@@ -364,7 +364,7 @@ class EncoderTraining:
         reason = f"loss {metrics.loss}, gradient norm {metrics.grad_norm}, learning rate {rate:.3g}"
         if state.skipped_in_a_row:
             reason += f", after {state.skipped_in_a_row} skipped steps"
-        texts = self.learner.task.describe_step(state.step_in_training)
+        texts = self.trainer.task.describe_step(state.step_in_training)
         raise DivergedError(state.step + 1, f"{reason}; the batch includes {texts}")
 
 

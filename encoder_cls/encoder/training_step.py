@@ -82,8 +82,8 @@ def metrics_of(steps: Sequence[StartedStep]) -> list[StepMetrics]:
 
 
 @dataclass(kw_only=True)
-class Learner:
-    """A model that learns a task step by step, in all processes of a group.
+class Trainer:
+    """Trains a model on a task step by step, in all processes of a group.
 
     Attributes:
         task: makes the batches of a step, and scores the model.
@@ -100,7 +100,7 @@ class Learner:
         runs_ahead: whether steps are started before the metrics of earlier steps are known, and
             batches are made ahead. This suits a GPU, which computes while this process continues.
         recorder: records the steps as CUDA graphs, one for each shape of a batch; None if they are
-            not recorded. Only the steps of a learner that runs ahead can be recorded, because
+            not recorded. Only the steps of a trainer that runs ahead can be recorded, because
             nothing in them waits for the device.
     """
 
@@ -142,7 +142,7 @@ class Learner:
         """Update the model once, with the gradient of all batches of a step.
 
         If the loss or the gradient is not finite, neither weights nor moments are updated. If the
-        learner runs ahead, the device decides this, and nothing here waits for the device.
+        trainer runs ahead, the device decides this, and nothing here waits for the device.
 
         Args:
             step: the index of the step, counted from 0.
@@ -233,7 +233,7 @@ class Learner:
         )
         self.group.sum(sums)
 
-        # Update the model, or skip a step that is not finite. A learner that runs ahead lets the
+        # Update the model, or skip a step that is not finite. A trainer that runs ahead lets the
         # device decide, because reading `should_skip` here would wait for the device.
         loss, _, _, num_failed = sums.unbind()
         should_skip = (num_failed > 0) | ~loss.isfinite()

@@ -19,7 +19,7 @@ from encoder_cls.encoder.step_graphs import Recorder
 from encoder_cls.encoder.step_limit import TrainingLength
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.training_loop import EncoderTraining
-from encoder_cls.encoder.training_step import Learner
+from encoder_cls.encoder.training_step import Trainer
 from encoder_cls.encoder.training_task import TrainingTask
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.encoder.word_vectors import start_from_word_vectors
@@ -56,7 +56,7 @@ def make_pretraining(
     model = prepared.new_model(seed, task.model_class).to(device)
     return EncoderTraining(
         name=PRETRAINING,
-        learner=_make_learner(prepared, task, model, seed=seed, device=device, group=group),
+        trainer=_make_trainer(prepared, task, model, seed=seed, device=device, group=group),
         length=length,
         config=prepared.config.train,
         validation_cost=_validation_cost(prepared, prepared.texts, length),
@@ -90,7 +90,7 @@ def make_training_on_labels(
         prepared, group=group, linear_logits=linear_logits, pseudo_labels=pseudo_labels
     )
     model = prepared.new_model(seed).to(device)
-    learner = _make_learner(
+    trainer = _make_trainer(
         prepared,
         task,
         model,
@@ -107,7 +107,7 @@ def make_training_on_labels(
 
     return EncoderTraining(
         name=ON_LABELS,
-        learner=learner,
+        trainer=trainer,
         length=length,
         config=prepared.config.train,
         patience=prepared.config.train.patience,
@@ -117,7 +117,7 @@ def make_training_on_labels(
     )
 
 
-def _make_learner(
+def _make_trainer(
     prepared: Prepared,
     task: TrainingTask,
     model: EncoderClassifier,
@@ -126,8 +126,8 @@ def _make_learner(
     device: torch.device,
     group: ProcessGroup,
     loss_function: Objective | None = None,
-) -> Learner:
-    """Make the learner of a training.
+) -> Trainer:
+    """Make the trainer of a training.
 
     Args:
         prepared: the data and the plan of the run.
@@ -139,7 +139,7 @@ def _make_learner(
         loss_function: a user's own loss function; None if the task's loss is used.
     """
     config = prepared.config.train
-    return Learner(
+    return Trainer(
         task=task,
         model=model,
         optimizers=make_optimizers(model, config),
@@ -207,16 +207,16 @@ def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDi
     They are the best weights of pretraining if there was one, else the weights of the base run,
     else random weights, with word vectors if these are planned.
     """
-    learner = training.learner
+    trainer = training.trainer
     base = prepared.base
     if training.name == ON_LABELS and run.pretrained.is_dir():
         # Load the weights as NumPy arrays, so that no second PyTorch model is made.
         base = load_classifier(run.pretrained, engine="numpy")
 
     if base and base.encoder:
-        start_from(base, learner.model, label_names=prepared.dataset.label_names)
+        start_from(base, trainer.model, label_names=prepared.dataset.label_names)
     elif prepared.plan.has_word_vectors:
-        start_from_word_vectors(learner.model, prepared.texts, seed=learner.seed)
+        start_from_word_vectors(trainer.model, prepared.texts, seed=trainer.seed)
 
 
 def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:

@@ -202,13 +202,13 @@ class Progress:
         name = PRETRAINING if self.state.is_pretraining else ON_LABELS
         assert training.name == name
         self._training = training
-        learner = training.learner
+        trainer = training.trainer
 
         if self._group.is_first:
             # The checkpoint has no weights if the run was stopped before this training began.
             if self._checkpoint and self._checkpoint.weights:
-                learner.model.load_state_dict(self._checkpoint.weights)
-                load_moments(learner.optimizers, self._checkpoint.moments)
+                trainer.model.load_state_dict(self._checkpoint.weights)
+                load_moments(trainer.optimizers, self._checkpoint.moments)
             else:
                 self._reporter.working("first weights")
                 load_first_weights(training, self.prepared, self._run)
@@ -218,7 +218,7 @@ class Progress:
                     # make them again.
                     self.save_checkpoint()
             self._checkpoint = None
-        learner.share_weights()
+        trainer.share_weights()
 
     def end_pretraining(self) -> None:
         """Change the state to the training on labels, which has no weights before it begins."""
@@ -274,11 +274,11 @@ class Progress:
 
         checkpoint = Checkpoint(state=self.state, fingerprint=self._fingerprint)
         if self._training:
-            learner = self._training.learner
+            trainer = self._training.trainer
             checkpoint = replace(
                 checkpoint,
-                weights=learner.model.state_dict(),
-                moments=moments_of(learner.optimizers),
+                weights=trainer.model.state_dict(),
+                moments=moments_of(trainer.optimizers),
             )
         elif self._checkpoint:
             # The resumed run was stopped before its training began again: keep the old weights.

@@ -260,8 +260,8 @@ def test_shards_change_no_objective(tmp_path, name, objective):
             gradient_shards=num_shards,
             **NO_TECHNIQUES,
         )
-        learner = make_training(prepare(config), name).learner
-        return [learner.start_step(step, 0.01).metrics() for step in range(3)]
+        trainer = make_training(prepare(config), name).trainer
+        return [trainer.start_step(step, 0.01).metrics() for step in range(3)]
 
     for whole, sharded in zip(steps(1), steps(5), strict=True):
         assert sharded.tokens == whole.tokens

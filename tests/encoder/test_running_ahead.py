@@ -39,7 +39,7 @@ from encoder_cls.encoder.random_numbers import derive_seed
 from encoder_cls.encoder.step_limit import StepTiming
 from encoder_cls.encoder.training_loop import EncoderTraining, StepDone, ValidationDone
 from encoder_cls.encoder.training_state import TrainingState
-from encoder_cls.encoder.training_step import Learner
+from encoder_cls.encoder.training_step import Trainer
 from encoder_cls.errors import DivergedError, StoppedError
 from encoder_cls.training import encoder_stage
 from encoder_cls.training.encoder_stage import ON_LABELS, PRETRAINING
@@ -62,7 +62,7 @@ KINDS = [
 
 def ahead(training: EncoderTraining) -> EncoderTraining:
     """The same training, running ahead."""
-    return replace(training, learner=replace(training.learner, runs_ahead=True))
+    return replace(training, trainer=replace(training.trainer, runs_ahead=True))
 
 
 # What waits
@@ -136,7 +136,7 @@ def test_a_step_that_runs_ahead_waits_for_nothing(tmp_path, name, values):
     training = ahead(make_training(prepare(make_config(tmp_path, **values)), name))
 
     with counting_waits() as waits:
-        steps = [training.learner.start_step(step, 0.01) for step in range(3)]
+        steps = [training.trainer.start_step(step, 0.01) for step in range(3)]
         assert waits.names == []
 
         steps[-1].metrics()
@@ -149,7 +149,7 @@ def test_other_steps_wait(tmp_path, name, values):
     training = make_training(prepare(make_config(tmp_path, **values)), name)
 
     with counting_waits() as waits:
-        training.learner.start_step(0, 0.01)
+        training.trainer.start_step(0, 0.01)
 
     assert waits.names
 
@@ -157,7 +157,7 @@ def test_other_steps_wait(tmp_path, name, values):
 def test_a_loop_waits_at_rows_of_the_log_and_at_validations_only(tmp_path):
     """An epoch has six steps, and a row of the log comes after each fourth one."""
     training = ahead(make_training(prepare(make_config(tmp_path, log_every=4))))
-    training.learner.task.validate = lambda _: None
+    training.trainer.task.validate = lambda _: None
     training.model_for_users.eval()
     started = []
 
@@ -180,16 +180,16 @@ def test_a_step_on_a_gpu_waits_for_nothing(tmp_path, name, values):
     make = encoder_stage.make_training_on_labels
     if name == PRETRAINING:
         make = encoder_stage.make_pretraining
-    learner = make(prepared, device=torch.device("cuda"), group=ALONE).learner
-    assert learner.runs_ahead
-    learner.start_step(0, 0.01).metrics()
+    trainer = make(prepared, device=torch.device("cuda"), group=ALONE).trainer
+    assert trainer.runs_ahead
+    trainer.start_step(0, 0.01).metrics()
 
     try:
         with warnings.catch_warnings():
             # The mode is a prototype, and says so.
             warnings.simplefilter("ignore")
             torch.cuda.set_sync_debug_mode("error")
-        steps = [learner.start_step(step, 0.01) for step in range(1, 4)]
+        steps = [trainer.start_step(step, 0.01) for step in range(1, 4)]
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
@@ -218,9 +218,9 @@ def test_running_ahead_changes_no_result(tmp_path, name, values):
         if isinstance(event, ValidationDone):
             assert event.is_best == expected.is_best
 
-    for key, weight in usual.learner.model.state_dict().items():
+    for key, weight in usual.trainer.model.state_dict().items():
         torch.testing.assert_close(
-            training.learner.model.state_dict()[key], weight, atol=1e-4, rtol=1e-3
+            training.trainer.model.state_dict()[key], weight, atol=1e-4, rtol=1e-3
         )
 
 
@@ -265,14 +265,14 @@ def test_a_step_that_is_not_finite_changes_neither_weights_nor_moments(
     training = ahead(make_training(replace(prepare(config), objective=objective)))
     other = ahead(make_training(prepare(config)))
 
-    steps = [training.learner.start_step(step, 0.01) for step in range(4)]
+    steps = [training.trainer.start_step(step, 0.01) for step in range(4)]
     for step in range(4):
         if step != failing - 1:
-            other.learner.start_step(step, 0.01)
+            other.trainer.start_step(step, 0.01)
 
     assert [step.metrics().should_update for step in steps].index(False) == failing - 1
-    found = training.learner.model.state_dict() | moments_of(training.learner.optimizers)
-    expected = other.learner.model.state_dict() | moments_of(other.learner.optimizers)
+    found = training.trainer.model.state_dict() | moments_of(training.trainer.optimizers)
+    expected = other.trainer.model.state_dict() | moments_of(other.trainer.optimizers)
     assert found.keys() == expected.keys()
     for key, tensor in expected.items():
         assert torch.equal(found[key], tensor), key
@@ -290,7 +290,7 @@ def test_a_loss_that_is_not_finite_is_named_with_its_step_and_texts(tmp_path):
             reported.append(event.state.step)
 
     assert reported == [1, 2]
-    assert training.learner.task.describe_step(2) in str(diverged.value)
+    assert training.trainer.task.describe_step(2) in str(diverged.value)
 
 
 def test_skipped_steps_are_counted_from_one_look_to_the_next(tmp_path):
@@ -311,14 +311,14 @@ def test_the_model_is_never_ahead_where_it_is_saved(tmp_path):
     config = make_config(tmp_path, log_every=5, checkpoint_every=4, epochs=2)
     training = ahead(make_training(prepare(config)))
     num_started = 0
-    start_step = training.learner.start_step
+    start_step = training.trainer.start_step
 
     def counted(step: int, rate: float) -> Any:
         nonlocal num_started
         num_started += 1
         return start_step(step, rate)
 
-    training.learner.start_step = counted
+    training.trainer.start_step = counted
     is_ahead = {}
     for event in training.run(TrainingState()):
         is_ahead[event.state.step] = num_started > event.state.step
@@ -348,8 +348,8 @@ def test_the_step_limit_is_decided_before_further_steps_are_started(tmp_path, mo
     assert states[3].step_limit == 24
 
 
-class AheadLearner(Learner):
-    """A learner that runs ahead on any device."""
+class AheadTrainer(Trainer):
+    """A trainer that runs ahead on any device."""
 
     def __post_init__(self) -> None:
         self.runs_ahead = True
@@ -358,7 +358,7 @@ class AheadLearner(Learner):
 
 def test_a_stopped_run_resumes_to_the_same_weights(tmp_path, monkeypatch):
     """The run stops in its training on labels, two steps after a row of the log."""
-    monkeypatch.setattr(encoder_stage, "Learner", AheadLearner)
+    monkeypatch.setattr(encoder_stage, "Trainer", AheadTrainer)
     config = make_config(tmp_path, log_every=5, **PRETRAINED)
     run_all(config, tmp_path / "straight")
 
@@ -415,7 +415,7 @@ def test_the_thread_ends_with_the_training(tmp_path):
 def test_copied_batches_keep_their_numbers(tmp_path: Path):
     """The device `meta` takes the place of a GPU: it keeps shapes, and no values."""
     training = make_training(prepare(make_config(tmp_path)))
-    batches = training.learner._make_batches(3, None)
+    batches = training.trainer._make_batches(3, None)
 
     moved = on_device(batches, torch.device("meta"))
 

@@ -15,7 +15,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.encoder.optimizer import moments_of
 from encoder_cls.encoder.random_numbers import derive_seed
-from encoder_cls.encoder.training_step import Learner
+from encoder_cls.encoder.training_step import Trainer
 from encoder_cls.errors import DivergedError, StoppedError
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.stop import stopping_at
@@ -50,16 +50,16 @@ def run_failing(
         train(prepared, RunDir(folder), device=CPU, **options)
 
 
-def with_moments(prepared: Prepared) -> Learner:
-    """A learner after its first step."""
-    learner = make_training(prepared).learner
-    learner.start_step(0, 0.01)
-    return learner
+def with_moments(prepared: Prepared) -> Trainer:
+    """A trainer after its first step."""
+    trainer = make_training(prepared).trainer
+    trainer.start_step(0, 0.01)
+    return trainer
 
 
-def numbers_of(learner: Learner) -> dict[str, Tensor]:
+def numbers_of(trainer: Trainer) -> dict[str, Tensor]:
     """Copies of the weights, the moments and the counts of steps."""
-    tensors = learner.model.state_dict() | moments_of(learner.optimizers)
+    tensors = trainer.model.state_dict() | moments_of(trainer.optimizers)
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
@@ -102,13 +102,13 @@ def test_a_gradient_of_a_table_that_is_not_finite_is_noticed(tmp_path):
         words = model.encoder.embedding.tokens(batch.inputs.input_ids)
         return batch.loss(model) + (words * 0).square().sum().sqrt()
 
-    learner = make_training(replace(prepare(config), objective=objective)).learner
-    before = numbers_of(learner)
+    trainer = make_training(replace(prepare(config), objective=objective)).trainer
+    before = numbers_of(trainer)
 
-    metrics = learner.start_step(0, 0.01).metrics()
+    metrics = trainer.start_step(0, 0.01).metrics()
 
     assert not metrics.has_finite_gradient
-    assert_equal(numbers_of(learner), before)
+    assert_equal(numbers_of(trainer), before)
 
 
 def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
@@ -119,14 +119,14 @@ def test_a_process_skips_the_step_that_another_one_skips(tmp_path):
             num_failed = tensor[-1]
             num_failed += 1
 
-    learner = make_training(prepare(make_config(tmp_path))).learner
-    learner.group = WithAnother()
-    before = numbers_of(learner)
+    trainer = make_training(prepare(make_config(tmp_path))).trainer
+    trainer.group = WithAnother()
+    before = numbers_of(trainer)
 
-    metrics = learner.start_step(0, 0.01).metrics()
+    metrics = trainer.start_step(0, 0.01).metrics()
 
     assert not metrics.should_update
-    assert_equal(numbers_of(learner), before)
+    assert_equal(numbers_of(trainer), before)
 
 
 def test_skipped_steps_are_counted_in_the_log(tmp_path):

@@ -90,15 +90,15 @@ def test_texts_are_never_padded_to_more_than_an_encoder_reads():
 @pytest.mark.parametrize(("name", "values"), KINDS)
 def test_a_padded_batch_has_the_same_loss_and_gradients(tmp_path, name, values):
     prepared = prepare(make_config(tmp_path, model=NO_DROPOUT, **values))
-    learner = make_training(prepared, name).learner
-    batches = [learner.task.batches_at(step, 0, 1)[0] for step in range(10)]
+    trainer = make_training(prepared, name).trainer
+    batches = [trainer.task.batches_at(step, 0, 1)[0] for step in range(10)]
 
     num_padded = 0
     for batch in batches:
         padded = batch.padded(max_seq_len=64)
         num_padded += padded.inputs.input_ids.shape != batch.inputs.input_ids.shape
-        loss, gradients = loss_and_gradients(learner.model, batch)
-        found_loss, found_gradients = loss_and_gradients(learner.model, padded)
+        loss, gradients = loss_and_gradients(trainer.model, batch)
+        found_loss, found_gradients = loss_and_gradients(trainer.model, padded)
 
         torch.testing.assert_close(found_loss, loss)
         for key, gradient in gradients.items():
@@ -197,12 +197,12 @@ def test_the_graphs_of_a_training_go_when_it_ends(tmp_path):
     recorder = CpuRecorder()
     prepared = prepare(make_config(tmp_path, epochs=4))
     training = make_training(prepared)
-    learner = replace(training.learner, runs_ahead=True, recorder=recorder)
+    trainer = replace(training.trainer, runs_ahead=True, recorder=recorder)
 
-    list(replace(training, learner=learner).run(TrainingState()))
+    list(replace(training, trainer=trainer).run(TrainingState()))
 
     assert recorder.num_recorded > 0
-    assert not learner._graphs._graphs
+    assert not trainer._graphs._graphs
 
 
 def test_no_garbage_is_collected_while_a_graph_is_recorded():
@@ -232,12 +232,12 @@ def test_replayed_steps_compute_the_same_as_others(tmp_path, monkeypatch, name, 
 
 def trained(prepared: Prepared, name: str, *, recorder: CpuRecorder) -> dict[str, Tensor]:
     """The weights and moments of a training after some steps, and the metrics of these steps."""
-    learner = make_training(prepared, name).learner
-    learner = replace(learner, runs_ahead=True, recorder=recorder)
-    steps = [learner.start_step(step, 0.01) for step in range(40)]
+    trainer = make_training(prepared, name).trainer
+    trainer = replace(trainer, runs_ahead=True, recorder=recorder)
+    steps = [trainer.start_step(step, 0.01) for step in range(40)]
 
     metrics = {f"step {number}": step.sums for number, step in enumerate(steps)}
-    return learner.model.state_dict() | moments_of(learner.optimizers) | metrics
+    return trainer.model.state_dict() | moments_of(trainer.optimizers) | metrics
 
 
 def test_only_steps_that_never_wait_are_recorded(tmp_path, monkeypatch):
@@ -283,12 +283,12 @@ def losses_on_gpu(prepared: Prepared, name: str) -> tuple[list[float], int]:
     make = encoder_stage.make_training_on_labels
     if name == PRETRAINING:
         make = encoder_stage.make_pretraining
-    learner = make(prepared, device=torch.device("cuda"), group=ALONE).learner
-    assert learner.recorder
+    trainer = make(prepared, device=torch.device("cuda"), group=ALONE).trainer
+    assert trainer.recorder
 
     # The learning rate changes, so that a graph which kept that of its recording is noticed.
-    steps = [learner.start_step(step, 0.0005 * (1 + step % 3)) for step in range(40)]
-    return [step.metrics().loss for step in steps], len(learner._graphs._graphs)
+    steps = [trainer.start_step(step, 0.0005 * (1 + step % 3)) for step in range(40)]
+    return [step.metrics().loss for step in steps], len(trainer._graphs._graphs)
 
 
 @needs_cuda
@@ -297,17 +297,17 @@ def test_a_replayed_step_that_is_not_finite_updates_nothing(tmp_path):
     training = encoder_stage.make_training_on_labels(
         prepared, device=torch.device("cuda"), group=ALONE
     )
-    learner = training.learner
+    trainer = training.trainer
     for step in range(40):
-        learner.start_step(step, 0.01).metrics()
-    assert learner._graphs._graphs
+        trainer.start_step(step, 0.01).metrics()
+    assert trainer._graphs._graphs
 
-    bias = learner.model.head.linear.bias
+    bias = trainer.model.head.linear.bias
     with torch.no_grad():
         bias[0] = math.nan
-    before = {key: value.clone() for key, value in learner.model.state_dict().items()}
-    step = learner.start_step(1, 0.01).metrics()
+    before = {key: value.clone() for key, value in trainer.model.state_dict().items()}
+    step = trainer.start_step(1, 0.01).metrics()
 
     assert not step.should_update
-    for key, value in learner.model.state_dict().items():
+    for key, value in trainer.model.state_dict().items():
         torch.testing.assert_close(value, before[key], rtol=0, atol=0, equal_nan=True, msg=key)

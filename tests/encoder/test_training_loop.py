@@ -65,7 +65,7 @@ def make_loop(
         )
 
     training = make_training(prepare(make_config(folder, **train_values)))
-    training.learner.task.validate = validate
+    training.trainer.task.validate = validate
     training.validation_cost = 0.0
     training.report_cost = 0.0
     return Loop(training, state or TrainingState(), seconds)
@@ -190,7 +190,7 @@ def test_optimizers_follow_the_learning_rate(tmp_path):
 
         rate = 0.01 * step / 9
         assert event.values["learning_rate"] == rate
-        for optimizer in loop.training.learner.optimizers:
+        for optimizer in loop.training.trainer.optimizers:
             for parameters in optimizer.param_groups:
                 assert parameters["lr"] == rate
 
@@ -269,10 +269,10 @@ def test_a_process_exits_where_the_first_one_has_ended(tmp_path, state):
     """The process exits before it begins a step or a validation that the first one left out."""
     loop = make_loop(tmp_path, state=state)
     has_time = GOES_ON + b"false"
-    loop.training.learner.group = AfterFirst(has_time, HAS_ENDED)
+    loop.training.trainer.group = AfterFirst(has_time, HAS_ENDED)
     work = []
-    loop.training.learner.task.validate = lambda _: work.append("validation")
-    loop.training.learner.task.batches_at = lambda *_: work.append("step")
+    loop.training.trainer.task.validate = lambda _: work.append("validation")
+    loop.training.trainer.task.batches_at = lambda *_: work.append("step")
 
     with pytest.raises(SystemExit) as ended:
         list(loop.events())

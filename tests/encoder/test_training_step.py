@@ -43,14 +43,14 @@ def take_step(
         scale: a factor of the head's weights.
         drawn_before: how many random numbers are drawn before the step.
     """
-    learner = make_training(setup).learner
+    trainer = make_training(setup).trainer
     with torch.no_grad():
-        learner.model.head.linear.weight.mul_(scale)
-    before = {name: tensor.clone() for name, tensor in learner.model.state_dict().items()}
+        trainer.model.head.linear.weight.mul_(scale)
+    before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
 
     torch.rand(drawn_before)
-    metrics = learner.start_step(step, 0.01).metrics()
-    return TakenStep(before, learner.model.state_dict(), metrics)
+    metrics = trainer.start_step(step, 0.01).metrics()
+    return TakenStep(before, trainer.model.state_dict(), metrics)
 
 
 def test_a_step_depends_on_its_arguments_alone(setup):
@@ -89,13 +89,13 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
             batch_size=batch_size,
             accumulation_steps=accumulation_steps,
         )
-        learner = make_training(prepare(config)).learner
-        assert len(learner.task.batches_at(0, 0, 1)) == accumulation_steps
+        trainer = make_training(prepare(config)).trainer
+        assert len(trainer.task.batches_at(0, 0, 1)) == accumulation_steps
 
         # Without optimizers, gradients stay.
-        learner.optimizers.clear()
-        metrics = learner.start_step(0, 0.01).metrics()
-        gradients = [parameter.grad.to_dense() for parameter in learner.model.parameters()]
+        trainer.optimizers.clear()
+        metrics = trainer.start_step(0, 0.01).metrics()
+        gradients = [parameter.grad.to_dense() for parameter in trainer.model.parameters()]
         return metrics.loss, gradients
 
     loss, gradients = loss_and_gradients(batch_size=48, accumulation_steps=1)
@@ -110,7 +110,7 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
 @pytest.mark.parametrize("kind", [ClassificationBatch, MultiLabelBatch])
 def test_a_text_of_weight_3_counts_as_three_texts_in_the_loss(setup, kind, rdrop_weight):
     """The normalizer stays the number of texts, so that a batch of one text keeps its weight."""
-    model = make_training(setup).learner.model.eval()
+    model = make_training(setup).trainer.model.eval()
     texts = setup.train_texts.take(np.array([0, 1]))
     targets = torch.eye(len(setup.dataset.label_names))[setup.dataset.train.labels[:2]]
     class_weights = torch.ones(targets.shape[1])

@@ -41,8 +41,8 @@ def first_tables(setup: Prepared, folder: Path) -> tuple[InputEmbedding, InputEm
     """The random embeddings of an encoder, and the embeddings with which it starts."""
     training = make_training(setup)
     load_first_weights(training, setup, RunDir(folder))
-    random = setup.new_model(training.learner.seed)
-    started = training.learner.model.requires_grad_(False)
+    random = setup.new_model(training.trainer.seed)
+    started = training.trainer.model.requires_grad_(False)
     return random.encoder.embedding, started.encoder.embedding
 
 

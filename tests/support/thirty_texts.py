@@ -49,5 +49,5 @@ def prepare_thirty_texts(
 def rows_of_step(setup: Prepared, training: EncoderTraining, step: int) -> list[np.ndarray]:
     """The texts of each batch of a step."""
     texts = setup.texts if training.name == PRETRAINING else setup.encoder_texts
-    sampler = BatchSampler(texts.lengths, setup.config.train, seed=training.learner.seed)
+    sampler = BatchSampler(texts.lengths, setup.config.train, seed=training.trainer.seed)
     return sampler.batches_of_step(step)

@@ -50,7 +50,7 @@ def test_two_passes_over_a_text_drop_other_words(tmp_path):
     (rows, *_) = rows_of_step(setup, training, 0)
 
     torch.manual_seed(0)
-    batch = training.learner.task.batches_at(0, 0, 1)[0]
+    batch = training.trainer.task.batches_at(0, 0, 1)[0]
 
     first, second = batch.inputs.input_ids.chunk(2)
     assert first.shape == second.shape == (len(rows), 6)
@@ -69,12 +69,12 @@ def test_the_loss_is_weighted_cross_entropy_of_smoothed_labels_with_r_drop(tmp_p
         word_dropout=0.5,
     )
     training = on_labels(setup)
-    model = training.learner.model.eval()
+    model = training.trainer.model.eval()
     # Change the first weights, with which both passes would be nearly the same.
     torch.nn.init.normal_(model.head.linear.weight)
 
     torch.manual_seed(0)
-    batch = training.learner.task.batches_at(0, 0, 1)[0]
+    batch = training.trainer.task.batches_at(0, 0, 1)[0]
 
     # Smoothing leaves 0.7 to the label, and spreads 0.3 evenly over the three classes.
     labels = setup.dataset.train.labels[rows_of_step(setup, training, 0)[0]]
@@ -125,7 +125,7 @@ def test_a_validation_without_a_linear_model_scores_the_encoder(tmp_path, monkey
     monkeypatch.setattr(TorchEncoder, "logits", lambda *_, **__: encoder_logits)
 
     training = on_labels(setup)
-    result = training.learner.task.validate(training.learner.model)
+    result = training.trainer.task.validate(training.trainer.model)
 
     weight = fit_inverse_temperature(encoder_logits, labels)
     mixture_logits = combine_logits([encoder_logits], [weight]).astype(np.float32)
@@ -147,7 +147,7 @@ def test_a_validation_scores_the_weighted_sum_of_both_parts(tmp_path, monkeypatc
     monkeypatch.setattr(TorchEncoder, "logits", lambda *_, **__: encoder_logits)
 
     training = on_labels(setup, linear_logits)
-    result = training.learner.task.validate(training.learner.model)
+    result = training.trainer.task.validate(training.trainer.model)
 
     # The result has the weights of the mixture, and the scores of the weighted sum.
     parts = [encoder_logits, linear_logits]
@@ -191,12 +191,12 @@ def training(request, tmp_path) -> EncoderTraining:
 
 def test_a_validation_repeats_and_leaves_the_model_as_it_was(training):
     """Pretraining masks the same tokens in each validation."""
-    model = training.learner.model.train()
+    model = training.trainer.model.train()
 
-    first = training.learner.task.validate(model)
+    first = training.trainer.task.validate(model)
     torch.rand(3)
 
-    assert training.learner.task.validate(model) == first
+    assert training.trainer.task.validate(model) == first
     assert model.training
     assert first.score.monitored == first.score.loss == first.scores["loss"]
 
@@ -206,16 +206,16 @@ def test_a_validation_looks_for_a_stop_at_each_batch(training):
     looks = []
 
     with checking(lambda: looks.append("look")):
-        training.learner.task.validate(training.learner.model)
+        training.trainer.task.validate(training.trainer.model)
 
     assert len(looks) >= 8
 
 
 def test_a_validation_with_numbers_that_are_not_finite_has_no_result(training):
     with torch.no_grad():
-        training.learner.model.encoder.embedding.tokens.weight.fill_(torch.nan)
+        training.trainer.model.encoder.embedding.tokens.weight.fill_(torch.nan)
 
-    assert training.learner.task.validate(training.learner.model) is None
+    assert training.trainer.task.validate(training.trainer.model) is None
 
 
 class SecondProcess(ProcessGroup):
@@ -234,7 +234,7 @@ def test_the_first_process_alone_has_the_result_of_a_validation(tmp_path, new_tr
     setup = prepare_thirty_texts(tmp_path, {"epochs": 1})
     training = new_training(setup, device=CPU, group=SecondProcess())
 
-    assert training.learner.task.validate(training.learner.model) is None
+    assert training.trainer.task.validate(training.trainer.model) is None
 
 
 @pytest.mark.parametrize(

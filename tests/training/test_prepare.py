@@ -137,13 +137,13 @@ def test_statistics_count_truncated_texts_and_padding(tmp_path):
 
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
     setup = prepared(tmp_path)
-    before = make_training(setup).learner.model.state_dict()
+    before = make_training(setup).trainer.model.state_dict()
     parameters = list(setup.new_model(setup.config.seed).parameters())
 
     assert setup.num_parameters == sum(parameter.numel() for parameter in parameters)
 
     assert {parameter.device.type for parameter in parameters} == {"cpu"}
-    after = make_training(setup).learner.model.state_dict()
+    after = make_training(setup).trainer.model.state_dict()
     for name, weight in after.items():
         assert torch.equal(weight, before[name])
 

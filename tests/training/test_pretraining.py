@@ -25,7 +25,7 @@ def test_masked_tokens_are_guessed_among_those_of_the_batch(tmp_path):
 
     torch.manual_seed(0)
     for step in range(8):
-        batches = training.learner.task.batches_at(step, 0, 1)
+        batches = training.trainer.task.batches_at(step, 0, 1)
         for batch, rows in zip(batches, rows_of_step(setup, training, step), strict=True):
             whole = make_batch(setup.train_texts, rows)
             assert_masked(batch, whole)
@@ -58,8 +58,8 @@ def test_the_loss_of_masked_tokens_is_a_softmax_over_the_vectors_of_the_batchs_t
     """The gradients of the embeddings stay sparse, so that a step is fast."""
     setup = prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 0.5})
     training = make_training(setup, PRETRAINING)
-    model = training.learner.model.eval()
-    batch = training.learner.task.batches_at(0, 0, 1)[0]
+    model = training.trainer.model.eval()
+    batch = training.trainer.task.batches_at(0, 0, 1)[0]
     token_vectors = model.encoder.embedding.tokens.weight
 
     loss = batch.loss(model)
@@ -84,10 +84,10 @@ def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(
     """The loss is 0, not 0 / 0, if by chance no token is masked."""
     setup = prepare_thirty_texts(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
     training = make_training(setup, PRETRAINING)
-    batch = training.learner.task.batches_at(0, 0, 1)[0]
+    batch = training.trainer.task.batches_at(0, 0, 1)[0]
     assert len(batch.positions) == 0
 
-    loss = batch.loss(training.learner.model) / batch.normalizer
+    loss = batch.loss(training.trainer.model) / batch.normalizer
     loss.backward()
 
     assert loss.item() == 0
@@ -103,7 +103,7 @@ def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, 
         return make_batch(texts, rows, *options)
 
     monkeypatch.setattr(pretraining, "make_batch", make_recorded_batch)
-    training.learner.task.validate(training.learner.model)
+    training.trainer.task.validate(training.trainer.model)
 
     assert len(rows_read) > 1
     assert sorted(np.concatenate(rows_read)) == list(range(len(setup.validation_texts)))
@@ -137,11 +137,11 @@ def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_r
     """The loss is a softmax over the words of the batch; all weights except the head's learn."""
     setup = prepare_thirty_texts(tmp_path, DENOISING)
     training = make_training(setup, PRETRAINING)
-    model = training.learner.model.eval()
+    model = training.trainer.model.eval()
     assert isinstance(model, DenoisingAutoencoder)
 
     torch.manual_seed(0)
-    batch = training.learner.task.batches_at(0, 0, 1)[0]
+    batch = training.trainer.task.batches_at(0, 0, 1)[0]
     loss = batch.loss(model)
     loss.backward()
 

@@ -24,7 +24,7 @@ from support.small_runs import (
     stop_after,
 )
 
-from encoder_cls.encoder.training_step import Learner
+from encoder_cls.encoder.training_step import Trainer
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.run import run_report
 from encoder_cls.run.checkpoint_files import load_newest
@@ -224,15 +224,15 @@ def test_a_signal_between_both_trainings_loses_nothing(tmp_path, straight, monke
 def interrupted(tmp_path, cli, monkeypatch):
     """The outcome of a command that trains into `run`, in whose ninth step Ctrl-C is pressed."""
     (tmp_path / "config.yaml").write_text(make_config(tmp_path, **WITH_LINEAR).to_yaml())
-    start_step = Learner.start_step
+    start_step = Trainer.start_step
 
-    def start_step_with_ctrl_c(learner, step, rate):
+    def start_step_with_ctrl_c(trainer, step, rate):
         if step == 8:
             signal.raise_signal(signal.SIGINT)
-        return start_step(learner, step, rate)
+        return start_step(trainer, step, rate)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Learner, "start_step", start_step_with_ctrl_c)
+        patch.setattr(Trainer, "start_step", start_step_with_ctrl_c)
         return cli("train", "config.yaml", "--run-dir", "run")
 
 
