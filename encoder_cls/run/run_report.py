@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.linear.class_weights import class_weights_note
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.system.deadlines import seconds_until
 from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.text.tokens import TokenizedTexts
@@ -98,7 +98,7 @@ def report_of_run(
     changes_since_base = _compare_with_base_run(run, device=device)
 
     note = ""
-    seconds = _seconds_until(end)
+    seconds = seconds_until(end)
     if seconds is None or seconds > MIN_SECONDS_FOR_NOTE:
         note = run_interruptibly(lambda: _class_weights_note(run, train_texts))
     findings = RunFindings(
@@ -111,20 +111,11 @@ def report_of_run(
     reporter.working("fitting the TF-IDF baseline")
     max_texts = len(run.dataset.train) - num_unread
     baseline = run_interruptibly(
-        lambda: baseline_scores(
-            run.dataset, split, seconds=_seconds_until(end), max_texts=max_texts
-        )
+        lambda: baseline_scores(run.dataset, split, seconds=seconds_until(end), max_texts=max_texts)
     )
     reporter.working("")
 
     return Report(evaluation=evaluation, baseline_scores=baseline, run_findings=findings)
-
-
-def _seconds_until(end: float | None) -> float | None:
-    """The seconds until a time of `time.monotonic`; None if there is none."""
-    if end is None:
-        return None
-    return max(0.0, end - time.monotonic())
 
 
 def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> str:

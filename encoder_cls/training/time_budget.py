@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from encoder_cls.config.schema import Config
+from encoder_cls.system.deadlines import seconds_until
 
 # The share of the time that is reserved for steps that take longer than the first ones, and for
 # reading and writing files.
@@ -46,9 +47,7 @@ class TimeBudget:
     @property
     def left(self) -> float | None:
         """The seconds until the run must have ended; None without a limit."""
-        if self._end is None:
-            return None
-        return max(0.0, self._end - time.monotonic())
+        return seconds_until(self._end)
 
     @property
     def end_of_work(self) -> float | None:
@@ -72,9 +71,7 @@ class TimeBudget:
         Returns:
             The time in seconds, without the reserve; None without a limit.
         """
-        left = None
-        if self.end_of_work is not None:
-            left = max(0.0, self.end_of_work - time.monotonic())
+        left = seconds_until(self.end_of_work)
         if not pretraining:
             return left
 

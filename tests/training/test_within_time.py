@@ -40,6 +40,7 @@ from encoder_cls.run import run_report
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.run_state import RunState
+from encoder_cls.system import deadlines
 from encoder_cls.training import encoder_stage as training_encoder
 from encoder_cls.training import linear_fit
 from encoder_cls.training.linear_fit import repeat_linear_fit
@@ -190,7 +191,7 @@ def test_the_baseline_gets_the_time_that_is_left_after_scoring(tmp_path, monkeyp
         return baseline_scores(*arguments, seconds=seconds, **options)
 
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + seconds_passed)
-    monkeypatch.setattr(run_report, "time", clock)
+    monkeypatch.setattr(deadlines, "time", clock)
     monkeypatch.setattr(run_report, "evaluate_split", slow_evaluation)
     monkeypatch.setattr(run_report, "class_weights_note", slow_note)
     monkeypatch.setattr(run_report, "baseline_scores", recorded_limit)
@@ -200,7 +201,14 @@ def test_the_baseline_gets_the_time_that_is_left_after_scoring(tmp_path, monkeyp
     assert 3000 < limit < 3400
 
 
-@pytest.mark.parametrize(("time_budget", "num_tries"), [("15s", 0), ("10h", 1), (None, 1)])
+@pytest.mark.parametrize(
+    ("time_budget", "num_tries"),
+    [
+        ("15s", 0),
+        ("10h", 1),
+        (None, 1),
+    ],
+)
 def test_class_weights_are_not_tried_where_time_is_short(
     tmp_path, monkeypatch, time_budget, num_tries
 ):
@@ -217,7 +225,14 @@ def test_class_weights_are_not_tried_where_time_is_short(
     assert len(tries) == num_tries
 
 
-@pytest.mark.parametrize(("limit", "seconds"), [("6s", 4.2), ("30s", 25.0), ("10m", 540.0)])
+@pytest.mark.parametrize(
+    ("limit", "seconds"),
+    [
+        ("6s", 4.2),
+        ("30s", 25.0),
+        ("10m", 540.0),
+    ],
+)
 def test_a_share_of_the_time_is_reserved(tmp_path, limit, seconds):
     """It is a tenth of the time, but 5 seconds at least, and 30% at most."""
     budget = TimeBudget(make_config(tmp_path, time_budget=limit))
