@@ -131,8 +131,8 @@ class Trainer:
         """Copy the weights and moments of the first process to all others."""
         if self.group.size == 1:
             return
-        weights = self.group.broadcast_bytes(_as_safetensors(self.model.state_dict()))
-        moments = self.group.broadcast_bytes(_as_safetensors(moments_of(self.optimizers)))
+        weights = self.group.broadcast_bytes(as_safetensors(self.model.state_dict()))
+        moments = self.group.broadcast_bytes(as_safetensors(moments_of(self.optimizers)))
 
         if not self.group.is_first:
             self.model.load_state_dict(safetensors.torch.load(weights))
@@ -296,7 +296,7 @@ class Trainer:
             optimizer.step(found_inf)
 
 
-def _as_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
+def as_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
     """The content of a safetensors file with these tensors."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     return safetensors.torch.save(contiguous)

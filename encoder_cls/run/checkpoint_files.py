@@ -80,6 +80,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
         DivergedError: a weight is not finite.
         EncoderClsError: the checkpoint cannot be written.
     """
+    # Imported here, because a finished run is reported without PyTorch.
+    from encoder_cls.encoder.training_step import as_safetensors
+
     step = checkpoint.state.step
     for name, tensor in checkpoint.weights.items():
         if not tensor.isfinite().all():
@@ -87,8 +90,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
 
     state = {"state": asdict(checkpoint.state), "fingerprint": checkpoint.fingerprint}
     files = {
-        MODEL_FILE: _to_bytes(checkpoint.weights),
-        OPTIMIZER_FILE: _to_bytes(checkpoint.moments),
+        MODEL_FILE: as_safetensors(checkpoint.weights),
+        OPTIMIZER_FILE: as_safetensors(checkpoint.moments),
         STATE_FILE: to_json(state),
     }
     listed = {name: _manifest_entry(content) for name, content in files.items()}
@@ -283,13 +286,6 @@ def _read_verified(path: Path, names: Collection[str] = LISTED_FILES) -> dict[st
 def _manifest_entry(content: bytes) -> dict[str, Any]:
     """Return the entry of a file in the manifest."""
     return {"size": len(content), "sha256": sha256(content)}
-
-
-def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    import safetensors.torch
-
-    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return safetensors.torch.save(on_cpu)
 
 
 def _parse(files: Mapping[str, bytes]) -> Checkpoint:
