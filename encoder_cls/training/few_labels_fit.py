@@ -77,7 +77,7 @@ def _labelled_texts(prepared: Prepared) -> LabelledTexts:
             texts=prepared.texts,
             labels=train.labels,
             split_groups=train.split_groups,
-            weights=relative_weights(train),
+            weights=prepared.text_weights,
         )
 
     validation = prepared.dataset.known_validation

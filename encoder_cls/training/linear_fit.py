@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from encoder_cls.data.dataset import relative_weights
 from encoder_cls.linear.effort import (
     EFFORTS,
     IN_PASSES,
@@ -294,7 +293,7 @@ class _Fits:
             texts=self._prepared.train_texts,
             labels=train.labels,
             split_groups=train.split_groups,
-            weights=relative_weights(train),
+            weights=self._prepared.text_weights,
         )
         stream = fit_linear_from_stream(
             labelled,

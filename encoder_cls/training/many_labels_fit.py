@@ -126,8 +126,9 @@ class _FitToTrain(NamedTuple):
     def counted(self) -> CountedTexts:
         """Count the features of the training texts."""
         train = self.prepared.dataset.train
-        weights = relative_weights(train)
-        return CountedTexts.of(self.prepared.train_texts, train.labels, self.options, weights)
+        return CountedTexts.of(
+            self.prepared.train_texts, train.labels, self.options, self.prepared.text_weights
+        )
 
     def run(
         self,
