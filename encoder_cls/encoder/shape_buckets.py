@@ -30,7 +30,7 @@ NGRAMS_PER_UNUSED_WORD = 16
 def round_up_size(size: int, *, tolerance: float = SIZE_BUCKET) -> int:
     """Round a size up to one of few.
 
-    With the usual tolerance of 1/2, the sizes are 1, 2, 3, 4, 6, 8, 12, 16, and so on.
+    The usual tolerance is 1/2. It gives the sizes 1, 2, 3, 4, 6, 8, 12, 16 and so on.
     """
     return int(round_up_lengths(np.array(size), tolerance=tolerance))
 

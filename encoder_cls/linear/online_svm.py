@@ -96,12 +96,14 @@ class OnlineSvms:
         gradients = batch.values.T @ margin_gradients
         gradients *= ratios
 
-        # Add up the squared gradients, and take a step of AdaGrad with the weights.
+        # Add up the squared gradients.
         squares += gradients**2
-        steps = gradients
-        steps *= LEARNING_RATE
-        steps /= np.sqrt(squares)
-        weights -= steps
+
+        # Take a step of AdaGrad: the learning rate times the gradient, divided by the root of the
+        # sum of its squares. The gradients are not needed any more, so they become the steps.
+        gradients *= LEARNING_RATE
+        gradients /= np.sqrt(squares)
+        weights -= gradients
         self._squares[columns] = squares
         self._weights[columns] = weights
 

@@ -27,7 +27,8 @@ def prefetched(items: Iterable[T]) -> Iterator[T]:
         return list(islice(iterator, 1))
 
     with ThreadPoolExecutor(1) as thread:
-        future = thread.submit(next_item)
-        while made := future.result():
+        made = thread.submit(next_item).result()
+        while made:
             future = thread.submit(next_item)
             yield from made
+            made = future.result()
