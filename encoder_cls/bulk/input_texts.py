@@ -220,8 +220,8 @@ class InputTexts:
             # Files without rows have columns, too.
             for name in self._names_in_headers(reading):
                 columns[name] = set()
-        elif self._output_format == "parquet" and self._have_no_id(reading):
-            # Outputs keep nothing, so no row has to be read for its type.
+        elif self._have_no_id(reading):
+            # Outputs keep nothing, so no row has to be read.
             return
 
         depend_on_all_rows = self._output_format == "parquet" and not self._types_are_known()

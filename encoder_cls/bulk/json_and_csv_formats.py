@@ -221,11 +221,11 @@ class TableColumns:
             return [row.id] * len(self.kept)
 
         record = row.record or {}
-        late_names = record.keys() - self._kept_set
-        if late_names:
+        if not record.keys() <= self._kept_set:
+            late_name = min(record.keys() - self._kept_set)
             raise DataError(
-                f"column {shown(min(late_names))} is not in the first rows, and the input can be "
-                "read only once: save it as a file, or choose --format jsonl"
+                f"column {shown(late_name)} is not in the first rows, and the input can be read "
+                "only once: save it as a file, or choose --format jsonl"
             )
 
         # A column that the row lacks is empty.

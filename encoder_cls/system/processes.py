@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 # The maximum number of processes. Each process needs about 100 MB of memory.
-MAX_PROCESSES = 8
+MAX_PROCESSES = 16
 # The number of items per process that are taken ahead of the oldest unfinished item.
 AHEAD = 2
 

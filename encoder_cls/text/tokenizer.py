@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -156,13 +157,14 @@ def _subword_reader(tokenizer: Tokenizer) -> TokenReader:
 def _coded(token_lists: Sequence[list[str]]) -> TokenChunk:
     """List each distinct token once, and replace the tokens of texts by their indices."""
     tokens = list(chain.from_iterable(token_lists))
-    distinct = list(dict.fromkeys(tokens))
-    index = {token: number for number, token in enumerate(distinct)}
 
-    # `map` looks tokens up twice as fast as a loop.
+    # A token that is looked up for the first time gets the next index. `map` looks tokens up twice
+    # as fast as a loop.
+    index: defaultdict[str, int] = defaultdict(count().__next__)
     indices = np.fromiter(map(index.__getitem__, tokens), dtype=np.int32, count=len(tokens))
+
     lengths = np.array([len(tokens) for tokens in token_lists], dtype=np.int64)
-    return TokenChunk(distinct, indices, lengths)
+    return TokenChunk(list(index), indices, lengths)
 
 
 def split_by_tokenizer(tokenizer: Tokenizer, text: str) -> list[str]:

@@ -269,12 +269,10 @@ def index_tokens(
     for chunk, is_truncated in _chunks_read(
         read, texts, max_seq_len=max_seq_len, in_processes=in_processes
     ):
-        # Find the words of the chunk in the list, and append new words to the list.
-        new_words = []
-        for word in chunk.distinct:
-            if word not in index:
-                index[word] = len(index)
-                new_words.append(word)
+        # Append new words to the list, and find the words of the chunk in it.
+        new_words = [word for word in chunk.distinct if word not in index]
+        for word in new_words:
+            index[word] = len(index)
         indices = np.array([index[word] for word in chunk.distinct], dtype=np.int32)
 
         # Hash the n-grams of new words. A special token is replaced by an empty word, which has no
