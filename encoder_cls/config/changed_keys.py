@@ -23,8 +23,6 @@ def dotted_values(config: Config) -> dict[str, Any]:
     return flat
 
 
-# The keys of the paths of the data, which may have been moved since the run was started.
-DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
 # The key of the path of the cache, which has no influence on the result of a run.
 CACHE_KEY = "data.cache"
 # The key of the share of rows to read, which a run decides if its config does not.
@@ -40,22 +38,22 @@ def changed_keys(started: Config, config: Config) -> list[str]:
         started: the config that the run was started with.
         config: the config to continue it with.
     """
-    from encoder_cls.config.data_paths import absolute_sources, source_exists
+    # Imported here, because `compare` also runs where the libraries of the schema are missing.
+    from encoder_cls.config.data_paths import SOURCES, absolute_sources, source_exists
 
-    absolute_config = absolute_sources(started)
-    values = dotted_values(absolute_config)
+    values = dotted_values(absolute_sources(started))
     new_values = dotted_values(absolute_sources(config))
 
-    moved_keys = set()
-    for key, source in absolute_config.data:
-        if isinstance(source, str) and not source_exists(source):
-            moved_keys.add(f"data.{key}")
+    may_change = {CACHE_KEY}
+    if new_values[FRACTION_KEY] is None:
+        may_change.add(FRACTION_KEY)
+    for source_key in SOURCES:
+        key = f"data.{source_key}"
+        if values[key] and not source_exists(values[key]):
+            may_change.add(key)
 
     changed = []
     for key in sorted(values.keys() | new_values.keys()):
-        may_differ = key == CACHE_KEY or (key in DATA_KEYS and key in moved_keys)
-        if key == FRACTION_KEY and new_values[key] is None:
-            may_differ = True
-        if values.get(key) != new_values.get(key) and not may_differ:
+        if key not in may_change and values.get(key) != new_values.get(key):
             changed.append(key)
     return changed

@@ -12,7 +12,8 @@ import torch
 import yaml
 from support.programs import assert_failed
 
-from encoder_cls.config.data_paths import absolute_sources, missing_sources
+from encoder_cls.config.changed_keys import changed_keys
+from encoder_cls.config.data_paths import SOURCES, absolute_sources, missing_sources
 from encoder_cls.config.loading import load_config
 from encoder_cls.errors import StoppedError
 from encoder_cls.run.run_folder import RunDir
@@ -132,6 +133,18 @@ def test_a_run_goes_on_from_any_folder_and_with_moved_data(cli, begun, blank_plo
     assert refused.code == 3
     assert f"data.validation: {Path.cwd()}/validation.csv: no such file or folder" in refused.err
     assert "--data" in refused.err
+
+
+@pytest.mark.parametrize("key", SOURCES)
+def test_a_source_may_have_another_path_only_if_it_was_moved(key):
+    Path("old.csv").touch()
+    settings = ["name=mine", "data.train=old.csv"]
+    started = load_config(None, [*settings, f"data.{key}=old.csv"])
+    config = load_config(None, [*settings, f"data.{key}=new.csv"])
+    assert changed_keys(started, config) == [f"data.{key}"]
+
+    Path("old.csv").rename("new.csv")
+    assert changed_keys(started, config) == []
 
 
 def test_a_missing_file_is_named_with_the_folders_that_were_searched(cli):
