@@ -105,9 +105,10 @@ def _measure_guarantees(
         rows = held_out_predictions.train.rows + len(dataset.validation)
         linear_predictions.append(held_out_predictions.train._replace(rows=rows))
 
-    # Use the tokens of the run if they are those of exactly these texts.
+    # The run has tokens of the known validation texts. Tokenize if more texts are measured on.
     texts = prepared.validation_texts
-    if splits != [dataset.known_validation]:
+    num_texts = sum(len(split) for split in splits)
+    if num_texts > len(texts):
         texts = best.tokenize(list(chain.from_iterable(split.texts for split in splits)))
     labels = np.concatenate([split.labels for split in splits])
     fit_guarantees(best, texts, labels, linear_predictions=linear_predictions)

@@ -20,6 +20,7 @@ from support.several_labels import (
 )
 from support.tables import read_table
 
+from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.run.run_folder import RunDir
 
 pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
@@ -194,6 +195,17 @@ def test_a_report_says_what_can_be_guaranteed(cli, sure_run):
     assert of_labels["num_labels"] == 2
     assert of_labels["precision"] > 0.9
     assert 0 < of_labels["answered_fraction"] < 1
+
+
+def test_a_validation_text_with_a_label_that_training_never_shows_counts(tmp_path):
+    validation = [*labelled_texts(40, seed=3), ("soup of the odd", ["food", "odd"])]
+    source = write_json_lines(tmp_path / "validation.jsonl", validation)
+
+    run = trained(tmp_path, labelled_texts(80, seed=0), **{"data.validation": str(source)})
+
+    classifier = load_classifier(run.path)
+    assert "odd" not in classifier.label_names
+    assert classifier.guarantees.num_texts == 41
 
 
 def test_people_read_in_a_report_what_can_be_guaranteed(cli, sure_run):
