@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -72,13 +72,17 @@ def check_outputs(
     for source in (*sources, *run_data):
         read_identities.update(_identities(source))
 
+    # There may be thousands of outputs, so look at the files of the model and at the inputs once.
+    model_files = _files_of(model, run) if model else None
+    read_folders = {path_of(Path(source)): source for source in sources if Path(source).is_dir()}
+
     written: dict[Path | Identity, _Target] = {}
     for target in targets:
-        if model:
-            _check_not_of_model(target, model, run)
+        if model_files:
+            _check_not_of_model(target, model_files)
         if target.identity in read_identities:
             raise ConfigError(f"{target.name}: is a file that is read; name another output")
-        _check_not_among(target, sources)
+        _check_not_among(target, read_folders)
         _check_not_data(target, run_data)
         _check_other_outputs(target, written)
 
@@ -124,8 +128,8 @@ class _Target(NamedTuple):
     identity: Identity | None
 
     def is_inside(self, folder: Path) -> bool:
-        """Whether the output is in a folder, at any depth."""
-        return self.path is not None and self.path.is_relative_to(path_of(folder))
+        """Whether the output is in a folder, whose path has no links, at any depth."""
+        return self.path is not None and self.path.is_relative_to(folder)
 
 
 def _target(path: Path) -> _Target:
@@ -171,51 +175,67 @@ def _identities(source: str) -> Iterator[Identity]:
                 yield identity
 
 
-def _check_not_of_model(target: _Target, model: Path, run: RunDir | None) -> None:
-    """Raise a `ConfigError` if an output is, or would be, a part of the model or of its run."""
-    owner = _folder_around(target, model, run) or _owner_of_file(target, model, run)
-    if owner:
-        raise ConfigError(f"{target.name}: is a part of {owner}; name another output")
+class _ModelFiles(NamedTuple):
+    """The files of a model and of its run, none of which may be replaced.
+
+    Attributes:
+        owner: the folder of the run; that of the model if it has no run.
+        folders: the folders in which no output may be written, by their paths without links.
+        paths: the paths of the files without links.
+        identities: the devices and inodes of the files that exist.
+    """
+
+    owner: Path
+    folders: dict[Path, Path]
+    paths: set[Path]
+    identities: set[Identity | None]
 
 
-def _folders_of(model: Path, run: RunDir | None) -> list[Path]:
-    """The folders of a model or its run in which no output may be written."""
-    if run:
-        return [run.model, run.checkpoints, run.pretrained]
-    return [model]
-
-
-def _folder_around(target: _Target, model: Path, run: RunDir | None) -> Path | None:
-    """The folder of the model or its run that an output is in; None if there is none."""
-    for folder in _folders_of(model, run):
-        if target.is_inside(folder):
-            return folder
-    return None
-
-
-def _owner_of_file(target: _Target, model: Path, run: RunDir | None) -> Path | None:
-    """The run or the model folder to which the file of an output belongs; None if to neither."""
+def _files_of(model: Path, run: RunDir | None) -> _ModelFiles:
+    """Find the files of a model, and of its run if it has one."""
+    owner = model
+    folders = [model]
     files = []
     if run:
-        files = [run.config_file, run.sources_file, run.metrics_file, run.path / LOCK_FILE]
-        files += run.event_files
+        owner = run.path
+        folders = [run.model, run.checkpoints, run.pretrained]
+        files = [run.config_file, run.sources_file, run.metrics_file, run.held_out_predictions]
+        files += [run.path / LOCK_FILE, *run.event_files]
         files += [run.eval / name for name in REPORT_FILES]
+
     # An output outside of the folders may be a link to a file in them.
-    for folder in _folders_of(model, run):
+    for folder in folders:
         if folder.is_dir():
             files += folder.iterdir()
 
-    for file in files:
-        is_same_file = target.identity is not None and target.identity == _identity(file)
-        if is_same_file or target.path == path_of(file):
-            return run.path if run else model
-    return None
+    return _ModelFiles(
+        owner=owner,
+        folders={path_of(folder): folder for folder in folders},
+        paths={path_of(file) for file in files},
+        identities={_identity(file) for file in files} - {None},
+    )
 
 
-def _check_not_among(target: _Target, sources: Sequence[str]) -> None:
-    """Raise a `ConfigError` if an output is in a folder that is read."""
-    for source in sources:
-        if Path(source).is_dir() and target.is_inside(Path(source)):
+def _check_not_of_model(target: _Target, model_files: _ModelFiles) -> None:
+    """Raise a `ConfigError` if an output is, or would be, a part of the model or of its run."""
+    for path, folder in model_files.folders.items():
+        if target.is_inside(path):
+            raise _is_part_of(folder, target)
+    if target.path in model_files.paths or target.identity in model_files.identities:
+        raise _is_part_of(model_files.owner, target)
+
+
+def _is_part_of(owner: Path, target: _Target) -> ConfigError:
+    return ConfigError(f"{target.name}: is a part of {owner}; name another output")
+
+
+def _check_not_among(target: _Target, read_folders: Mapping[Path, str]) -> None:
+    """Raise a `ConfigError` if an output is in a folder that is read.
+
+    The folders are given by their paths without links, each with its source.
+    """
+    for folder, source in read_folders.items():
+        if target.is_inside(folder):
             raise ConfigError(
                 f"{target.name}: is in a folder that is read ({source}); name another output"
             )

@@ -167,7 +167,7 @@ class ResumableFolder:
             (self._folder / RECORDS).mkdir(parents=True, exist_ok=True)
 
         try:
-            self._classify_parts(self._parts_in_order_of_machine())
+            self._classify_parts(self._remaining_parts())
         except KeyboardInterrupt:
             done = f"{self._num_done:,} of {counted(len(self._parts), 'file')} done"
             self._progress.note(
@@ -194,18 +194,28 @@ class ResumableFolder:
         first = number % len(self._parts)
         return [*self._parts[first:], *self._parts[:first]]
 
-    def _classify_parts(self, parts: Sequence[Part]) -> None:
-        """Classify the parts that are not done, and wait for the parts of other processes."""
-        done_parts = [part for part in parts if self._is_done(part)]
-        self._num_done = len(done_parts)
-        self._progress.passed_over = {str(part.source) for part in done_parts}
-        if 0 < len(done_parts) < len(parts):
-            num_done = f"{len(done_parts):,} of {counted(len(parts), 'file')}"
-            self._progress.note(f"{self._folder}: {num_done} already done")
+    def _remaining_parts(self) -> list[Part]:
+        """The parts that are not done, in the order of this machine; the others are counted.
 
-        # Parts that are done but still have a lock file are tried as well, which removes the lock
-        # file of a killed process.
-        remaining = [part for part in parts if part not in done_parts or part.lock.exists()]
+        Parts that are done but still have a lock file remain as well: trying them removes the lock
+        file of a killed process.
+        """
+        remaining = []
+        for part in self._parts_in_order_of_machine():
+            is_done = self._is_done(part)
+            if is_done:
+                self._num_done += 1
+                self._progress.passed_over.add(str(part.source))
+            if not is_done or part.lock.exists():
+                remaining.append(part)
+
+        if 0 < self._num_done < len(self._parts):
+            num_done = f"{self._num_done:,} of {counted(len(self._parts), 'file')}"
+            self._progress.note(f"{self._folder}: {num_done} already done")
+        return remaining
+
+    def _classify_parts(self, remaining: Sequence[Part]) -> None:
+        """Classify parts, and wait for those that other processes are classifying."""
         has_noted_waiting = False
         while remaining:
             locked_parts = []

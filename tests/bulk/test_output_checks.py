@@ -144,6 +144,7 @@ def test_files_beside_those_of_a_run_can_be_outputs(output):
         "run/checkpoints/step-1/state.json",
         "run/config.yaml",
         "run/metrics.jsonl",
+        "run/held_out_predictions.safetensors",
         "run/pretrained/model.safetensors",
         "run/.lock",
         "run/eval/report.html",
