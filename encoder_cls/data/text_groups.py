@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -68,19 +67,28 @@ def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
 
 def _number_of_letters(text: str) -> int:
     """Number the sequence of letters of a text; `NO_GROUP` if the text has no letters."""
-    folded = text.casefold()
-    if folded.isascii():
-        # A regular expression finds the letters of ASCII texts four times as fast as `translate`.
-        parts = _ASCII_LETTERS.findall(folded)
+    if text.isascii():
+        # Bytes are translated several times as fast as characters.
+        letters = text.encode().translate(_ASCII_LETTERS).decode()
     else:
-        parts = folded.translate(_LETTERS).split()
+        letters = text.casefold().translate(_LETTERS)
+
+    parts = letters.split()
     if not parts:
         return NO_GROUP
     return group_number(" ".join(parts), kind=b"alike")
 
 
-# The runs of letters of an ASCII text in lower case.
-_ASCII_LETTERS = re.compile("[a-z]+")
+def _lower_case_or_space(code: int) -> int:
+    """Turn the code of an ASCII letter into that of its lower case, and any other into a space."""
+    character = chr(code)
+    if character.isascii() and character.isalpha():
+        return ord(character.lower())
+    return ord(" ")
+
+
+# A table for `bytes.translate` that keeps the letters of ASCII texts, in lower case.
+_ASCII_LETTERS = bytes(_lower_case_or_space(code) for code in range(256))
 
 
 class _Letters(dict[int, int | str]):
