@@ -19,7 +19,8 @@ class ClassList:
     """The names of the classes, which a person may extend and change.
 
     Attributes:
-        names: the names, in the order of their keys.
+        names: the names, in the order of their keys. A class keeps its place, its number, when it
+            is renamed; new classes come last.
         is_multi_label: whether a text may have any number of labels.
     """
 

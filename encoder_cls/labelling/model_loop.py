@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -55,20 +55,6 @@ def labels_of_last_fit(num_labels: int) -> int:
     return due
 
 
-class _ShownFit(NamedTuple):
-    """The fit whose guesses are shown.
-
-    The page reads it while another thread sets it, so it is one value.
-
-    Attributes:
-        fit: the fit.
-        class_names: the names of its classes as they are now.
-    """
-
-    fit: Fit
-    class_names: tuple[str, ...]
-
-
 class ModelLoop:
     """Fits the model in another process while its block runs, and keeps its predictions.
 
@@ -105,7 +91,7 @@ class ModelLoop:
         self._model = PoolModel(list(all_texts.values()), len(texts))
 
         # The fit whose guesses are shown; None before the first one.
-        self._shown: _ShownFit | None = None
+        self._shown: Fit | None = None
         # The labels of the last fit, which is not made again.
         self._fitted: Labels | None = None
         # The predictions of the run; None if there are none, or once the fits are better.
@@ -138,14 +124,15 @@ class ModelLoop:
 
     def guess(self, key: str) -> Guess | None:
         """The prediction for a text of the pool; None if there is none yet."""
-        if self._shown is None:
+        # The thread may exchange the fit at any time.
+        fit = self._shown
+        if fit is None:
             return None
-        fit, class_names = self._shown
         index = self._index_of.get(key, self._pool_size)
         if index >= min(self._pool_size, len(fit.top_classes)):
             return None
 
-        names = [class_names[number] for number in fit.top_classes[index]]
+        names = [self._session.classes.names[number] for number in fit.top_classes[index]]
         num_predicted = int(fit.num_predicted[index])
         top = list(zip(names, map(float, fit.top_probabilities[index]), strict=True))
         return Guess(labels=names[:num_predicted], top=top)
@@ -156,13 +143,6 @@ class ModelLoop:
     def labels_changed(self) -> None:
         """Look whether a fit is due; returns at once."""
         self._thread.notify()
-
-    def renamed(self, name: str, new_name: str) -> None:
-        """Take note that a class has another name; returns at once."""
-        if self._shown is None:
-            return
-        names = tuple(new_name if old == name else old for old in self._shown.class_names)
-        self._shown = self._shown._replace(class_names=names)
 
     @property
     def estimate(self) -> Estimate | None:
@@ -229,7 +209,7 @@ class ModelLoop:
 
     def _show(self, fit: Fit) -> None:
         """Show the guesses of a fit, and ask what it suggests."""
-        self._shown = _ShownFit(fit, tuple(fit.class_names))
+        self._shown = fit
         self._queue.suggestions = fit.suggestions
 
     def _take(self, labels: Labels, fit: Fit) -> None:
@@ -254,14 +234,15 @@ class ModelLoop:
 
     def _are_right(self, fit: Fit, rows: Sequence[LabelledText]) -> list[bool]:
         """Whether a fit that has not learned from these labels predicts all labels of each row."""
+        classes = self._session.classes
         is_right = []
         for row in rows:
             index = self._index_of[row.key]
             labels: set[str] = set()
             if index < len(fit.top_classes):
-                top = fit.top_classes[index, : fit.num_predicted[index]]
-                labels = {fit.class_names[number] for number in top}
-            is_right.append(labels == set(self._session.classes.labels_in(row.label)))
+                predicted = fit.top_classes[index, : fit.num_predicted[index]]
+                labels = {classes.names[number] for number in predicted}
+            is_right.append(labels == set(classes.labels_in(row.label)))
         return is_right
 
     def due(self) -> Labels | None:
@@ -271,13 +252,16 @@ class ModelLoop:
         rows = session.labels.rows[: labels_of_last_fit(len(session.labels.rows))]
         rows = [row for row in rows if row.key in self._index_of]
 
-        labels = [tuple(session.classes.labels_in(row.label)) for row in rows]
+        classes = session.classes
+        labels = [tuple(classes.labels_in(row.label)) for row in rows]
         present = {name for names in labels for name in names}
+        numbers = [number for number, name in enumerate(classes.names) if name in present]
         due = Labels(
             texts=tuple(self._index_of[row.key] for row in rows),
             labels=tuple(labels),
-            class_names=tuple(name for name in session.classes.names if name in present),
-            is_multi_label=session.classes.is_multi_label,
+            class_names=tuple(classes.names[number] for number in numbers),
+            class_numbers=tuple(numbers),
+            is_multi_label=classes.is_multi_label,
         )
 
         if due == self._fitted or not has_enough(due):

@@ -82,12 +82,14 @@ class Labels(NamedTuple):
         texts: the labelled texts, as indices of texts, (labelled,).
         labels: the labels of each of them.
         class_names: the names of the classes that have labelled texts.
+        class_numbers: the numbers of these classes in the session, which renaming keeps.
         is_multi_label: whether a text may have any number of labels.
     """
 
     texts: Sequence[int]
     labels: Sequence[Sequence[str]]
     class_names: Sequence[str]
+    class_numbers: Sequence[int]
     is_multi_label: bool
 
 
@@ -95,11 +97,11 @@ class Fit(NamedTuple):
     """What the model has learned.
 
     Attributes:
-        class_names: the names of the classes that the model knows.
-        top_classes: the most probable classes of each text, (texts, top).
+        top_classes: the most probable classes of each text, by their numbers in the session,
+            (texts, top). Predicted classes come before all others.
         top_probabilities: their probabilities, (texts, top).
-        num_predicted: how many of the most probable classes are predicted for each text, (texts,);
-            always 1 unless the task is multi-label.
+        num_predicted: how many of these classes are predicted for each text, (texts,); always 1
+            unless the task is multi-label.
         suggestions: the indices of texts to label next, the most useful first.
         is_right: for each labelled text, whether a model without this text would predict all its
             labels and no other, (labelled,).
@@ -108,7 +110,6 @@ class Fit(NamedTuple):
         seconds: how long the fit took.
     """
 
-    class_names: Sequence[str]
     top_classes: NDArray[np.int32]
     top_probabilities: NDArray[np.float32]
     num_predicted: NDArray[np.int32]
@@ -196,57 +197,36 @@ class PoolModel:
         # Predict the pool.
         _, texts = self._tokenized
         probabilities = task.probabilities(linear.logits(texts[: self.pool_size]))
-        order = np.argsort(-probabilities, axis=1, kind="stable")[:, :TOP]
-        num_predicted = np.ones(self.pool_size, dtype=np.int32)
         predictions = task.predictions(probabilities, thresholds)
-        if labels.is_multi_label:
-            num_predicted = predictions.sum(axis=1).clip(max=TOP)
+        top, num_predicted = _top_classes(probabilities, predictions)
+        uncertainty = task.uncertainty(probabilities, predictions)
 
         return Fit(
-            class_names=labels.class_names,
-            top_classes=order.astype(np.int32),
-            top_probabilities=np.take_along_axis(probabilities, order, axis=1).astype(np.float32),
-            num_predicted=num_predicted.astype(np.int32),
-            suggestions=self._suggestions(
-                task.uncertainty(probabilities, predictions), labels.texts, SUGGESTED
-            ),
+            top_classes=np.array(labels.class_numbers, dtype=np.int32)[top],
+            top_probabilities=np.take_along_axis(probabilities, top, axis=1).astype(np.float32),
+            num_predicted=num_predicted,
+            suggestions=self._suggestions(uncertainty, labels.texts, SUGGESTED),
             is_right=is_right,
             error_factor=error_factor,
             seconds=time.monotonic() - began,
         )
 
     def predict_by_run(self, run: Path) -> Fit:
-        """Predict the first texts of the pool by a trained model, and suggest texts among them."""
+        """Predict the first texts of the pool by a trained model, and suggest texts among them.
+
+        The classes of the model are the first ones of the session, in the same order.
+        """
         began = time.monotonic()
         classifier = load_classifier(run, engine="numpy")
-        predictions = classifier.predict(self.texts[: min(self.pool_size, PREDICTED_BY_RUN)])
-        names = list(classifier.label_names)
-        num_top = min(TOP, len(names))
+        num_texts = min(self.pool_size, PREDICTED_BY_RUN)
+        probabilities = classifier.predict_proba(self.texts[:num_texts])
+        predictions = classifier.task.predictions(probabilities, classifier.thresholds)
+        top, num_predicted = _top_classes(probabilities, predictions)
+        uncertainty = classifier.task.uncertainty(probabilities, predictions)
 
-        top_classes = np.zeros((len(predictions), num_top), dtype=np.int32)
-        top_probabilities = np.zeros((len(predictions), num_top), dtype=np.float32)
-        num_predicted = np.ones(len(predictions), dtype=np.int32)
-        is_multi_label = classifier.task is MULTI_LABEL
-        for row, prediction in enumerate(predictions):
-            for place, (name, probability) in enumerate(prediction.top(num_top)):
-                top_classes[row, place] = names.index(name)
-                top_probabilities[row, place] = probability
-            if is_multi_label:
-                num_predicted[row] = min(len(prediction.labels or ()), num_top)
-
-        # Suggest texts of which the model is unsure.
-        rows = []
-        has_label = []
-        for prediction in predictions:
-            rows.append([prediction.probabilities[name] for name in names])
-            has_label.append([name in (prediction.labels or ()) for name in names])
-        probabilities = np.array(rows)
-        predicted = np.array(has_label) if is_multi_label else probabilities.argmax(axis=1)
-        uncertainty = classifier.task.uncertainty(probabilities, predicted)
         return Fit(
-            class_names=names,
-            top_classes=top_classes,
-            top_probabilities=top_probabilities,
+            top_classes=top.astype(np.int32),
+            top_probabilities=np.take_along_axis(probabilities, top, axis=1).astype(np.float32),
             num_predicted=num_predicted,
             suggestions=self._suggestions(uncertainty, (), SUGGESTED_AT_FIRST),
             is_right=np.zeros(0, dtype=bool),
@@ -317,6 +297,31 @@ class PoolModel:
             [index for index in labelled if index < num_texts],
             number,
         )
+
+
+def _top_classes(
+    probabilities: Floats, predictions: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Choose the classes that the guess for each text lists.
+
+    Args:
+        probabilities: the predicted probabilities, (texts, classes).
+        predictions: class numbers, (texts,); multi-label, whether each text gets each label,
+            (texts, classes).
+
+    Returns:
+        The columns of these classes, (texts, top), the predicted ones first; and how many of them
+        are predicted, (texts,).
+    """
+    if predictions.ndim == 1:
+        top = np.argsort(-probabilities, axis=1, kind="stable")[:, :TOP]
+        return top, np.ones(len(top), dtype=np.int32)
+
+    # Each label has a threshold of its own, so a label that is not predicted may be more probable
+    # than one that is. The last key of `lexsort` counts first.
+    top = np.lexsort((-probabilities, ~predictions), axis=1)[:, :TOP]
+    num_predicted = predictions.sum(axis=1).clip(max=TOP)
+    return top, num_predicted.astype(np.int32)
 
 
 def class_has_other_texts(targets: NDArray[Any]) -> NDArray[np.bool_]:

@@ -188,9 +188,6 @@ class ReviewModel:
         """Explain the next texts; returns at once."""
         self._thread.notify()
 
-    def renamed(self, name: str, new_name: str) -> None:
-        """Classes of a review are not renamed."""
-
     def summary(self) -> Mapping[str, Any]:
         """What the page shows of the model, as JSON."""
         classes = self._session.classes

@@ -61,9 +61,6 @@ class Model(Protocol):
     def labels_changed(self) -> None:
         """Take note that labels were given or changed; returns at once."""
 
-    def renamed(self, name: str, new_name: str) -> None:
-        """Take note that a class has another name; returns at once."""
-
     def summary(self) -> Mapping[str, Any] | None:
         """What the page shows of the model, as JSON; None if there is no model."""
 
@@ -81,9 +78,6 @@ class NoModel:
 
     def labels_changed(self) -> None:
         """Nothing learns from labels."""
-
-    def renamed(self, name: str, new_name: str) -> None:
-        """Nothing has names of classes."""
 
     def summary(self) -> None:
         """The page shows nothing of a model."""
@@ -292,8 +286,6 @@ class Session:
         for position, action in enumerate(self._actions):
             new_row = new_rows.get(id(action.row), action.row)
             self._actions[position] = action._replace(row=new_row)
-
-        self.model.renamed(name, new_names[name])
         self.model.labels_changed()
 
     def state(self, back: int = 0) -> dict[str, Any]:

@@ -25,7 +25,7 @@ START = datetime.fromisoformat("2026-01-01T10:00:00+00:00")
 
 def fit_with(is_right: list[bool], *, error_factor: float | None = None) -> Fit:
     empty = np.zeros((0, 3))
-    return Fit([], empty, empty, empty, [], np.array(is_right), error_factor, seconds=1.0)
+    return Fit(empty, empty, empty, [], np.array(is_right), error_factor, seconds=1.0)
 
 
 def rows_by_rank(hows: str) -> list[LabelledText]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.labelling import read_table, write_pool
 from support.programs import TIME_LIMIT
 
 from encoder_cls.labelling import model_loop
-from encoder_cls.labelling.model_loop import ModelLoop, labels_of_last_fit
+from encoder_cls.labelling.model_loop import ModelLoop, Task, labels_of_last_fit
+from encoder_cls.labelling.open_session import OpenedSession
+from encoder_cls.labelling.pool_model import PoolModel
 from encoder_cls.labelling.session import Session
 
 
@@ -111,18 +114,55 @@ def test_the_page_says_that_a_fit_is_there_once_its_estimate_shows(reopen, topic
     assert loop.summary()["status"].startswith("learned from 10 labels in ")
 
 
-def test_renamed_classes_have_renamed_guesses(reopen, topics, monkeypatch):
-    monkeypatch.setattr(model_loop, "Workers", InThisProcess)
+def names_of_guesses(loop: ModelLoop, opened: OpenedSession) -> set[str]:
+    """The names of all classes that guesses list."""
+    return {name for text in opened.texts for name, _ in loop.guess(text.key).top}
+
+
+@pytest.mark.parametrize("is_during_the_fit", [False, True])
+def test_renamed_classes_have_renamed_guesses(reopen, topics, is_during_the_fit):
+    """Also if the fit was made from labels with the name before."""
     opened = reopen(classes=tuple(sorted(set(topics.values()))))
     session = opened.session
     for _ in range(10):
         label_next(session, topics)
 
-    with ModelLoop(session, opened.queue, opened.texts, print) as loop:
-        until(lambda: loop.summary()["has_guesses"])
+    def fit_and_rename(model: PoolModel, task: Task) -> Any:
+        fit = model(task)
+        if is_during_the_fit:
+            session.rename_class("weather", "climate")
+        return fit
+
+    loop = ModelLoop(session, opened.queue, opened.texts, print, apply=fit_and_rename)
+    loop.work(loop.due())
+    if not is_during_the_fit:
+        assert names_of_guesses(loop, opened) == {"küche", "sport", "weather"}
         session.rename_class("weather", "climate")
-        names = {name for text in opened.texts for name, _ in loop.guess(text.key).top}
-    assert names == {"küche", "sport", "climate"}
+
+    assert names_of_guesses(loop, opened) == {"küche", "sport", "climate"}
+    # The next fit learns from the new name, which is a text of the class.
+    assert loop.due().class_names == ("küche", "sport", "climate")
+
+
+def test_guesses_of_a_run_stay_right_when_its_classes_are_renamed(reopen, topics, trained_run):
+    """They stay as long as fits are not right more often."""
+    opened = reopen(classes=("küche", "sport", "weather"))
+    session = opened.session
+    loop = ModelLoop(
+        session, opened.queue, opened.texts, print, apply=lambda model, task: model(task)
+    )
+    loop.work(trained_run.path)
+    probabilities = [loop.guess(text.key).top[0][1] for text in opened.texts]
+    for _ in range(30):
+        label_next(session, topics)
+    for name, new_name in (("küche", "food"), ("sport", "games"), ("weather", "climate")):
+        session.rename_class(name, new_name)
+
+    loop.work(loop.due())
+
+    assert names_of_guesses(loop, opened) == {"food", "games", "climate"}
+    assert [loop.guess(text.key).top[0][1] for text in opened.texts] == probabilities
+    assert loop.estimate.accuracy > 0.9
 
 
 def test_a_fit_that_fails_does_not_stop_the_labelling(reopen, topics, monkeypatch):

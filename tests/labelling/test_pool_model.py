@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from support.topics import labelled_texts
 
+from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.labelling import pool_model
 from encoder_cls.labelling.pool_model import (
     Fit,
     Labels,
     PoolModel,
+    _top_classes,
     class_has_other_texts,
     has_enough,
 )
@@ -25,7 +27,9 @@ LABELLED = tuple(range(24))
 
 
 def labels_of(rows: tuple[int, ...]) -> Labels:
-    return Labels(rows, tuple((TEXTS[row][1],) for row in rows), tuple(TOPICS), False)
+    """The labels of some texts; the numbers of the classes in the session are 5, 6 and 7."""
+    labels = tuple((TEXTS[row][1],) for row in rows)
+    return Labels(rows, labels, tuple(TOPICS), (5, 6, 7), False)
 
 
 def new_model() -> PoolModel:
@@ -39,7 +43,7 @@ def fit() -> Fit:
 
 
 def test_the_pool_is_predicted(fit):
-    predicted = [fit.class_names[number] for number in fit.top_classes[:, 0]]
+    predicted = [TOPICS[number - 5] for number in fit.top_classes[:, 0]]
     is_right = [label == topic for label, (_, topic) in zip(predicted, TEXTS, strict=True)]
     assert np.mean(is_right) > 0.9
     assert (np.diff(fit.top_probabilities, axis=1) <= 0).all()
@@ -103,7 +107,7 @@ def test_several_labels_a_text_are_learned():
         pairs.append(f"{first} {second}")
         labels.append(tuple(sorted({topic, other})))
     model = PoolModel(pairs, len(pairs))
-    fit = model(Labels(tuple(range(30)), tuple(labels[:30]), tuple(TOPICS), True))
+    fit = model(Labels(tuple(range(30)), tuple(labels[:30]), tuple(TOPICS), (0, 1, 2), True))
 
     num_right = 0
     for row, expected in enumerate(labels):
@@ -112,6 +116,29 @@ def test_several_labels_a_text_are_learned():
     assert num_right > 0.8 * len(labels)
 
 
+def test_a_trained_model_predicts_the_pool(trained_run):
+    fit = new_model()(trained_run.path)
+
+    predictions = load_classifier(trained_run.path).predict([text for text, _ in TEXTS])
+    assert [TOPICS[number] for number in fit.top_classes[:, 0]] == [
+        prediction.label for prediction in predictions
+    ]
+    for probabilities, prediction in zip(fit.top_probabilities, predictions, strict=True):
+        expected = [probability for _, probability in prediction.top(3)]
+        np.testing.assert_allclose(probabilities, expected, rtol=1e-5)
+
+
+def test_predicted_labels_come_before_more_probable_ones():
+    """The labels of a trained model have thresholds of their own; at most three are listed."""
+    probabilities = np.array([[0.45, 0.3, 0.1, 0.02], [0.9, 0.8, 0.7, 0.6], [0.1, 0.2, 0.3, 0.0]])
+    predictions = probabilities >= np.array([0.5, 0.25, 0.5, 0.5])
+
+    top, num_predicted = _top_classes(probabilities, predictions)
+
+    assert top.tolist() == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
+    assert num_predicted.tolist() == [1, 3, 0]
+
+
 def test_one_class_is_not_enough():
-    assert not has_enough(Labels((0,), (("a",),), ("a",), False))
-    assert has_enough(Labels((0,), (("a",),), ("a",), True))
+    assert not has_enough(Labels((0,), (("a",),), ("a",), (0,), False))
+    assert has_enough(Labels((0,), (("a",),), ("a",), (0,), True))
