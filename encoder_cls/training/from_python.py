@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,8 +29,19 @@ from encoder_cls.training.prepared import Objective
 from encoder_cls.training.reading_time import affordable_train_fraction, with_train_fraction
 from encoder_cls.training.train import train as train_run
 
-# Threads train one at a time, because torch has one random generator per process.
 _TRAINING_LOCK = threading.Lock()
+
+
+@contextmanager
+def _training_alone(device: torch.device) -> Iterator[None]:
+    """Let no other thread train inside this context, and train independently of the caller.
+
+    Threads train one at a time, because torch has one random generator per process. The caller's
+    settings and the state of the caller's random generators are restored at the end.
+    """
+    gpus = [device] if device.type == "cuda" else []
+    with own_settings(), _TRAINING_LOCK, torch.random.fork_rng(devices=gpus):
+        yield
 
 
 def train(
@@ -41,6 +53,8 @@ def train(
     resume: bool = False,
 ) -> Classifier:
     """Train into a run folder as `encoder-cls train` does, and load the trained classifier.
+
+    Threads train one at a time, and the state of the caller's random generators is restored.
 
     Args:
         config: a config, the path of a config file, or config values by dotted key, such as
@@ -65,13 +79,16 @@ def train(
 
     run = RunDir(Path(run_dir or Path("runs", config.name)))
     reporter = WarningReporter()
-    fraction = affordable_train_fraction(config, run, started=time.monotonic())
+    torch_device = resolve_device(device)
+    with _training_alone(torch_device):
+        started = time.monotonic()
+        fraction = affordable_train_fraction(config, run, started=started)
+        config = with_train_fraction(config, fraction)
 
-    with own_settings():
-        prepared = prepare(with_train_fraction(config, fraction))
+        prepared = prepare(config, started=started, reporter=reporter)
         prepared = replace(prepared, objective=objective)
         prepared.report_warnings(reporter)
-        train_run(prepared, run, device=resolve_device(device), resume=resume, reporter=reporter)
+        train_run(prepared, run, device=torch_device, resume=resume, reporter=reporter)
         return load_classifier(run.path, device=device)
 
 
@@ -124,8 +141,7 @@ def train_texts(
     )
 
     device = resolve_device("auto")
-    gpus = [device] if device.type == "cuda" else []
-    with own_settings(), _TRAINING_LOCK, torch.random.fork_rng(devices=gpus):
+    with _training_alone(device):
         prepared = prepare(config, train_rows=rows, reporter=reporter)
         prepared.report_warnings(reporter)
         train_run(

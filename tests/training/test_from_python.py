@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,22 @@ def test_an_objective_is_what_the_encoder_learns(tmp_path):
     assert trained("usual", usual_objective) == expected
     assert trained("half", half_objective) != expected
     assert kinds_of_batches == {"ClassificationBatch"}
+
+
+def test_trainings_in_threads_give_the_weights_of_one_after_the_other(tmp_path):
+    """Torch has one random generator per process, whose state the caller gets back."""
+    config = make_config(tmp_path, epochs=1)
+
+    def trained(name: str) -> str:
+        encoder_cls.train(config, run_dir=tmp_path / name, device=str(CPU))
+        return weights_hash(tmp_path / name)
+
+    state = torch.get_rng_state()
+    expected = trained("alone")
+    assert torch.equal(torch.get_rng_state(), state)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(trained, ["first", "second"])) == [expected] * 2
 
 
 def test_a_config_may_be_a_file(tmp_path):
