@@ -79,7 +79,7 @@ def tune_command(
             time_left = budget_seconds - (time.monotonic() - started)
             return time_left > RESERVED_TIME * _seconds_to_train_again(search)
 
-        for result in search.trials(has_time):
+        for result in search.run_trials(has_time):
             reporter.note(_trial_line(result, config))
 
         best = search.best

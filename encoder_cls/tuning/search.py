@@ -178,11 +178,11 @@ class Search:
 
     # Trials
 
-    def trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
+    def run_trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
         """Run trials until the time of the search is over, and yield their results.
 
-        There is at least one complete trial, even if the time is over before. A trial that is in
-        training when the time is over is pruned, unless it is trial 0.
+        There is at least one complete trial, even if the time is over before. Once there is one, a
+        trial that is in training when the time is over is pruned, unless it is trial 0.
 
         Args:
             has_time: returns whether the search has time left.
@@ -190,13 +190,17 @@ class Search:
         Raises:
             StoppedError: a signal arrived. A resumed search resumes the trial.
         """
-        while not self._trials(TrialState.COMPLETE) or has_time():
+
+        def goes_on() -> bool:
+            return not self._trials(TrialState.COMPLETE) or has_time()
+
+        while goes_on():
             with ExitStack() as open_locks:
                 # Lock the run before the next process may choose a trial.
                 with self._locked():
                     trial, run = self._next_trial()
                     open_locks.enter_context(run.lock())
-                yield self._run_trial(trial, run, has_time)
+                yield self._run_trial(trial, run, goes_on)
 
     def _next_trial(self) -> tuple[Trial, RunDir]:
         """Choose an unfinished trial that no process is training, or start a new trial.
@@ -224,20 +228,20 @@ class Search:
         trial = self._study.ask()
         return trial, self._run_of(trial.number)
 
-    def _run_trial(self, trial: Trial, run: RunDir, has_time: Callable[[], bool]) -> TrialResult:
+    def _run_trial(self, trial: Trial, run: RunDir, goes_on: Callable[[], bool]) -> TrialResult:
         """Train a trial to its end, or until it is pruned, and record its result in the study.
 
         Args:
             trial: the trial.
             run: the run folder of the trial.
-            has_time: returns whether the search has time left.
+            goes_on: returns whether the search goes on; if not, the trial is pruned.
         """
         values = suggested_values(trial, self._space)
         reporter = TrialReporter(
             self._reporter,
             trial,
             best_score=lambda: self._best_score(run),
-            has_time=has_time,
+            goes_on=goes_on,
             last_report=self._trials()[trial.number].last_step or 0,
         )
         prepared = prepare(self.config_of(trial.number, values), reporter=reporter)

@@ -108,7 +108,7 @@ class TrialReporter(TrainingReporter):
         trial: the trial of Optuna.
         best_score: returns the best validation score of the trial so far; None before its first
             validation.
-        has_time: returns whether the search has time left.
+        goes_on: returns whether the search goes on; if not, the trial is pruned.
         last_report: the number of the last report of a resumed trial; 0 if it has no report yet.
 
     Attributes:
@@ -121,14 +121,14 @@ class TrialReporter(TrainingReporter):
         trial: Trial,
         *,
         best_score: Callable[[], float | None],
-        has_time: Callable[[], bool],
+        goes_on: Callable[[], bool],
         last_report: int,
     ) -> None:
         super().__init__(reporter, f"trial {trial.number}")
         self.epochs = 1
         self._trial = trial
         self._best_score = best_score
-        self._has_time = has_time
+        self._goes_on = goes_on
         # Never prune trial 0, which has the unchanged config.
         self._may_be_pruned = trial.number > 0
         self._last_report = last_report
@@ -173,5 +173,5 @@ class TrialReporter(TrainingReporter):
 
     def _check_time(self) -> None:
         """Prune the trial if the time of the search is over."""
-        if self._may_be_pruned and not self._has_time():
+        if self._may_be_pruned and not self._goes_on():
             raise PrunedTrialError

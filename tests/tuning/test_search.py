@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from itertools import islice
 
 import optuna
 import pytest
@@ -51,7 +52,7 @@ def open_search(folder, config: Config) -> Search:
 def run_trials(search: Search, count: int) -> list[TrialResult]:
     """Run this many trials, and return their results."""
     results = []
-    for result in search.trials(lambda: len(results) < count):
+    for result in search.run_trials(lambda: len(results) < count):
         results.append(result)
         if len(results) == count:
             break
@@ -145,10 +146,22 @@ def test_a_trial_that_runs_out_of_time_is_pruned(tmp_path, config, monkeypatch):
     search = open_search(tmp_path, config)
     has_time = iter([True])
 
-    results = list(search.trials(lambda: next(has_time, False)))
+    results = list(search.run_trials(lambda: next(has_time, False)))
 
     assert [result.state for result in results] == ["complete", "pruned"]
     assert search.best.number == 0
+
+
+def test_a_search_that_is_out_of_time_has_one_complete_trial(tmp_path, config):
+    """Another process trains the first trial, so this process completes the second one."""
+    here = open_search(tmp_path, config)
+    there = open_search(tmp_path, config)
+
+    _, run = here._next_trial()
+    with run.lock():
+        results = list(islice(there.run_trials(lambda: False), 2))
+
+    assert [(result.number, result.state) for result in results] == [(1, "complete")]
 
 
 def test_a_trial_that_is_worse_than_others_is_pruned(tmp_path, config, monkeypatch):
