@@ -75,6 +75,16 @@ def test_labelled_texts_without_columns_have_no_second_text_column():
         assert "text files have no columns" in message
 
 
+@pytest.mark.parametrize("key", ["group_column", "weight_column"])
+def test_labelled_texts_without_columns_have_neither_groups_nor_weights(key):
+    write_class_folders()
+    for source in ("d", write("a.ft", "__label__x a\n")):
+        assert refusal(source, **{key: "number"}) == (
+            f"{source}: text files have no columns, so none is called 'number'; save the data as a "
+            f"table, or set data.{key}=null"
+        )
+
+
 def test_unlabelled_texts_without_columns_are_the_first_text_column():
     """Nothing is added where the second column is missing, and the label is not in the text."""
     write_class_folders()

@@ -182,13 +182,6 @@ def test_groups_that_cannot_be_kept_are_one_error(content, message):
         load_grouped("a.csv")
 
 
-def test_files_without_columns_have_no_groups():
-    write("a.txt", "__label__x a\n__label__y b\n")
-    message = r"a\.txt: text files have no columns, so none is called 'customer'"
-    with pytest.raises(DataError, match=message):
-        load_grouped("a.txt")
-
-
 def test_the_label_cannot_be_the_group():
     """Then each class would be on one side."""
     Path("a.yaml").write_text("data: {train: a.csv, group_column: label}")

@@ -116,16 +116,19 @@ def class_folder_records(
 
 
 def _check_no_columns(where: Path, columns: Columns) -> None:
-    """Raise a DataError if several text columns or a group column are named.
+    """Raise a DataError if several text columns, or a group or weight column, are named.
 
     Text files have no columns.
     """
     if columns.label and len(columns.text) > 1:
         what = "text files have no columns; name a single one in data.text_column"
         raise DataError(where, what)
-    if columns.group:
-        what = f"text files have no columns, so none is called {shown(columns.group)}"
-        raise DataError(where, what, "save the data as a table, or set data.group_column=null")
+
+    other_columns = {"data.group_column": columns.group, "data.weight_column": columns.weight}
+    for key, column in other_columns.items():
+        if column:
+            what = f"text files have no columns, so none is called {shown(column)}"
+            raise DataError(where, what, f"save the data as a table, or set {key}=null")
 
 
 # Each line is labels and a text.
