@@ -38,12 +38,14 @@ class Classes:
         labels_are: whether the labels are names or indices into `names`.
         of_labels: the name of the class of each label.
         every: the names of all classes in order. Labels of rows are numbered by it.
+        not_in_data: the labels of `data.label_map` that no row has.
     """
 
     names: Sequence[str] | None
     labels_are: LabelsAre
     of_labels: Mapping[str, str]
     every: Sequence[str]
+    not_in_data: Sequence[str]
 
     def present(self, numbers: NDArray[np.integer[Any]]) -> tuple[str, ...]:
         """List the names of the classes that occur among class numbers, without repetitions."""
@@ -78,13 +80,14 @@ def decide_classes(
     """
     rows_of_sources = list(all_rows)
     names = config.label_names
-    spelling = _mapped(_spelling(rows_of_sources, config, known), config)
+    spelling = _spelling(rows_of_sources, config, known)
+    mapped = _mapped(spelling, config)
 
-    # The first location of each label, by its spelling.
+    # The first location of each label, as it is mapped.
     locations: dict[str, SourceLocation] = {}
     for rows in rows_of_sources:
         for label, where in rows.labels.items():
-            locations.setdefault(spelling[label], where)
+            locations.setdefault(mapped[label], where)
 
     if labels_are is None:
         labels_are = _names_or_indices(locations, names)
@@ -95,8 +98,9 @@ def decide_classes(
     return Classes(
         names=names,
         labels_are=labels_are,
-        of_labels={label: classes[spelled] for label, spelled in spelling.items()},
+        of_labels={label: classes[name] for label, name in mapped.items()},
         every=in_order((*(names or ()), *classes.values()), names),
+        not_in_data=_not_in_data(spelling, config),
     )
 
 
@@ -137,9 +141,13 @@ def use_of_empty(
 def _spelling(
     rows_of_sources: Sequence[LabelledRows], config: DataConfig, known: Sequence[str]
 ) -> dict[str, str]:
-    """Decide the spelling of each label: equally spelled labels belong to one class."""
+    """Decide the spelling of each label: equally spelled labels belong to one class.
+
+    Returns:
+        The spelling by label, in the order in which the labels first occur.
+    """
     names = config.label_names or ()
-    labels = {label for rows in rows_of_sources for label in rows.labels}
+    labels = list(dict.fromkeys(label for rows in rows_of_sources for label in rows.labels))
 
     # If all labels are integers, spell them without a point, unless a class is named with a point.
     # Programs write a column of integers with an empty cell as 1.0 in CSV, but as 1 in JSON lines
@@ -189,32 +197,55 @@ def _spelling_by_key(
     return spelled
 
 
+# The classes of data.label_map
+
+
 def _mapped(spelling: Mapping[str, str], config: DataConfig) -> dict[str, str]:
-    """Replace the spelling of labels by the classes that `data.label_map` gives them.
+    """Replace the spelling of labels by the classes that `data.label_map` gives them."""
+    class_by_key = {}
+    for label, class_name in (config.label_map or {}).items():
+        class_by_key[_map_key(label, config)] = class_name
+    if not class_by_key:
+        return dict(spelling)
 
-    With `data.fold_labels`, labels and classes are found in it by their `label_key`.
-    """
+    # The first spelling of each key.
+    spelled_by_key: dict[str, str] = {}
+    for spelled in spelling.values():
+        spelled_by_key.setdefault(_map_key(spelled, config), spelled)
+    spellings = set(spelling.values())
 
-    def key(label: str) -> str:
-        return label_key(label) if config.fold_labels else label.strip()
-
-    class_by_key = {key(label): name for label, name in (config.label_map or {}).items()}
-    spelled_by_key = {key(spelled): spelled for spelled in spelling.values()}
     mapped = {}
     for label, spelled in spelling.items():
-        name = class_by_key.get(key(label), class_by_key.get(key(spelled)))
+        # The map may have a number as the data has it, 1.0, or as it is spelled, 1.
+        name = class_by_key.get(_map_key(label, config))
+        if name is None:
+            name = class_by_key.get(_map_key(spelled, config))
+
         if name is None:
             mapped[label] = spelled
+        elif name in spellings:
+            mapped[label] = name
         else:
             # Labels that are not mapped may spell the class in another way.
-            mapped[label] = spelled_by_key.get(key(name), name)
+            mapped[label] = spelled_by_key.get(_map_key(name, config), name)
     return mapped
 
 
-def labels_that_do_not_occur(all_rows: Iterable[LabelledRows], config: DataConfig) -> list[str]:
+def _not_in_data(spelling: Mapping[str, str], config: DataConfig) -> list[str]:
     """List the labels of `data.label_map` that no row has."""
-    present = {label_key(label) for rows in all_rows for label in rows.labels}
-    return [label for label in config.label_map or () if label_key(label) not in present]
+    keys_in_data = set()
+    for label, spelled in spelling.items():
+        keys_in_data.add(_map_key(label, config))
+        keys_in_data.add(_map_key(spelled, config))
+    labels = config.label_map or ()
+    return [label for label in labels if _map_key(label, config) not in keys_in_data]
+
+
+def _map_key(label: str, config: DataConfig) -> str:
+    """The form in which labels are looked up in `data.label_map`."""
+    if config.fold_labels:
+        return label_key(label)
+    return label.strip()
 
 
 # Names or indices

@@ -18,7 +18,6 @@ from encoder_cls.data.classes import (
     Classes,
     decide_classes,
     in_order,
-    labels_that_do_not_occur,
     use_of_empty,
 )
 from encoder_cls.data.continued_data import (
@@ -247,7 +246,7 @@ def _read_dataset(
     # Number the labels by class, and apply the corrections.
     known_names = base.dataset.label_names if base else ()
     classes = decide_classes(sources.rows.values(), config, known_names)
-    _note_unused_map(sources, config)
+    _note_labels_not_in_data(sources, classes)
     rows_before = {role: classes.numbered(rows) for role, rows in sources.rows.items()}
     rows_by_role, labels_before_corrections = with_corrections(
         rows_before, corrections, classes, config, is_multi_label=sources.is_multi_label
@@ -473,12 +472,12 @@ def _leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None
 # Checks
 
 
-def _note_unused_map(sources: _Sources, config: DataConfig) -> None:
+def _note_labels_not_in_data(sources: _Sources, classes: Classes) -> None:
     """Note the labels of `data.label_map` that no row has: they may be misspelt."""
-    unused = labels_that_do_not_occur(sources.rows.values(), config)
-    if unused:
+    labels = classes.not_in_data
+    if labels:
         sources.readings["train"].note(
-            f"warning: labels of data.label_map that no row has: {len(unused):,} ({listed(unused)})"
+            f"warning: labels of data.label_map that no row has: {len(labels):,} ({listed(labels)})"
         )
 
 

@@ -32,8 +32,10 @@ def test_labels_become_the_classes_that_they_are_mapped_to():
 
 def test_numbers_are_mapped_however_a_table_writes_them():
     source = write_labelled("a.csv", "1.0", "2.0", "1.0", "2.0")
-    dataset = load(source, label_map={"1": "bad", "2": "good"})
-    assert train_classes(dataset) == ["bad", "good", "bad", "good"]
+    for label_map in ({"1": "bad", "2": "good"}, {"1.0": "bad", "2.0": "good"}):
+        dataset = load(source, label_map=label_map)
+        assert train_classes(dataset) == ["bad", "good", "bad", "good"]
+        assert dataset.notes == []
 
 
 def test_folded_labels_are_mapped_in_any_spelling():
@@ -69,6 +71,22 @@ def test_labels_of_the_map_that_no_row_has_are_named():
     source = write_labelled("a.csv", "x", "y", "x", "y")
     dataset = load(source, label_map={"x": "z", "q": "z"})
     assert dataset.notes == ["warning: labels of data.label_map that no row has: 1 ('q')"]
+
+
+def test_without_folding_a_label_of_the_map_in_another_case_is_one_that_no_row_has():
+    source = write_labelled("a.csv", "Spam", "ham", "Spam", "ham")
+    label_map = {"spam": "junk"}
+
+    notes = load(source, label_map=label_map).notes
+    assert notes == ["warning: labels of data.label_map that no row has: 1 ('spam')"]
+    assert load(source, label_map=label_map, fold_labels=True).notes == []
+
+
+def test_of_classes_that_differ_in_spaces_alone_the_one_is_meant_that_is_written_so():
+    """Else it is the first one, whatever Python's hashes are."""
+    source = write_labelled("a.jsonl", " a", "a", "b ", " b", "x", "y")
+    dataset = load(source, label_map={"x": "a", "y": "b"})
+    assert train_classes(dataset) == [" a", "a", "b ", " b", "a", "b "]
 
 
 # Files
