@@ -121,6 +121,12 @@ def in_order(classes: Iterable[str], names: Sequence[str] | None) -> tuple[str, 
     return tuple(sorted(distinct))
 
 
+def names_to_list(all_rows: Iterable[LabelledRows], config: DataConfig) -> tuple[str, ...]:
+    """List the names of all classes of the data as `data.label_names` should list them."""
+    classes = decide_classes(all_rows, config)
+    return in_order(map(str.strip, classes.every), classes.names)
+
+
 def use_of_empty(
     all_rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool = False
 ) -> str:
@@ -129,8 +135,7 @@ def use_of_empty(
     if is_multi_label:
         return f"write [] where a text has none of the labels; {skip}"
 
-    classes = decide_classes(all_rows.values(), config)
-    names = in_order(map(str.strip, classes.every), classes.names)
+    names = names_to_list(all_rows.values(), config)
     setting = f"data.label_names=[{', '.join(map(json_text, names))}]"
     return f"to use such rows as texts without labels, add --set {shlex.quote(setting)}; {skip}"
 

@@ -277,6 +277,28 @@ def test_many_rows_without_a_label_are_texts_without_labels():
     assert len(inspection.dataset.unlabelled.texts) > 0
 
 
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["Late", "late", "late", "refund"], ["late", "refund"]),
+        # In the order of the alphabet, the name 2 would come after the names 10 and 11.
+        ([str(number) for number in range(12)], [str(number) for number in range(12)]),
+        # A column of integers with empty cells, as pandas writes it.
+        (["1.0", "2.0"], ["1", "2"]),
+    ],
+)
+def test_classes_beside_rows_without_a_label_are_listed_as_a_training_reads_them(labels, names):
+    rows = [["text", "label"]]
+    for number, (text, _) in enumerate(TEXTS):
+        label = labels[number % len(labels)] if number < 45 else ""
+        rows.append([text, label])
+
+    inspection = inspected(write_table("a.csv", rows), text_column="text", label_column="label")
+
+    assert inspection.settings["label_names"] == names
+    assert len(inspection.dataset.unlabelled.texts) == len(TEXTS) - 45
+
+
 def test_several_labels_in_a_cell_are_found():
     names = ["küche", "sport", "weather"]
     rows: list[list[object]] = [["text", "topics"]]

@@ -12,6 +12,7 @@ import numpy as np
 
 from encoder_cls.config.checked_values import validated_config
 from encoder_cls.config.schema import DataConfig
+from encoder_cls.data.classes import names_to_list
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.inspection.column_profile import ColumnProfile, column_profiles, sample_of
 from encoder_cls.data.inspection.column_roles import (
@@ -336,7 +337,7 @@ def _with_rows(inspection: Inspection, chosen: Mapping[str, Any]) -> Inspection:
     if several and "label_separator" not in chosen:
         settings["label_separator"] = several.separator
 
-    settings |= _settings_of_rows(splits, settings)
+    settings |= _settings_of_rows(splits, _config(settings, inspection.source))
     found = replace(inspection, splits=splits, several=several, settings=settings)
     rows_read = splits if _are_final(splits, settings) else {}
     try:
@@ -391,10 +392,13 @@ def _read_split(source: str, role: str, config: DataConfig) -> SplitRows:
     return SplitRows(collected, reading)
 
 
-def _settings_of_rows(
-    splits: Mapping[str, SplitRows], settings: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The settings by which rows without a text or a label, and bad rows, are no errors."""
+def _settings_of_rows(splits: Mapping[str, SplitRows], config: DataConfig) -> dict[str, Any]:
+    """The settings by which rows without a text or a label, and bad rows, are no errors.
+
+    Args:
+        splits: the rows of each split.
+        config: the settings of the columns.
+    """
     decided: dict[str, Any] = {}
     labels = {label for split in splits.values() for label in split.rows.labels}
     if len({label_key(label) for label in labels}) < len(labels):
@@ -409,10 +413,11 @@ def _settings_of_rows(
             decided["bad_rows"] = "skip"
 
     # With a separator, an empty cell has no labels, which is no mistake.
-    if settings.get("label_separator"):
+    if config.label_separator is not None:
         return decided
+
     train = splits["train"]
-    names = _names_for_unlabelled(train)
+    names = _names_for_unlabelled(splits, config.model_copy(update=decided))
     if names:
         decided["label_names"] = names
     lacking = [split for split in splits.values() if split.without_label]
@@ -421,13 +426,15 @@ def _settings_of_rows(
     return decided
 
 
-def _names_for_unlabelled(train: SplitRows) -> list[str]:
+def _names_for_unlabelled(splits: Mapping[str, SplitRows], config: DataConfig) -> list[str]:
     """The names of all classes, if many rows of train have no label and should be used."""
+    train = splits["train"]
     are_many = train.without_label >= MANY_UNLABELLED * len(train.rows.texts)
     is_multi_label = train.rows.first_multi_label_row is not None
-    names = sorted({label.strip() for label in train.rows.labels})
     if not train.without_label or not are_many or is_multi_label:
         return []
+
+    names = names_to_list((split.rows for split in splits.values()), config)
     if len(names) > MAX_LISTED_CLASSES:
         return []
-    return names
+    return list(names)
