@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from encoder_cls.data.dataset import (
     Dataset,
     Split,
     concatenated,
-    relative_weights,
     renumbered,
     without_labelled_texts,
 )
@@ -281,21 +280,30 @@ def _concatenated_splits(
         texts=concatenated(*(split.texts for split in splits)),
         labels=np.concatenate(labels),
         where=concatenated(*(split.where for split in splits)),
-        groups=_concatenated_groups(splits),
-        weights=relative_weights(*splits),
+        groups=_concatenated_arrays([split.groups for split in splits], splits, missing=NO_GROUP),
+        weights=_concatenated_arrays([split.weights for split in splits], splits, missing=1),
         unseen_names=tuple(all_names[len(names) :]),
     )
 
 
-def _concatenated_groups(splits: Sequence[Split]) -> NDArray[np.int64] | None:
-    """The group numbers of all rows, (rows,); None if no split has groups."""
-    if all(split.groups is None for split in splits):
+def _concatenated_arrays(
+    arrays: Sequence[NDArray[Any] | None], splits: Sequence[Split], *, missing: int
+) -> NDArray[Any] | None:
+    """Concatenate an array of each split, (rows,); None if no split has the array.
+
+    Args:
+        arrays: an array for each split, with a number for each row; None if the split has none.
+        splits: the splits.
+        missing: the number of the rows of a split without the array.
+    """
+    present = [array for array in arrays if array is not None]
+    if not present:
         return None
 
-    groups = []
-    for split in splits:
-        if split.groups is None:
-            groups.append(np.full(len(split), NO_GROUP))
+    parts = []
+    for array, split in zip(arrays, splits, strict=True):
+        if array is None:
+            parts.append(np.full(len(split), missing, dtype=present[0].dtype))
         else:
-            groups.append(split.groups)
-    return np.concatenate(groups)
+            parts.append(array)
+    return np.concatenate(parts)

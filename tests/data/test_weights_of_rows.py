@@ -9,6 +9,7 @@ import pytest
 from support.data import load, write
 
 from encoder_cls.config.loading import config_of
+from encoder_cls.data.continued_data import joined
 from encoder_cls.data.dataset import Split, relative_weights
 from encoder_cls.errors import ConfigError, DataError
 
@@ -105,6 +106,25 @@ def test_relative_weights_have_a_mean_of_1():
     assert relative_weights(split([2, 4]), split(None)).tolist() == [1, 2, 0.5, 0.5]
     assert relative_weights(split([7, 7])) is None
     assert relative_weights(split(None)) is None
+
+
+@pytest.mark.parametrize("is_base_weighted", [True, False])
+def test_a_continued_run_has_the_weights_that_the_data_gives(is_base_weighted):
+    """Rows without weights count as 1, however often the run is continued."""
+    weighted = load(write_weighted(2, 6, 2, 6), weight_column="importance", validation=None)
+    write("plain.csv", "text,label\nred,x\ngreen,y\nblue,x\nblack,y\n")
+    plain = load("plain.csv", validation=None)
+    base, new = (weighted, plain) if is_base_weighted else (plain, weighted)
+
+    once = joined(base, new, run="base")
+    twice = joined(once, load("plain.csv", validation=None), run="again")
+
+    for dataset in (once, twice):
+        for split in (dataset.train, dataset.validation):
+            weights = dict(zip(split.texts, split.weights.tolist(), strict=True))
+            for text, weight in weights.items():
+                expected = {"text a": 2, "text b": 6, "text c": 2, "text d": 6}.get(text, 1)
+                assert weight == expected
 
 
 def test_a_fingerprint_tells_weights_apart():
