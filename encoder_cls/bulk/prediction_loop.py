@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -72,27 +72,17 @@ def predict_texts(
         add_columns(columns, first_chunk)
     prediction_format = _format_of(options, classifier, texts, columns, on_terminal=on_terminal)
 
-    def counted(classified_chunks: Iterable[ClassifiedChunk]) -> Iterator[ClassifiedChunk]:
-        for classified in classified_chunks:
-            yield classified
-            # The progress is measured in lines of files, which other inputs do not have.
-            if texts.files:
-                progress.done(classified.last, classified.num_texts)
-
     with prediction_format.writing_to(output) as write:
         if options.is_sorted:
             assert isinstance(prediction_format, RowFormat)
-            _write_sorted(chunk_classifier, chunks, prediction_format, counted, write)
+            _write_sorted(chunk_classifier, chunks, prediction_format, progress, write)
         else:
-            for classified in counted(_classified(chunk_classifier, chunks, prediction_format)):
+            for classified in _classified(chunk_classifier, chunks, prediction_format):
                 write(classified.encoded)
+                progress.done(classified.last, classified.num_texts)
 
     for warning in (*texts.skipped_rows(), *prediction_format.warnings()):
         chunk_classifier.warn(warning)
-
-
-Counted = Callable[[Iterable[ClassifiedChunk]], Iterator[ClassifiedChunk]]
-"""Yields classified chunks, and shows that they are done."""
 
 
 def _classified(
@@ -117,7 +107,7 @@ def _write_sorted(
     chunk_classifier: ChunkClassifier,
     chunks: Iterator[Chunk],
     prediction_format: RowFormat,
-    counted: Counted,
+    progress: Progress,
     write: Callable[[Sequence[bytes]], object],
 ) -> None:
     """Classify chunks, and write the predictions in the order of their probabilities."""
@@ -127,8 +117,9 @@ def _write_sorted(
         chunks = _keeping_texts(chunks, kept_texts)
 
     sorted_rows = SortedRows()
-    for classified in counted(chunk_classifier.classify(chunks, prediction_format)):
+    for classified in chunk_classifier.classify(chunks, prediction_format):
         sorted_rows.add(classified.encoded, classified.sort_keys)
+        progress.done(classified.last, classified.num_texts)
     order = sorted_rows.order()
 
     # Only now it is known which rows of a page are the first ones. Classify them again, to explain

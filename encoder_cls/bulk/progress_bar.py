@@ -21,6 +21,8 @@ class Progress:
     """Shows how many texts are done, the rate and the time left.
 
     Args:
+        files: the files of the texts. Without files nothing is shown, because the progress is
+            measured in lines of files.
         doing: what is done to the texts, such as "classified".
         bar: whether a terminal has a bar; not where the results appear on it.
     """
@@ -29,7 +31,7 @@ class Progress:
         self._files = files
         self._doing = doing
         self._on_terminal = sys.stderr.isatty()
-        self._is_shown = (bar or not self._on_terminal) and not is_quiet()
+        self._is_shown = bool(files) and (bar or not self._on_terminal) and not is_quiet()
         self._bar: Any = None
 
         # The lines of each file, counted when there is first something to show.

@@ -102,6 +102,15 @@ def test_a_terminal_with_results_shows_no_progress(files, clock, capfd, monkeypa
     assert capfd.readouterr().err == ""
 
 
+def test_without_files_no_progress_is_shown(clock, capfd):
+    """Nobody knows how much of a pipe is still to come."""
+    with Progress([], doing="classified") as progress:
+        clock[0] += 60
+        progress.done(SourceLocation(""), 10)
+
+    assert capfd.readouterr().err == ""
+
+
 def test_predict_shows_its_progress(cli, trained_run, monkeypatch):
     monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 2)
     monkeypatch.setattr(progress_module, "SECONDS_BETWEEN_LINES", 0.0)
