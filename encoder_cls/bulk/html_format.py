@@ -61,32 +61,34 @@ class PageFormat(RowFormat):
     @contextmanager
     def writing_to(self, output: Output) -> Iterator[Callable[[Sequence[bytes]], object]]:
         """Write the page up to its rows, the rows as they come, and the rest of the page."""
-        from encoder_cls.classifier.prediction_page import page_around_rows
-
-        page_end = ""
-
-        def begin_page(num_first_rows: int) -> None:
-            nonlocal page_end
-            note = ""
-            # The rows that are explained are written first, and together.
-            if num_first_rows == MAX_EXPLAINED_ROWS and not self._explained:
-                note = f"Words have colours in the first {MAX_EXPLAINED_ROWS:,} rows."
-            page_start, page_end = page_around_rows(
-                is_multi_label=self._is_multi_label, note=note, model=self._model
-            )
-            output.write(page_start.encode())
 
         def write(rows: Sequence[bytes]) -> None:
             if not self._num_rows:
-                begin_page(len(rows))
+                page_start, _ = self._page_around_rows(num_first_rows=len(rows))
+                output.write(page_start.encode())
             self._num_rows += len(rows)
             output.write(b"".join(rows))
 
         yield write
 
+        page_start, page_end = self._page_around_rows(num_first_rows=0)
         if not self._num_rows:
-            begin_page(0)
+            output.write(page_start.encode())
         output.write(f"{page_end}\n".encode())
+
+    def _page_around_rows(self, *, num_first_rows: int) -> tuple[str, str]:
+        """The HTML before the rows, and the HTML after them.
+
+        Args:
+            num_first_rows: the number of rows that are written first. The rows that are explained
+                are written first, and together.
+        """
+        from encoder_cls.classifier.prediction_page import page_around_rows
+
+        note = ""
+        if num_first_rows == MAX_EXPLAINED_ROWS and not self._explained:
+            note = f"Words have colours in the first {MAX_EXPLAINED_ROWS:,} rows."
+        return page_around_rows(is_multi_label=self._is_multi_label, note=note, model=self._model)
 
     def warnings(self) -> Iterator[str]:
         """What the page lacks: colours in later rows; speed, if it has very many rows."""

@@ -124,14 +124,14 @@ def _write_sorted(
 
     # Only now it is known which rows of a page are the first ones. Classify them again, to explain
     # them.
-    num_explained = 0
+    first_rows = []
     if _explains_first_rows(options):
         first_rows = [Row(text) for text in kept_texts.select(order[:MAX_EXPLAINED_ROWS])]
-        num_explained = len(first_rows)
+    if first_rows:
         explained = predict_chunk(chunk_classifier.classifier, options, first_rows, explained=True)
         write(prediction_format.encode(explained))
 
-    for rows in sorted_rows.read(order[num_explained:]):
+    for rows in sorted_rows.read(order[len(first_rows) :]):
         write(rows)
 
 

@@ -162,9 +162,11 @@ def test_without_texts_only_a_table_has_a_line(classifier, output_format, lines)
     assert len(lines_of(classifier, [], output_format=output_format)) == lines
 
 
-def test_a_page_is_whole_without_texts(classifier):
-    options = PredictionOptions(output_format="html")
-    assert "</html>" in predictions_for(classifier, [], options)
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_a_page_is_whole_without_texts(classifier, is_sorted):
+    options = PredictionOptions(output_format="html", is_sorted=is_sorted)
+    page = predictions_for(classifier, [], options)
+    assert page.count("<html") == page.count("</html>") == 1
 
 
 # Withheld labels
