@@ -26,7 +26,7 @@ def attention_file(path: Path, classifier: Classifier, texts: Sequence[str]) -> 
     Args:
         path: the file to write, whose ending decides what it is.
         classifier: the classifier, which must have an encoder.
-        texts: the texts, at least one for a picture.
+        texts: the texts. If there are none, a picture is that of an empty text.
     """
     ending = path.suffix.lower()
     if ending not in PICTURES:

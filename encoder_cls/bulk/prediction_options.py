@@ -114,7 +114,8 @@ MAX_LISTED = 5
 def _thresholds_of_labels(classifier: Classifier, share: float) -> dict[str, float]:
     """The threshold of each label from which at least this share of it is correct.
 
-    The result is without the labels of which that cannot be guaranteed; a note names the others.
+    Labels of which that cannot be guaranteed have no threshold. If there are some, a note names the
+    others.
 
     Raises:
         ConfigError: it cannot be guaranteed of any label.
@@ -130,7 +131,7 @@ def _thresholds_of_labels(classifier: Classifier, share: float) -> dict[str, flo
     if not thresholds:
         highest = max(counts.highest_precision for counts in guarantees.labels)
         remedy = f"{_highest(highest)}; the report lists that of each label"
-        raise _not_guaranteed(f"{option}", share, guarantees, remedy)
+        raise _not_guaranteed(option, share, guarantees, remedy)
 
     if len(thresholds) < len(classifier.label_names):
         names = listed(list(thresholds), most=MAX_LISTED)

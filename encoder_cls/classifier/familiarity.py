@@ -106,7 +106,7 @@ class Familiarity:
         low_confidence = standardized[:, -1]
 
         scores: Array = np.maximum(rarity, 0).sum(axis=1)
-        scores = scores + CONFIDENCE_WEIGHT * np.maximum(low_confidence, 0)
+        scores += CONFIDENCE_WEIGHT * np.maximum(low_confidence, 0)
         if num_evidence:
             scores += FAR_WEIGHT * np.maximum(rarity - FAR, 0).sum(axis=1)
             scores += standardized[:, :num_evidence] @ EVIDENCE_WEIGHTS

@@ -100,12 +100,13 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     if named.startswith(HUB):
         files = (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE)
         folder = download_model(named, files=files, marker=f'"{FORMAT}"')
-        with _reporting_damage(named):
-            classifier, encoder_weights = _read(folder)
+        source = named
     else:
         folder = model_folder(Path(path))
-        with _reporting_damage(folder):
-            classifier, encoder_weights = _read(folder)
+        source = str(folder)
+
+    with _reporting_damage(source):
+        classifier, encoder_weights = _read(folder)
     classifier.folder = named
 
     if encoder_weights:

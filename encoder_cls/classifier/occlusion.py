@@ -56,8 +56,9 @@ def explain(
     """
     explanations = []
     for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        # A blank text has no label, and no words whose weights would depend on it.
         class_number = 0
-        if label:
+        if label is not None:
             class_number = classifier.label_names.index(label)
         occlusion = _Occlusion(
             classifier,

@@ -89,6 +89,7 @@ def prediction_row(
         label: the text in the column of the predicted class.
         notes: notes to show below the text.
     """
+    # A text without a prediction has the reason in place of the probability.
     probability = prediction.reason
     if prediction.probability is not None:
         probability = f"{prediction.probability:.3f}"

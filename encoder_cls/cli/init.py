@@ -74,7 +74,8 @@ def init_command(
     if inspection.dataset:
         print_out(f"{_time_line(inspection.dataset)}\n")
     write_output(config_file, draft_config(inspection).encode())
-    note(f"wrote {config_file}; read it, then run: encoder-cls train {config_file}")
+    command = f"encoder-cls train {quote(str(config_file))}"
+    note(f"wrote {config_file}; read it, then run: {command}")
 
 
 def _check_libraries(source: str) -> None:

@@ -203,8 +203,8 @@ def _report(session: Session, options: PoolOptions) -> None:
     counts = Counter[str]()
     for row in rows:
         counts.update(session.classes.labels_in(row.label))
-    of_classes = ", ".join(f"{name} {counts[name]:,}" for name in session.classes.names)
-    note(f"{session.labels.path}: {len(rows):,} labels ({of_classes})")
+    class_sizes = ", ".join(f"{name} {counts[name]:,}" for name in session.classes.names)
+    note(f"{session.labels.path}: {len(rows):,} labels ({class_sizes})")
     _report_model(session)
     if len([name for name in session.classes.names if counts[name]]) < 2:
         return

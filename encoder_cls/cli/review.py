@@ -102,7 +102,8 @@ def _table(review: Review, output: Path) -> bytes:
     from encoder_cls.evaluation.label_tables import label_records, label_tables
 
     if output.suffix.lower() != EXCEL_ENDING:
-        return b"".join(*label_tables(review.rows, data=review.data, output=output))
+        (lines,) = label_tables(review.rows, data=review.data, output=output)
+        return b"".join(lines)
 
     from encoder_cls.bulk.excel_table import excel_table
 

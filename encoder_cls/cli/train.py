@@ -106,7 +106,7 @@ def train_command(
             if group.is_first:
                 run.check_trainable(config, resume=resume)
                 if run.is_finished():
-                    finished_message = _complete_finished(run, config)
+                    finished_message = _update_finished_run(run, config)
                 else:
                     # Lock the folder before the slow work, so that a second training in this
                     # folder fails at once.
@@ -123,8 +123,8 @@ def train_command(
                 _check_sources(config, config_file, run)
         _note_reading(config)
 
-        # This imports PyTorch, which takes more than a second: only now, so that the first line is
-        # there at once, and a second training fails before.
+        # PyTorch is imported only from here on, because that takes more than a second. So the first
+        # line appears at once, and a second training in the folder fails at once.
         _prepare_and_train(
             config,
             run,
@@ -283,8 +283,8 @@ def _show_time(prepared: Prepared, device: str) -> None:
     note(time_line(expected, budget=prepared.config.train.time_budget))
 
 
-def _complete_finished(run: RunDir, config: Config) -> str:
-    """Record the new paths of data of a finished run if the data has been moved.
+def _update_finished_run(run: RunDir, config: Config) -> str:
+    """Remove files that a finished run does not need, and record where its data has been moved to.
 
     Returns:
         A message that says what has been done.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -131,8 +132,8 @@ def _show_best(search: Search, best: TrialResult, report: Report, config: Config
     from encoder_cls.evaluation.report_text import summary_text
 
     print_out(f"{summary_text(report)}\n{_conclusion(search, best, report, config)}\n")
-    path = search.trained_again(best.number).path
-    note(f'\nnext: encoder-cls predict --model {path} --explain "some text"')
+    run = shlex.quote(str(search.trained_again(best.number).path))
+    note(f'\nnext: encoder-cls predict --model {run} --explain "some text"')
 
 
 def _trial_line(result: TrialResult, config: Config) -> str:

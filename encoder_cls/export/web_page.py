@@ -1,4 +1,4 @@
-"""Export a classifier as one web page, which answers while a person types, and needs no network."""
+"""Export a classifier as one web page, which predicts as a person types and needs no network."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ const handlers = {
     postMessage({ kind: "ready" });
   },
 
-  // Answers at once, and explains the prediction if no other text has come meanwhile.
+  // Predicts at once, and explains the prediction if no other text has come meanwhile.
   text({ number, text, threshold }) {
     lastText = number;
     const options = { topK: TOP_K, threshold };

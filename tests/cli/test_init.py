@@ -44,10 +44,11 @@ def test_what_is_known_can_be_set(cli):
     for text, label in ROWS[1:]:
         rows.append([text, label, label.upper()])
     outcome = cli(
-        "init", write_table("a.csv", rows), "--set", "data.label_column=c", "--output", "b.yml"
+        "init", write_table("a.csv", rows), "--set", "data.label_column=c", "--output", "my b.yml"
     )
     assert outcome.code == 0
-    assert load_config(Path("b.yml")).data.label_column == "c"
+    assert outcome.err.endswith("then run: encoder-cls train 'my b.yml'\n")
+    assert load_config(Path("my b.yml")).data.label_column == "c"
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def search(tmp_path) -> list[object]:
         lines.append(f"blue {number % 7},1")
     data.write_text("\n".join([*lines, ""]))
     options = [*OPTIONS, "--set", f"data={{train: {data}, validation: null, test: null}}"]
-    return ["tune", *options, "--run-dir", tmp_path / "search", "--budget", "0.001s"]
+    return ["tune", *options, "--run-dir", tmp_path / "my search", "--budget", "0.001s"]
 
 
 @pytest.fixture
@@ -58,7 +58,9 @@ def test_a_search_ends_with_the_report_of_the_best(tmp_path, cli, search, monkey
     assert "trial 0: fitting the linear model" in done.err
     assert "trained-000: fitting the TF-IDF baseline" in done.err
     assert "none was better than the config as it is" in done.out
-    assert RunDir(tmp_path / "search" / "trained-000").is_finished()
+    best = tmp_path / "my search" / "trained-000"
+    assert f"next: encoder-cls predict --model '{best}'" in done.err
+    assert RunDir(best).is_finished()
 
     again = json.loads(cli(*search, "--json").out)
     assert [trial["number"] for trial in again["trials"]] == [0]

@@ -1,4 +1,4 @@
-"""A classifier as a page, in a real browser: it answers offline, and may do nothing else."""
+"""A classifier as a page, in a real browser: it predicts offline, and may do nothing else."""
 
 from __future__ import annotations
 

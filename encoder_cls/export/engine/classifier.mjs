@@ -131,7 +131,7 @@ export class Classifier {
     const record = this.record(probabilities, isBlank, options);
 
     const numUnknown = this.countUnknown(tokens);
-    record.truncated = this.linearAlone ? this.isTooLong(tokens) : isTruncated;
+    record.truncated = this.encoder ? isTruncated : this.isTooLong(tokens);
     record.unknown_words = numUnknown;
     const answeredBy = this.answeredBy(parts);
     if (answeredBy) record.answered_by = answeredBy;
@@ -266,7 +266,7 @@ export class Classifier {
 
   // Whether the linear model alone predicts a text.
   isSure(linearLogits) {
-    if (this.gate === null || this.gate === undefined) return false;
+    if (this.gate === null) return false;
     return this.task.confidence(this.task.probabilities(linearLogits)) >= this.gate;
   }
 
@@ -284,12 +284,8 @@ export class Classifier {
     return sums;
   }
 
-  get linearAlone() {
-    return !this.encoder;
-  }
-
-  // Whether a text is longer than the linear model reads. A text of which as many tokens are kept
-  // as possible may have had more.
+  // Without an encoder, whether a text is longer than the linear model reads. A text of which as
+  // many tokens are kept as possible may have had more.
   isTooLong(tokens) {
     const maxTokens = Math.min(this.linear.maxTokens, KEPT_PER_TOKEN * this.maxSeqLen - 1);
     return tokens.length > maxTokens;
