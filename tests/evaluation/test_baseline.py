@@ -66,6 +66,20 @@ def test_the_baseline_learns_several_labels():
     assert scores["mean_average_precision"] == 1
 
 
+def test_the_time_is_estimated_from_a_label_that_can_be_learned(monkeypatch):
+    """The first label is on one text, which the sample lacks, and the second one on all texts."""
+    monkeypatch.setattr(baseline, "TIMED_CHARACTERS", 100)
+    labels = np.array([[0, 1, 0], [0, 1, 1]] * 200)
+    labels[0, 0] = 1
+    split = split_of(["good fine", "bad poor"] * 200, labels)
+    dataset = Dataset(label_names=("a", "b", "c"), train=split, validation=split, test=None)
+
+    scores = baseline_scores(dataset, split, seconds=60)
+
+    assert scores["texts"] == 400
+    assert scores["micro_f1"] > 0.99
+
+
 def test_the_baseline_reads_a_sample_of_much_text(monkeypatch):
     """It has as many characters as the limit allows, from everywhere, and is the same each time."""
     texts = []
