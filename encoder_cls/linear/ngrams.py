@@ -1,4 +1,4 @@
-"""Occurrences n-gram features of words and tokens.
+"""N-gram features of words and tokens.
 
 - words, and pairs of words with and without a word between them;
 - n-gram templates: two to six adjacent words, with a wildcard for infrequent ones, as in "what is
