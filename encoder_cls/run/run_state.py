@@ -17,7 +17,7 @@ class RunState:
 
     Attributes:
         linear_score: the validation score of the linear model alone; None before the linear model
-            is fitted, and without validation labels.
+            is fitted, and in a run without one.
         linear_work: how much work the fit of the linear model did; None before it is fitted.
         is_pretraining: whether `training` is the pretraining, rather than the training on labels.
         training: the state of the encoder's training.

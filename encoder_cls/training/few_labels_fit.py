@@ -45,7 +45,7 @@ def fit_to_few_labels(
         effort_choice=effort_choice,
         progress=progress,
     )
-    if not len(labelled.validation_rows):
+    if not prepared.plan.refits_on_validation:
         fitted = scored_classifier(prepared, linear)
         return fitted._replace(few_labels=result, effort=result.effort)
 

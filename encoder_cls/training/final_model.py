@@ -56,16 +56,14 @@ def finish_model(
     """
     texts = prepared.validation_texts
     labels = prepared.dataset.known_validation.labels
-    if len(labels):
-        # Each number type takes a pass over the texts, so use fewer texts if the time is limited.
-        num_compared = len(labels)
-        if prepared.budget.left is not None:
-            num_compared = MAX_COMPARED
-        compact(run.model, texts[:num_compared], labels[:num_compared], device=device)
+
+    # Each number type takes a pass over the texts, so use fewer texts if the time is limited.
+    num_compared = len(labels)
+    if prepared.budget.end_of_work is not None:
+        num_compared = MAX_COMPARED
+    compact(run.model, texts[:num_compared], labels[:num_compared], device=device)
 
     best = load_classifier(run.path, device=device, engine="torch")
-    if not len(labels):
-        return best
 
     # If the best model is an encoder alone, it has learned from none of the validation texts.
     if best.linear is None:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures
-from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.validation_result import ValidationResult, score_mixture
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
 from encoder_cls.linear.effort import PLANNED, Effort
@@ -25,11 +24,10 @@ class FittedLinear(NamedTuple):
     """The fitted linear model of a run.
 
     Attributes:
-        classifier: a classifier of the linear model alone; calibrated if there are validation
-            labels.
+        classifier: a classifier of the linear model alone, calibrated.
         validation_logits: the logits of the validation texts, (texts, classes), by a linear model
             that has not learned from them.
-        validation: the scores of `validation_logits`; None without validation labels.
+        validation: the scores of `validation_logits`.
         held_out_predictions: the predictions for validation (or out-of-fold) texts, saved before
             the final fit that includes these texts; None if no fit includes the validation texts.
         few_labels: the accuracy and the teacher of a fit to few labels; None for other fits.
@@ -43,7 +41,7 @@ class FittedLinear(NamedTuple):
 
     classifier: Classifier
     validation_logits: Logits
-    validation: ValidationResult | None
+    validation: ValidationResult
     held_out_predictions: HeldOutPredictions | None = None
     few_labels: FewLabelsFit | None = None
     stream: StreamFit | None = None
@@ -78,12 +76,6 @@ def scored_classifier(
     if logits is None:
         logits = linear.logits(prepared.validation_texts)
 
-    classifier = prepared.new_classifier(None)
-    classifier.linear = linear
-    classifier.mixture = Mixture(shares={"linear": 1.0})
-    if not len(prepared.validation_texts):
-        return FittedLinear(classifier, logits, None)
-
     result = score_mixture(
         None,
         logits,
@@ -91,6 +83,9 @@ def scored_classifier(
         monitor=prepared.config.train.monitor,
         is_calibrated=is_calibrated,
     )
+
+    classifier = prepared.new_classifier(None)
+    classifier.linear = linear
     classifier.mixture = result.mixture
     classifier.thresholds = result.thresholds
     return FittedLinear(classifier, logits, result)

@@ -58,7 +58,8 @@ def _fit(run: RunDir, progress: Progress, reporter: Reporter) -> FittedLinear:
 
     Args:
         run: the folder that the model is saved to.
-        progress: the state of the run, which gets the work and the changed plan of the fit.
+        progress: the state of the run, which gets the work, the score and the changed plan of the
+            fit.
         reporter: receives the progress.
     """
     prepared = progress.prepared
@@ -84,7 +85,9 @@ def _fit(run: RunDir, progress: Progress, reporter: Reporter) -> FittedLinear:
         save_classifier(linear.classifier, run.model)
 
     # Change the state last, so that a checkpoint never has work whose model is not saved.
-    progress.state = replace(progress.state, linear_work=linear.work)
+    progress.state = replace(
+        progress.state, linear_work=linear.work, linear_score=linear.validation.score
+    )
     if linear.plan:
         progress.prepared = replace(prepared, plan=linear.plan)
     reporter.working("")
@@ -94,37 +97,44 @@ def _fit(run: RunDir, progress: Progress, reporter: Reporter) -> FittedLinear:
 def _report(
     linear: FittedLinear, progress: Progress, reporter: Reporter, *, is_first_fit: bool
 ) -> None:
-    """Report how the linear model was fitted, and log its validation scores."""
-    if is_first_fit and linear.effort is not PLANNED:
-        reporter.warning(
-            "train.time_budget: there is no time to fit the linear model as planned, but in a "
-            f"simpler way: {linear.effort.name}"
-        )
-    stream = linear.stream
-    if is_first_fit and linear.uses_words_alone:
-        reporter.note(
-            "linear model: words alone, since it is surely worse on validation texts with n-grams "
-            "of characters"
-        )
-    if is_first_fit and stream and stream.num_unread:
-        num_train = len(progress.prepared.dataset.train)
-        reporter.warning(
-            f"train.time_budget: the linear model has learned from {stream.num_texts:,} of "
-            f"{num_train:,} texts; all of them would take it {duration(stream.seconds_for_all)}"
-        )
-    if linear.few_labels:
-        reporter.note(few_labels_line(linear.few_labels))
-
-    validation = linear.validation
-    if validation is None:
-        return
-    progress.state = replace(progress.state, linear_score=validation.score)
+    """Report how the linear model was fitted; after the first fit, also log its validation."""
     if is_first_fit:
+        num_train = len(progress.prepared.dataset.train)
+        _report_differences_from_plan(linear, reporter, num_train=num_train)
+    if linear.few_labels:
+        reporter.note(_few_labels_line(linear.few_labels))
+
+    if is_first_fit:
+        validation = linear.validation
         progress.log.log(0, "validation", validation.row(epoch=0))
         reporter.validated("model", step=0, epoch=0, scores=validation.scores, is_best=True)
 
 
-def few_labels_line(result: FewLabelsFit) -> str:
+def _report_differences_from_plan(
+    linear: FittedLinear, reporter: Reporter, *, num_train: int
+) -> None:
+    """Report less work than planned, features that are left out, and texts that are not read."""
+    if linear.effort is not PLANNED:
+        reporter.warning(
+            "train.time_budget: there is no time to fit the linear model as planned, but in a "
+            f"simpler way: {linear.effort.name}"
+        )
+
+    if linear.uses_words_alone:
+        reporter.note(
+            "linear model: words alone, since it is surely worse on validation texts with n-grams "
+            "of characters"
+        )
+
+    stream = linear.stream
+    if stream and stream.num_unread:
+        reporter.warning(
+            f"train.time_budget: the linear model has learned from {stream.num_texts:,} of "
+            f"{num_train:,} texts; all of them would take it {duration(stream.seconds_for_all)}"
+        )
+
+
+def _few_labels_line(result: FewLabelsFit) -> str:
     """Describe in one line how the linear model learned from few labels, with its accuracy.
 
     The accuracy has its 95% interval, after the accuracy without unlabelled texts if that differs.

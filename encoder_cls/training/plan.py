@@ -255,12 +255,7 @@ def _refits_on_validation(config: Config, counts: Counts, linear_fit: LinearFit 
     # Keep the validation texts of a continued run apart: the report compares the run with its base
     # run on them.
     is_continued = config.from_run is not None
-    return (
-        linear_fit == "plain"
-        and not counts.is_multi_label
-        and not is_continued
-        and counts.validation > 0
-    )
+    return linear_fit == "plain" and not counts.is_multi_label and not is_continued
 
 
 # The maximum numbers of tokens that a linear model may read of a text, as multiples of

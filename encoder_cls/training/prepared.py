@@ -49,7 +49,7 @@ class Prepared:
             of the base run.
         texts: the tokens of the texts to learn from: the labelled texts, then the unlabelled texts.
         validation_texts: the tokens of the validation texts with known labels
-            (`Dataset.known_validation`), on which the best weights are selected.
+            (`Dataset.known_validation`), on which the best weights are selected; at least one text.
         long_words: the number of words that are too long for a sub-word tokenizer to learn from.
         counts: the amounts of data that the plan depends on.
         plan: how the run trains.

@@ -25,36 +25,26 @@ class TimeBudget:
     Args:
         config: the config with the limits, in minutes.
         started: when the run started or was resumed, a time of `time.monotonic`; by default now.
+
+    Attributes:
+        end_of_work: when only the time that is reserved is left, a time of `time.monotonic`; None
+            without a limit.
     """
 
     def __init__(self, config: Config, *, started: float | None = None) -> None:
         if started is None:
             started = time.monotonic()
 
-        # The end of the whole run, and the seconds of it that are reserved.
-        self._end = None
-        self._reserved = 0.0
+        self.end_of_work: float | None = None
         if config.train.time_budget is not None:
             seconds = 60 * config.train.time_budget
-            self._end = started + seconds
             reserved = max(RESERVED * seconds, MIN_RESERVED_SECONDS)
-            self._reserved = min(reserved, MAX_RESERVED * seconds)
+            reserved = min(reserved, MAX_RESERVED * seconds)
+            self.end_of_work = started + seconds - reserved
 
         self._pretraining_seconds = None
         if config.pretrain.time_budget is not None:
             self._pretraining_seconds = 60 * config.pretrain.time_budget
-
-    @property
-    def left(self) -> float | None:
-        """The seconds until the run must have ended; None without a limit."""
-        return seconds_until(self._end)
-
-    @property
-    def end_of_work(self) -> float | None:
-        """When only what is reserved is left, a time of `time.monotonic`; None without a limit."""
-        if self._end is None:
-            return None
-        return self._end - self._reserved
 
     @property
     def is_spent(self) -> bool:

@@ -56,14 +56,13 @@ class Finished(NamedTuple):
     """The result of a finished run.
 
     Attributes:
-        report: the report on the model; None if there are no labels to score it on, or if `train`
-            was called with `with_report=False`.
+        report: the report on the model; None if `train` was called with `with_report=False`.
         best_step: the step of the best weights; 0 if the linear model alone is the best model.
         last_step: the number of steps of the whole run.
         seconds: the time since the start or the resumption of the run.
         seconds_of_stages: how this time was divided: the seconds by the name of the stage.
         gain: how much the encoder improves the linear model; None if the run trains only one of
-            the two, or has no validation labels.
+            the two.
     """
 
     report: Report | None
@@ -342,7 +341,7 @@ def encoder_gain(progress: Progress) -> EncoderGain | None:
     """How much the encoder improves the validation score of the linear model.
 
     Returns:
-        None if the run trains only one of the two, or has no validation labels.
+        None if the run trains only one of the two.
     """
     state = progress.state
     if state.linear_score is None or not progress.prepared.plan.has_encoder:

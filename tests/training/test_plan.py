@@ -89,7 +89,7 @@ def plan(
     default_counts = {
         "labelled": 10**6,
         "unlabelled": 10**6 + 1,
-        "validation": 0,
+        "validation": 10,
         "classes": 2,
     }
     all_counts = Counts(corpus=corpus, linear_tokens=linear_tokens, **default_counts | counts)
@@ -98,15 +98,14 @@ def plan(
 
 # The models of a run
 
-FEW = {"labelled": 100, "unlabelled": 50, "validation": 10}
+FEW = {"labelled": 100, "unlabelled": 50}
 
 # Counts, values of the section `train`, and what is decided: the fit of the linear model, whether
 # it is fitted again with the validation texts, and whether the encoder learns from pseudo-labels.
 DECISIONS = {
-    "many labels": ({"validation": 10}, {}, "plain", True, False),
-    "nothing held out": ({}, {}, "plain", False, False),
-    "several labels": ({"validation": 10, "is_multi_label": True}, {}, "plain", False, False),
-    "much work": ({"validation": 10, "classes": 100}, {}, "stream", False, False),
+    "many labels": ({}, {}, "plain", True, False),
+    "several labels": ({"is_multi_label": True}, {}, "plain", False, False),
+    "much work": ({"classes": 100}, {}, "stream", False, False),
     "few labels": (FEW, {}, "few_labels", True, True),
     "few labels and no other text": (FEW | {"unlabelled": 0}, {}, "few_labels", True, False),
     "few texts of several labels": (FEW | {"is_multi_label": True}, {}, "plain", False, False),
@@ -201,7 +200,7 @@ def test_without_an_encoder_too_much_text_is_refused():
         plan(MAX_STREAMED_WORK, sections={"model": {"encoder": False}})
 
 
-@pytest.mark.parametrize("counts", [{"validation": 10}, FEW])
+@pytest.mark.parametrize("counts", [{}, FEW])
 def test_a_validation_file_is_not_learned_from(counts):
     sections = {"data": {"train": "x", "validation": "y"}}
 
@@ -369,17 +368,12 @@ def test_what_is_turned_off_does_not_change_the_rest_of_the_plan(num_tokens):
     whole = plan(num_tokens)
 
     without_linear = plan(num_tokens, sections={"model": {"linear": False}})
-    assert without_linear == replace(whole, linear_max_tokens=None, linear_fit=None)
+    assert without_linear == replace(
+        whole, linear_max_tokens=None, linear_fit=None, refits_on_validation=False
+    )
 
     without_word_vectors = plan(num_tokens, sections={"pretrain": {"epochs": 0}})
     assert without_word_vectors == replace(whole, has_word_vectors=False)
-
-
-def test_a_linear_model_that_is_turned_off_is_not_refitted():
-    decided = plan(1000, sections={"model": {"linear": False}}, **FEW)
-
-    assert decided.linear_fit is None
-    assert not decided.refits_on_validation
 
 
 # Time budgets
