@@ -17,11 +17,10 @@ from encoder_cls.metrics.classification import (
     ClassCounts,
     Metrics,
     compute_metrics,
-    losses_of_texts,
-    parts_alone,
     predicted_labels,
 )
-from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.logits import Logits, parts_alone
+from encoder_cls.metrics.losses import losses_of_texts
 from encoder_cls.metrics.scores import SCORES
 from encoder_cls.metrics.validation_score import ValidationScore
 

@@ -18,8 +18,8 @@ from encoder_cls.evaluation.mistakes import Mistake, worst_mistakes
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.evaluation.suggested_threshold import SuggestedThreshold, suggest_threshold
 from encoder_cls.linear.top_features import NgramWeight
-from encoder_cls.metrics.classification import Metrics, compute_metrics, parts_alone
-from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.classification import Metrics, compute_metrics
+from encoder_cls.metrics.logits import Logits, parts_alone
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.metrics.logits import Logits, sigmoid, softmax
+from encoder_cls.metrics.losses import binary_cross_entropy, cross_entropy, one_hot
 from encoder_cls.metrics.scores import Score, main_score, scores_of_task
-from encoder_cls.metrics.tasks import task_of
 
 Floats = NDArray[np.float64]
 
@@ -484,72 +484,6 @@ class ClassCounts(NamedTuple):
         }
 
 
-def cross_entropy(
-    probabilities: Floats, targets: Floats, weights: NDArray[np.floating[Any]] | None = None
-) -> float:
-    """Return the mean negative log-likelihood of the targets, in nats.
-
-    Args:
-        probabilities: the predicted probability of each class, (texts, classes).
-        targets: the target probability of each class, (texts, classes).
-        weights: the weight of each text in the mean, (texts,); by default all count alike.
-    """
-    return float(np.average(_log_losses(probabilities, targets), weights=weights))
-
-
-def binary_cross_entropy(probabilities: Floats, targets: NDArray[Any]) -> float:
-    """Return the mean over texts of the negative log-likelihood of all labels of a text, in nats.
-
-    Args:
-        probabilities: the predicted probability of each label, (texts, labels).
-        targets: the target probability of each label, (texts, labels).
-    """
-    return float(_binary_losses(probabilities, targets).mean())
-
-
-def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
-    """Return the negative log-likelihood of each text's label, or of all its labels, in nats.
-
-    Args:
-        logits: (texts, classes).
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-
-    Returns:
-        The loss of each text, (texts,).
-    """
-    probabilities = task_of(labels).probabilities(logits)
-    if labels.ndim > 1:
-        return _binary_losses(probabilities, labels)
-    return _log_losses(probabilities, one_hot(labels, logits.shape[1]))
-
-
-def _binary_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
-    """Return the loss of each text, over labels that it has and labels that it lacks, (texts,)."""
-    return _log_losses(probabilities, targets) + _log_losses(1 - probabilities, 1 - targets)
-
-
-# Lower probabilities count as this one, so that one label with a probability of 0 does not outweigh
-# all others.
-MIN_PROBABILITY = 1e-12
-
-
-def _log_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
-    """Return -sum(target * ln(probability)) over the classes of each text, (texts,)."""
-    log_probabilities = np.log(np.maximum(probabilities, MIN_PROBABILITY))
-    losses: Floats = -(targets * log_probabilities).sum(axis=-1)
-    return losses
-
-
-def one_hot(labels: NDArray[np.int64], num_classes: int) -> Floats:
-    """Return the target probabilities of class numbers, 1 for the class and else 0.
-
-    Args:
-        labels: class numbers, (texts,).
-        num_classes: the number of columns of the result, (texts, classes).
-    """
-    return np.eye(num_classes)[labels]
-
-
 def padded(values: NDArray[Any], num_labels: int) -> NDArray[Any]:
     """Append columns of zeros to values, (texts, classes), so that they are (texts, labels)."""
     num_unseen = num_labels - values.shape[1]
@@ -643,27 +577,3 @@ def predicted_labels(
         return np.asarray(logits.argmax(axis=1))
     is_given = sigmoid(logits) >= np.asarray(thresholds, dtype=np.float64)
     return padded(is_given, num_labels)
-
-
-# A smaller share counts as this one, so that no division is by zero.
-MIN_SHARE = 1e-6
-
-
-def parts_alone(
-    part_logits: Mapping[str, Logits], mixture_weights: Sequence[float], shares: Sequence[float]
-) -> dict[str, Logits]:
-    """Return the logits that each part of a classifier would have without the other parts.
-
-    A part alone has the factor mixture weight / share.
-
-    Args:
-        part_logits: the unweighted logits of each part, (texts, classes).
-        mixture_weights: the factor of each part in the sum of logits, in the order of the parts.
-        shares: the share of each part in the sum, in the order of the parts; they sum to 1.
-    """
-    scaled = {}
-    parts = zip(part_logits.items(), mixture_weights, shares, strict=True)
-    for (name, logits), weight, share in parts:
-        factor = weight / max(share, MIN_SHARE)
-        scaled[name] = (logits * factor).astype(np.float32)
-    return scaled

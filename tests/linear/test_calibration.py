@@ -28,8 +28,8 @@ from encoder_cls.linear.calibration import (
     fit_platt_per_label,
     smoothed_targets,
 )
-from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import combine_logits, log_sigmoid, softmax
+from encoder_cls.metrics.losses import cross_entropy, one_hot
 
 Floats = NDArray[np.floating]
 

@@ -25,8 +25,8 @@ from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.fit_progress import FitProgress
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import NB_RATIO_POWER, fit_linear, fit_one_vs_rest
-from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import Logits, log_sigmoid, softmax
+from encoder_cls.metrics.losses import cross_entropy, one_hot
 from encoder_cls.metrics.tasks import SINGLE_LABEL
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts

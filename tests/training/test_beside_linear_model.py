@@ -28,8 +28,8 @@ from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
 from encoder_cls.evaluation.report_text import full_text
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.nb_svm import fit_linear
-from encoder_cls.metrics.classification import cross_entropy, one_hot
 from encoder_cls.metrics.logits import Logits, softmax
+from encoder_cls.metrics.losses import cross_entropy, one_hot
 from encoder_cls.run.evaluate import evaluate_run
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT

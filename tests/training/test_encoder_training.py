@@ -15,8 +15,9 @@ from encoder_cls.encoder.random_numbers import drop_tokens
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.training_loop import EncoderTraining
 from encoder_cls.linear.calibration import fit_inverse_temperature
-from encoder_cls.metrics.classification import Metrics, compute_metrics, one_hot
+from encoder_cls.metrics.classification import Metrics, compute_metrics
 from encoder_cls.metrics.logits import Logits, combine_logits
+from encoder_cls.metrics.losses import one_hot
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID

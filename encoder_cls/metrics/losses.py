@@ -1,0 +1,81 @@
+"""The loss of predictions: the negative log-likelihood of labels, in nats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.tasks import task_of
+
+Floats = NDArray[np.float64]
+
+
+def cross_entropy(
+    probabilities: Floats, targets: Floats, weights: NDArray[np.floating[Any]] | None = None
+) -> float:
+    """Return the mean negative log-likelihood of the targets, in nats.
+
+    Args:
+        probabilities: the predicted probability of each class, (texts, classes).
+        targets: the target probability of each class, (texts, classes).
+        weights: the weight of each text in the mean, (texts,); by default all count alike.
+    """
+    return float(np.average(_log_losses(probabilities, targets), weights=weights))
+
+
+def binary_cross_entropy(probabilities: Floats, targets: NDArray[Any]) -> float:
+    """Return the mean over texts of the negative log-likelihood of all labels of a text, in nats.
+
+    Args:
+        probabilities: the predicted probability of each label, (texts, labels).
+        targets: the target probability of each label, (texts, labels).
+    """
+    return float(_binary_losses(probabilities, targets).mean())
+
+
+def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
+    """Return the negative log-likelihood of each text's label, or of all its labels, in nats.
+
+    Args:
+        logits: (texts, classes).
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+
+    Returns:
+        The loss of each text, (texts,).
+    """
+    probabilities = task_of(labels).probabilities(logits)
+    if labels.ndim > 1:
+        return _binary_losses(probabilities, labels)
+    return _log_losses(probabilities, one_hot(labels, logits.shape[1]))
+
+
+def _binary_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
+    """Return the loss of each text, over labels that it has and labels that it lacks, (texts,)."""
+    return _log_losses(probabilities, targets) + _log_losses(1 - probabilities, 1 - targets)
+
+
+# Lower probabilities count as this one, so that one label with a probability of 0 does not outweigh
+# all others.
+MIN_PROBABILITY = 1e-12
+
+
+def _log_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
+    """Return -sum(target * ln(probability)) over the classes of each text, (texts,)."""
+    log_probabilities = np.log(np.maximum(probabilities, MIN_PROBABILITY))
+    losses: Floats = -(targets * log_probabilities).sum(axis=-1)
+    return losses
+
+
+def one_hot(labels: NDArray[np.int64], num_classes: int) -> Floats:
+    """Return the target probabilities of class numbers, 1 for the class and else 0.
+
+    Args:
+        labels: class numbers, (texts,).
+        num_classes: the number of columns of the result, (texts, classes).
+    """
+    targets = np.zeros((len(labels), num_classes))
+    targets[np.arange(len(labels)), labels] = 1
+    return targets
