@@ -307,8 +307,7 @@ def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Re
     if empty.count > max_empty:
         what = "the text is empty"
         if empty.count > 1:
-            locations = str(empty).partition(" ")[2]
-            what += f", as in {empty.count:,} of {total:,} rows {locations}"
+            what += f", as in {empty.count:,} of {total:,} rows ({empty.locations})"
         hint = "correct the file, or leave such rows out with data.empty_texts=drop"
         raise DataError(empty.first[0], what, hint)
 

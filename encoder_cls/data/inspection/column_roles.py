@@ -252,7 +252,11 @@ def reason_for_label(label: LabelColumn) -> str:
     )
 
 
-def header_is_a_row(profiles: Sequence[ColumnProfile], *, max_words: int = 8) -> bool:
+# The largest number of words of a column's name.
+MAX_NAME_WORDS = 8
+
+
+def header_is_a_row(profiles: Sequence[ColumnProfile]) -> bool:
     """Whether the names of the columns look like the cells of a row, as in a file without a header.
 
     They do if a name is a number, long, or also a frequent value of its own column.
@@ -260,7 +264,7 @@ def header_is_a_row(profiles: Sequence[ColumnProfile], *, max_words: int = 8) ->
     for profile in profiles:
         is_number = bool(re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?", profile.name))
         is_frequent = profile.counts[profile.name] > 1
-        is_long = len(profile.name.split()) > max_words
+        is_long = len(profile.name.split()) > MAX_NAME_WORDS
         if is_number or is_frequent or is_long:
             return True
     return False

@@ -15,11 +15,13 @@ from encoder_cls.data.inspection.column_roles import (
 )
 from encoder_cls.data.inspection.inspect_data import Inspection, SplitRows, Table
 from encoder_cls.data.reading.options import LeftOut
-from encoder_cls.system.display import counted, listed, shown
+from encoder_cls.system.display import counted, listed, printable, shortened, shown
 from encoder_cls.system.encodings import UTF8
 
 # The number of classes that are listed with their sizes.
 MAX_CLASSES = 30
+# The number of characters of a class's name that the list shows.
+MAX_NAME = 40
 # The number of columns that a line lists.
 MAX_COLUMNS = 12
 # The names of separators that cannot be seen.
@@ -113,18 +115,8 @@ def _label(label: LabelColumn) -> str:
 
 def _row_lines(role: str, split: SplitRows, inspection: Inspection) -> Iterator[str]:
     """The rows of a split that cannot be used as they are, and what happens to them."""
-    empty = split.notes.empty
-    if empty.count:
-        yield f"warning: rows of {role} without a text, which are left out: {empty}"
-    skipped = split.notes.skipped
-    if skipped.count:
-        yield (
-            f"warning: rows of {role} that cannot be read, which are left out: {skipped}; the "
-            f"first: {skipped.reason}"
-        )
-    if split.notes.repeated_headers.count:
-        headers = split.notes.repeated_headers
-        yield f"warning: rows of {role} that repeat the header, which are left out: {headers}"
+    for warning in split.notes.warnings(role):
+        yield f"warning: {warning}"
 
     if split.without_label and "label_separator" not in inspection.settings:
         consequence = "which are left out"
@@ -157,10 +149,13 @@ def _class_line(inspection: Inspection, dataset: Dataset) -> str:
     """The classes with their numbers of rows in train and the validation texts taken from it."""
     num_classes = len(dataset.label_names)
     counts = dataset.train.class_counts(num_classes) + dataset.validation.class_counts(num_classes)
-    by_size = sorted(zip(-counts, dataset.label_names, strict=True))
-    sizes = [f"{shown(name, limit=40)[1:-1]} {-count:,}" for count, name in by_size]
+    count_of = dict(zip(dataset.label_names, counts.tolist(), strict=True))
+
+    sizes = []
+    for name in sorted(count_of, key=lambda name: (-count_of[name], name)):
+        sizes.append(f"{printable(shortened(name, limit=MAX_NAME))} {count_of[name]:,}")
     line = f"{counted(num_classes, 'class', 'classes')}{_difference(inspection, num_classes)}"
-    return f"{line}: {', '.join(_shortened(sizes))}"
+    return f"{line}: {', '.join(_first_and_last(sizes))}"
 
 
 def _difference(inspection: Inspection, num_classes: int) -> str:
@@ -184,7 +179,7 @@ def _difference(inspection: Inspection, num_classes: int) -> str:
     return f" (of {label.num_labels:,} different values, {', and '.join(reasons)})"
 
 
-def _shortened(sizes: Sequence[str]) -> Sequence[str]:
+def _first_and_last(sizes: Sequence[str]) -> Sequence[str]:
     """The first sizes and the last one."""
     if len(sizes) <= MAX_CLASSES:
         return sizes

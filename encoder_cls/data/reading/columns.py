@@ -43,6 +43,20 @@ class Columns(NamedTuple):
                 names.append(name)
         return names
 
+    def to_read(self, names: Sequence[str]) -> list[str]:
+        """List the columns to read: all of them, or the named ones and `id`.
+
+        Args:
+            names: the names of all columns of a source, among them the named ones.
+        """
+        if self.every:
+            return list(names)
+
+        wanted = self.named
+        if "id" in names and "id" not in wanted:
+            wanted.append("id")
+        return wanted
+
     def check_present(self, where: Path | str, names: Sequence[str]) -> None:
         """Raise a MissingColumnError if a column is missing.
 
@@ -103,11 +117,14 @@ class Columns(NamedTuple):
         """
         self.check_present(path, header)
 
-        wanted: Sequence[str] = [*self.named, "id"]
+        # Two columns that are read may not have the same name. If all are read, repeated names of
+        # other columns are numbered, except in a file without lines (Parquet), whose values are
+        # found by name.
+        distinct: Sequence[str] = [*self.named, "id"]
         if self.every and not line:
-            wanted = header
+            distinct = header
         counts = Counter(header)
-        for name in wanted:
+        for name in distinct:
             if counts[name] > 1:
                 raise DataError(f"{path}{line}", f"two columns are called {shown(name)}")
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from encoder_cls.errors import DataError
-from encoder_cls.system.display import shown
+from encoder_cls.system.display import printable, shortened
 
 # The largest number of characters of a library's message that is shown.
 LONGEST_REASON = 200
@@ -30,5 +30,5 @@ def content_errors(path: Path, kind: str) -> Iterator[None]:
             # An error with a number comes from the system and is not about the content.
             raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        quoted = shown(reason, limit=LONGEST_REASON)
-        raise DataError(path, f"not a readable {kind} file: {quoted[1:-1]}") from None
+        shown_reason = printable(shortened(reason, limit=LONGEST_REASON))
+        raise DataError(path, f"not a readable {kind} file: {shown_reason}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,10 +66,9 @@ def hub_records(source: str, role: str, columns: Columns, reading: Reading) -> I
         with _errors_named(hub, split):
             table = _loaded(hub, split)
             columns.check_present(f"hub:{hub.name}", table.column_names)
-            if not columns.every:
-                # Leave out the label column unless it is wanted, since the labels of a test split
-                # may all be -1, which have no class name.
-                table = table.select_columns(_wanted(columns, table.column_names))
+            # Leave out the label column unless it is wanted, since the labels of a test split may
+            # all be -1, which have no class name.
+            table = table.select_columns(columns.to_read(table.column_names))
 
             class_names = class_names_of(table.features.to_dict())
             with closing(iter(table)) as records:
@@ -83,19 +82,6 @@ def hub_records(source: str, role: str, columns: Columns, reading: Reading) -> I
         # There is no event to wait for, see https://github.com/apache/arrow/issues/45214.
         gc.collect()
         time.sleep(SECONDS_TO_RELEASE)
-
-
-def _wanted(columns: Columns, names: Sequence[str]) -> list[str]:
-    """List the columns to read: the named ones, and `id` if the data set has it.
-
-    Args:
-        columns: the columns that are named.
-        names: the names of all columns of the data set.
-    """
-    wanted = columns.named
-    if "id" in names and "id" not in wanted:
-        wanted.append("id")
-    return wanted
 
 
 def hub_folder_or_commit(source: str) -> Path | str | None:

@@ -46,11 +46,16 @@ class LeftOut:
         if len(self.first) < SHOWN_ROWS:
             self.first.append(where)
 
-    def __str__(self) -> str:
+    @property
+    def locations(self) -> str:
+        """The locations of the first rows, with an ellipsis if there are more."""
         locations = ", ".join(self.first)
         if self.count > len(self.first):
             locations += ", …"
-        return f"{self.count:,} ({locations})"
+        return locations
+
+    def __str__(self) -> str:
+        return f"{self.count:,} ({self.locations})"
 
 
 @dataclass

@@ -34,14 +34,11 @@ def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[
         columns.checked(path, schema.names)
         class_names = class_names_in(schema)
 
-        wanted = None
-        if not columns.every:
-            wanted = columns.named
-            if "id" in schema.names and "id" not in wanted:
-                wanted = [*wanted, "id"]
+        wanted = columns.to_read(schema.names)
+        batch_size = rows_at_once(file.metadata)
 
         first_number = 1
-        for batch in file.iter_batches(batch_size=rows_at_once(file.metadata), columns=wanted):
+        for batch in file.iter_batches(batch_size=batch_size, columns=wanted):
             rows = [row for row in range(batch.num_rows) if not reading.leaves_out_row()]
             chosen = batch
             if len(rows) < batch.num_rows:
