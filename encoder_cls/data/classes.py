@@ -127,7 +127,7 @@ def names_to_list(all_rows: Iterable[LabelledRows], config: DataConfig) -> tuple
     return in_order(map(str.strip, classes.every), classes.names)
 
 
-def use_of_empty(
+def hint_for_empty_labels(
     all_rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool = False
 ) -> str:
     """Suggest how to use or skip rows of train without a label if `data.label_names` is not set."""

@@ -17,8 +17,8 @@ from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.data.classes import (
     Classes,
     decide_classes,
+    hint_for_empty_labels,
     in_order,
-    use_of_empty,
 )
 from encoder_cls.data.continued_data import (
     BaseData,
@@ -453,7 +453,7 @@ def _take_unlabelled(sources: _Sources, config: DataConfig, *, may_lack_labels: 
         if role == "train" and may_lack_labels:
             unlabelled = others
         elif role == "train" and others.texts:
-            _leave_out(others, sources.readings[role], use_of_empty(sources.rows, config))
+            _leave_out(others, sources.readings[role], hint_for_empty_labels(sources.rows, config))
         else:
             _leave_out(others, sources.readings[role])
         _check_some_have_labels(labelled, getattr(config, role))
@@ -514,7 +514,7 @@ def _check_no_label_is_empty(sources: _Sources, config: DataConfig) -> None:
     what = "the label is empty"
     if empty.count > 1:
         what += f", as in {empty.count:,} of {len(train.texts):,} rows"
-    hint = use_of_empty(sources.rows, config, is_multi_label=sources.is_multi_label)
+    hint = hint_for_empty_labels(sources.rows, config, is_multi_label=sources.is_multi_label)
     raise DataError(empty.first[0], what, hint)
 
 

@@ -6,12 +6,15 @@ import datetime
 import tracemalloc
 import zipfile
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from encoder_cls.data.reading import xlsx
 from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.excel import SheetLayout, sheet_layout
 from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.xlsx import ColumnLayout
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError
 
@@ -212,6 +215,12 @@ def test_times_are_no_numbers(written, expected):
     """The format of a cell says what its number is."""
     source = write(row(cell("a"), written), styles=STYLES)
     assert read(source) == [("a", expected)]
+
+
+def test_columns_of_a_file_without_formats_have_none():
+    source = write(row(cell("1", "n"), cell("x")))
+    layout = sheet_layout(Path(source), ["text"], Reading())
+    assert layout == SheetLayout("main", {"text": ColumnLayout(), "label": ColumnLayout()})
 
 
 def test_a_time_that_no_calendar_has_is_an_error():

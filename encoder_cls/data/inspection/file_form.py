@@ -30,7 +30,7 @@ class FileForm(NamedTuple):
     sheets: tuple[str, ...] = ()
 
 
-def form_of(path: Path, *, encoding: str | None, delimiter: str | None) -> FileForm:
+def file_form_of(path: Path, *, encoding: str | None, delimiter: str | None) -> FileForm:
     """Find out how a file is written.
 
     Args:

@@ -24,7 +24,7 @@ from encoder_cls.data.inspection.column_roles import (
     label_column,
     text_column,
 )
-from encoder_cls.data.inspection.file_form import FileForm, form_of
+from encoder_cls.data.inspection.file_form import FileForm, file_form_of
 from encoder_cls.data.inspection.source_layout import SourceLayout, layout_of
 from encoder_cls.data.label_checks import SeveralLabels, several_labels
 from encoder_cls.data.label_names import label_key
@@ -152,7 +152,9 @@ def inspect_data(source: str, chosen: Mapping[str, Any]) -> Inspection:
     table = None
     if not layout.has_class_folders:
         file = data_files(train, is_labelled=True)[0]
-        form = form_of(file, encoding=chosen.get("encoding"), delimiter=chosen.get("delimiter"))
+        form = file_form_of(
+            file, encoding=chosen.get("encoding"), delimiter=chosen.get("delimiter")
+        )
         settings |= _settings_of_form(form)
         if _has_columns(file):
             table = _table(train, form, chosen)

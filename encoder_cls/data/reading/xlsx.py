@@ -90,9 +90,9 @@ class Workbook:
 
         parts = self._related(main, "/worksheet")
         self.sheets = [
-            Sheet(title, parts[identity], is_hidden)
-            for title, identity, is_hidden in book.sheets
-            if identity in parts
+            Sheet(title, parts[relationship_id], is_hidden)
+            for title, relationship_id, is_hidden in book.sheets
+            if relationship_id in parts
         ]
         self._counts_from_1904 = book.counts_from_1904
         self._formats = _Formats()
@@ -124,8 +124,10 @@ class Workbook:
         columns = {}
         for column in target.widths.keys() | target.styles.keys():
             number_format = None
-            if column in target.styles:
-                number_format = self._formats.codes[target.styles[column]]
+            style = target.styles.get(column)
+            # A file may have no formats at all.
+            if style is not None and self._formats.codes:
+                number_format = self._formats.codes[style]
             columns[column] = ColumnLayout(target.widths.get(column), number_format)
         return columns
 
@@ -146,10 +148,10 @@ class Workbook:
             self._parse(source, relationships)
 
         parts = {}
-        for identity, target in relationships.targets.items():
+        for relationship_id, target in relationships.targets.items():
             # A target that begins with a slash starts at the top of the archive.
             path = posixpath.join("/", folder, target)
-            parts[identity] = posixpath.normpath(path).lstrip("/")
+            parts[relationship_id] = posixpath.normpath(path).lstrip("/")
         return parts
 
     def _parse(self, part: str, target: _Part) -> None:
@@ -340,9 +342,10 @@ class _Book(_Part):
         elif name == "workbookPr":
             self.counts_from_1904 = attributes.get("date1904") in {"1", "true"}
         elif name == "sheet":
-            identity = next(value for key, value in attributes.items() if _name(key) == "id")
+            title = attributes.get("name", "")
+            relationship_id = next(value for key, value in attributes.items() if _name(key) == "id")
             is_hidden = attributes.get("state", "visible") != "visible"
-            self.sheets.append((attributes.get("name", ""), identity, is_hidden))
+            self.sheets.append((title, relationship_id, is_hidden))
 
 
 class _Formats(_Part):
@@ -464,14 +467,14 @@ class _SharedStrings(_Pieces):
 
 # The largest number of columns of a sheet in Excel and in LibreOffice.
 MAX_COLUMNS = 16_384
-_PLACE = re.compile(r"([A-Za-z]{1,3})[0-9]+")
+# The reference of a cell, such as B7: the letters of its column, and the number of its row.
+_REFERENCE = re.compile(r"([A-Za-z]{1,3})[0-9]+")
 
 
 def _column_of(path: Path, attributes: dict[str, str], *, row: int, last_column: int) -> int:
     """Find the column of a cell, from 1 on.
 
-    Some programs do not write the places of cells. Then each cell is to the right of the cell
-    before it.
+    Some programs write no references. Then each cell is to the right of the cell before it.
 
     Args:
         path: the file, for messages.
@@ -479,13 +482,13 @@ def _column_of(path: Path, attributes: dict[str, str], *, row: int, last_column:
         row: the number of its row, for messages.
         last_column: the column of the cell before it; 0 if there is none.
     """
-    place = attributes.get("r")
-    if place is None:
+    reference = attributes.get("r")
+    if reference is None:
         column = last_column + 1
     else:
-        match = _PLACE.fullmatch(place)
+        match = _REFERENCE.fullmatch(reference)
         if match is None:
-            raise ValueError(f"{place!r} is not the place of a cell")
+            raise ValueError(f"{reference!r} is not the reference of a cell")
         column = 0
         for letter in match[1].upper():
             column = column * 26 + ord(letter) - ord("A") + 1
