@@ -76,10 +76,18 @@ def check_same_kind(base: Dataset, *, run: str, is_multi_label: bool) -> None:
     raise ConfigError(f"{run}: {what}; train one run of each")
 
 
-def only_new_rows(
+def choose_new_rows(
     base: BaseData, splits: Mapping[str, Split], label_names: Sequence[str]
 ) -> NewRows:
-    """Choose the rows of new data that a base run does not have, as `new_rows` does.
+    """Choose the rows of new data that a run adds to the rows of its base run.
+
+    The run must not learn from a text that the base run is validated or tested on, and must not be
+    scored on a text that the base run knows. So these rows are left out:
+
+    - of train: texts that are similar to a validation or test text of the base run, and texts that
+      the base run has learned with the same label;
+    - of validation and test: texts that are similar to any text of the base run;
+    - of all splits: rows whose group is in another split of the base run.
 
     Args:
         base: the base run and its data set.
@@ -90,7 +98,7 @@ def only_new_rows(
         NothingNewError: no row of train is new.
         DataError: a new class has no row of train that is new.
     """
-    new = new_rows(base.dataset, splits, label_names, run=base.run)
+    new = _new_rows(base, splits, label_names)
     train = splits["train"].subset(new.rows_by_split["train"])
     if not len(train):
         what = f"nothing is left to learn from: {'; '.join(new.notes.messages)}"
@@ -109,32 +117,19 @@ def only_new_rows(
     return new
 
 
-def new_rows(
-    base: Dataset, splits: Mapping[str, Split], label_names: Sequence[str], *, run: str
-) -> NewRows:
-    """Choose the rows of new data that a run adds to the rows of its base run.
+def _new_rows(base: BaseData, splits: Mapping[str, Split], label_names: Sequence[str]) -> NewRows:
+    """Choose the rows that `choose_new_rows` describes; there may be none of train or of a class.
 
-    The run must not learn from a text that the base run is validated or tested on, and must not be
-    scored on a text that the base run knows. So these rows are left out:
-
-    - of train: texts that are similar to a validation or test text of the base run, and texts that
-      the base run has learned with the same label;
-    - of validation and test: texts that are similar to any text of the base run;
-    - of all splits: rows whose group is in another split of the base run.
-
-    Args:
-        base: the data set of the base run.
-        splits: the splits of the new data.
-        label_names: the names of the classes that the labels of `splits` are numbered by.
-        run: the folder of the base run, for messages.
+    The arguments are the same.
     """
-    base_alike, new_alike = _alike_numbers(base.splits, splits)
-    learned = set(_texts_with_labels(base.train, base.label_names))
+    base_splits = base.dataset.splits
+    base_alike, new_alike = _alike_numbers(base_splits, splits)
+    learned = set(_texts_with_labels(base.dataset.train, base.dataset.label_names))
     notes = Notes()
 
     rows_by_split: dict[str, NDArray[np.int64]] = {}
     for role, split in splits.items():
-        other_roles = base.splits.keys() - {role}
+        other_roles = base_splits.keys() - {role}
 
         # Find the rows that the base run knows. A training text may be similar to a training text
         # of the base run, but may not be equal to it with the same label.
@@ -144,28 +139,28 @@ def new_rows(
         else:
             is_known = _is_alike(new_alike[role], list(base_alike.values()))
 
-        # Find the rows whose group is in another split of the base run.
+        # Find the other rows whose group is in another split of the base run.
         is_elsewhere = np.zeros(len(split), dtype=bool)
         for name in other_roles:
-            is_elsewhere |= split.shares_group_with(base.splits[name])
+            is_elsewhere |= split.shares_group_with(base_splits[name])
+        is_elsewhere &= ~is_known
 
-        num_known = int(is_known.sum())
-        if num_known:
-            left_out = f"left out {num_known:,} of {counted(len(split), 'new text')}"
-            why = f"equal or similar to texts of {run}"
-            notes.messages.append(f"{role}: {left_out}, {why}")
-
-        num_elsewhere = int((is_elsewhere & ~is_known).sum())
-        if num_elsewhere:
-            left_out = f"left out {num_elsewhere:,} of {counted(len(split), 'new text')}"
-            why = f"in groups that are in another split of {run}"
-            notes.messages.append(f"{role}: {left_out}, {why}")
+        reasons = {
+            f"equal or similar to texts of {base.run}": is_known,
+            f"in groups that are in another split of {base.run}": is_elsewhere,
+        }
+        for reason, is_left_out in reasons.items():
+            if is_left_out.any():
+                notes.messages.append(
+                    f"{role}: left out {is_left_out.sum():,} of "
+                    f"{counted(len(split), 'new text')}, {reason}"
+                )
 
         rows_by_split[role] = np.flatnonzero(~is_known & ~is_elsewhere)
 
     train = splits["train"]
     is_like_learned = np.isin(new_alike["train"], base_alike["train"])
-    must_stay = is_like_learned | train.shares_group_with(base.train)
+    must_stay = is_like_learned | train.shares_group_with(base.dataset.train)
     return NewRows(rows_by_split, must_stay[rows_by_split["train"]], notes)
 
 
@@ -214,8 +209,8 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
 
     Args:
         base: the data set of the base run.
-        new: the new data, of which only the rows of `only_new_rows` are left. Its first classes are
-            the classes of the base run.
+        new: the new data, of which only the rows that `choose_new_rows` has chosen are left. Its
+            first classes are the classes of the base run.
         run: the folder of the base run, for messages.
     """
     notes = Notes()

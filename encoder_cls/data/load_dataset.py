@@ -23,9 +23,9 @@ from encoder_cls.data.classes import (
 from encoder_cls.data.continued_data import (
     BaseData,
     check_same_kind,
+    choose_new_rows,
     config_of_base,
     joined,
-    only_new_rows,
 )
 from encoder_cls.data.corrections import read_corrections, with_corrections
 from encoder_cls.data.dataset import (
@@ -279,7 +279,7 @@ def _read_dataset(
     # Keep only the rows that the base run does not have.
     must_stay = None
     if base:
-        new = only_new_rows(base, splits, label_names)
+        new = choose_new_rows(base, splits, label_names)
         sources.readings[base.run] = Reading(notes=new.notes)
         must_stay = new.must_stay
         for role, split in splits.items():
