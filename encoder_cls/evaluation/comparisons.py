@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.data.dataset import Dataset, Split, renumbered
-from encoder_cls.data.label_cells import cell_separator, joined_labels
+from encoder_cls.data.dataset import Split, renumbered
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, held_out_logits
 from encoder_cls.metrics.classification import ClassCounts, padded, predicted_labels
 from encoder_cls.metrics.intervals import (
     Interval,
     macro_f1_interval,
+    mcnemar_p_value,
     micro_f1_interval,
     micro_f1_p_value,
     paired_interval,
@@ -24,7 +23,7 @@ from encoder_cls.metrics.intervals import (
 )
 from encoder_cls.metrics.scores import SCORES, Score, TaskKinds, main_score
 from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
-from encoder_cls.system.display import counted, printable, shortened
+from encoder_cls.system.display import counted, printable
 
 Scores = dict[str, Any]
 """JSON values: `accuracy` (multi-label `micro_f1`), `macro_f1`, and their 95% intervals.
@@ -169,7 +168,7 @@ class _PredictionPairs(NamedTuple):
 
     @classmethod
     def of(
-        cls, first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]
+        cls, labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]
     ) -> _PredictionPairs:
         """Count the correct predictions of two classifiers.
 
@@ -185,45 +184,22 @@ class _PredictionPairs(NamedTuple):
             num_texts=len(labels),
         )
 
-    @property
-    def accuracy_difference(self) -> float:
-        """The accuracy of the first classifier minus that of the second."""
-        return (self.only_first - self.only_second) / self.num_texts
-
-    @property
-    def interval(self) -> Interval:
-        """The 95% interval of the difference of the accuracies."""
-        return paired_interval(self.only_first, self.only_second, self.num_texts)
-
-    @property
-    def p_value(self) -> float:
-        """The p-value of McNemar's exact test of equal accuracies.
-
-        If the classifiers are equally accurate, each text that only one of them predicts correctly
-        is like the toss of a coin. See McNemar, "Note on the sampling error of the difference
-        between correlated proportions or percentages" (1947), https://doi.org/10.1007/BF02295996;
-        the probabilities here are exact.
-        """
-        from scipy.stats import binomtest
-
-        num_tosses = self.only_first + self.only_second
-        if num_tosses == 0:
-            return 1.0
-        return float(binomtest(self.only_first, num_tosses).pvalue)
-
 
 def _accuracy_difference(labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> float:
-    return _PredictionPairs.of(first, second, labels).accuracy_difference
+    pairs = _PredictionPairs.of(labels, first, second)
+    return (pairs.only_first - pairs.only_second) / pairs.num_texts
 
 
 def _accuracy_difference_interval(
     labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]
 ) -> Interval:
-    return _PredictionPairs.of(first, second, labels).interval
+    pairs = _PredictionPairs.of(labels, first, second)
+    return paired_interval(pairs.only_first, pairs.only_second, pairs.num_texts)
 
 
-def _mcnemar_p_value(labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> float:
-    return _PredictionPairs.of(first, second, labels).p_value
+def _accuracy_p_value(labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> float:
+    pairs = _PredictionPairs.of(labels, first, second)
+    return mcnemar_p_value(pairs.only_first, pairs.only_second)
 
 
 def _micro_f1_difference(labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> float:
@@ -237,7 +213,7 @@ PAIRED_TESTS = {
         name="McNemar's test",
         difference=_accuracy_difference,
         interval=_accuracy_difference_interval,
-        p_value=_mcnemar_p_value,
+        p_value=_accuracy_p_value,
     ),
     "micro_f1": _PairedTest(
         name="randomization test",
@@ -362,7 +338,7 @@ def compare_predictions(
     """
     labels, this, other = _of_equal_width(labels, this, other)
     paired_test = _paired_test_of(labels)
-    pairs = _PredictionPairs.of(other, this, labels)
+    pairs = _PredictionPairs.of(labels, other, this)
     scores = score_predictions(other, labels)
     this_macro_f1 = ClassCounts.of(this, labels).macro_f1
 
@@ -411,7 +387,7 @@ def labels_predicted_by(
         validation_predictions: the held-out predictions of the classifier's run, which count for
             their texts in place of the predictions of the final classifier; None if there are none.
     """
-    all_names = _joined_names(class_names, classifier.label_names)
+    all_names = joined_names(class_names, classifier.label_names)
     logits = held_out_logits(classifier, split, validation_predictions)
     predictions = predicted_labels(
         logits, classifier.thresholds, num_labels=len(classifier.label_names)
@@ -419,7 +395,7 @@ def labels_predicted_by(
     return renumbered(predictions, classifier.label_names, all_names)
 
 
-def _joined_names(names: Sequence[str], further_names: Sequence[str]) -> list[str]:
+def joined_names(names: Sequence[str], further_names: Sequence[str]) -> list[str]:
     """Join two lists of names; names that are in both lists are only in the first place."""
     joined = list(names)
     known_names = set(names)
@@ -427,188 +403,3 @@ def _joined_names(names: Sequence[str], further_names: Sequence[str]) -> list[st
         if name not in known_names:
             joined.append(name)
     return joined
-
-
-class ChangedPrediction(NamedTuple):
-    """A text of the base run's report for which the prediction has changed since the base run.
-
-    Attributes:
-        where: the file and line of the text.
-        text: the text.
-        label: the name of its label; several labels are joined by a separator.
-        before: the class that the base run predicts, or the labels in the same form.
-        now: the class that the continued run predicts, or the labels in the same form.
-    """
-
-    where: str
-    text: str
-    label: str
-    before: str
-    now: str
-
-
-# The most classes that a sentence names.
-MAX_NAMED_CLASSES = 5
-# The most characters of the name of a class in a sentence.
-MAX_CLASS_NAME_LENGTH = 80
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChangesSinceBase:
-    """How predictions have changed since the base run, on the split of the base run's report.
-
-    Attributes:
-        split: the name of the split, `test` or `validation`.
-        num_texts: the number of texts of the split.
-        comparison: the base run as the other run, compared with the continued run. A difference
-            above 0 means that the base run is better.
-        changed: the texts whose predictions have changed.
-        lost_recall: the classes whose recall fell, with the recall of the base run and of the
-            continued run, the largest loss first.
-    """
-
-    split: str
-    num_texts: int
-    comparison: RunComparison
-    changed: list[ChangedPrediction]
-    lost_recall: dict[str, tuple[float, float]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The changes as JSON values, with the number of changed predictions in place of a list."""
-        values: dict[str, Any] = {
-            "split": self.split,
-            "texts": self.num_texts,
-            "changed": len(self.changed),
-            "lost_recall": self.lost_recall,
-        }
-        # Leave out macro-F1. If the continued run has a new class, the base run never predicts it,
-        # and its macro-F1 would be a mean over other classes.
-        for key, value in self.comparison.to_dict().items():
-            if "macro_f1" not in key:
-                values[key] = value
-        return values
-
-    def sentences(self) -> Iterator[str]:
-        """Yield sentences on the changes, for people."""
-        yield self._changes()
-
-        main, _ = self.comparison.sentences()
-        yield main
-
-        if self.lost_recall:
-            yield self._losses()
-
-    def _changes(self) -> str:
-        fixed = sum(prediction.now == prediction.label for prediction in self.changed)
-        broken = sum(prediction.before == prediction.label for prediction in self.changed)
-        wrong_in_both = len(self.changed) - fixed - broken
-
-        texts = counted(self.num_texts, "text")
-        predictions = counted(len(self.changed), "prediction differs", "predictions differ")
-        split = f"the {self.split} split of {printable(self.comparison.run)}"
-        return (
-            f"on {texts} of {split}, {predictions}: "
-            f"{fixed:,} fixed, {broken:,} broken, {wrong_in_both:,} wrong in both"
-        )
-
-    def _losses(self) -> str:
-        losses = []
-        for name, (before, now) in list(self.lost_recall.items())[:MAX_NAMED_CLASSES]:
-            shown_name = printable(shortened(name, limit=MAX_CLASS_NAME_LENGTH))
-            losses.append(f"{shown_name} {before:.3f} to {now:.3f}")
-
-        if len(self.lost_recall) > MAX_NAMED_CLASSES:
-            losses.append("…")
-        return f"recall fell: {', '.join(losses)}"
-
-
-def compare_with_base(
-    classifier: Classifier,
-    base: Classifier,
-    dataset: Dataset,
-    *,
-    run: str,
-    validation_predictions: ValidationPredictions | None = None,
-    base_validation_predictions: ValidationPredictions | None = None,
-) -> ChangesSinceBase:
-    """Compare a continued run with its base run, on the split of the base run's report.
-
-    Args:
-        classifier: the classifier of the continued run.
-        base: the classifier of the base run.
-        dataset: the data of the base run.
-        run: the folder of the base run.
-        validation_predictions: the held-out predictions of the continued run for its validation
-            texts; None if there are none.
-        base_validation_predictions: the held-out predictions of the base run for its validation
-            texts; None if there are none.
-    """
-    split_name, split = dataset.report_split
-
-    # Give the classes of the labels and of both classifiers the same numbers. A continued run has
-    # all classes of its base run, so the names are those of the classifier, then the labels that
-    # occur only in this split.
-    names = _joined_names(classifier.label_names, split.unseen_names)
-    split_names = (*dataset.label_names, *split.unseen_names)
-    labels = renumbered(split.labels, split_names, names)
-    now = labels_predicted_by(classifier, split, names, validation_predictions)
-    before = labels_predicted_by(base, split, names, base_validation_predictions)
-
-    is_same = task_of(labels).are_correct(before, now)
-    changed = []
-    for row in np.flatnonzero(~is_same).tolist():
-        changed.append(
-            ChangedPrediction(
-                where=split.where[row],
-                text=split.texts[row],
-                label=_written_labels(labels[row], names),
-                before=_written_labels(before[row], names),
-                now=_written_labels(now[row], names),
-            )
-        )
-
-    return ChangesSinceBase(
-        split=split_name,
-        num_texts=len(split),
-        comparison=compare_predictions(labels, now, before, run=run),
-        changed=changed,
-        lost_recall=_lost_recall(before, now, labels, names),
-    )
-
-
-def _written_labels(labels: Any, names: Sequence[str]) -> str:
-    """Write the label of a text, or all of its labels, by name.
-
-    `labels` is the number of a class; multi-label, whether the text has each label, (labels,).
-    """
-    if np.ndim(labels) == 0:
-        return names[int(labels)]
-    label_names = [names[number] for number in np.flatnonzero(labels).tolist()]
-    return joined_labels(label_names, cell_separator(names, None))
-
-
-def _lost_recall(
-    before: NDArray[Any], now: NDArray[Any], labels: NDArray[Any], names: Sequence[str]
-) -> dict[str, tuple[float, float]]:
-    """Find the classes whose recall fell, the largest loss first.
-
-    Returns:
-        The recall of the base run and that of the continued run, by the name of the class.
-    """
-    recalls_before = _recalls(before, labels, len(names))
-    recalls_now = _recalls(now, labels, len(names))
-
-    losses = []
-    for name, recall_before, recall_now in zip(names, recalls_before, recalls_now, strict=True):
-        if recall_now < recall_before:
-            losses.append((recall_now - recall_before, name, (recall_before, recall_now)))
-
-    losses.sort()
-    return {name: recalls for _, name, recalls in losses}
-
-
-def _recalls(predictions: NDArray[Any], labels: NDArray[Any], num_classes: int) -> list[float]:
-    """Compute the recall of each of the first `num_classes` classes; 0 if a class has no texts."""
-    counts = ClassCounts.of(predictions, labels, num_classes=num_classes)
-    recalls = counts.right / np.maximum(1, counts.support)
-    return [float(recall) for recall in recalls[:num_classes]]

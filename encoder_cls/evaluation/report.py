@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from encoder_cls.evaluation.comparisons import ChangesSinceBase, PartComparison, RunComparison
+from encoder_cls.evaluation.changes_since_base import ChangesSinceBase
+from encoder_cls.evaluation.comparisons import PartComparison, RunComparison
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.metrics.classification import Metrics
 from encoder_cls.metrics.tasks import MULTI_LABEL

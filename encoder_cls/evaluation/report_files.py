@@ -8,7 +8,7 @@ from pathlib import Path
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.evaluation import matplotlib_figures, report_file_names
-from encoder_cls.evaluation.comparisons import ChangesSinceBase
+from encoder_cls.evaluation.changes_since_base import ChangesSinceBase
 from encoder_cls.evaluation.label_tables import csv_table, file_and_line, label_tables
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_page import render_report

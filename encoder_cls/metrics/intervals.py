@@ -1,4 +1,4 @@
-"""95% intervals of scores, and of differences of scores on the same texts, with a paired test."""
+"""95% intervals of scores, and of differences of scores on the same texts, with paired tests."""
 
 from __future__ import annotations
 
@@ -74,6 +74,26 @@ def paired_interval(only_first: int, only_second: int, num_texts: int) -> Interv
     half_width = NORMAL_QUANTILE * error_in_texts / total
 
     return max(-1.0, difference - half_width), min(1.0, difference + half_width)
+
+
+def mcnemar_p_value(only_first: int, only_second: int) -> float:
+    """Return the p-value of McNemar's exact test of the hypothesis of equal accuracies.
+
+    If two classifiers are equally accurate, each text that only one of them predicts correctly is
+    like the toss of a coin. McNemar, "Note on the sampling error of the difference between
+    correlated proportions or percentages" (1947), https://doi.org/10.1007/BF02295996; the
+    probabilities here are exact.
+
+    Args:
+        only_first: the number of texts that only the first classifier predicts correctly.
+        only_second: the number of texts that only the second classifier predicts correctly.
+    """
+    from scipy.stats import binomtest
+
+    num_tosses = only_first + only_second
+    if num_tosses == 0:
+        return 1.0
+    return float(binomtest(only_first, num_tosses).pvalue)
 
 
 def macro_f1_interval(

@@ -10,7 +10,7 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.baseline import baseline_scores
-from encoder_cls.evaluation.comparisons import ChangesSinceBase, compare_with_base
+from encoder_cls.evaluation.changes_since_base import ChangesSinceBase, compare_with_base
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.split_evaluation import evaluate_split

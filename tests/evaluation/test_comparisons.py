@@ -8,9 +8,8 @@ from sklearn.metrics import f1_score
 from support.reports import split_of
 
 from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.evaluation.changes_since_base import ChangedPrediction, ChangesSinceBase
 from encoder_cls.evaluation.comparisons import (
-    ChangedPrediction,
-    ChangesSinceBase,
     PartComparison,
     compare_predictions,
     score_parts,

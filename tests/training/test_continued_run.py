@@ -26,7 +26,7 @@ from encoder_cls.data.dataset import NO_TEXTS, Dataset
 from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import matplotlib_figures
-from encoder_cls.evaluation.comparisons import compare_with_base
+from encoder_cls.evaluation.changes_since_base import compare_with_base
 from encoder_cls.training import run_progress
 from encoder_cls.training.encoder_stage import start_from
 from encoder_cls.training.plan import CONTINUED_EPOCHS, TRAINING_EPOCHS
