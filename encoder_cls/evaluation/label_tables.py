@@ -118,61 +118,72 @@ def _label_table(
     """Make one table. `rows_read` are the rows of the data files, by location."""
     added = {name: added_column(name, data) for name in ADDED}
 
-    records = []
+    records: list[dict[str, Any]] = []
     # The columns of the data, in the order in which they occur.
-    data_columns: list[str] = []
-    has_row_numbers = False
+    data_columns: dict[str, None] = {}
     for row in sorted(rows, key=lambda row: -row.score):
-        values = _added_values(row, added)
-
-        # If the row in the file has another text, the file has changed since it was read. Then only
-        # the text and the label are known.
-        record: dict[str, Any] = dict.fromkeys(data.text_column, "")
-        record[data.text_column[0]] = row.text
+        # If the row in the file has another text, the file has changed since it was read.
         row_read = rows_read.get(row.where)
-        if row_read and row_read.text == row.text:
-            record = _data_columns(row_read, replaced=set(added.values()))
-            number = row_read.where.row
-            if number >= 0:
-                values[added["row"]] = number
-                has_row_numbers = has_row_numbers or number != values[added["line"]]
+        if row_read and row_read.text != row.text:
+            row_read = None
 
-        record[data.label_column] = row.label
-        for name in record:
-            if name not in data_columns:
-                data_columns.append(name)
-        records.append({**record, **values})
+        record = _data_values(row, row_read, data, replaced=set(added.values()))
+        data_columns |= dict.fromkeys(record)
+        records.append({**record, **_added_values(row, row_read, added)})
 
     if not records:
-        data_columns = [*data.text_column, data.label_column]
-    if not has_row_numbers:
-        # The numbers of rows are unknown, or equal to those of lines.
+        data_columns = dict.fromkeys([*data.text_column, data.label_column])
+
+    # Leave out the numbers of rows if they are unknown, or equal to those of lines.
+    if all(record[added["row"]] in (None, record[added["line"]]) for record in records):
         del added["row"]
     return LabelTable([*data_columns, *added.values()], added, records)
 
 
-def _added_values(row: LabelRow, added: Mapping[str, str]) -> dict[str, Any]:
-    """The values of the added columns of a row. The column `row` is still empty.
+def _data_values(
+    row: LabelRow, row_read: Row | None, data: DataConfig, *, replaced: set[str]
+) -> dict[str, Any]:
+    """The values of a row in the columns of the data, without those that the table replaces.
 
-    `added` has the names of these columns in the table, by their names in `ADDED`.
+    Args:
+        row: the row.
+        row_read: the row as the data file has it; None if only the text and the label are known.
+        data: the section of the config by which the data were read.
+        replaced: the columns that the table replaces.
+    """
+    values: dict[str, Any] = dict.fromkeys(data.text_column, "")
+    values[data.text_column[0]] = row.text
+    if row_read:
+        record: Mapping[str, Any] = row_read.record or {}
+        values = {name: value for name, value in record.items() if name not in replaced}
+
+    values[data.label_column] = row.label
+    return values
+
+
+def _added_values(row: LabelRow, row_read: Row | None, added: Mapping[str, str]) -> dict[str, Any]:
+    """The values of the added columns of a row.
+
+    Args:
+        row: the row.
+        row_read: the row as the data file has it; None if the number of the row is unknown.
+        added: the names of these columns in the table, by their names in `ADDED`.
     """
     file, line = file_and_line(row.where)
+    row_number = None
+    if row_read and row_read.where.row >= 0:
+        row_number = row_read.where.row
+
     return {
         added["suggested"]: row.suggested,
         added["score"]: row.score,
         added["split"]: row.split,
         added["file"]: file,
         added["line"]: int(line) if line else None,
-        added["row"]: None,
+        added["row"]: row_number,
         added[LABEL_IN_DATA]: row.label_in_data,
         added[KEY]: row.key,
     }
-
-
-def _data_columns(row: Row, *, replaced: set[str]) -> dict[str, Any]:
-    """The columns of a row of the data, without those that the table replaces."""
-    columns: Mapping[str, Any] = row.record or {}
-    return {name: value for name, value in columns.items() if name not in replaced}
 
 
 def _csv_of(table: LabelTable, form: CsvForm) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from encoder_cls.evaluation.changes_since_base import ChangesSinceBase
-from encoder_cls.evaluation.comparisons import PartComparison, RunComparison
+from encoder_cls.evaluation.comparisons import RunComparison
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.metrics.classification import Metrics
 from encoder_cls.metrics.tasks import MULTI_LABEL
@@ -84,7 +84,9 @@ class Report:
                 values[key] = score
 
         values["parts"] = evaluation.parts
-        values["comparison"] = _as_dict(evaluation.part_comparison)
+        values["comparison"] = None
+        if evaluation.part_comparison:
+            values["comparison"] = asdict(evaluation.part_comparison)
         values["mixture_shares"] = evaluation.mixture_shares
         values["cascade"] = evaluation.cascade
         values["linear_reference"] = self.baseline_scores
@@ -115,9 +117,3 @@ class Report:
         if self.run_findings.changes_since_base:
             values["former"] = self.run_findings.changes_since_base.to_dict()
         return values
-
-
-def _as_dict(value: PartComparison | None) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    return asdict(value)
