@@ -32,7 +32,7 @@ from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptio
 from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
 from encoder_cls.linear.folds import FOLDS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.nb_svm import cross_validate, fit_linear
+from encoder_cls.linear.model_selection import cross_validate, fit_calibrated
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 from encoder_cls.text.tokenizer import tokenize
@@ -278,7 +278,7 @@ class PoolModel:
             num_folds = SMALL_FOLDS.num_folds
         folds = split_into_folds(np.arange(num_texts), count=num_folds)
         calibration = cross_validate(counted, folds)
-        linear, _ = fit_linear(counted, calibration=calibration)
+        linear = fit_calibrated(counted, calibration)
         return linear, calibration.logits[np.argsort(np.concatenate(folds))]
 
     def _suggestions(self, uncertainty: Floats, labelled: Sequence[int], number: int) -> list[int]:

@@ -30,13 +30,13 @@ from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptio
 from encoder_cls.linear.fit_progress import COUNTING_WORK, UNREPORTED, FitProgress
 from encoder_cls.linear.folds import FOLDS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.nb_svm import (
+from encoder_cls.linear.model_selection import (
     C_VALUES_TRIED,
     USUAL_C,
-    OneVsRest,
     cross_validate,
-    fit_linear,
+    fit_calibrated,
 )
+from encoder_cls.linear.nb_svm import OneVsRest
 from encoder_cls.linear.post_stratification import effective_size, weights_like_pool
 from encoder_cls.linear.self_training import SelfTraining
 from encoder_cls.metrics.intervals import Interval, wilson_interval
@@ -146,8 +146,7 @@ def fit_linear_from_few_labels(
             counted = CountedTexts.of(
                 labelled.texts.take(rows), labelled.labels[rows], options, labelled.weights_of(rows)
             )
-            linear, _ = fit_linear(counted, calibration=calibration, progress=progress)
-            return linear
+            return fit_calibrated(counted, calibration, progress)
 
         rounds = training.learn(rows, _unlabelled_rows(corpus, effort), effort.rounds)
         machines = _machines_by_kind(rounds)[kind].calibrated(calibration)

@@ -15,7 +15,7 @@ from encoder_cls.linear.feature_sums import NUM_EVIDENCE_FEATURES
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.fit_progress import COUNTING_WORK, UNREPORTED, FitProgress
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.nb_svm import fit_linear, usual_fits
+from encoder_cls.linear.model_selection import fit_calibrated, fit_linear, usual_fits
 from encoder_cls.metrics.tasks import task_of
 from encoder_cls.training.fitted_linear import (
     FittedLinear,
@@ -218,7 +218,7 @@ def _refit_on_validation(
     all_weights = relative_weights(train, validation)
     all_counted = CountedTexts.of(all_texts, all_labels, options, all_weights)
     progress.add(COUNTING_WORK * len(all_texts))
-    refitted, _ = fit_linear(all_counted, calibration=calibration, progress=progress)
+    refitted = fit_calibrated(all_counted, calibration, progress)
 
     # Measure how familiar the validation texts would be if they were new: by the evidence of the
     # first model, and by the rarity of their features in the final model.

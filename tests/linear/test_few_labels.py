@@ -39,7 +39,7 @@ from encoder_cls.linear.few_labels import (
 from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
 from encoder_cls.linear.folds import NO_TEXTS
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.nb_svm import fit_linear
+from encoder_cls.linear.model_selection import fit_linear
 from encoder_cls.linear.self_training import PSEUDO_LABEL_WEIGHT
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts

@@ -19,12 +19,13 @@ from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.linear import features as feature_matrix
-from encoder_cls.linear import nb_svm, ngrams
+from encoder_cls.linear import model_selection, nb_svm, ngrams
 from encoder_cls.linear.calibration import Calibration, fit_inverse_temperature, fit_platt
 from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.fit_progress import FitProgress
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.nb_svm import NB_RATIO_POWER, fit_linear, fit_one_vs_rest
+from encoder_cls.linear.model_selection import fit_calibrated, fit_linear
+from encoder_cls.linear.nb_svm import NB_RATIO_POWER, fit_one_vs_rest
 from encoder_cls.metrics.logits import Logits, log_sigmoid, softmax
 from encoder_cls.metrics.losses import cross_entropy, one_hot
 from encoder_cls.metrics.tasks import SINGLE_LABEL
@@ -267,7 +268,7 @@ def test_scores_are_those_of_a_plain_nb_svm(
     two classes it is the margin, up to a scale.
     """
     monkeypatch.setattr(ngrams, "TOKENS_AT_ONCE", 40)
-    monkeypatch.setitem(nb_svm.C_VALUES, SINGLE_LABEL, (1.0,))
+    monkeypatch.setitem(model_selection.C_VALUES, SINGLE_LABEL, (1.0,))
     monkeypatch.setattr(nb_svm, "TOLERANCE", 1e-4)
     # Some words of this small corpus must be infrequent.
     monkeypatch.setattr(ngrams, "MAX_FREQUENT", 20)
@@ -492,14 +493,14 @@ def test_the_c_with_the_lowest_loss_on_held_out_texts_is_chosen(monkeypatch, num
     read = Reader(texts)
 
     def weights(labels: NDArray[np.int64], *c_values: float) -> list[list[float]]:
-        monkeypatch.setitem(nb_svm.C_VALUES, SINGLE_LABEL, c_values)
+        monkeypatch.setitem(model_selection.C_VALUES, SINGLE_LABEL, c_values)
         return fit(read, texts, labels, char_ngrams=True).weights.values.tolist()
 
     with_high = weights(labels, 10.0)
     assert weights(labels, 1e-4, 10.0) == with_high
     assert weights(labels, 1e-4) != with_high
 
-    monkeypatch.setattr(nb_svm, "MIN_GAIN", 0)
+    monkeypatch.setattr(model_selection, "MIN_GAIN", 0)
     with_low = weights(noisy_labels, 0.03)
     assert weights(noisy_labels, 0.03, 10.0) == with_low
     assert weights(noisy_labels, 0.03, 10.0, 100.0) == with_low
@@ -523,7 +524,7 @@ class HeldOut:
 
 def test_with_too_few_held_out_texts_c_is_chosen_by_cross_validation(monkeypatch):
     data = HeldOut()
-    monkeypatch.setitem(nb_svm.MIN_HELD_OUT, SINGLE_LABEL, 31)
+    monkeypatch.setitem(model_selection.MIN_HELD_OUT, SINGLE_LABEL, 31)
     first_models = []
 
     logits, _ = data.fit(held_out=data.held_out, on_first=first_models.append)
@@ -536,8 +537,8 @@ def test_with_too_few_held_out_texts_c_is_chosen_by_cross_validation(monkeypatch
 def test_c_is_chosen_on_enough_held_out_texts(monkeypatch):
     """A first model comes early, and the chosen calibration can be used again."""
     data = HeldOut()
-    monkeypatch.setitem(nb_svm.C_VALUES, SINGLE_LABEL, (1e-4, 0.01, 2.0))
-    monkeypatch.setitem(nb_svm.MIN_HELD_OUT, SINGLE_LABEL, 30)
+    monkeypatch.setitem(model_selection.C_VALUES, SINGLE_LABEL, (1e-4, 0.01, 2.0))
+    monkeypatch.setitem(model_selection.MIN_HELD_OUT, SINGLE_LABEL, 30)
     first_models = []
 
     logits, calibration = data.fit(held_out=data.held_out, on_first=first_models.append)
@@ -548,8 +549,8 @@ def test_c_is_chosen_on_enough_held_out_texts(monkeypatch):
     (first_model,) = first_models
     assert first_model.logits(data.texts).tolist() != logits
 
-    logits_again, _ = data.fit(calibration=calibration)
-    assert logits_again == logits
+    again = fit_calibrated(data.counted, calibration)
+    assert again.logits(data.texts).tolist() == logits
 
 
 @pytest.mark.parametrize("enough", [30, 31])
@@ -557,8 +558,8 @@ def test_c_is_chosen_on_enough_held_out_texts(monkeypatch):
 def test_the_progress_of_a_fit_rises_to_its_end(monkeypatch, enough, c_values):
     """C is chosen on held-out texts or in folds, and among few or many values."""
     data = HeldOut()
-    monkeypatch.setitem(nb_svm.C_VALUES, SINGLE_LABEL, c_values)
-    monkeypatch.setitem(nb_svm.MIN_HELD_OUT, SINGLE_LABEL, enough)
+    monkeypatch.setitem(model_selection.C_VALUES, SINGLE_LABEL, c_values)
+    monkeypatch.setitem(model_selection.MIN_HELD_OUT, SINGLE_LABEL, enough)
     shares: list[float] = []
 
     data.fit(held_out=data.held_out, progress=FitProgress(shares.append))
@@ -571,7 +572,7 @@ def test_the_progress_of_a_fit_rises_to_its_end(monkeypatch, enough, c_values):
 
 def test_each_further_value_of_c_is_work_that_was_not_expected(monkeypatch):
     """Where the loss keeps falling, the share of the work falls a little, and still ends at 1."""
-    monkeypatch.setattr(nb_svm, "MIN_GAIN", -math.inf)
+    monkeypatch.setattr(model_selection, "MIN_GAIN", -math.inf)
     shares: list[float] = []
 
     HeldOut().fit(progress=FitProgress(shares.append))

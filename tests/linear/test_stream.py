@@ -17,7 +17,7 @@ from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptio
 from encoder_cls.linear.fit_progress import FitProgress
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.linear_work import StreamWork
-from encoder_cls.linear.nb_svm import fit_linear
+from encoder_cls.linear.model_selection import fit_linear
 from encoder_cls.linear.stream import StreamFit, fit_linear_from_stream
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.metrics.losses import cross_entropy, one_hot

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from encoder_cls.linear import few_labels, nb_svm
+from encoder_cls.linear import few_labels, model_selection
 
 
 @contextmanager
 def trying_usual_c_alone() -> Iterator[None]:
     """Linear models try a single value of C."""
     with pytest.MonkeyPatch.context() as patch:
-        for task, svm_c in nb_svm.USUAL_C.items():
-            patch.setitem(nb_svm.C_VALUES, task, (svm_c,))
+        for task, svm_c in model_selection.USUAL_C.items():
+            patch.setitem(model_selection.C_VALUES, task, (svm_c,))
 
         # What a fit expects to do depends on this number.
-        for module in (nb_svm, few_labels):
+        for module in (model_selection, few_labels):
             patch.setattr(module, "C_VALUES_TRIED", 1)
         yield

@@ -27,7 +27,7 @@ from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
 from encoder_cls.evaluation.report_text import full_text
 from encoder_cls.linear.features import CountedTexts, LinearOptions
-from encoder_cls.linear.nb_svm import fit_linear
+from encoder_cls.linear.model_selection import fit_linear
 from encoder_cls.metrics.logits import Logits, softmax
 from encoder_cls.metrics.losses import cross_entropy, one_hot
 from encoder_cls.run.evaluate import evaluate_run
@@ -200,12 +200,9 @@ def test_a_model_exists_while_the_linear_model_is_fitted(
     labels = []
 
     def fit_after_a_look(*args, **options):
-        # A refit is given the calibration of the fit before it.
-        is_refit = "calibration" in options
-        if not is_refit:
-            (prediction,) = load_classifier(run.path).predict(["w1 red end"])
-            hashes.append(model_hash(run.path))
-            labels.append(prediction.label)
+        (prediction,) = load_classifier(run.path).predict(["w1 red end"])
+        hashes.append(model_hash(run.path))
+        labels.append(prediction.label)
         return fit(*args, **options)
 
     monkeypatch.setattr(module, fit_name, fit_after_a_look)

@@ -1,0 +1,328 @@
+"""Fit a linear model to labelled texts, and choose its C and its calibration.
+
+Both are chosen on the validation texts if there are enough of them, else by cross-validation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.linear.calibration import Calibration, calibrate
+from encoder_cls.linear.features import CountedTexts, LinearOptions, count_matrix
+from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
+from encoder_cls.linear.folds import FOLDS, split_into_folds
+from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear.nb_svm import OneVsRest, fit_one_vs_rest
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
+from encoder_cls.text.tokens import TokenizedTexts
+
+# The values of LinearSVC's C to choose from, increasing. A lower C regularizes more, which is best
+# if many labels are wrong or classes have few texts.
+C_VALUES = {
+    SINGLE_LABEL: (0.125, 0.25, 0.5, 1.0, 2.0),
+    MULTI_LABEL: (0.1, 0.3, 1.0),
+}
+
+# How many of the values of C are usually tried.
+C_VALUES_TRIED = 3
+
+# The value of C if only one value is tried.
+USUAL_C = {SINGLE_LABEL: 1.0, MULTI_LABEL: 0.3}
+
+# How many held-out texts are enough to choose the parameters on: C, a scale and a shift in a
+# single-label task; C, and a scale and a shift for each label, in a multi-label task.
+MIN_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}
+
+
+def fit_linear(
+    texts: CountedTexts,
+    *,
+    held_out: tuple[TokenizedTexts, NDArray[Any]] | None = None,
+    split_groups: NDArray[np.int64] | None = None,
+    is_quick: bool = False,
+    on_first: Callable[[LinearModel], None] | None = None,
+    progress: FitProgress = UNREPORTED,
+) -> tuple[LinearModel, Calibration]:
+    """Fit a linear model, and choose its C and its calibration on held-out texts.
+
+    Args:
+        texts: the texts to learn from.
+        held_out: texts to choose C and the calibration on, and their labels. With fewer than
+            `MIN_HELD_OUT` of them, or None, both are chosen by cross-validation of `texts`.
+        split_groups: the group of each text, (texts,); cross-validation keeps the texts of a group
+            in one fold. By default each text is a group.
+        is_quick: try only the usual C. Calibrate on `held_out` even if it has few texts, or on a
+            single fold if it is None.
+        on_first: called with the model of the first C that is tried on `held_out`; not called in
+            cross-validation.
+        progress: expects and counts the work of the fit.
+
+    Returns:
+        The linear model, and the calibration that was chosen.
+    """
+    task = task_of(texts.labels)
+    c_values: Sequence[float] = C_VALUES[task]
+    enough = MIN_HELD_OUT[task]
+    if is_quick:
+        c_values = [USUAL_C[task]]
+        enough = 1
+
+    if held_out is not None and len(held_out[1]) >= enough:
+        return _fit_and_choose(texts, held_out, c_values, on_first, progress)
+
+    # Too few texts are held out to choose on, so cross-validate, and then learn from all texts.
+    progress.expect(texts.num_machines * len(texts))
+    if split_groups is None:
+        split_groups = np.arange(len(texts))
+    folds = split_into_folds(split_groups, enough=enough)
+    calibration = cross_validate(texts, folds, c_values, progress=progress)
+    return fit_calibrated(texts, calibration, progress), calibration
+
+
+def _fit_and_choose(
+    texts: CountedTexts,
+    held_out: tuple[TokenizedTexts, NDArray[Any]],
+    c_values: Sequence[float],
+    on_first: Callable[[LinearModel], None] | None,
+    progress: FitProgress,
+) -> tuple[LinearModel, Calibration]:
+    """Fit with several values of C, and keep the model that is best on held-out texts.
+
+    Args:
+        texts: the texts to learn from.
+        held_out: the texts on which each model is calibrated, and their labels.
+        c_values: the values of C to try, increasing.
+        on_first: called with the model of the first C; None if nothing receives it.
+        progress: expects and counts the work of the fits.
+    """
+    held_out_texts, held_out_labels = held_out
+    vocabulary = texts.vocabulary
+    counts = count_matrix(vocabulary.pieces(held_out_texts), vocabulary.feature_ids)
+    features = vocabulary.tfidf(counts)
+    machines_by_c: dict[float, OneVsRest] = {}
+
+    def fit_and_calibrate(svm_c: float) -> Calibration:
+        machines = _fit_counted(texts, svm_c=svm_c, progress=progress)
+        candidate = calibrate(machines.margins(features), held_out_labels, texts.class_weights)
+        candidate = candidate._replace(svm_c=svm_c)
+
+        if on_first and not machines_by_c:
+            on_first(_linear_model(texts, machines, candidate))
+        machines_by_c[svm_c] = machines
+        return candidate
+
+    best = _best_c(
+        fit_and_calibrate, c_values, work=texts.num_machines * len(texts), progress=progress
+    )
+    return _linear_model(texts, machines_by_c[best.svm_c], best), best
+
+
+def fit_calibrated(
+    texts: CountedTexts, calibration: Calibration, progress: FitProgress = UNREPORTED
+) -> LinearModel:
+    """Fit a linear model with a C and a calibration that were chosen before.
+
+    Args:
+        texts: the texts to learn from.
+        calibration: the calibration, with its C.
+        progress: counts the work of the fit, which is expected already.
+    """
+    machines = _fit_counted(texts, svm_c=calibration.svm_c, progress=progress)
+    return _linear_model(texts, machines, calibration)
+
+
+def usual_fits(num_texts: int, num_held_out: int, task: Task, *, is_quick: bool = False) -> float:
+    """Compute the usual work of `fit_linear`, as a number of fits to all texts.
+
+    Args:
+        num_texts: the number of texts to learn from.
+        num_held_out: the number of held-out texts.
+        task: single-label or multi-label.
+        is_quick: whether only the usual C is tried.
+    """
+    num_tried = C_VALUES_TRIED
+    enough = MIN_HELD_OUT[task]
+    if is_quick:
+        num_tried = 1
+        enough = 1
+
+    # On held-out texts, each C is fitted once.
+    if num_held_out >= enough:
+        return num_tried
+
+    # Cross-validation fits each C once for each fold, to the texts of the other folds. It uses no
+    # more folds than have enough texts. One more fit, with the best C, learns from all texts.
+    num_folds = min(FOLDS, math.ceil(enough * FOLDS / num_texts))
+    return num_tried * num_folds * (1 - 1 / FOLDS) + 1
+
+
+def _fit_counted(texts: CountedTexts, *, svm_c: float, progress: FitProgress) -> OneVsRest:
+    """Fit an NB-SVM for each class to all of these texts."""
+    return fit_one_vs_rest(
+        texts.features,
+        texts.labels,
+        texts.class_weights,
+        texts.weights,
+        svm_c=svm_c,
+        progress=progress,
+    )
+
+
+def _linear_model(
+    texts: CountedTexts, machines: OneVsRest, calibration: Calibration
+) -> LinearModel:
+    """Make a linear model of the calibrated machines that were fitted to these texts."""
+    machines = machines.calibrated(calibration)
+    return texts.vocabulary.linear_model(machines.weights, machines.biases, task_of(texts.labels))
+
+
+# The C of the models that predict out of fold. It is low, because labels may be wrong.
+OUT_OF_FOLD_C = 0.25
+
+
+def out_of_fold_logits(
+    texts: TokenizedTexts,
+    labels: NDArray[Any],
+    all_options: Sequence[LinearOptions],
+    *,
+    split_groups: NDArray[np.int64],
+    svm_c: float = OUT_OF_FOLD_C,
+) -> list[Logits]:
+    """Compute the out-of-fold logits of all texts with each of several options.
+
+    Args:
+        texts: the texts to predict, each by a model that has learned from other folds.
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        all_options: options that differ only in the class weights.
+        split_groups: the group of each text, (texts,); the texts of a group are in one fold.
+        svm_c: the C of LinearSVC.
+
+    Returns:
+        The logits for each of the options, (texts, classes), in the order of the texts.
+    """
+    counted = CountedTexts.of(texts, labels, all_options[0])
+    folds = split_into_folds(split_groups)
+
+    # Cross-validation returns logits fold by fold. This order returns them to that of the texts.
+    order = np.argsort(np.concatenate(folds))
+
+    logits = []
+    for options in all_options:
+        vocabulary = counted.vocabulary._replace(options=options)
+        calibration = cross_validate(replace(counted, vocabulary=vocabulary), folds, [svm_c])
+        logits.append(calibration.logits[order])
+    return logits
+
+
+def cross_validate(
+    texts: CountedTexts,
+    folds: Sequence[NDArray[np.int64]],
+    c_values: Sequence[float] = (),
+    *,
+    text_weights: NDArray[np.float64] | None = None,
+    progress: FitProgress = UNREPORTED,
+) -> Calibration:
+    """Choose C and a calibration by cross-validation.
+
+    Args:
+        texts: the labelled texts.
+        folds: the indices of the texts of each fold. Each fold is predicted by a model that has
+            learned from all texts outside the fold.
+        c_values: the values of C to try, increasing; by default the `C_VALUES` of the task.
+        text_weights: the weight of each held-out text in calibration, fold by fold, (held-out
+            texts,); by default all texts count alike.
+        progress: expects and counts the work of the fits.
+
+    Returns:
+        The calibration with the best C. Its logits are out-of-fold logits, fold by fold.
+    """
+    counts = texts.counts
+    labels = texts.labels
+    class_weights = texts.class_weights
+    held_out_labels = labels[np.concatenate(folds)]
+
+    def fit_and_calibrate(svm_c: float) -> Calibration:
+        margins = []
+        for fold in folds:
+            # Learn from all texts outside the fold, and compute document frequencies of them, too.
+            others = np.setdiff1d(np.arange(len(labels)), fold)
+            vocabulary = texts.vocabulary.with_idf_of(counts[others])
+            weights_of_others = None
+            if texts.weights is not None:
+                weights_of_others = texts.weights[others]
+            machines = fit_one_vs_rest(
+                vocabulary.tfidf(counts[others]),
+                labels[others],
+                class_weights,
+                weights_of_others,
+                svm_c=svm_c,
+                progress=progress,
+            )
+            margins.append(machines.margins(vocabulary.tfidf(counts[fold])))
+
+        candidate = calibrate(np.concatenate(margins), held_out_labels, class_weights, text_weights)
+        return candidate._replace(svm_c=svm_c)
+
+    # In each fold, all texts outside the fold are learned from.
+    num_learned = len(folds) * len(labels) - len(held_out_labels)
+    return _best_c(
+        fit_and_calibrate,
+        c_values or C_VALUES[task_of(labels)],
+        work=texts.num_machines * num_learned,
+        progress=progress,
+    )
+
+
+# A lower C must reduce the loss by this share of the loss to be preferred. If two losses are
+# similar, the higher C is more accurate.
+MIN_GAIN = 0.01
+
+
+def _best_c(
+    fit_and_calibrate: Callable[[float], Calibration],
+    c_values: Sequence[float],
+    *,
+    work: float,
+    progress: FitProgress,
+) -> Calibration:
+    """Return the calibration of the best C, and try as few values of C as possible.
+
+    The search begins with the last value but one, and tries lower values until the loss no longer
+    falls. If none of them is better, it tries the last value.
+
+    Args:
+        fit_and_calibrate: fits machines with a C, and calibrates them on held-out texts.
+        c_values: the values of C to choose from, increasing.
+        work: the work of trying one value.
+        progress: expects the work of the usual number of values, and of each one more.
+    """
+    progress.expect(work * min(C_VALUES_TRIED, len(c_values)))
+    if len(c_values) == 1:
+        return fit_and_calibrate(c_values[0])
+
+    *lower, first, higher = c_values
+    best = fit_and_calibrate(first)
+    for num_tried, svm_c in enumerate(reversed(lower), start=1):
+        # More values than usual are more work than was expected.
+        if num_tried >= C_VALUES_TRIED:
+            progress.expect(work)
+
+        candidate = fit_and_calibrate(svm_c)
+        if candidate.loss > (1 - MIN_GAIN) * best.loss:
+            break
+        best = candidate
+
+    if best.svm_c != first:
+        return best
+
+    candidate = fit_and_calibrate(higher)
+    if candidate.loss < best.loss:
+        return candidate
+    return best
