@@ -19,9 +19,12 @@ worker.postMessage({ kind: "load", model: dataOf("model"), characters: dataOf("c
 let textNumber = 0;
 let tableNumber = 0;
 let pause;
-// The table that is being predicted, with its predictions so far.
+// The table that is being predicted, with the texts of its rows and their predictions so far.
 let table = null;
+let texts = [];
 let predictions = [];
+// The columns with the texts, for each option that a person may choose.
+let columnChoices = [];
 
 // --- One text -----------------------------------------------------------------------------------
 
@@ -69,23 +72,36 @@ function threshold() {
 // --- Many texts ---------------------------------------------------------------------------------
 
 function openTable(content, name) {
-  table = readTable(content, settings.textColumns);
-  if (!table.rows.length) {
+  const opened = readTable(content, settings.textColumns);
+  if (!opened.rows.length) {
     showError(new Error(`${name}: has no texts`));
     return;
   }
-  const options = table.names.map((column) => element("option", "", column));
-  byId("column").replaceChildren(...options);
-  byId("column").selectedIndex = table.textColumn;
-  byId("column-line").hidden = table.names.length < 2;
+  table = opened;
+  showColumnChoices();
   predictTable();
+}
+
+// Each column is a choice. Columns that the model reads together are one more, which comes first.
+function showColumnChoices() {
+  const { names, textColumns } = table;
+  const areJoined = textColumns.length > 1;
+  columnChoices = names.map((_, column) => [column]);
+  if (areJoined) columnChoices.unshift(textColumns);
+
+  const options = columnChoices.map((columns) => {
+    return element("option", "", columns.map((column) => names[column]).join(" + "));
+  });
+  byId("column").replaceChildren(...options);
+  byId("column").selectedIndex = areJoined ? 0 : textColumns[0];
+  byId("column-line").hidden = names.length < 2;
 }
 
 function predictTable() {
   tableNumber++;
   predictions = [];
-  const column = byId("column").selectedIndex;
-  const texts = table.rows.map((row) => row[column]);
+  const columns = columnChoices[byId("column").selectedIndex];
+  texts = table.rows.map((row) => columns.map((column) => row[column]).join(" "));
 
   byId("error").textContent = "";
   byId("rows").replaceChildren();
@@ -99,15 +115,14 @@ function predictTable() {
 
 function showRows({ number, predictions: more }) {
   if (number !== tableNumber) return;
-  const column = byId("column").selectedIndex;
   for (const prediction of more) {
-    const text = table.rows[predictions.length][column];
+    const text = texts[predictions.length];
     if (predictions.length < MAX_SHOWN_ROWS) byId("rows").append(tableRow(text, prediction));
     predictions.push(prediction);
   }
   byId("table").hidden = false;
 
-  const total = table.rows.length;
+  const total = texts.length;
   byId("progress").value = predictions.length;
   byId("count").textContent = `${grouped(predictions.length)} of ${grouped(total)}`;
   if (predictions.length === total) endTable(total);

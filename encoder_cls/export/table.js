@@ -5,7 +5,7 @@ const SEPARATORS = [",", ";", "\t", "|"];
 const FORMULA = /^[=+\-@\t\r]/;
 const NEGATIVE = /^-[0-9]+(\.[0-9]+)?$/;
 
-// Reads a table: the names of its columns, its rows, and the number of the column with the texts.
+// Reads a table: the names of its columns, its rows, and the numbers of the columns with the texts.
 // `textColumns` are the columns that the model was trained on.
 function readTable(content, textColumns) {
   const text = content.replace(/^\ufeff/, "");
@@ -17,9 +17,8 @@ function tableWithColumn(text, textColumns) {
   for (const separator of SEPARATORS) {
     const [header, ...rows] = parseRows(text, separator);
     const names = header?.map((name) => name.trim()) ?? [];
-    if (names.some((name) => textColumns.includes(name))) {
-      return tableOf(header, rows, names.indexOf(textColumns[0]));
-    }
+    const found = textColumns.map((name) => names.indexOf(name)).filter((column) => column >= 0);
+    if (found.length) return tableOf(header, rows, found);
   }
   return null;
 }
@@ -29,26 +28,33 @@ function tableOfEqualRows(text) {
   for (const separator of SEPARATORS) {
     const [header, ...rows] = parseRows(text, separator);
     const width = header?.length ?? 0;
-    if (width > 1 && rows.length && rows.every((row) => row.length === width)) {
-      return tableOf(header, rows, widestColumn(rows));
+    const areEqual = rows.length > 0 && rows.every((row) => row.length === width);
+    if (width > 1 && areEqual && !isProse(header, separator)) {
+      return tableOf(header, rows, [widestColumn(rows)]);
     }
   }
   return null;
+}
+
+// Whether a line is a sentence: a space follows each of its commas or semicolons.
+function isProse(fields, separator) {
+  const isInProse = separator === "," || separator === ";";
+  return isInProse && fields.slice(1).every((field) => field.startsWith(" "));
 }
 
 // A table of one column, with a text on each line that is not blank.
 function tableOfLines(text) {
   const lines = text.split(/\r\n|\n|\r/).filter((line) => line.trim());
   const rows = lines.map((line) => [line]);
-  return tableOf(["text"], rows, 0);
+  return tableOf(["text"], rows, [0]);
 }
 
 // A table, in which each column has a name of its own and each row has all columns.
-function tableOf(header, rows, textColumn) {
+function tableOf(header, rows, textColumns) {
   const names = [];
   for (const name of header) names.push(freeName(name.trim() || "column", names));
   const complete = rows.map((row) => names.map((_, column) => row[column] ?? ""));
-  return { names, rows: complete, textColumn: Math.max(0, textColumn) };
+  return { names, rows: complete, textColumns };
 }
 
 // The column whose cells are longest.

@@ -89,14 +89,37 @@ def test_labels_below_a_threshold_are_withheld(page):
     ("content", "texts"),
     [
         ("rain, snow\nball goal\n\nsoup", ["rain, snow", "ball goal", "soup"]),
+        ("rain, snow\nball, goal", ["rain, snow", "ball, goal"]),
         ('id;text\r\n1;"rain; ""snow"""\r\n2;ball', ['rain; "snow"', "ball"]),
         ("name\tnote\nA\tball and goal\nB\train and snow", ["ball and goal", "rain and snow"]),
     ],
-    ids=["lines", "a column of the model", "the longest column"],
+    ids=["lines", "sentences with a comma", "a column of the model", "the longest column"],
 )
 def test_many_texts_are_pasted(page, classifier, content, texts):
     """One a line, or as a table, in which the column with the texts is found."""
     classify_many(page, content)
+    assert texts_of(page, "#rows td:nth-child(3)") == texts
+    labels = [prediction.label for prediction in classifier.predict(texts)]
+    assert texts_of(page, "#rows td:first-child") == labels
+
+
+@needs_browser
+def test_an_empty_table_leaves_the_one_that_is_being_classified(page):
+    page.run("openTable('rain\\nball', 'a'); openTable(' ', 'b')")
+    page.until("!document.querySelector('#download').hidden")
+
+    assert texts_of(page, "#rows td:nth-child(3)") == ["rain", "ball"]
+    assert page.complaints == []
+
+
+@needs_browser
+def test_columns_that_the_model_reads_together_are_joined(page, classifier):
+    """A person may choose one of them instead."""
+    page.run("settings.textColumns = ['title', 'body']")
+    classify_many(page, "id,body,title\n1,goal,ball\n2,soup,big")
+
+    assert texts_of(page, "#column option") == ["title + body", "id", "body", "title"]
+    texts = ["ball goal", "big soup"]
     assert texts_of(page, "#rows td:nth-child(3)") == texts
     labels = [prediction.label for prediction in classifier.predict(texts)]
     assert texts_of(page, "#rows td:first-child") == labels
