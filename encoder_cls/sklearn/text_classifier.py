@@ -1,84 +1,44 @@
-"""The classifier as an estimator of scikit-learn.
-
->>> from encoder_cls.sklearn import TextClassifier
->>> model = TextClassifier().set_params(d_model=64).fit(texts, labels)
->>> model.predict(["where is my parcel?"])
-array(['track_order'], dtype='<U16')
-"""
+"""The estimator of scikit-learn: `TextClassifier`."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from difflib import get_close_matches
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from encoder_cls import Classifier
-from encoder_cls.classifier.classifier import checked_texts
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.linear.top_features import NgramWeight
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.terminal_reporter import TerminalReporter
-from encoder_cls.system.display import kind, listed
-from encoder_cls.system.json_values import is_missing, json_text
+from encoder_cls.sklearn.settings import (
+    ARGUMENTS,
+    SETTINGS_PREFIX,
+    check_settings,
+    class_weights,
+    key_named,
+)
+from encoder_cls.sklearn.targets import as_targets, check_comparable, label_name
+from encoder_cls.sklearn.text_rows import as_texts, json_lines, labelled_record, rows_in_memory
 from encoder_cls.system.reporter import Reporter, WarningReporter, warn_caller
 from encoder_cls.system.settings import own_settings
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
     from encoder_cls.evaluation.report import Report
-    from encoder_cls.training.from_python import TextInMemory
 
-# The keys of the config that are arguments of the estimator, with the names of the arguments.
-ARGUMENTS = {
-    "seed": "seed",
-    "train.epochs": "epochs",
-    "train.learning_rate": "learning_rate",
-    "train.time_budget": "time_budget",
-    "train.class_weights": "class_weight",
-}
-# The keys of `data` that cannot be set, because the arguments of `fit` replace them.
-REPLACED_KEYS = (
-    "train",
-    "test",
-    "label_names",
-    "label_separator",
-    "group_column",
-    "weight_column",
-    "corrections",
-)
 # The beginning of the names of temporary folders.
 PREFIX = "encoder-cls-"
-
-# The types in which the labels of a multi-label text may be given.
-_COLLECTIONS = (list, tuple, set, frozenset)
-
-_Form = Literal["one", "lists", "matrix"]
-"""The form in which labels are given: one per text, a list per text, or an indicator matrix."""
-
-
-class _Targets(NamedTuple):
-    """The labels that are given to `fit` or `score`, not converted to names.
-
-    Attributes:
-        labels: the labels of each text; None if the label of a text is missing.
-        classes: all labels, sorted; for an indicator matrix, its columns.
-        form: the form in which the labels are given.
-    """
-
-    labels: list[frozenset[Any] | None]
-    classes: NDArray[Any]
-    form: _Form
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -142,7 +102,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         params: dict[str, Any] = super().get_params(deep=deep)
         if deep and isinstance(self.settings, Mapping):
             for key, value in self.settings.items():
-                params[f"{_SETTINGS_PREFIX}{str(key).replace('.', '__')}"] = value
+                params[f"{SETTINGS_PREFIX}{str(key).replace('.', '__')}"] = value
         return params
 
     def set_params(self, **params: Any) -> Self:
@@ -161,7 +121,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if name in self._get_param_names():
                 arguments[name] = value
                 continue
-            key = _key_named(name)
+            key = key_named(name)
             if key in ARGUMENTS:
                 arguments[ARGUMENTS[key]] = value
             else:
@@ -202,10 +162,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         from encoder_cls.training.from_python import train_texts
 
-        texts = _as_texts(X, "fit")
-        targets = _as_targets(y)
+        texts = as_texts(X, "fit")
+        targets = as_targets(y)
         check_consistent_length(texts, targets.labels, sample_weight)
-        rows = _rows(texts, targets, sample_weight)
+        rows = rows_in_memory(texts, targets, sample_weight)
 
         try:
             config = self._config()
@@ -235,7 +195,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes = targets.classes
         if targets.form != "matrix":
             # The classifier lacks a class whose texts are all blank.
-            is_known = [_name(label) in classifier.label_names for label in classes]
+            known_names = set(classifier.label_names)
+            is_known = [label_name(label) in known_names for label in classes]
             classes = classes[is_known]
 
         self.classes_ = classes
@@ -261,7 +222,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # A class without a text gets a threshold that no probability reaches.
         classifier = self.classifier_
         known_thresholds = dict(zip(classifier.label_names, classifier.thresholds, strict=True))
-        thresholds = [known_thresholds.get(_name(label), 2.0) for label in self.classes_]
+        thresholds = [known_thresholds.get(label_name(label), 2.0) for label in self.classes_]
 
         has_label = probabilities >= thresholds
         if self._form == "matrix":
@@ -289,10 +250,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 were given to `fit`.
         """
         predictions = self.predict(X)
-        given = _as_targets(y, self.classes_)
-        predicted = _as_targets(predictions, self.classes_)
+        given = as_targets(y, self.classes_)
+        predicted = as_targets(predictions, self.classes_)
         check_consistent_length(predicted.labels, given.labels, sample_weight)
-        _check_comparable(given.classes, self.classes_)
+        check_comparable(given.classes, self.classes_)
 
         is_labelled = np.array([labels is not None for labels in given.labels], dtype=bool)
         if not is_labelled.any():
@@ -317,13 +278,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             method: the name of the public method, for messages.
         """
         check_is_fitted(self, "classifier_")
-        probabilities = self.classifier_.predict_proba(_as_texts(X, method))
+        probabilities = self.classifier_.predict_proba(as_texts(X, method))
 
         # Reorder the columns, because `classes_` is sorted by value and the classes of the
         # classifier are in another order. A class of `classes_` that the classifier lacks gets the
         # probability 0: its column is -1, a column of zeros that is added at the end.
         column_of = {name: column for column, name in enumerate(self.classifier_.label_names)}
-        columns = [column_of.get(_name(label), -1) for label in self.classes_]
+        columns = [column_of.get(label_name(label), -1) for label in self.classes_]
         with_zeros = np.pad(probabilities, ((0, 0), (0, 1)))
         return with_zeros[:, columns]
 
@@ -346,7 +307,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "classifier_")
         texts = [row.text for row in self._rows]
         try:
-            return self.classifier_.top_features(_name(label), texts=texts, top_k=top_k)
+            return self.classifier_.top_features(label_name(label), texts=texts, top_k=top_k)
         except ConfigError as error:
             raise ValueError(str(error)) from None
 
@@ -378,13 +339,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         labelled = [row for row in self._rows if row.label is not None]
         if labelled:
-            files[texts_file.name] = _json_lines(_labelled_record(row) for row in labelled)
+            files[texts_file.name] = json_lines(labelled_record(row) for row in labelled)
             if labelled[0].weight is not None:
                 data["weight_column"] = "weight"
         unlabelled = [row for row in self._rows if row.label is None]
         if unlabelled and config.data.unlabelled is None:
             unlabelled_file = run.path / "unlabelled.jsonl"
-            files[unlabelled_file.name] = _json_lines({"text": row.text} for row in unlabelled)
+            files[unlabelled_file.name] = json_lines({"text": row.text} for row in unlabelled)
             data["unlabelled"] = str(unlabelled_file)
 
         for name, content in files.items():
@@ -449,7 +410,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _reporter(self) -> AbstractContextManager[Reporter]:
         """The reporter of `fit`, which warns the caller, and shows the progress if `verbose`."""
         if self.verbose:
-            return _VerboseReporter(warn_caller)
+            return _VerboseReporter()
         return nullcontext(WarningReporter(warn_caller))
 
     def _config(self) -> Config:
@@ -461,64 +422,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from encoder_cls.config.loading import config_of
 
         settings = {} if self.settings is None else self.settings
-        _check_settings(settings)
+        check_settings(settings)
 
         values = {"name": type(self).__name__, "data.train": "texts", **settings}
         for key, argument in ARGUMENTS.items():
             values[key] = getattr(self, argument)
-        values["train.class_weights"] = _class_weights(self.class_weight)
+        values["train.class_weights"] = class_weights(self.class_weight)
         return config_of(values, source="TextClassifier")
-
-
-# How the names of the values of `settings` begin in `get_params`.
-_SETTINGS_PREFIX = "settings__"
-
-
-def _key_named(name: str) -> str:
-    """The dotted key of the config that a parameter such as `model__d_model` names.
-
-    Raises:
-        ValueError: no key has this name, or several sections have it.
-    """
-    from encoder_cls.config.schema import Config, Section
-
-    keys = []
-    for section, field in Config.model_fields.items():
-        kind_of_section = field.annotation
-        if isinstance(kind_of_section, type) and issubclass(kind_of_section, Section):
-            keys += [f"{section}.{key}" for key in kind_of_section.model_fields]
-        else:
-            keys.append(section)
-
-    wanted = name.removeprefix(_SETTINGS_PREFIX).replace("__", ".")
-    if wanted in keys:
-        return wanted
-
-    named_so = [key for key in keys if key.partition(".")[2] == wanted]
-    if len(named_so) == 1:
-        return named_so[0]
-    if named_so:
-        names = " or ".join(key.replace(".", "__") for key in named_so)
-        raise ValueError(f"parameter {name!r} of TextClassifier has several meanings; give {names}")
-
-    last_names = [key.rpartition(".")[2] for key in keys]
-    hint = ""
-    similar = get_close_matches(wanted.rpartition(".")[2], last_names, n=1)
-    if similar:
-        hint = f"; did you mean {similar[0]!r}?"
-    raise ValueError(
-        f"Invalid parameter {name!r} for TextClassifier: it is neither an argument nor a key of "
-        f"the config{hint}"
-    )
-
-
-def _class_weights(class_weight: Any) -> Any:
-    """The value of `train.class_weights` for the argument `class_weight`."""
-    if class_weight is None:
-        return "none"
-    if isinstance(class_weight, Mapping):
-        return {_name(label): weight for label, weight in class_weight.items()}
-    return class_weight
 
 
 @contextmanager
@@ -569,280 +479,14 @@ def _new_folder(parent: Path, name: str) -> Path:
     raise AssertionError("numbers never end")
 
 
-def _check_settings(settings: Any) -> None:
-    """Check that the keys of settings are dotted keys that may be set here.
-
-    Raises:
-        ConfigError: a key has no dot, is an argument of the estimator, or is replaced by `fit`.
-    """
-    if not isinstance(settings, Mapping):
-        raise ConfigError(
-            f"settings: {kind(settings)} is given; give a mapping such as {{'model.d_model': 64}}"
-        )
-
-    for key in settings:
-        if key in ARGUMENTS:
-            raise ConfigError(f"settings: {key!r}: give it as TextClassifier({ARGUMENTS[key]}=...)")
-
-        section, dot, name = str(key).partition(".")
-        if section == "data" and name in REPLACED_KEYS:
-            raise ConfigError(
-                f"settings: {key!r}: cannot be set, because the texts and labels of fit replace it"
-            )
-        if not isinstance(key, str) or not dot:
-            raise ConfigError(
-                f"settings: {key!r}: not a key; write it as section.key, such as model.d_model"
-            )
-
-
 class _VerboseReporter(TerminalReporter):
-    """A reporter that warns by a function, and shows the progress on standard error."""
-
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        super().__init__()
-        self._warn = warn
+    """A reporter that warns the caller of `fit`, and shows the progress on standard error."""
 
     def warning(self, message: str) -> None:
-        """Warn the caller of `fit`."""
-        self._warn(message)
-
-
-# Texts and rows
-
-
-def _as_texts(texts: Any, method: str) -> list[str]:
-    """Check texts, and return them as a list; `method` is the public method, for messages."""
-    if getattr(texts, "ndim", 1) != 1:
-        raise ValueError(
-            f"texts are expected, not a table of shape {texts.shape}; choose the column with the "
-            "texts"
-        )
-    if not isinstance(texts, str):
-        # An empty cell of a table is None or NaN in pandas. The command line reads it as no text.
-        texts = ["" if is_missing(text) else text for text in texts]
-    return list(checked_texts(texts, method))
-
-
-def _rows(
-    texts: Sequence[str], targets: _Targets, sample_weight: Sequence[float] | None
-) -> list[TextInMemory]:
-    """Make rows of texts, the names of their labels, and their weights.
-
-    Texts of weight 0 are left out.
-    """
-    from encoder_cls.training.from_python import TextInMemory
-
-    weights: Sequence[float | None] = [None] * len(texts)
-    if sample_weight is not None:
-        weights = _checked_weights(sample_weight)
-
-    rows = []
-    for number, text in enumerate(texts):
-        if weights[number] == 0:
-            continue
-        label = _label_names(targets.labels[number], targets.form)
-        rows.append(TextInMemory(number, text, label, weights[number]))
-    return rows
-
-
-def _label_names(labels: frozenset[Any] | None, form: _Form) -> str | list[str] | None:
-    """The name of the label of a text, or the sorted names of its labels.
-
-    Args:
-        labels: the labels of the text; None if it has no label.
-        form: the form in which the labels are given.
-    """
-    if labels is None:
-        return None
-    names = sorted(_name(label) for label in labels)
-    if form == "one":
-        return names[0]
-    return names
-
-
-def _checked_weights(sample_weight: Sequence[float]) -> list[float]:
-    """The weights of all texts as numbers, divided by the largest.
-
-    Raises:
-        ValueError: the weights are not finite numbers from 0, or all of them are 0.
-    """
-    weights = np.asarray(sample_weight, dtype=np.float64)
-    is_valid = weights.ndim == 1 and np.isfinite(weights).all() and (weights >= 0).all()
-    if not is_valid or not weights.any():
-        raise ValueError(
-            "sample_weight: one number for each text is expected, from 0 on, and not all of them 0"
-        )
-    relative: list[float] = (weights / weights.max()).tolist()
-    return relative
+        """Warn the caller."""
+        warn_caller(message)
 
 
 def _contents(*paths: Path) -> dict[str, bytes]:
     """The contents of the existing files among these paths, by file name."""
     return {path.name: path.read_bytes() for path in paths if path.exists()}
-
-
-def _labelled_record(row: TextInMemory) -> dict[str, Any]:
-    """A labelled text as a row of `texts.jsonl`."""
-    record: dict[str, Any] = {"text": row.text, "label": row.label}
-    if row.weight is not None:
-        record["weight"] = row.weight
-    return record
-
-
-def _json_lines(rows: Iterable[dict[str, Any]]) -> bytes:
-    """Write rows as lines of JSON."""
-    return "".join(f"{json_text(row)}\n" for row in rows).encode()
-
-
-# Labels
-
-
-def _as_targets(labels: Any, known_classes: NDArray[Any] | None = None) -> _Targets:
-    """Convert labels of any form.
-
-    Args:
-        labels: one label per text, a list of labels per text, or an indicator matrix.
-        known_classes: the classes that name the columns of an indicator matrix without names; None
-            in `fit`.
-
-    Raises:
-        ValueError: there are no labels, or they are of several types or of another shape.
-    """
-    if labels is None:
-        # The tests of scikit-learn look for these words.
-        raise ValueError(
-            "TextClassifier requires y to be passed, but the target y is None: each text needs a "
-            "label"
-        )
-
-    matrix = labels.toarray() if hasattr(labels, "toarray") else labels
-    num_dimensions = getattr(matrix, "ndim", 1)
-    if num_dimensions == 2 and matrix.shape[1] > 1:
-        return _targets_of_matrix(matrix, known_classes)
-    if num_dimensions == 1 and any(isinstance(label, _COLLECTIONS) for label in labels):
-        return _targets_of_lists(labels)
-    return _targets_of_column(labels)
-
-
-def _targets_of_column(labels: Any) -> _Targets:
-    """Convert one label per text; None or NaN means a missing label."""
-    # Make an array of objects, because otherwise NumPy would convert integers that are mixed with
-    # strings to strings.
-    column = column_or_1d(np.asarray(labels, dtype=object), warn=True)
-    labelled = [number for number, label in enumerate(column) if not is_missing(label)]
-    values = _checked(labelled, column[labelled])
-
-    sets: list[frozenset[Any] | None] = [None] * len(column)
-    for number, value in zip(labelled, values.tolist(), strict=True):
-        sets[number] = frozenset([value])
-    return _Targets(sets, np.unique(values), "one")
-
-
-def _targets_of_matrix(matrix: Any, known_classes: NDArray[Any] | None) -> _Targets:
-    """Convert an indicator matrix, (texts, classes).
-
-    Args:
-        matrix: the matrix. The columns of a `DataFrame` have names.
-        known_classes: the classes that name the columns of a matrix without names; None in `fit`.
-    """
-    indicator = np.asarray(matrix)
-    if not np.isin(indicator, (0, 1)).all():
-        raise ValueError("labels of two dimensions are an indicator matrix, of 0 and 1")
-
-    classes = np.asarray(getattr(matrix, "columns", np.arange(indicator.shape[1])))
-    if known_classes is not None and set(classes.tolist()) != set(known_classes.tolist()):
-        _check_columns(classes, known_classes)
-        classes = known_classes
-
-    sets: list[frozenset[Any] | None] = [frozenset(classes[row > 0].tolist()) for row in indicator]
-    return _Targets(sets, classes, "matrix")
-
-
-def _check_columns(classes: NDArray[Any], known_classes: NDArray[Any]) -> None:
-    """Check that the columns of an indicator matrix are the columns that were given to `fit`.
-
-    Raises:
-        ValueError: the number of columns differs, or both have names and the names differ.
-    """
-    both_have_names = _has_names(classes) and _has_names(known_classes)
-    if len(classes) != len(known_classes) or both_have_names:
-        given = listed([str(name) for name in classes])
-        known = listed([str(name) for name in known_classes])
-        raise ValueError(f"the labels have the columns {given}, and those of fit have {known}")
-
-
-def _has_names(columns: NDArray[Any]) -> bool:
-    """Whether columns have names. Otherwise they are numbered from 0."""
-    return not np.array_equal(columns, np.arange(len(columns)))
-
-
-def _targets_of_lists(texts_labels: Any) -> _Targets:
-    """Convert a list of labels per text."""
-    numbers = []
-    all_labels = []
-    for number, labels in enumerate(texts_labels):
-        if not isinstance(labels, _COLLECTIONS):
-            what = f"labels[{number}] is {kind(labels)}; a text without a label has an empty list"
-            raise ValueError(what)  # noqa: TRY004 - as of any faulty label
-        for label in labels:
-            numbers.append(number)
-            all_labels.append(label)
-
-    classes = np.zeros(0)
-    if all_labels:
-        classes = np.unique(_checked(numbers, all_labels))
-    return _Targets([frozenset(labels) for labels in texts_labels], classes, "lists")
-
-
-def _checked(numbers: Iterable[int], labels: Any) -> NDArray[Any]:
-    """Check labels, and return them as an array, (labels,).
-
-    Args:
-        numbers: the index of the text of each label, for messages.
-        labels: the labels.
-
-    Raises:
-        ValueError: the labels are neither all strings nor all integers, or a label is empty.
-    """
-    values = list(np.asarray(labels, dtype=object).reshape(-1))
-    for number, label in zip(numbers, values, strict=True):
-        has_type = isinstance(label, str) if isinstance(values[0], str) else _is_integer(label)
-        if not has_type:
-            raise ValueError(
-                f"labels[{number}] is {kind(label)}; labels must be all strings or all integers"
-            )
-        if isinstance(label, str) and not label.strip():
-            raise ValueError(f"labels[{number}] is empty; give None for a text without a label")
-    return np.asarray(values)
-
-
-def _is_integer(label: Any) -> bool:
-    """Whether a label is a whole number, or a float that is whole.
-
-    NumPy and pandas convert integers to floats if there is a NaN among them.
-    """
-    if isinstance(label, float):
-        return label.is_integer()
-    return isinstance(label, int | np.integer | np.bool_)
-
-
-def _name(label: Any) -> str:
-    """The name of the class of a label; for a whole number, also as a float, its digits."""
-    if isinstance(label, float | np.floating):
-        return str(int(label))
-    return str(label)
-
-
-def _check_comparable(given: NDArray[Any], known: NDArray[Any]) -> None:
-    """Check that labels to score have the type of the labels that were given to `fit`.
-
-    Otherwise, no prediction could be correct.
-
-    Raises:
-        ValueError: some labels are strings, and the others are numbers.
-    """
-    if len(given) and isinstance(given[0], str) != isinstance(known[0], str):
-        raise ValueError(
-            f"the labels to score, such as {given.tolist()[0]!r}, are of another type than those "
-            f"of fit, such as {known.tolist()[0]!r}"
-        )
