@@ -96,7 +96,7 @@ def test_tensors_of_another_shape_type_or_content_are_refused(dtype, name):
         wrong_tensors.append(np.full_like(packed[name], np.nan))
 
     for tensor in wrong_tensors:
-        with pytest.raises(ValueError, match=r"expected|not finite|other numbers"):
+        with pytest.raises(ValueError, match=r"expected|not finite"):
             unpack(packed | {name: tensor}, SHAPES, dtype)
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from encoder_cls.metrics.logits import Logits, sigmoid, softmax
 from encoder_cls.metrics.losses import binary_cross_entropy, cross_entropy, one_hot
@@ -402,6 +402,16 @@ def _most_confused(
     return confusions
 
 
+def f1_scores(num_right: ArrayLike, num_occurrences: ArrayLike) -> Floats:
+    """Return F1 scores, 2 * right / (labels + predictions); 0 where there are neither.
+
+    Args:
+        num_right: numbers of correct predictions, of any shape.
+        num_occurrences: numbers of labels plus predictions, in the same shape.
+    """
+    return np.asarray(2 * np.asarray(num_right) / np.maximum(1, num_occurrences))
+
+
 class ClassCounts(NamedTuple):
     """The numbers of labels and predictions of each class.
 
@@ -445,17 +455,14 @@ class ClassCounts(NamedTuple):
 
     @property
     def f1(self) -> Floats:
-        """The F1 of each class, (classes,); 0 for a class that does not occur.
-
-        F1 is 2 * right / (labels + predictions).
-        """
-        return np.asarray(2 * self.right / np.maximum(1, self.support + self.predicted))
+        """The F1 of each class, (classes,); 0 for a class that does not occur."""
+        return f1_scores(self.right, self.support + self.predicted)
 
     @property
     def micro_f1(self) -> float:
         """The F1 over all pairs of a text and a label."""
-        num_pairs = self.support.sum() + self.predicted.sum()
-        return float(2 * self.right.sum() / max(1, num_pairs))
+        num_occurrences = self.support.sum() + self.predicted.sum()
+        return float(f1_scores(self.right.sum(), num_occurrences))
 
     @property
     def macro_f1(self) -> float:
@@ -479,7 +486,7 @@ class ClassCounts(NamedTuple):
         return {
             "precision": right / max(1, predicted),
             "recall": right / support,
-            "f1": 2 * right / (support + predicted),
+            "f1": float(f1_scores(right, support + predicted)),
             "support": support,
         }
 

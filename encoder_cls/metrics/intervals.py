@@ -10,6 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from encoder_cls.metrics.classification import f1_scores
+
 Interval = tuple[float, float]
 """The lowest and the highest value."""
 
@@ -168,11 +170,12 @@ def micro_f1_interval(
     kinds, num_texts = _micro_f1_kinds(labels, all_predictions)
     draws = _bootstrap_draws(num_texts)
 
-    # Sum these numbers over the texts of each sample: (numbers, samples).
-    sums = kinds @ draws.T
-    scores = _micro_f1(num_labels=sums[0], num_given=sums[1], num_right=sums[2])
+    # Sum the numbers over the texts of each sample, (samples,).
+    num_labels, num_given, num_right, *of_others = kinds @ draws.T
+    scores = f1_scores(num_right, num_labels + num_given)
     if other_predictions is not None:
-        scores = scores - _micro_f1(num_labels=sums[0], num_given=sums[3], num_right=sums[4])
+        other_given, other_right = of_others
+        scores = scores - f1_scores(other_right, num_labels + other_given)
     return _percentile_interval(scores)
 
 
@@ -210,17 +213,15 @@ def micro_f1_p_value(
     # The first row is the difference as it is, without an exchange.
     exchanged = np.vstack([np.zeros_like(num_texts), exchanged])
     kept = num_texts - exchanged
+    first_given = kept @ num_given + exchanged @ other_given
+    first_right = kept @ num_right + exchanged @ other_right
+    second_given = kept @ other_given + exchanged @ num_given
+    second_right = kept @ other_right + exchanged @ num_right
+
+    # An exchange does not change how many labels the texts have.
     total_labels = num_labels @ num_texts
-    first = _micro_f1(
-        num_labels=total_labels,
-        num_given=kept @ num_given + exchanged @ other_given,
-        num_right=kept @ num_right + exchanged @ other_right,
-    )
-    second = _micro_f1(
-        num_labels=total_labels,
-        num_given=kept @ other_given + exchanged @ num_given,
-        num_right=kept @ other_right + exchanged @ num_right,
-    )
+    first = f1_scores(first_right, total_labels + first_given)
+    second = f1_scores(second_right, total_labels + second_given)
 
     # Count the differences that are at least as large as the one without an exchange, which counts
     # as one of them. Allow for rounding.
@@ -305,8 +306,7 @@ def _macro_f1_of_samples(
     num_right = _sums_of_samples(draws, label_matrix.multiply(prediction_matrix).tocsr())
     num_occurrences = _sums_of_samples(draws, label_matrix + prediction_matrix)
 
-    # F1 = 2 right / (labels + predictions); it is 0 for a class that does not occur in a sample.
-    f1 = 2 * num_right / np.maximum(1, num_occurrences)
+    f1 = f1_scores(num_right, num_occurrences)
     num_occurring_classes = (num_occurrences > 0).sum(axis=1)
     macro_f1: Floats = f1.sum(axis=1) / num_occurring_classes
     return macro_f1
@@ -329,7 +329,7 @@ def _multi_label_macro_f1_of_samples(
     num_given = _sums_of_samples(draws, sp.csr_matrix(predictions, dtype=np.int64))
     num_right = _sums_of_samples(draws, sp.csr_matrix(predictions & has_label, dtype=np.int64))
 
-    f1 = 2 * num_right / np.maximum(1, num_labels + num_given)
+    f1 = f1_scores(num_right, num_labels + num_given)
     occurs = num_labels > 0
     macro_f1: Floats = (f1 * occurs).sum(axis=1) / np.maximum(1, occurs.sum(axis=1))
     return macro_f1
@@ -346,20 +346,3 @@ def _sums_of_samples(draws: NDArray[np.int64], counts: sp.csr_matrix) -> Floats:
     """Sum counts, (kinds, classes), over the texts of each sample, (samples, classes)."""
     # Store the product by rows, because the caller sums over the classes of each row.
     return np.ascontiguousarray(draws @ counts)
-
-
-def _micro_f1(
-    *,
-    num_labels: NDArray[np.int64],
-    num_given: NDArray[np.int64],
-    num_right: NDArray[np.int64],
-) -> Floats:
-    """Return the micro-F1 of each sample, (samples,); 0 for a sample without labels.
-
-    Args:
-        num_labels: the number of labels that the texts of each sample have, (samples,); a single
-            number if all samples have the same texts.
-        num_given: the number of labels that are predicted for them, (samples,).
-        num_right: the number of predicted labels that are correct, (samples,).
-    """
-    return np.asarray(2 * num_right / np.maximum(1, num_labels + num_given))
