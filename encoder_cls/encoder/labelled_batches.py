@@ -8,6 +8,7 @@ https://arxiv.org/abs/2106.14448).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -88,32 +89,26 @@ class Targets:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationBatch:
+class ClassificationBatch(ABC):
     """A batch of texts with target probabilities.
 
     Attributes:
         inputs: the texts. With R-Drop, the second half of the batch repeats the first half.
         targets: target probabilities, (B, C).
-        weights: the weight of each class, (C,). In a `MultiLabelBatch`, this is the weight of each
-            label of each text, (B, C).
         rdrop_weight: the weight of the divergence between two predictions; 0 turns R-Drop off.
-        text_weights: how much each text counts, (B,), 1 on average over all texts; None if all
-            texts count alike.
     """
 
     inputs: Batch
     targets: Tensor
-    weights: Tensor
     rdrop_weight: float
-    text_weights: Tensor | None = None
 
     @property
+    @abstractmethod
     def normalizer(self) -> Tensor:
-        """The sum of the class weights of all targets, ().
+        """The number by which `loss` is divided to get the mean loss, ().
 
         The weights of texts do not count: in a batch of a single text, its weight would cancel out.
         """
-        return (self.targets @ self.weights).sum()
 
     def loss(self, model: EncoderClassifier) -> Tensor:
         """The weighted sum of the losses of all texts, ()."""
@@ -127,8 +122,37 @@ class ClassificationBatch:
         """See `TrainingBatch`."""
         return replace(self, inputs=pad_to_few_shapes(self.inputs, max_seq_len=max_seq_len))
 
+    @abstractmethod
     def _cross_entropy(self, logits: Tensor) -> Tensor:
         """The weighted sum of the cross-entropies of all texts, ()."""
+
+    @abstractmethod
+    def _symmetric_kl(self, logits: Tensor) -> Tensor:
+        """The sum over texts of weight * (KL(p || q) + KL(q || p)) / 2, ().
+
+        p and q are the two predictions for a text.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleLabelBatch(ClassificationBatch):
+    """A batch of texts that have one label each.
+
+    Attributes:
+        weights: the weight of each class, (C,).
+        text_weights: how much each text counts, (B,), 1 on average over all texts; None if all
+            texts count alike.
+    """
+
+    weights: Tensor
+    text_weights: Tensor | None = None
+
+    @property
+    def normalizer(self) -> Tensor:
+        """The sum of the class weights of all targets, ()."""
+        return (self.targets @ self.weights).sum()
+
+    def _cross_entropy(self, logits: Tensor) -> Tensor:
         if self.text_weights is None:
             return functional.cross_entropy(
                 logits, self.targets, weight=self.weights, reduction="sum"
@@ -139,10 +163,6 @@ class ClassificationBatch:
         return (self.text_weights * losses).sum()
 
     def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The sum over texts of weight * (KL(p || q) + KL(q || p)) / 2, ().
-
-        p and q are the two predictions for a text.
-        """
         log_p, log_q = functional.log_softmax(logits, dim=-1).chunk(2)
 
         # KL(p || q) + KL(q || p) is the sum over classes of (p - q) * (ln p - ln q).
@@ -158,12 +178,18 @@ class ClassificationBatch:
         return (weights * divergences).sum()
 
 
+@dataclass(frozen=True, kw_only=True)
 class MultiLabelBatch(ClassificationBatch):
     """A batch of texts that may have several labels each.
 
-    Its `weights` are (B, C): the weight of each label of each text. They include the weights of the
-    texts, so there are no `text_weights`.
+    Attributes:
+        weights: the weight of each label of each text, (B, C): that of the class, times that of the
+            text.
+        text_weights: None, because `weights` include them.
     """
+
+    weights: Tensor
+    text_weights: None = None
 
     @property
     def normalizer(self) -> Tensor:
@@ -171,17 +197,15 @@ class MultiLabelBatch(ClassificationBatch):
         return self.targets.new_full((), len(self.targets))
 
     def _cross_entropy(self, logits: Tensor) -> Tensor:
-        """The weighted sum of the binary cross-entropies of all labels, ()."""
         return functional.binary_cross_entropy_with_logits(
             logits, self.targets, weight=self.weights, reduction="sum"
         )
 
     def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The weighted sum of the symmetric divergences of all labels, ().
-
-        The divergence of two Bernoulli distributions is (p - q) * (logit p - logit q) / 2.
-        """
         logit_p, logit_q = logits.chunk(2)
+
+        # For two Bernoulli distributions, KL(p || q) + KL(q || p) is
+        # (p - q) * (logit p - logit q).
         divergences = (logit_p.sigmoid() - logit_q.sigmoid()) * (logit_p - logit_q) / 2
 
         # Both halves of the batch have the same weights.
@@ -221,7 +245,7 @@ def make_labelled_batch(
     text_weights = targets.text_weights_of(rows)
     if not targets.is_multi_label:
         num_classes = probabilities.shape[1]
-        return ClassificationBatch(
+        return SingleLabelBatch(
             inputs=inputs,
             targets=_smoothed(probabilities, config.label_smoothing, alternatives=num_classes),
             weights=targets.class_weights,

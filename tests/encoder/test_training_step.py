@@ -11,7 +11,11 @@ import torch
 from support.small_runs import make_config, make_training
 from torch import Tensor
 
-from encoder_cls.encoder.labelled_batches import ClassificationBatch, MultiLabelBatch
+from encoder_cls.encoder.labelled_batches import (
+    ClassificationBatch,
+    MultiLabelBatch,
+    SingleLabelBatch,
+)
 from encoder_cls.encoder.torch_encoder import make_batch
 from encoder_cls.encoder.training_state import StepMetrics
 from encoder_cls.training.prepare import prepare
@@ -107,7 +111,7 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
 
 
 @pytest.mark.parametrize("rdrop_weight", [0.0, 1.0])
-@pytest.mark.parametrize("kind", [ClassificationBatch, MultiLabelBatch])
+@pytest.mark.parametrize("kind", [SingleLabelBatch, MultiLabelBatch])
 def test_a_text_of_weight_3_counts_as_three_texts_in_the_loss(setup, kind, rdrop_weight):
     """The normalizer stays the number of texts, so that a batch of one text keeps its weight."""
     model = make_training(setup).trainer.model.eval()
@@ -115,26 +119,23 @@ def test_a_text_of_weight_3_counts_as_three_texts_in_the_loss(setup, kind, rdrop
     targets = torch.eye(len(setup.dataset.label_names))[setup.dataset.train.labels[:2]]
     class_weights = torch.ones(targets.shape[1])
 
-    def batch(rows: list[int], text_weights: list[float] | None) -> ClassificationBatch:
+    def batch(rows: list[int], text_weights: Tensor | None) -> ClassificationBatch:
+        if kind is SingleLabelBatch:
+            weights = {"weights": class_weights, "text_weights": text_weights}
+        elif text_weights is None:
+            weights = {"weights": class_weights.expand(len(rows), -1)}
+        else:
+            weights = {"weights": text_weights[:, None] * class_weights}
+
         # R-Drop compares the two halves of a batch: here, the first text with the second one.
-        weights = class_weights
-        if kind is MultiLabelBatch:
-            weights = torch.ones(len(rows), 1)
-            if text_weights:
-                weights = torch.tensor(text_weights)[:, None]
-            weights = weights * class_weights
-        as_tensor = None
-        if text_weights and kind is ClassificationBatch:
-            as_tensor = torch.tensor(text_weights)
         return kind(
             inputs=make_batch(texts, np.array(rows)),
             targets=targets[rows],
-            weights=weights,
             rdrop_weight=rdrop_weight,
-            text_weights=as_tensor,
+            **weights,
         )
 
-    weighted = batch([0, 1], [3.0, 3.0])
+    weighted = batch([0, 1], torch.tensor([3.0, 3.0]))
     repeated = batch([0, 0, 0, 1, 1, 1], None)
 
     assert weighted.loss(model).item() == pytest.approx(repeated.loss(model).item(), rel=1e-5)

@@ -55,7 +55,7 @@ def test_an_objective_is_what_the_encoder_learns(tmp_path):
     expected = trained("plain")
     assert trained("usual", usual_objective) == expected
     assert trained("half", half_objective) != expected
-    assert kinds_of_batches == {"ClassificationBatch"}
+    assert kinds_of_batches == {"SingleLabelBatch"}
 
 
 def test_trainings_in_threads_give_the_weights_of_one_after_the_other(tmp_path):
