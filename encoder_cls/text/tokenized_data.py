@@ -67,7 +67,7 @@ def tokenized_data(
     """
     max_seq_len = config.model.max_seq_len
 
-    def made() -> TokenizedData:
+    def compute() -> TokenizedData:
         tokenizer, tokens, long_words = train_and_tokenize(
             texts, config.tokenizer, max_seq_len=max_seq_len, base=base
         )
@@ -76,7 +76,7 @@ def tokenized_data(
 
     with checking(check):
         if config.data.cache is None:
-            return made()
+            return compute()
 
         key = {
             "tokenizer": config.tokenizer.model_dump(mode="json"),
@@ -85,7 +85,7 @@ def tokenized_data(
             "base": sha256(base.to_str().encode()) if base else None,
         }
         entry = cached(
-            Path(config.data.cache), "tokens", key, lambda: _to_entry(made()), reporter=reporter
+            Path(config.data.cache), "tokens", key, lambda: _to_entry(compute()), reporter=reporter
         )
     return _from_entry(entry)
 

@@ -43,10 +43,6 @@ if TYPE_CHECKING:
     from encoder_cls.config.schema import TokenizerConfig
 
 
-# The beginning of a word, as separated by spaces, that is too long to learn from.
-_LONG_PIECE = re.compile(rf"(?<!\S)\S{{{MAX_LEARNED_LENGTH + 1}}}", re.ASCII)
-
-
 def train_subwords(
     texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int
 ) -> tuple[Tokenizer, int]:
@@ -74,15 +70,12 @@ def train_subwords(
     def beginnings() -> Iterator[str]:
         """Yield the beginnings of texts; leave out words that are too long, and count them."""
         nonlocal long_words
+        # This may be the second time that the texts are read.
         long_words = 0
         for text in texts:
             beginning = replace_surrogates(text[: CHARACTERS_PER_TOKEN * max_seq_len])
-            if _LONG_PIECE.search(beginning):
-                words = split_by_tokenizer(splitter, beginning)
-                short_words = [word for word in words if len(word) <= MAX_LEARNED_LENGTH]
-                if len(short_words) < len(words):
-                    long_words += len(words) - len(short_words)
-                    beginning = " ".join(short_words)
+            beginning, num_long = _without_long_words(beginning, splitter)
+            long_words += num_long
             yield beginning
 
     first_tokens = SPECIAL_TOKENS
@@ -105,6 +98,28 @@ def train_subwords(
     if config.type != "bpe":
         tokenizer = _reproducible(tokenizer)
     return with_cls_template(tokenizer), long_words
+
+
+# The beginning of a piece between spaces that may have a word too long to learn from.
+_LONG_PIECE = re.compile(rf"(?<!\S)\S{{{MAX_LEARNED_LENGTH + 1}}}", re.ASCII)
+
+
+def _without_long_words(text: str, splitter: Tokenizer) -> tuple[str, int]:
+    """Leave out the words of a text that are too long to learn from.
+
+    Returns:
+        The text, which is unchanged if all words are short enough, and the number of long words.
+    """
+    # Few texts have a long piece, so that few are split into words here.
+    if not _LONG_PIECE.search(text):
+        return text, 0
+
+    words = split_by_tokenizer(splitter, text)
+    short_words = [word for word in words if len(word) <= MAX_LEARNED_LENGTH]
+    num_long = len(words) - len(short_words)
+    if num_long == 0:
+        return text, 0
+    return " ".join(short_words), num_long
 
 
 def _subword_trainer(config: TokenizerConfig, first_tokens: list[str]) -> trainers.Trainer:
