@@ -217,11 +217,11 @@ def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> d
     weights: dict[str, Weight] = {}
     for name, shape in shapes.items():
         if is_table(name):
-            weights[name] = _take_table(name, remaining, shape, dtype)
+            weights[name] = _pop_table(name, remaining, shape, dtype)
         elif name == FEATURE_IDS and dtype != "float32":
-            weights[name] = _take_ids(name, remaining, shape)
+            weights[name] = _pop_ids(name, remaining, shape)
         else:
-            array = _take(name, remaining, shape, _stored_type(name, shape, dtype))
+            array = _pop_tensor(name, remaining, shape, _stored_type(name, shape, dtype))
             weights[name] = array.astype(_stored_type(name, shape, "float32"), copy=False)
 
     if remaining:
@@ -261,7 +261,7 @@ def _packed_table(name: str, array: Array, dtype: str) -> dict[str, NDArray[Any]
     return tensors
 
 
-def _take_table(
+def _pop_table(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: str
 ) -> RowTable:
     """Remove the tensors of a table from `tensors`, and return the table.
@@ -274,7 +274,7 @@ def _take_table(
     num_stored = num_rows
     stored_rows = None
     if dtype != "float32" and name + ROWS in tensors:
-        stored_rows = _take(name + ROWS, tensors, tensors[name].shape[:1], np.int32)
+        stored_rows = _pop_tensor(name + ROWS, tensors, tensors[name].shape[:1], np.int32)
         num_stored = len(stored_rows)
         if not are_increasing(stored_rows, num_rows):
             raise ValueError(f"the rows of {name} are not in order")
@@ -285,9 +285,9 @@ def _take_table(
     scales = None
     if _has_scales(dtype, num_columns):
         value_type = np.int8
-        scales = _take(name + SCALES, tensors, (num_stored,), np.float16)
+        scales = _pop_tensor(name + SCALES, tensors, (num_stored,), np.float16)
 
-    values = _take(name, tensors, (num_stored, num_columns), value_type)
+    values = _pop_tensor(name, tensors, (num_stored, num_columns), value_type)
     return RowTable(values=values, num_rows=num_rows, stored_rows=stored_rows, scales=scales)
 
 
@@ -298,7 +298,7 @@ def _packed_ids(name: str, ids: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
     return {name: low, name + HIGH: counts}
 
 
-def _take_ids(
+def _pop_ids(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]
 ) -> NDArray[np.int32]:
     """Remove the tensors of increasing ids from `tensors`, and return the ids.
@@ -307,8 +307,8 @@ def _take_ids(
         ValueError: a tensor is not as expected, or the counts of high halves do not fit.
         KeyError: a tensor is missing.
     """
-    low = _take(name, tensors, shape, np.uint16)
-    counts = _take(name + HIGH, tensors, (HIGH_HALVES,), np.int32)
+    low = _pop_tensor(name, tensors, shape, np.uint16)
+    counts = _pop_tensor(name + HIGH, tensors, (HIGH_HALVES,), np.int32)
     if (counts < 0).any() or counts.sum() != len(low):
         raise ValueError(f"{name}: high and low halves differ in number")
 
@@ -316,7 +316,7 @@ def _take_ids(
     return (high << 16) + low.astype(np.int32)
 
 
-def _take(
+def _pop_tensor(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: type
 ) -> NDArray[Any]:
     """Remove a tensor from `tensors`, check it, and return it.

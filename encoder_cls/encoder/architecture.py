@@ -1,6 +1,6 @@
 """The architecture of an encoder: its sizes, and the shapes of its weights.
 
-This file imports neither the libraries that compute an encoder nor the one that checks configs.
+Prediction reads this file, so it imports neither PyTorch nor pydantic.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-Shapes = dict[str, tuple[int, ...]]
+from encoder_cls.weights import Shapes
 
 # The settings that are one of a few values; all other settings are counts.
 CHOICES = {

@@ -2,6 +2,9 @@
 
 All processes run the same program. The first one, of rank 0, makes the decisions, writes files and
 prints; `ProcessGroup.broadcast_value` sends its decisions to the others.
+
+Functions import PyTorch themselves: `encoder-cls train` joins the group before it reads its config,
+and reports a mistake there at once.
 """
 
 from __future__ import annotations

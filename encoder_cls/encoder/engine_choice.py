@@ -116,9 +116,10 @@ class AutomaticEncoder:
             num_processes: the number of processes that share the work, each with a copy of this
                 object.
         """
+        # Estimate the work as if all texts were as long as the encoder reads.
         max_seq_len = self.architecture.max_seq_len
-        lengths = np.full(math.ceil(num_tokens / max_seq_len), max_seq_len)
-        work = multiplications(self.architecture, lengths)
+        num_texts = math.ceil(num_tokens / max_seq_len)
+        work = num_texts * multiplications(self.architecture, np.array([max_seq_len]))
         if _is_much(work, num_processes):
             work *= fraction_computed()
         self._choice = self._quicker(work, num_processes)

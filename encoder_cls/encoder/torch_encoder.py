@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from encoder_cls.config.schema import ModelConfig
 from encoder_cls.encoder.architecture import EncoderArchitecture
+from encoder_cls.encoder.nested_tensors import map_tensors
 from encoder_cls.encoder.padding import Indices, PaddedTexts, compute_rows, pad
 from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.metrics.logits import Logits
@@ -55,15 +56,7 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """Move the tensors to a device."""
-        return Batch(
-            input_ids=self.input_ids.to(device),
-            attention_mask=self.attention_mask.to(device),
-            char_ngrams=CharNgramBatch(
-                words=self.char_ngrams.words.to(device),
-                ngrams=self.char_ngrams.ngrams.to(device),
-                offsets=self.char_ngrams.offsets.to(device),
-            ),
-        )
+        return map_tensors(lambda tensor: tensor.to(device), self)
 
 
 def make_batch(

@@ -231,7 +231,8 @@ class EncoderTraining:
             self._check_finite(state, metrics, rate)
             state = state.after_step(metrics)
 
-            # The speed of the first steps shows how many steps the time budget allows.
+            # The speed of the first steps shows how many steps the time budget allows. The event of
+            # the last step already has this limit in its state, for a checkpoint.
             if state.step == last_step:
                 limiter.add_steps(len(steps), seconds)
                 if limiter.is_deciding(state):

@@ -154,9 +154,10 @@ class Trainer:
         for optimizer in self.optimizers:
             optimizer.set_learning_rate(rate)
 
-        # Seed the random numbers of the model, such as the masks of dropout. Batches that are made
-        # by the default generator have seeded it, and their model continues with its numbers.
         batches = self._loader.batches_of_step(step)
+
+        # A trainer that runs ahead seeds the random numbers of the model, such as the masks of
+        # dropout. In any other trainer, they continue those with which the batches were just made.
         if self.runs_ahead:
             seed_random_numbers(derive_seed(self.seed, step), self.device)
 
