@@ -9,7 +9,8 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.checks import seen_warnings, split_warnings
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.load_dataset import load_split, reading_of
+from encoder_cls.data.labelled_rows import reading_of
+from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.options import Notes
 from encoder_cls.errors import DataError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from encoder_cls.config.schema import Config
-from encoder_cls.data.load_dataset import reading_of
+from encoder_cls.data.labelled_rows import reading_of
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.formats import count_rows
 from encoder_cls.data.source_files import every_file

@@ -8,8 +8,7 @@ import pytest
 from support.data import refusal, write
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.labelled_rows import read_labelled
-from encoder_cls.data.load_dataset import reading_of
+from encoder_cls.data.labelled_rows import read_labelled, reading_of
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.errors import DataError
 

@@ -11,7 +11,7 @@ import pytest
 from support.data import write, write_labelled
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data import load_dataset as load
+from encoder_cls.data import dataset_rows
 from encoder_cls.data.dataset import Dataset, Split, Unlabelled
 from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.load_dataset import load_dataset
@@ -115,8 +115,8 @@ def test_a_mapped_data_set_is_that_which_is_read(name, monkeypatch):
     first = load_dataset(config(name))
 
     # The second time nothing is read.
-    monkeypatch.setattr(load, "read_rows", None)
-    monkeypatch.setattr(load, "read_labelled", None)
+    monkeypatch.setattr(dataset_rows, "read_rows", None)
+    monkeypatch.setattr(dataset_rows, "read_labelled", None)
     again = load_dataset(config(name))
 
     for found in (first, again):
@@ -165,13 +165,13 @@ def test_what_is_refused_is_refused_each_time():
 
 
 def test_data_that_changes_while_it_is_read_is_not_kept(monkeypatch):
-    read_labelled = load.read_labelled
+    read_labelled = dataset_rows.read_labelled
 
     def change_and_read(*arguments):
         Path("more.txt").write_text("another\n")
         return read_labelled(*arguments)
 
-    monkeypatch.setattr(load, "read_labelled", change_and_read)
+    monkeypatch.setattr(dataset_rows, "read_labelled", change_and_read)
     with pytest.raises(DataError, match=r"train\.csv: the data changed while it was read"):
         load_dataset(config("all splits"))
     assert not list(Path("cache").glob("rows-*"))

@@ -28,8 +28,13 @@ from encoder_cls.data.inspection.file_form import FileForm, file_form_of
 from encoder_cls.data.inspection.source_layout import SourceLayout, layout_of
 from encoder_cls.data.label_checks import SeveralLabels, several_labels
 from encoder_cls.data.label_names import label_key
-from encoder_cls.data.labelled_rows import ROWS_OF_AN_EMPTY_TEXT, LabelledRows, collect_labelled
-from encoder_cls.data.load_dataset import load_dataset, reading_of
+from encoder_cls.data.labelled_rows import (
+    ROWS_OF_AN_EMPTY_TEXT,
+    LabelledRows,
+    collect_labelled,
+    reading_of,
+)
+from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.formats import file_records, format_of
 from encoder_cls.data.reading.options import LeftOut, Notes, Reading
