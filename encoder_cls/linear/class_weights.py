@@ -57,8 +57,10 @@ def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel)
     if sizes.max() < MIN_SKEW * sizes.min():
         return ""
 
-    # Draw some of the texts.
+    # Draw some of the texts. Fewer texts than classes would show nothing.
     max_texts = min(MAX_TEXTS, MAX_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
+    if max_texts < len(sizes):
+        return ""
     rows = np.sort(np.random.default_rng(0).permutation(len(train))[:max_texts])
     train = train.subset(rows)
     texts = texts.take(rows)

@@ -51,7 +51,7 @@ class FeatureCorpus:
         *,
         dimensions: int,
     ) -> None:
-        """Compute the features of texts and of class names.
+        """Compute the features.
 
         Args:
             labelled: the labelled texts; the texts without labels that follow them are sampled.
@@ -78,8 +78,8 @@ class FeatureCorpus:
         self.features = vocabulary.tfidf(counts)
 
         # Compute the features of each labelled text as if the text were new.
-        is_shared = counts[:num_texts].getnnz(axis=0) > 1
-        idf_of_shared = np.where(is_shared, vocabulary.idf, 0).astype(np.float32)
+        is_in_two_texts = counts[:num_texts].getnnz(axis=0) > 1
+        idf_of_shared = np.where(is_in_two_texts, vocabulary.idf, 0).astype(np.float32)
         self.unseen_features = vocabulary._replace(idf=idf_of_shared).tfidf(counts[:num_labelled])
 
         # Number the rows of unlabelled texts and of names; a name may have no feature.
@@ -96,10 +96,10 @@ class FeatureCorpus:
         )
         self.coordinates = self.directions.coordinates(self.features)
 
-        # Note which words occur in each row.
+        # Note which words occur in each row. Here, a class name counts like a text.
         is_word = vocabulary.feature_ids < HASHES
-        is_shared = counts.getnnz(axis=0) > 1
-        self._word_columns = np.flatnonzero(is_word & is_shared)
+        is_in_two_rows = counts.getnnz(axis=0) > 1
+        self._word_columns = np.flatnonzero(is_word & is_in_two_rows)
         self.words = (counts[:, self._word_columns] > 0).astype(np.float32)
 
     def spread_words(self, word_weights: NDArray[np.floating]) -> NDArray[np.float32]:

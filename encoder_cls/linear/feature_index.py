@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, find
 
-# The number of ids that a word of the bit set covers.
-WORD_BITS = 64
+# The number of ids that a block of the bit set covers: a block is an integer of 64 bits.
+BLOCK_BITS = 64
 # The number of ids that are looked up by a binary search before the bit set is made. Fewer ids are
 # found sooner than the bit set is made, which takes some 10 ms for 700,000 features.
 MIN_IDS = 1 << 13
@@ -20,8 +20,8 @@ class FeatureIndex:
     """Finds ids among the ids of features, as `find` does, but several times faster if many.
 
     A set of bits says which of all possible ids are features. The index of a feature is the number
-    of features with lower ids: the number of bits in the words before its own, which is stored for
-    each word, plus the number of lower bits in its own word (Jacobson, "Space-efficient Static
+    of features with lower ids: the number of bits in the blocks before its own, which is stored for
+    each block, plus the number of lower bits in its own block (Jacobson, "Space-efficient Static
     Trees and Graphs", 1989, https://doi.org/10.1109/SFCS.1989.63533).
 
     Args:
@@ -42,32 +42,35 @@ class FeatureIndex:
         if self._num_looked_up < MIN_IDS:
             return find(ids, self._feature_ids)
 
-        words, features_before = self._bit_set
-        numbers = ids // WORD_BITS
-        id_words = words[numbers]
+        # Get the block of each id, and the bit of the id in it.
+        blocks, features_before = self._bit_set
+        numbers = ids // BLOCK_BITS
+        id_blocks = blocks[numbers]
         id_bits = _bit_of(ids)
 
-        lower_bits = id_words & (id_bits - np.uint64(1))
+        # Count the features with lower ids.
+        lower_bits = id_blocks & (id_bits - np.uint64(1))
         indices = features_before[numbers] + np.bitwise_count(lower_bits)
-        indices[id_words & id_bits == 0] = -1
+
+        indices[id_blocks & id_bits == 0] = -1
         return indices
 
     @cached_property
     def _bit_set(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-        """The words of the bit set, and the number of features before each word."""
-        words = np.zeros(NUM_FEATURE_IDS // WORD_BITS, dtype=np.uint64)
+        """The blocks of the bit set, and the number of features before each block."""
+        blocks = np.zeros(NUM_FEATURE_IDS // BLOCK_BITS, dtype=np.uint64)
 
-        # Join the bits of the features of each word.
-        numbers = self._feature_ids // WORD_BITS
+        # Join the bits of the features of each block.
+        numbers = self._feature_ids // BLOCK_BITS
         firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
         if len(firsts):
-            words[numbers[firsts]] = np.bitwise_or.reduceat(_bit_of(self._feature_ids), firsts)
+            blocks[numbers[firsts]] = np.bitwise_or.reduceat(_bit_of(self._feature_ids), firsts)
 
-        counts = np.bitwise_count(words).astype(np.int32)
-        return words, np.cumsum(counts, dtype=np.int32) - counts
+        counts = np.bitwise_count(blocks).astype(np.int32)
+        return blocks, np.cumsum(counts, dtype=np.int32) - counts
 
 
 def _bit_of(ids: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Return the bit of each id in its word, (ids,)."""
-    shifts = (ids % WORD_BITS).astype(np.uint64)
+    """Return the bit of each id in its block, (ids,)."""
+    shifts = (ids % BLOCK_BITS).astype(np.uint64)
     return np.left_shift(np.uint64(1), shifts)

@@ -22,7 +22,6 @@ from encoder_cls.linear.corpus import FeatureCorpus
 from encoder_cls.linear.effort import (
     ALL_AS_PLANNED,
     FEW_LABELS_EFFORTS,
-    PLANNED,
     Effort,
     EffortChoice,
 )
@@ -76,7 +75,7 @@ class FewLabelsFit(NamedTuple):
     teacher: LinearModel | None
     rows: NDArray[np.int64]
     logits: Logits
-    effort: Effort = PLANNED
+    effort: Effort
 
 
 # The time of a fit without the coordinates of latent semantics, relative to a fit with them.

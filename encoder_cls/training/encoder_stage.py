@@ -208,13 +208,13 @@ def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDi
     else random weights, with word vectors if these are planned.
     """
     trainer = training.trainer
-    base = prepared.base
+    trained_before = prepared.base
     if training.name == ON_LABELS and run.pretrained.is_dir():
         # Load the weights as NumPy arrays, so that no second PyTorch model is made.
-        base = load_classifier(run.pretrained, engine="numpy")
+        trained_before = load_classifier(run.pretrained, engine="numpy")
 
-    if base and base.encoder:
-        start_from(base, trainer.model, label_names=prepared.dataset.label_names)
+    if trained_before and trained_before.encoder:
+        start_from(trained_before, trainer.model, label_names=prepared.dataset.label_names)
     elif prepared.plan.has_word_vectors:
         start_from_word_vectors(trainer.model, prepared.texts, seed=trainer.seed)
 

@@ -90,53 +90,43 @@ def fit_linear_classifier(
         return fits.words_in_passes(on_preliminary)
 
     if end is None:
-        return _fit_without_limit(prepared, fits, on_preliminary, reporter)
-    return _fit_until(end, prepared, fits, on_preliminary, reporter)
+        return _fit_without_limit(fits, on_preliminary)
+    return _fit_until(end, fits, on_preliminary)
 
 
-def _fit_without_limit(
-    prepared: Prepared, fits: _Fits, on_preliminary: OnPreliminary | None, reporter: Reporter
-) -> FittedLinear:
+def _fit_without_limit(fits: _Fits, on_preliminary: OnPreliminary | None) -> FittedLinear:
     """Fit as planned.
 
     A person who waits for a model gets one at once: the fit in passes that must end now, which has
     learned from the first chunk of texts.
     """
     if on_preliminary:
-        reporter.working(FIRST_FIT)
-        on_preliminary(_Fits(prepared, end=time.monotonic()).words_in_passes())
-    reporter.working(FIT)
+        fits.reporter.working(FIRST_FIT)
+        on_preliminary(_Fits(fits.prepared, end=time.monotonic()).words_in_passes())
+    fits.reporter.working(FIT)
     return fits.planned(on_preliminary)
 
 
-def _fit_until(
-    end: float,
-    prepared: Prepared,
-    fits: _Fits,
-    on_preliminary: OnPreliminary | None,
-    reporter: Reporter,
-) -> FittedLinear:
+def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) -> FittedLinear:
     """Fit as planned, or with less work if there is not enough time.
 
     Args:
         end: when the fit must end, a time of `time.monotonic`.
-        prepared: the data and the plan of the run.
         fits: the ways to fit until then.
         on_preliminary: receives preliminary classifiers.
-        reporter: receives how far the fit is.
     """
     # Fit in passes first: this fit is there when the time is over.
-    reporter.working(FIRST_FIT)
+    fits.reporter.working(FIRST_FIT)
     words = fits.words_in_passes(on_preliminary)
     if on_preliminary:
         on_preliminary(words)
 
     # Fit as planned if there is time for it, or if the encoder needs the teacher that only the
     # planned fit has.
-    reporter.working(FIT)
+    fits.reporter.working(FIT)
     assert words.stream
     seconds_of_pass = words.stream.seconds_of_pass
-    needs_teacher = prepared.plan.has_pseudo_labels
+    needs_teacher = fits.prepared.plan.has_pseudo_labels
     if needs_teacher or end - time.monotonic() > PLANNED_COST * seconds_of_pass:
         try:
             return fits.planned(on_preliminary)
@@ -184,6 +174,10 @@ class _Fits:
         effort: how much work a fit does if it has no limit.
         stream_work: the work of an earlier fit to a stream, to repeat it; None for a new fit.
         reporter: receives how far a fit is.
+
+    Attributes:
+        prepared: the data and the plan of the run.
+        reporter: receives how far a fit is.
     """
 
     def __init__(
@@ -195,15 +189,15 @@ class _Fits:
         stream_work: StreamWork | None = None,
         reporter: Reporter = SILENT,
     ) -> None:
-        self._prepared = prepared
+        self.prepared = prepared
         self._options = _linear_options(prepared)
         self._effort_choice = EffortChoice(effort, end)
         self._stream_work = stream_work
-        self._reporter = reporter
+        self.reporter = reporter
 
     def _progress(self) -> FitProgress:
         """The progress of a fit that begins now."""
-        return FitProgress(self._reporter.progressed, end=self._effort_choice.end)
+        return FitProgress(self.reporter.progressed, end=self._effort_choice.end)
 
     def _scoring_first(
         self, on_preliminary: OnPreliminary | None
@@ -217,7 +211,7 @@ class _Fits:
             return None
 
         def pass_on(linear: LinearModel) -> None:
-            on_preliminary(scored_classifier(self._prepared, linear))
+            on_preliminary(scored_classifier(self.prepared, linear))
 
         return pass_on
 
@@ -230,18 +224,18 @@ class _Fits:
         Raises:
             TooLittleTimeError: there is not enough time for the least effort.
         """
-        linear_fit = self._prepared.plan.linear_fit
+        linear_fit = self.prepared.plan.linear_fit
         if linear_fit == "stream":
             return self.words_in_passes(on_preliminary)
         if linear_fit == "few_labels":
             return fit_to_few_labels(
-                self._prepared,
+                self.prepared,
                 self._options,
                 effort_choice=self._effort_choice,
                 progress=self._progress(),
             )
         return fit_to_many_labels(
-            self._prepared,
+            self.prepared,
             self._options,
             effort_choice=self._effort_choice,
             on_first=self._scoring_first(on_preliminary),
@@ -262,7 +256,7 @@ class _Fits:
 
         words_only = self._options._replace(char_ngrams=False)
         fitted = self._in_passes(words_only, on_preliminary)
-        if self._prepared.plan.linear_fit == "stream":
+        if self.prepared.plan.linear_fit == "stream":
             return fitted
         return fitted._replace(effort=WORDS_ALONE, plan=self._stream_plan)
 
@@ -277,7 +271,7 @@ class _Fits:
     @property
     def _stream_plan(self) -> Plan:
         """The plan of the run, changed to a fit in passes."""
-        return replace(self._prepared.plan, linear_fit="stream", refits_on_validation=False)
+        return replace(self.prepared.plan, linear_fit="stream", refits_on_validation=False)
 
     def _in_passes(
         self, options: LinearOptions, on_preliminary: OnPreliminary | None = None
@@ -288,12 +282,12 @@ class _Fits:
             options: which features are used, and the weight of each class.
             on_preliminary: receives a preliminary classifier.
         """
-        train = self._prepared.dataset.train
+        train = self.prepared.dataset.train
         labelled = LabelledTexts(
-            texts=self._prepared.train_texts,
+            texts=self.prepared.train_texts,
             labels=train.labels,
             split_groups=train.split_groups,
-            weights=self._prepared.text_weights,
+            weights=self.prepared.text_weights,
         )
         stream = fit_linear_from_stream(
             labelled,
@@ -303,7 +297,7 @@ class _Fits:
             on_first=self._scoring_first(on_preliminary),
             progress=self._progress(),
         )
-        return scored_classifier(self._prepared, stream.linear)._replace(stream=stream)
+        return scored_classifier(self.prepared, stream.linear)._replace(stream=stream)
 
 
 def _linear_options(prepared: Prepared) -> LinearOptions:

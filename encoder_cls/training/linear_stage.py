@@ -37,7 +37,7 @@ def fit_linear_model(
         which only the report is left to do.
     """
     linear = None
-    if group.is_first and _has_work_left(progress):
+    if group.is_first and _needs_linear_model(progress):
         is_first_fit = progress.state.linear_work is None
         linear = _fit(run, progress, reporter)
         _report(linear, progress, reporter, is_first_fit=is_first_fit)
@@ -45,7 +45,7 @@ def fit_linear_model(
     return linear
 
 
-def _has_work_left(progress: Progress) -> bool:
+def _needs_linear_model(progress: Progress) -> bool:
     """Whether the linear model has not been fitted yet, or the encoder is still in training."""
     state = progress.state
     if not progress.prepared.plan.has_encoder:

@@ -66,8 +66,10 @@ def fit_to_many_labels(
 
     # Choose how much work to do.
     def num_fits(effort: Effort) -> float:
-        fits_to_train = all_features.num_fits(is_quick=not effort.tries_all_c_values)
-        return fits_to_train + 1 if refits else fits_to_train
+        number = all_features.num_fits(is_quick=not effort.tries_all_c_values)
+        if refits:
+            number += 1
+        return number
 
     texts = all_features.counted()
     effort = effort_choice.choose(

@@ -27,7 +27,7 @@ from encoder_cls.training.plan import (
     check_config_fits_data,
     make_plan,
 )
-from encoder_cls.training.prepared import Prepared, encoder_rows
+from encoder_cls.training.prepared import Prepared, rows_for_encoder
 from encoder_cls.training.time_budget import TimeBudget
 
 
@@ -129,7 +129,7 @@ def _plan(
     )
 
     def encoder_corpus(has_pseudo_labels: bool) -> CorpusSize:
-        rows = encoder_rows(texts, num_labelled, has_pseudo_labels)
+        rows = rows_for_encoder(texts, num_labelled, has_pseudo_labels)
         return CorpusSize.of(texts.lengths[rows], config)
 
     return counts, make_plan(config, counts, encoder_corpus=encoder_corpus)

@@ -83,7 +83,7 @@ class Prepared:
     @cached_property
     def encoder_rows(self) -> NDArray[np.int64]:
         """The rows in `texts` of the texts that the encoder learns classes from, (texts,)."""
-        return encoder_rows(self.texts, len(self.dataset.train), self.plan.has_pseudo_labels)
+        return rows_for_encoder(self.texts, len(self.dataset.train), self.plan.has_pseudo_labels)
 
     @cached_property
     def encoder_texts(self) -> TokenizedTexts:
@@ -114,7 +114,7 @@ class Prepared:
         counts = self.dataset.train.class_counts(len(label_names))
         if self.dataset.is_multi_label:
             counts_without = len(self.dataset.train) - counts
-            weights = np.maximum(1, counts_without) / np.maximum(1, counts)
+            weights = np.maximum(1, counts_without) / counts
             return torch.from_numpy(weights).float()
         return torch.from_numpy(balanced_weights(counts))
 
@@ -257,7 +257,7 @@ class Prepared:
         return statistics
 
 
-def encoder_rows(
+def rows_for_encoder(
     texts: TokenizedTexts, num_labelled: int, has_pseudo_labels: bool
 ) -> NDArray[np.int64]:
     """List the rows of the texts that the encoder learns classes from.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any, Self
 
@@ -77,7 +76,6 @@ class Progress:
         self._saved_state: RunState | None = None
         self._saved_at = time.monotonic()
         self._log: MetricsLog | None = None
-        self._open = ExitStack()
 
         if group.is_first:
             self._load_checkpoint(device)
@@ -158,7 +156,6 @@ class Progress:
             with_tensorboard=with_tensorboard,
         )
 
-        self._open.enter_context(self._log)
         if not self._checkpoint:
             self._log.log(0, "data", self.prepared.data_statistics)
 
@@ -174,7 +171,8 @@ class Progress:
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._open.__exit__(*exception)
+        if self._log:
+            self._log.__exit__(*exception)
 
     @property
     def keeps_checkpoints(self) -> bool:

@@ -72,3 +72,10 @@ def test_a_sample_of_many_texts_is_cross_validated(monkeypatch):
     monkeypatch.setattr(class_weights, "MAX_WORK", 90)
 
     assert note_on_classes((800, 60, 60), overlap=0.55) == ""
+
+
+def test_no_weights_are_tried_with_fewer_texts_than_classes(monkeypatch):
+    """With 30,000 classes, the sample of a run would have no text at all."""
+    monkeypatch.setattr(class_weights, "MAX_WORK", 2)
+
+    assert note_on_classes((800, 60, 60), overlap=0.55) == ""

@@ -166,7 +166,7 @@ def test_no_texts_have_no_logits():
 def test_many_ids_are_found_as_few_are(monkeypatch, num_features):
     random = np.random.default_rng(0)
     ids = random.integers(0, NUM_FEATURE_IDS, num_features)
-    # The last id has the last bit of the last word.
+    # The last id has the last bit of the last block.
     feature_ids = np.unique([*ids, NUM_FEATURE_IDS - 1]).astype(np.int32)
     neighbours = np.concatenate([feature_ids, feature_ids - 1, [0, CHAR_NGRAM_IDS]])
     wanted = random.permutation(neighbours.astype(np.int32))
