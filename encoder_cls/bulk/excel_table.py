@@ -6,16 +6,14 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from encoder_cls.bulk.excel_format import (
+from encoder_cls.bulk.excel_sheet import (
     GENERAL,
     MAX_ROWS,
     MEASURED_ROWS,
     PROBABILITY_FORMAT,
-    SheetCells,
+    Sheet,
     column_width,
     kept_cell,
-    save_workbook,
-    sheet_title,
 )
 from encoder_cls.errors import DataError
 
@@ -41,9 +39,6 @@ def excel_table(
     Raises:
         DataError: there are more rows than a sheet has.
     """
-    import openpyxl
-    from openpyxl.utils import get_column_letter
-
     if len(records) > MAX_ROWS:
         raise DataError(
             f"{len(records):,} rows are more than a sheet of Excel holds: name a .csv file"
@@ -51,24 +46,16 @@ def excel_table(
     rows = [[kept_cell(record.get(column)) for column in columns] for record in records]
 
     formats = []
-    for column in columns:
-        formats.append(PROBABILITY_FORMAT if column == probability_column else GENERAL)
-
-    book = openpyxl.Workbook(write_only=True)
-    sheet = book.create_sheet(sheet_title(title))
-    sheet.freeze_panes = "A2"
+    widths = []
     for number, column in enumerate(columns):
-        first_values = [row[number] for row in rows[:MEASURED_ROWS]]
-        letter = get_column_letter(number + 1)
-        sheet.column_dimensions[letter].width = column_width(column, first_values)
+        formats.append(PROBABILITY_FORMAT if column == probability_column else GENERAL)
+        widths.append(column_width(column, [row[number] for row in rows[:MEASURED_ROWS]]))
 
-    cells = SheetCells(sheet, columns, formats)
-    sheet.append(cells.header())
+    sheet = Sheet(title, columns, formats)
+    sheet.begin(widths)
     for row in rows:
-        sheet.append(cells.row(row))
-    last_column = get_column_letter(len(columns))
-    sheet.auto_filter.ref = f"A1:{last_column}{len(rows) + 1}"
+        sheet.append(row)
 
     file = io.BytesIO()
-    save_workbook(book, file)
+    sheet.save(file)
     return file.getvalue()

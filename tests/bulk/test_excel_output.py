@@ -130,10 +130,8 @@ def test_texts_without_a_file_stand_beside_their_predictions(cli, trained_run):
     odd = "rain \x07 _x0041_ \r\n=1 \ufffe"
     succeed(cli, "predict", "--model", trained_run.path, odd, "#N/A", "--output", "out.xlsx")
 
-    again = succeed(
-        cli, "predict", "--model", trained_run.path, "--input", "out.xlsx", "--format", "jsonl",
-        "--keep-columns",
-    )  # fmt: skip
+    options = ["--input", "out.xlsx", "--format", "jsonl", "--keep-columns"]
+    again = succeed(cli, "predict", "--model", trained_run.path, *options)
     texts = [json.loads(line)["text"] for line in again.out.splitlines()]
     # Spreadsheets have line feeds.
     assert texts == ["rain \x07 _x0041_ \n=1 \ufffe", "#N/A"]
@@ -212,13 +210,11 @@ def test_a_text_that_is_too_long_for_a_cell_is_cut_with_a_warning(cli, trained_r
     texts = ["rain " * 7000, "rain " + "\U0001f600" * 17_000, "rain"]
     Path("in.txt").write_text("".join(f"{text}\n" for text in texts), "utf-8")
 
-    outcome = succeed(
-        cli, "predict", "--model", trained_run.path, "--input", "in.txt", "--output", "out.xlsx"
-    )
+    options = ["--input", "in.txt", "--output", "out.xlsx"]
+    outcome = succeed(cli, "predict", "--model", trained_run.path, *options)
 
-    assert (
-        "warning: 2 cells cut, since a cell of Excel has at most 32,767 characters" in outcome.err
-    )
+    warning = "warning: 2 cells cut, since a cell of Excel has at most 32,767 characters"
+    assert warning in outcome.err
     cut = [row[0] for row in values_of("out.xlsx")[1:]]
     assert cut[0] == texts[0][:32_766] + "…"
     assert cut[1] == texts[1][: 5 + 16_380] + "…"
