@@ -63,150 +63,125 @@ def evaluate_run(
     other = None
     if against:
         other = load_other(against, classifier, path)
-
     run = run_of(path)
-    run_data = _RunData()
-    if run:
-        if not run.is_finished():
-            reporter.note(f"{run.path} is not finished: this is its best model so far")
-        run_data = _load_run_data(run, classifier, moved, is_scored=data is None, reporter=reporter)
-    config = run_data.config
+    if run and not run.is_finished():
+        reporter.note(f"{run.path} is not finished: this is its best model so far")
 
     # Score the classifier on the source, or on its run's own data.
     if data is not None:
-        data_config = _config_of_source(data, classifier, config, reading or {})
         scored = _score_source(
-            data,
-            classifier,
-            data_config,
-            run_data.dataset,
-            run_data.validation_predictions,
-            reporter=reporter,
+            data, classifier, run, reading=reading or {}, moved=moved, reporter=reporter
         )
-    elif run and config and run_data.dataset:
-        data_config = config.data
-        loaded = LoadedRun(
-            folder=run,
-            classifier=classifier,
-            config=config,
-            dataset=run_data.dataset,
-            validation_predictions=run_data.validation_predictions,
-        )
-        scored = _score_own_data(loaded, reporter=reporter)
+    elif run:
+        scored = _score_own_data(run, classifier, moved=moved, reporter=reporter)
     else:
         raise ConfigError(
             f"{path}: a model folder without its run has no data of its own; name some with --data"
         )
 
     # Compare the classifier with the other one on the same texts.
-    report = scored
+    compared = scored
     if against and other:
         comparison = compare_against(
             against,
             other,
-            scored.evaluation.predictions,
+            scored.report.evaluation.predictions,
             is_own_data=data is None,
             reporter=reporter,
         )
-        report = replace(scored, against=comparison)
+        compared = scored._replace(report=replace(scored.report, against=comparison))
 
     if folder:
-        _write_files(folder, report, data_config, path, config, reporter=reporter)
+        _write_files(folder, compared, path, reporter=reporter)
     elif run and data is None:
         # Write the report into the folder of the run, without the comparison. If that fails, only
         # warn, so that the user still sees the scores.
         try:
-            _write_files(run.eval, scored, data_config, path, config, reporter=reporter)
+            _write_files(run.eval, scored, path, reporter=reporter)
         except EncoderClsError as error:
             reporter.warning(str(error))
-    return report
+    return compared.report
 
 
-def _write_files(
-    folder: Path,
-    report: Report,
-    data_config: DataConfig,
-    path: Path,
-    config: Config | None,
-    *,
-    reporter: Reporter,
-) -> None:
+class _Scored(NamedTuple):
+    """The report on some texts, with what else its files show.
+
+    Attributes:
+        report: the report.
+        data: how the scored texts were read.
+        config: the config of the run; None for a model folder without its run.
+    """
+
+    report: Report
+    data: DataConfig
+    config: Config | None
+
+
+def _write_files(folder: Path, scored: _Scored, path: Path, *, reporter: Reporter) -> None:
     """Write the files of a report.
 
     Args:
         folder: the folder for the files.
-        report: the report.
-        data_config: how the scored texts were read.
-        path: the run or model folder.
-        config: the config of the run; None for a model folder without its run, which is named
-            after its folder then.
+        scored: the report, and what else the files show.
+        path: the run or model folder; a model folder without its run is named after it.
         reporter: receives a note that names the files.
     """
     run_name = path.resolve().name
     config_yaml = ""
-    if config:
-        run_name = config.name
-        config_yaml = config.to_yaml()
+    if scored.config:
+        run_name = scored.config.name
+        config_yaml = scored.config.to_yaml()
 
     written = write_report(
-        folder, report, data=data_config, run_name=run_name, config_yaml=config_yaml
+        folder, scored.report, data=scored.data, run_name=run_name, config_yaml=config_yaml
     )
     reporter.note(f"wrote {folder}: {', '.join(written)}")
 
 
-class _RunData(NamedTuple):
-    """What a report takes from the run of a classifier.
-
-    Attributes:
-        config: the config, with the current paths of the data; None for a model folder without
-            its run.
-        dataset: the data of the run; None if it is missing or has changed, or without a run.
-        validation_predictions: the held-out predictions for the validation texts; None if the run
-            has none, or if its validation texts have changed.
-    """
-
-    config: Config | None = None
-    dataset: Dataset | None = None
-    validation_predictions: ValidationPredictions | None = None
+# The run's own data
 
 
-def _load_run_data(
-    run: RunDir,
-    classifier: Classifier,
-    moved: Mapping[str, str] | None,
-    *,
-    is_scored: bool,
-    reporter: Reporter,
-) -> _RunData:
-    """Load the data of a run, and the held-out predictions for its validation texts.
+def _score_own_data(
+    run: RunDir, classifier: Classifier, *, moved: Mapping[str, str] | None, reporter: Reporter
+) -> _Scored:
+    """Score the classifier of a run on its test split, or without one on its validation split.
 
     Args:
         run: the folder of the run.
         classifier: the classifier of the run.
         moved: the new paths of the run's data, if it has been moved, by key of `DataConfig`.
-        is_scored: whether the classifier is scored on the data of the run.
-        reporter: receives the warnings.
+        reporter: receives notes and warnings.
 
     Raises:
-        DataError: the data is missing or has changed, and is scored.
+        DataError: the data is missing or has changed.
     """
     config = config_with_moved_data(run, moved)
-    if is_scored:
-        dataset: Dataset | None = dataset_of_run(run, config, classifier)
-    else:
-        dataset = dataset_of_run_for_baseline(run, config, classifier, reporter=reporter)
-    if dataset is None:
-        return _RunData(config)
-
-    split_name, _ = dataset.report_split
+    dataset = dataset_of_run(run, config, classifier)
+    name, split = dataset.report_split
+    if not len(split):
+        raise ConfigError(
+            f"{run.path}: no text of its data has a label to score; name labelled texts with --data"
+        )
     validation_predictions = _validation_predictions(
-        run,
-        classifier,
-        dataset,
-        is_required=is_scored and split_name == "validation",
-        reporter=reporter,
+        run, classifier, dataset, is_required=name == "validation", reporter=reporter
     )
-    return _RunData(config, dataset, validation_predictions)
+
+    # Warn of test texts that the run has learned from. Validation texts are not checked: the final
+    # fit may include them, but they are scored by predictions that were saved before it.
+    learned: Iterable[str] = ()
+    if name == "test":
+        learned = learned_texts(dataset, validation_predictions)
+    notes = [notes for source, notes in dataset.sources if source == name]
+    report_notes(name, split, notes, classifier, learned, reporter=reporter)
+
+    loaded = LoadedRun(
+        folder=run,
+        classifier=classifier,
+        config=config,
+        dataset=dataset,
+        validation_predictions=validation_predictions,
+    )
+    return _Scored(report_of_run(loaded, reporter=reporter), config.data, config)
 
 
 def _validation_predictions(
@@ -238,6 +213,53 @@ def _validation_predictions(
         return None
 
 
+# Another source
+
+
+def _score_source(
+    source: str,
+    classifier: Classifier,
+    run: RunDir | None,
+    *,
+    reading: Mapping[str, Any],
+    moved: Mapping[str, str] | None,
+    reporter: Reporter,
+) -> _Scored:
+    """Score a classifier on a labelled source.
+
+    Args:
+        source: the labelled source.
+        classifier: the classifier to score.
+        run: the run of the classifier, whose data the baseline learns from; None for a model folder
+            without its run.
+        reading: values of `DataConfig` that replace those of the training.
+        moved: the new paths of the run's data, if it has been moved, by key of `DataConfig`.
+        reporter: receives notes and warnings.
+    """
+    config = None
+    dataset = None
+    learned: Iterable[str] = ()
+    if run:
+        config = config_with_moved_data(run, moved)
+        dataset = dataset_of_run_for_baseline(run, config, classifier, reporter=reporter)
+        if dataset:
+            # If there are held-out predictions, the classifier has learned the validation texts.
+            validation_predictions = _validation_predictions(
+                run, classifier, dataset, is_required=False, reporter=reporter
+            )
+            learned = learned_texts(dataset, validation_predictions)
+
+    data_config = _config_of_source(source, classifier, config, reading)
+    split = load_labelled(source, classifier, data_config, dataset, learned, reporter=reporter)
+
+    baseline = None
+    if dataset:
+        baseline = baseline_scores(dataset, split)
+    evaluation = evaluate_split(classifier, split, name=source)
+    report = Report(evaluation=evaluation, baseline_scores=baseline)
+    return _Scored(report, data_config, config)
+
+
 def _config_of_source(
     source: str, classifier: Classifier, config: Config | None, reading: Mapping[str, Any]
 ) -> DataConfig:
@@ -267,54 +289,3 @@ def _config_of_source(
     for name, value in reading.items():
         settings[f"data.{name}"] = value
     return config_of(settings, source="--set", base=config).data
-
-
-def _score_source(
-    source: str,
-    classifier: Classifier,
-    data_config: DataConfig,
-    dataset: Dataset | None,
-    validation_predictions: ValidationPredictions | None,
-    *,
-    reporter: Reporter,
-) -> Report:
-    """Score a classifier on a labelled source.
-
-    Args:
-        source: the labelled source.
-        classifier: the classifier to score.
-        data_config: the config for reading the source.
-        dataset: the data of the classifier's run, for the baseline; None if it is unknown.
-        validation_predictions: the held-out predictions of the run. If there are any, the
-            classifier has learned from the validation texts.
-        reporter: receives notes and warnings about the texts.
-    """
-    learned: Iterable[str] = ()
-    if dataset:
-        learned = learned_texts(dataset, validation_predictions)
-    split = load_labelled(source, classifier, data_config, dataset, learned, reporter=reporter)
-
-    baseline = None
-    if dataset:
-        baseline = baseline_scores(dataset, split)
-    evaluation = evaluate_split(classifier, split, name=source)
-    return Report(evaluation=evaluation, baseline_scores=baseline)
-
-
-def _score_own_data(run: LoadedRun, *, reporter: Reporter) -> Report:
-    """Score the classifier of a run on its test split, or without one on its validation split."""
-    name, split = run.dataset.report_split
-    if not len(split):
-        raise ConfigError(
-            f"{run.folder.path}: no text of its data has a label to score; name labelled texts "
-            "with --data"
-        )
-
-    # Warn of test texts that the run has learned from. Validation texts are not checked: the final
-    # fit may include them, but they are scored by predictions that were saved before it.
-    learned: Iterable[str] = ()
-    if name == "test":
-        learned = learned_texts(run.dataset, run.validation_predictions)
-    notes = [notes for source, notes in run.dataset.sources if source == name]
-    report_notes(name, split, notes, run.classifier, learned, reporter=reporter)
-    return report_of_run(run, reporter=reporter)
