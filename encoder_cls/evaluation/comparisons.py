@@ -21,8 +21,8 @@ from encoder_cls.metrics.intervals import (
     paired_interval,
     wilson_interval,
 )
-from encoder_cls.metrics.scores import SCORES, Score, TaskKinds, main_score
-from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
+from encoder_cls.metrics.scores import SCORES, Score, main_score
+from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.display import counted, printable
 
 Scores = dict[str, Any]
@@ -40,7 +40,7 @@ def score_predictions(predictions: NDArray[Any], labels: NDArray[Any]) -> Scores
 
     Scores have an interval if the table in `metrics/scores` says so for the task.
     """
-    task = TaskKinds.of(is_multi_label=labels.ndim > 1)
+    task = task_of(labels)
     scores: Scores = {}
     for key, value in scores_without_intervals(predictions, labels).items():
         scores[key] = value
@@ -150,7 +150,7 @@ def _paired_test_of(labels: NDArray[Any]) -> _PairedTest:
 
 def _main_score_of(labels: NDArray[Any]) -> Score:
     """The main score of the task of these labels."""
-    return main_score(is_multi_label=task_of(labels) is MULTI_LABEL)
+    return main_score(task_of(labels))
 
 
 class _PredictionPairs(NamedTuple):

@@ -201,7 +201,7 @@ def further_scores(metrics: Metrics) -> str:
     The text is empty if the task has no such scores.
     """
     parts = []
-    for score in scores_of_task(is_multi_label=metrics.is_multi_label):
+    for score in scores_of_task(metrics.task):
         if Place.REPORT in score.shown_in:
             value: float = getattr(metrics, score.key)
             parts.append(f"{score.name} {value:.4f}")

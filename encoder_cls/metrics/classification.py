@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from encoder_cls.metrics.logits import Logits, sigmoid, softmax
 from encoder_cls.metrics.losses import binary_cross_entropy, cross_entropy, one_hot
 from encoder_cls.metrics.scores import Score, main_score, scores_of_task
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task
 
 Floats = NDArray[np.float64]
 
@@ -121,6 +122,7 @@ class Metrics:
     """Scores of predictions, single-label or multi-label.
 
     Attributes:
+        task: the task of the predictions.
         num_examples: the number of texts.
         macro_f1: the mean F1 of the classes that occur as a label or as a prediction; in a
             multi-label task, of the labels that some text has.
@@ -134,7 +136,7 @@ class Metrics:
             These examples count as mistakes, and are left out of `loss`, `ece` and `calibration`.
     """
 
-    is_multi_label: ClassVar[bool]
+    task: ClassVar[Task]
 
     num_examples: int
     macro_f1: float
@@ -147,13 +149,12 @@ class Metrics:
 
     def scalars(self) -> dict[str, float]:
         """Return the scores that `metrics/scores` lists for this task, by key."""
-        scores = scores_of_task(is_multi_label=self.is_multi_label)
-        return {score.key: getattr(self, score.key) for score in scores}
+        return {score.key: getattr(self, score.key) for score in scores_of_task(self.task)}
 
     @property
     def main_score(self) -> Score:
         """The score by which models and their parts are compared."""
-        return main_score(is_multi_label=self.is_multi_label)
+        return main_score(self.task)
 
     def drawable(self) -> dict[str, Any]:
         """Return the data of plots, as JSON values."""
@@ -174,7 +175,7 @@ class SingleLabelMetrics(Metrics):
             `[label][prediction]`; None if there are more than `MAX_MATRIX_CLASSES` classes.
     """
 
-    is_multi_label = False
+    task = SINGLE_LABEL
 
     accuracy: float
     confusion_matrix: list[list[int]] | None
@@ -211,7 +212,7 @@ class MultiLabelMetrics(Metrics):
         predicted_per_text: the mean number of labels that are predicted for a text.
     """
 
-    is_multi_label = True
+    task = MULTI_LABEL
 
     micro_f1: float
     samples_f1: float

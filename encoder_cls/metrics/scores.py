@@ -7,23 +7,9 @@ To add a score, compute it as a field of `Metrics`, `SingleLabelMetrics` or `Mul
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, Flag, auto
+from enum import Enum
 
-
-class TaskKinds(Flag):
-    """A set of kinds of tasks (`metrics.tasks`): single-label, multi-label, both or none."""
-
-    NONE = 0
-    SINGLE_LABEL = auto()
-    MULTI_LABEL = auto()
-    BOTH = SINGLE_LABEL | MULTI_LABEL
-
-    @classmethod
-    def of(cls, *, is_multi_label: bool) -> TaskKinds:
-        """Return the set of one kind of task."""
-        if is_multi_label:
-            return cls.MULTI_LABEL
-        return cls.SINGLE_LABEL
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task
 
 
 class Place(Enum):
@@ -43,11 +29,11 @@ class Score:
         key: the name of the score's field in `Metrics`, and its key in `metrics.jsonl` and
             `report.json`.
         name: the name of the score in sentences and tables.
-        tasks: the kinds of tasks for which the score is computed.
-        is_main: whether models and their parts are compared by this score. Each kind of task has
-            one such score.
-        interval_in: the kinds of tasks in which `evaluation/comparisons` computes a 95% interval of
-            the score.
+        tasks: the tasks for which the score is computed.
+        is_main: whether models and their parts are compared by this score. Each task has one such
+            score.
+        interval_in: the tasks in which `evaluation/comparisons` computes a 95% interval of the
+            score.
         can_be_monitored: whether `train.monitor` can name the score. The type of this setting in
             `config/schema` lists the same keys.
         higher_is_better: whether a higher value is better.
@@ -58,9 +44,9 @@ class Score:
 
     key: str
     name: str
-    tasks: TaskKinds
+    tasks: tuple[Task, ...]
     is_main: bool = False
-    interval_in: TaskKinds = TaskKinds.NONE
+    interval_in: tuple[Task, ...] = ()
     can_be_monitored: bool = False
     higher_is_better: bool = True
     shown_in: tuple[Place, ...] = ()
@@ -77,7 +63,7 @@ ALL_SCORES = (
     Score(
         key="loss",
         name="loss",
-        tasks=TaskKinds.BOTH,
+        tasks=(SINGLE_LABEL, MULTI_LABEL),
         can_be_monitored=True,
         higher_is_better=False,
         shown_in=(Place.VALIDATION, Place.RUN_TABLE),
@@ -86,9 +72,9 @@ ALL_SCORES = (
     Score(
         key="accuracy",
         name="accuracy",
-        tasks=TaskKinds.SINGLE_LABEL,
+        tasks=(SINGLE_LABEL,),
         is_main=True,
-        interval_in=TaskKinds.SINGLE_LABEL,
+        interval_in=(SINGLE_LABEL,),
         can_be_monitored=True,
         shown_in=(Place.VALIDATION, Place.RUN_TABLE, Place.COMPARE),
         curve="accuracy in validation/combined",
@@ -96,9 +82,9 @@ ALL_SCORES = (
     Score(
         key="micro_f1",
         name="micro-F1",
-        tasks=TaskKinds.MULTI_LABEL,
+        tasks=(MULTI_LABEL,),
         is_main=True,
-        interval_in=TaskKinds.MULTI_LABEL,
+        interval_in=(MULTI_LABEL,),
         can_be_monitored=True,
         shown_in=(Place.VALIDATION, Place.RUN_TABLE, Place.COMPARE),
         curve="F1 in validation, micro/combined",
@@ -106,8 +92,8 @@ ALL_SCORES = (
     Score(
         key="macro_f1",
         name="macro-F1",
-        tasks=TaskKinds.BOTH,
-        interval_in=TaskKinds.SINGLE_LABEL,
+        tasks=(SINGLE_LABEL, MULTI_LABEL),
+        interval_in=(SINGLE_LABEL,),
         can_be_monitored=True,
         shown_in=(Place.VALIDATION, Place.RUN_TABLE, Place.COMPARE),
         curve="validation/macro F1",
@@ -115,7 +101,7 @@ ALL_SCORES = (
     Score(
         key="mean_average_precision",
         name="mean average precision",
-        tasks=TaskKinds.MULTI_LABEL,
+        tasks=(MULTI_LABEL,),
         can_be_monitored=True,
         shown_in=(Place.VALIDATION, Place.REPORT, Place.RUN_TABLE),
         curve="validation/mean average precision",
@@ -123,20 +109,20 @@ ALL_SCORES = (
     Score(
         key="subset_accuracy",
         name="all labels right",
-        tasks=TaskKinds.MULTI_LABEL,
+        tasks=(MULTI_LABEL,),
         shown_in=(Place.REPORT,),
         curve="validation/all labels right",
     ),
     Score(
         key="samples_f1",
         name="F1 of texts",
-        tasks=TaskKinds.MULTI_LABEL,
+        tasks=(MULTI_LABEL,),
         shown_in=(Place.REPORT,),
     ),
     Score(
         key="ece",
         name="calibration error",
-        tasks=TaskKinds.BOTH,
+        tasks=(SINGLE_LABEL, MULTI_LABEL),
         higher_is_better=False,
         shown_in=(Place.RUN_TABLE, Place.COMPARE),
         curve="validation/calibration error",
@@ -147,21 +133,20 @@ SCORES = {score.key: score for score in ALL_SCORES}
 """The scores by key, in the order in which they are shown."""
 
 
-def scores_of_task(*, is_multi_label: bool) -> list[Score]:
-    """Return the scores of single-label or of multi-label tasks."""
-    task = TaskKinds.of(is_multi_label=is_multi_label)
+def scores_of_task(task: Task) -> list[Score]:
+    """Return the scores of a task."""
     return [score for score in ALL_SCORES if task in score.tasks]
 
 
-def main_score(*, is_multi_label: bool) -> Score:
+def main_score(task: Task) -> Score:
     """Return the score by which models and their parts are compared.
 
-    It is accuracy in single-label tasks, and micro-F1 in multi-label tasks.
+    It is accuracy in the single-label task, and micro-F1 in the multi-label task.
     """
-    (score,) = [score for score in scores_of_task(is_multi_label=is_multi_label) if score.is_main]
+    (score,) = [score for score in scores_of_task(task) if score.is_main]
     return score
 
 
 def scores_shown_in(place: Place) -> list[Score]:
-    """Return the scores of all kinds of tasks that a place shows."""
+    """Return the scores that a place shows, of both tasks."""
     return [score for score in ALL_SCORES if place in score.shown_in]

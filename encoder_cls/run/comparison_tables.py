@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from encoder_cls.metrics.scores import Place, Score, TaskKinds, main_score, scores_shown_in
+from encoder_cls.metrics.scores import Place, Score, main_score, scores_shown_in
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task
 from encoder_cls.run.compare import RunSummary
 from encoder_cls.run.run_groups import RunGroup
 from encoder_cls.system.csv_cells import cell, csv_row
@@ -119,7 +120,7 @@ def csv_lines(
 
     The arguments are those of `text_lines`.
     """
-    scores = [main_score(is_multi_label=_is_any_multi_label(groups)), *_further_scores(groups)]
+    scores = [main_score(_task_of_column(groups)), *_further_scores(groups)]
 
     head = ["run", "runs", "split", "num_examples"]
     for score in scores:
@@ -173,8 +174,7 @@ def _both_tables(
 
 def score_table(groups: Sequence[RunGroup], *, has_groups: bool) -> Table:
     """Make the table of scores, with a row for each group."""
-    # The main score depends on the task. Name the column for multi-label runs if there are any.
-    main = main_score(is_multi_label=_is_any_multi_label(groups))
+    main = main_score(_task_of_column(groups))
     further_scores = _further_scores(groups)
 
     second_column = "runs" if has_groups else "95% interval"
@@ -195,28 +195,31 @@ def settings_table(groups: Sequence[RunGroup], differing: Sequence[str]) -> Tabl
     return table
 
 
-def _is_any_multi_label(groups: Sequence[RunGroup]) -> bool:
-    return any(_is_multi_label(group.first) for group in groups)
+def _task_of(run: RunSummary) -> Task:
+    """Return the task of a run: only reports of a multi-label task have a micro-F1."""
+    if run["micro_f1"] is not None:
+        return MULTI_LABEL
+    return SINGLE_LABEL
 
 
-def _is_multi_label(run: RunSummary) -> bool:
-    """Return whether the report of a run is of a multi-label task."""
-    return run["micro_f1"] is not None
+def _task_of_column(groups: Sequence[RunGroup]) -> Task:
+    """Return the task for which the column of main scores is named: multi-label if any run is."""
+    if any(_task_of(group.first) is MULTI_LABEL for group in groups):
+        return MULTI_LABEL
+    return SINGLE_LABEL
 
 
 def _main_score(run: RunSummary) -> Score:
-    return main_score(is_multi_label=_is_multi_label(run))
+    return main_score(_task_of(run))
 
 
 def _further_scores(groups: Sequence[RunGroup]) -> list[Score]:
     """List the scores that the table shows for the tasks of these runs, without the main score."""
-    tasks = TaskKinds.NONE
-    for group in groups:
-        tasks |= TaskKinds.of(is_multi_label=_is_multi_label(group.first))
+    tasks = {_task_of(group.first) for group in groups}
 
     scores = []
     for score in scores_shown_in(Place.COMPARE):
-        if not score.is_main and score.tasks & tasks:
+        if not score.is_main and not tasks.isdisjoint(score.tasks):
             scores.append(score)
     return scores
 

@@ -17,6 +17,7 @@ from encoder_cls.encoder.batches import BatchSampler
 from encoder_cls.encoder.step_limit import TrainingLength
 from encoder_cls.errors import ConfigError
 from encoder_cls.metrics.scores import scores_of_task
+from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.display import listed
 from encoder_cls.text.tokens import KEPT_PER_TOKEN
 
@@ -158,7 +159,7 @@ def check_config_fits_data(config: Config, dataset: Dataset) -> None:
                 f"{listed(dataset.label_names)}"
             )
 
-    scores = scores_of_task(is_multi_label=dataset.is_multi_label)
+    scores = scores_of_task(task_of(dataset.train.labels))
     monitors = [score.key for score in scores if score.can_be_monitored]
     monitor = config.train.monitor
     if monitor not in monitors:

@@ -10,12 +10,13 @@ import pytest
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.evaluation.comparisons import INTERVALS
 from encoder_cls.metrics.classification import MultiLabelMetrics, SingleLabelMetrics
-from encoder_cls.metrics.scores import ALL_SCORES, SCORES, TaskKinds, main_score, scores_of_task
+from encoder_cls.metrics.scores import ALL_SCORES, SCORES, main_score, scores_of_task
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 
 
 @pytest.mark.parametrize("metrics", [SingleLabelMetrics, MultiLabelMetrics])
 def test_the_scores_of_a_task_are_fields_of_its_metrics(metrics):
-    keys = {score.key for score in scores_of_task(is_multi_label=metrics.is_multi_label)}
+    keys = {score.key for score in scores_of_task(metrics.task)}
 
     assert keys <= {field.name for field in fields(metrics)}
 
@@ -25,18 +26,14 @@ def test_keys_and_names_are_unique():
     assert len({score.name for score in ALL_SCORES}) == len(ALL_SCORES)
 
 
-@pytest.mark.parametrize("is_multi_label", [False, True])
-def test_a_task_has_one_main_score_which_has_an_interval(is_multi_label):
+@pytest.mark.parametrize("task", [SINGLE_LABEL, MULTI_LABEL])
+def test_a_task_has_one_main_score_which_has_an_interval(task):
     """`main_score` fails if a task has several main scores, or none."""
-    task = TaskKinds.of(is_multi_label=is_multi_label)
-
-    score = main_score(is_multi_label=is_multi_label)
-
-    assert task in score.interval_in
+    assert task in main_score(task).interval_in
 
 
 def test_each_interval_of_the_table_can_be_computed():
-    with_interval = {score.key for score in ALL_SCORES if score.interval_in != TaskKinds.NONE}
+    with_interval = {score.key for score in ALL_SCORES if score.interval_in}
 
     assert set(INTERVALS) == with_interval
 
