@@ -12,7 +12,7 @@ is equal to a validation text.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -194,14 +194,15 @@ class ValidationPredictions:
         if split is self.split:
             return self.predictions.rows, np.arange(len(self.predictions.rows))
 
-        rows_by_place = {place: row for row, place in enumerate(_places(split))}
-        validation_places = _places(self.split)
+        # Only the places of the validation texts are in memory: the other split may be large.
+        validation_texts = self.split.subset(self.predictions.rows)
+        index_of_place = {place: index for index, place in enumerate(_places(validation_texts))}
 
         rows = []
         indices = []
-        for index, validation_row in enumerate(self.predictions.rows.tolist()):
-            row = rows_by_place.get(validation_places[validation_row])
-            if row is not None:
+        for row, place in enumerate(_places(split)):
+            index = index_of_place.get(place)
+            if index is not None:
                 rows.append(row)
                 indices.append(index)
         return np.array(rows, dtype=np.int64), np.array(indices, dtype=np.int64)
@@ -243,12 +244,13 @@ def held_out_logits(
     return classifier.combined(part_logits)
 
 
-def _places(split: Split) -> list[tuple[str, str]]:
-    """The place of each text: where it was read from, and the text itself.
+def _places(split: Split) -> Iterator[tuple[str, str]]:
+    """Yield the place of each text: where it was read from, and the text itself.
 
     The text is part of the place, because a file may have changed since it was read.
     """
-    return [(str(where), text) for where, text in zip(split.where, split.texts, strict=True)]
+    for where, text in zip(split.where, split.texts, strict=True):
+        yield str(where), text
 
 
 def _hash_of(tensors: Mapping[str, NDArray[Any]], texts_sha256: str) -> str:

@@ -167,10 +167,9 @@ def _surest_wrong_labels(predictions: SplitPredictions) -> list[tuple[int, int]]
 
     # Order all mistakes, the surest first. Each is a position in the flattened array (texts,
     # classes).
-    differences = np.abs(has_label - predictions.probabilities)
-    confidence = np.where(is_wrong, differences, -1.0).ravel()
-    num_wrong = int(is_wrong.sum())
-    surest = np.argsort(-confidence, kind="stable")[:num_wrong]
+    mistakes = np.flatnonzero(is_wrong)
+    confidence = np.abs(has_label - predictions.probabilities).ravel()[mistakes]
+    surest = mistakes[np.argsort(-confidence, kind="stable")]
 
     # Rank the mistakes of each kind by themselves: 1, 2, ...
     is_missed = has_label.ravel()[surest]
