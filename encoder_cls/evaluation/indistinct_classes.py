@@ -9,16 +9,17 @@ from encoder_cls.metrics.classification import Confusion, Metrics, SingleLabelMe
 from encoder_cls.system.display import shown
 from encoder_cls.system.json_values import json_text
 
-# The fewest texts of a class that are taken for another one: two could be so by chance.
+# The fewest texts of the first class of a pair that get the label of the second one. Two could get
+# it by chance.
 MIN_TEXTS = 3
-# The smallest share of the texts of a class that are taken for the other one.
+# The smallest share of the texts of the first class that get the label of the second one.
 MIN_SHARE = 0.3
-# Texts of two classes are told apart if those of the one get the label of the other much less often
-# than those of the other do: at most this many times as often.
+# This share, divided by the share of the texts of the second class that get their label: the
+# classifier tells the two classes apart if the ratio is not above this one.
 TOLD_APART = 0.8
-# The other label is a matter of these two classes only if the texts of all further classes get it
-# much less often: at most this many times as often. A model that has learned little gives one label
-# to the texts of all classes.
+# The share of the texts of all further classes that get the label of the second class, divided by
+# that of the first class: the label is a matter of these two classes only if the ratio is not above
+# this one. A model that has learned little gives one label to the texts of all classes.
 GIVEN_TO_OTHERS = 0.5
 # The most pairs that are named.
 MAX_PAIRS = 3
@@ -58,15 +59,18 @@ def _share_of_others(metrics: SingleLabelMetrics, pair: Confusion) -> float:
 
     Only the most frequent mistakes are counted, so it may be a little too low.
     """
+    num_texts = 0
+    for label, class_metrics in metrics.per_class.items():
+        if label not in (pair.label, pair.prediction):
+            num_texts += class_metrics.support
+    if num_texts == 0:
+        return 0.0
+
     num_predicted = 0
-    num_others = 0
     for confusion in metrics.most_confused:
         if confusion.prediction == pair.prediction and confusion.label != pair.label:
             num_predicted += confusion.count
-    for label, class_metrics in metrics.per_class.items():
-        if label not in (pair.label, pair.prediction):
-            num_others += class_metrics.support
-    return num_predicted / num_others if num_others else 0.0
+    return num_predicted / num_texts
 
 
 def indistinct_sentences(metrics: Metrics) -> Iterator[str]:

@@ -17,8 +17,6 @@ from encoder_cls.system.display import counted
 # is lower, it measures that one.
 PRECISION = 0.95
 COVERAGE = 0.9
-
-
 # The precisions for which a report counts the labels that can have them.
 PRECISIONS = (0.95, 0.9, 0.8, 0.5)
 
@@ -60,10 +58,10 @@ class MeasuredLabelGuarantees:
             f"each label: --min-precision {self.guaranteed_precision:g}: {guaranteed}, {measured}"
         )
 
+        # Name lower precisions, if they can be guaranteed for more labels.
         numbers = []
         for precision in PRECISIONS:
-            highest = self.highest_precisions.values()
-            number = sum(value >= precision for value in highest)
+            number = sum(highest >= precision for highest in self.highest_precisions.values())
             if precision < self.guaranteed_precision and number > self.num_labels:
                 numbers.append(f"{precision:g} for {number:,}")
         if numbers:

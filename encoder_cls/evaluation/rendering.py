@@ -49,7 +49,7 @@ def environment() -> Environment:
     environment.filters["shortened"] = shortened
     environment.filters["sentence"] = _sentence
     environment.filters["isolated"] = _isolated
-    environment.filters["isolated_html"] = _isolated_html
+    environment.filters["isolated_attribute"] = _isolated_attribute
     environment.filters["breakable"] = _breakable
     environment.filters["shade"] = shade
     environment.filters["code"] = markdown_code
@@ -77,14 +77,14 @@ def _sentence(words: str) -> Markup:
     return Markup(isolated(f"{report_text.capitalized(words)}."))
 
 
-def _isolated_html(words: str) -> Markup:
+def _isolated(words: str) -> Markup:
     """Escape words for HTML; names that are written from right to left are isolated."""
     from markupsafe import Markup
 
     return Markup(isolated(words))
 
 
-def _isolated(words: str) -> Markup:
+def _isolated_attribute(words: str) -> Markup:
     """Escape words for an attribute; names that are written from right to left are isolated."""
     from markupsafe import Markup
 

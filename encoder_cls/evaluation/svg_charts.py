@@ -69,8 +69,9 @@ class Curve:
 
         # Of consecutive points that round to the same whole units, draw only the last one.
         whole_units = points.round()
-        is_next_elsewhere = np.diff(whole_units, axis=0, append=np.nan).any(axis=1)
-        pairs = [f"{left:.1f},{top:.1f}" for left, top in points[is_next_elsewhere]]
+        is_last = np.ones(len(points), dtype=bool)
+        is_last[:-1] = (whole_units[:-1] != whole_units[1:]).any(axis=1)
+        pairs = [f"{left:.1f},{top:.1f}" for left, top in points[is_last]]
         return cls(style=style, name=name, path=f"M{' '.join(pairs)}")
 
 

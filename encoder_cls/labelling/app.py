@@ -6,7 +6,7 @@ All paths begin with a random token, which only the printed address has.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -155,14 +155,13 @@ async def _fields(request: Request, **types: type) -> dict[str, Any]:
         raise RefusedError(422, f"body: expected is {example}")
     for name, kind in types.items():
         value = fields[name]
-        has_strings = kind is not list or _are_strings(value)
-        if type(value) is not kind or not has_strings:
+        # `isinstance` would take True for a number.
+        is_valid = type(value) is kind
+        if is_valid and kind is list:
+            is_valid = all(isinstance(item, str) for item in value)
+        if not is_valid:
             raise RefusedError(422, f"{name}: expected is a {kind.__name__}")
     return fields
-
-
-def _are_strings(values: Sequence[Any]) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 async def _refused(_: Request, error: RefusedError) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,14 +46,12 @@ class Pool:
             pool that was sorted or extended keeps it.
         columns: the names of the columns of the rows, in order.
         form: the form of its first file, for tables in CSV.
-        num_rows: the number of rows that were read.
         notes: notes and warnings for the user.
     """
 
     texts: Sequence[PoolText]
     columns: Sequence[str]
     form: CsvForm
-    num_rows: int
     notes: Sequence[str]
 
 
@@ -81,18 +79,15 @@ def read_pool(source: str, text_columns: Sequence[str], reading: Reading) -> Poo
     notes: list[str] = []
     reading.notify = notes.append
 
+    # The names of the columns, in the order in which they occur.
     columns: dict[str, None] = {}
-    num_rows = 0
 
-    def counted_rows() -> Iterable[Row]:
-        nonlocal num_rows
+    def rows_with_noted_columns() -> Iterator[Row]:
         for row in read_rows(source, Columns(text_columns, every=True), reading):
-            num_rows += 1
-            for name in row.record or ():
-                columns[name] = None
+            columns.update(dict.fromkeys(row.record or ()))
             yield row
 
-    texts = _drawn_texts(counted_rows())
+    texts = _drawn_texts(rows_with_noted_columns())
     if not texts:
         raise NoRowsError(f"{source}: has no texts to label")
     notes += [f"warning: {warning}" for warning in reading.notes.warnings(source)]
@@ -103,7 +98,6 @@ def read_pool(source: str, text_columns: Sequence[str], reading: Reading) -> Poo
         texts=texts,
         columns=list(columns),
         form=_form_of(source, text_columns, reading),
-        num_rows=num_rows,
         notes=notes,
     )
 
