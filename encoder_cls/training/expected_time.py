@@ -19,7 +19,7 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder.step_limit import TrainingLength
 from encoder_cls.linear.corpus import MAX_TOKENS, MAX_UNLABELLED
 from encoder_cls.linear.effort import PLANNED
-from encoder_cls.linear.few_labels import CorpusSizes, count_fits
+from encoder_cls.linear.few_labels_work import CorpusSizes, count_fits
 from encoder_cls.linear.model_selection import usual_fits
 from encoder_cls.linear.stream import COUNTING_PASSES, num_passes
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from encoder_cls.config.schema import TokenizerConfig, TrainConfig
 from encoder_cls.data.label_names import names_as_texts
 from encoder_cls.linear import corpus as feature_corpus
-from encoder_cls.linear import few_labels, nb_svm, self_training
+from encoder_cls.linear import nb_svm, out_of_fold, self_training
 from encoder_cls.linear.effort import (
     ALL_AS_PLANNED,
     ROUNDS,
@@ -25,21 +25,20 @@ from encoder_cls.linear.effort import (
     EffortChoice,
 )
 from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
-from encoder_cls.linear.few_labels import (
-    LABELS_ONLY,
-    LAST_ROUND,
-    MEAN_OF_ROUNDS,
-    MIN_EXTRAPOLATED,
-    FewLabelsFit,
-    choose_kind,
-    extrapolate_accuracy,
-    fit_linear_from_few_labels,
-    leads,
-)
+from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
 from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
 from encoder_cls.linear.folds import NO_TEXTS
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.model_selection import fit_linear
+from encoder_cls.linear.out_of_fold import (
+    LABELS_ONLY,
+    LAST_ROUND,
+    MEAN_OF_ROUNDS,
+    MIN_EXTRAPOLATED,
+    choose_kind,
+    extrapolate_accuracy,
+    leads,
+)
 from encoder_cls.linear.self_training import PSEUDO_LABEL_WEIGHT
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts
@@ -169,7 +168,7 @@ def test_texts_without_labels_help(num_classes):
 
 def keep_always(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep this kind of classifier, however accurate the others are."""
-    monkeypatch.setattr(few_labels, "choose_kind", lambda _: kind)
+    monkeypatch.setattr(out_of_fold, "choose_kind", lambda _: kind)
 
 
 def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):

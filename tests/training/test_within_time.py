@@ -22,7 +22,7 @@ from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.report_text import advice
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.linear import effort as effort_module
-from encoder_cls.linear import few_labels, stream
+from encoder_cls.linear import few_labels_work, stream
 from encoder_cls.linear.effort import (
     FEW_LABELS_EFFORTS,
     IN_PASSES,
@@ -33,9 +33,9 @@ from encoder_cls.linear.effort import (
     TooLittleTimeError,
     affordable_effort,
 )
-from encoder_cls.linear.few_labels import LABELS_ONLY
 from encoder_cls.linear.linear_work import LinearWork, StreamWork
 from encoder_cls.linear.ngrams import TEMPLATE_IDS
+from encoder_cls.linear.out_of_fold import LABELS_ONLY
 from encoder_cls.run import run_report
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
@@ -307,14 +307,14 @@ def test_less_effort_for_few_labels_predicts_all_of_them_out_of_fold(tmp_path, e
     assert (found.accuracy_with_twice is not None) == effort.extrapolates
 
 
-LARGE_CORPUS = few_labels.CorpusSizes(labelled=2000, unlabelled=8000, classes=77)
+LARGE_CORPUS = few_labels_work.CorpusSizes(labelled=2000, unlabelled=8000, classes=77)
 
 
 def test_less_effort_is_less_work():
     """The estimated work falls from the first effort to the last."""
     work = []
     for effort in FEW_LABELS_EFFORTS:
-        num_fits = few_labels.count_fits(
+        num_fits = few_labels_work.count_fits(
             effort, LARGE_CORPUS, TrainConfig(), num_held_out=200, with_teacher=True
         )
         work.append(num_fits)
@@ -327,7 +327,7 @@ def test_a_teacher_is_a_further_fit_only_if_there_are_validation_texts():
     """Otherwise the final model has not learned from any of them, and is the teacher, too."""
 
     def num_fits(num_held_out: int, *, with_teacher: bool) -> float:
-        return few_labels.count_fits(
+        return few_labels_work.count_fits(
             PLANNED,
             LARGE_CORPUS,
             TrainConfig(),

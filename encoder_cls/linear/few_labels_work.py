@@ -1,0 +1,101 @@
+"""How much work a fit to few labels is, before it is done."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from encoder_cls.config.schema import TrainConfig
+from encoder_cls.linear.effort import Effort
+from encoder_cls.linear.model_selection import C_VALUES_TRIED
+
+
+class CorpusSizes(NamedTuple):
+    """The amounts of texts that the work of a fit depends on.
+
+    Attributes:
+        labelled: the number of labelled texts.
+        unlabelled: the number of texts without labels.
+        classes: the number of classes.
+    """
+
+    labelled: int
+    unlabelled: int
+    classes: int
+
+
+# The maximum number of texts without labels in cross-validation, and of these texts times classes.
+MAX_OUT_OF_FOLD = 5000
+MAX_WORK = 250_000
+
+
+def max_cross_validated(num_classes: int) -> int:
+    """Return the maximum number of texts without labels that cross-validation uses."""
+    return max(1, min(MAX_OUT_OF_FOLD, MAX_WORK // num_classes))
+
+
+# The time of a fit without the coordinates of latent semantics, relative to a fit with them.
+TIME_WITHOUT_LSA = 0.6
+
+
+def count_fits(
+    effort: Effort,
+    sizes: CorpusSizes,
+    config: TrainConfig,
+    *,
+    num_held_out: int,
+    with_teacher: bool,
+    time_without_lsa: float = TIME_WITHOUT_LSA,
+) -> float:
+    """Compute the work of an effort, in fits to all labelled texts.
+
+    The time of a fit is proportional to the number of texts: a fit to half of the labelled texts
+    counts as half a fit.
+
+    Args:
+        effort: the effort to estimate.
+        sizes: the numbers of texts and classes.
+        config: which techniques are used.
+        num_held_out: the number of labelled validation texts, which form one more fold of the
+            cross-validation; 0 if there is no such fold.
+        with_teacher: whether a model that has not learned from the validation texts is needed, too.
+        time_without_lsa: the time of a fit without the coordinates of latent semantics, relative
+            to a fit with them; 1 counts fits rather than their time.
+    """
+    num_folds = effort.num_folds
+    if num_held_out:
+        num_folds += 1
+    share_learned = 1 - 1 / num_folds
+
+    # The final model, and the teacher. Without validation texts, one model is both.
+    num_final = 1
+    if with_teacher and num_held_out:
+        num_final = 2
+
+    # The labels alone: a fit for each value of C in each fold.
+    num_c_values = 1
+    if effort.tries_all_c_values:
+        num_c_values = C_VALUES_TRIED
+    fits = time_without_lsa * num_c_values * num_folds * share_learned
+    if not effort.self_trains:
+        return fits + time_without_lsa * num_final
+
+    num_unlabelled = sizes.unlabelled
+    if effort.max_unlabelled is not None:
+        num_unlabelled = min(num_unlabelled, effort.max_unlabelled)
+    num_cross_validated = min(num_unlabelled, max_cross_validated(sizes.classes))
+
+    rounds = effort.rounds
+    if not config.self_training or num_unlabelled == 0:
+        rounds = ()
+
+    # Self-training: a fit to labelled texts, then a fit in each round to labelled texts and a share
+    # of the unlabelled ones.
+    def fits_of_rounds(share_labelled: float, num_unlabelled: int) -> float:
+        labelled_fits = (1 + len(rounds)) * share_labelled
+        unlabelled_fits = sum(rounds) * num_unlabelled / sizes.labelled
+        return labelled_fits + unlabelled_fits
+
+    fits += num_folds * fits_of_rounds(share_learned, num_cross_validated)
+    if effort.extrapolates:
+        fits += 2 * fits_of_rounds(0.5, num_cross_validated)
+    return fits + num_final * fits_of_rounds(1.0, num_unlabelled)
