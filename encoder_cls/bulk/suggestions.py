@@ -95,29 +95,42 @@ def suggest_from(options: InputOptions, run: Path, number: int) -> PoolSuggestio
     texts = InputTexts(options, classifier)
     choose_engine(classifier, size_of(texts.files))
 
-    num_labelled = 0
-
-    def unlabelled_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        nonlocal num_labelled
-        for chunk in chunks:
-            unlabelled = [row for row in chunk if not has_label(row, label_column)]
-            num_labelled += len(chunk) - len(unlabelled)
-            yield unlabelled
-
     with Progress(texts.files, doing="classified") as progress:
-        chunks = _counted_chunks(texts.chunks(progress.note), progress)
-        suggestions = suggest(classifier, unlabelled_chunks(chunks), number)
+        rows = _UnlabelledRows(texts, label_column, progress)
+        suggestions = suggest(classifier, rows.chunks(), number)
 
     for warning in texts.skipped_rows():
         note(warning)
-    if num_labelled:
+    if rows.num_labelled:
         note(
-            f"{options.source}: {counted(num_labelled, 'row')} with a label in column "
+            f"{options.source}: {counted(rows.num_labelled, 'row')} with a label in column "
             f"{shown(label_column)} left out"
         )
     if len(suggestions) < number:
         note(f"warning: {options.source}: has only {len(suggestions):,} different texts to suggest")
     return PoolSuggestions(suggestions, texts, classifier)
+
+
+class _UnlabelledRows:
+    """The rows of an input that have no label.
+
+    Attributes:
+        num_labelled: the number of other rows that have been read.
+    """
+
+    def __init__(self, texts: InputTexts, label_column: str, progress: Progress) -> None:
+        self._texts = texts
+        self._label_column = label_column
+        self._progress = progress
+        self.num_labelled = 0
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the rows in chunks, which may be empty, and show how many rows are done."""
+        for chunk in self._texts.chunks(self._progress.note):
+            unlabelled = [row for row in chunk if not has_label(row, self._label_column)]
+            self.num_labelled += len(chunk) - len(unlabelled)
+            yield unlabelled
+            self._progress.done(chunk[-1].where, len(chunk))
 
 
 def has_label(row: Row, label_column: str) -> bool:
@@ -127,13 +140,6 @@ def has_label(row: Row, label_column: str) -> bool:
     except KeyError:
         return False
     return label is not None and str(label).strip() != ""
-
-
-def _counted_chunks(chunks: Iterable[Chunk], progress: Progress) -> Iterator[Chunk]:
-    """Yield chunks, and count a chunk as done when the next chunk is asked for."""
-    for chunk in chunks:
-        yield chunk
-        progress.done(chunk[-1].where, len(chunk))
 
 
 def suggest(classifier: Classifier, chunks: Iterable[Chunk], number: int) -> list[Suggestion]:
