@@ -13,6 +13,7 @@ from encoder_cls.cli.options import (
     Quiet,
     TrainedModel,
     data_overrides,
+    parsed_data_value,
     print_json,
 )
 from encoder_cls.errors import ConfigError, WorseError
@@ -133,15 +134,13 @@ def _parsed_overrides(overrides: list[str] | None) -> tuple[dict[str, Any], dict
     Raises:
         ConfigError: a key cannot be set here, or a value is invalid.
     """
-    from encoder_cls.config.yaml import parse_setting
-
     reading: dict[str, Any] = {}
     moved: dict[str, str] = {}
     for key, text in data_overrides(overrides, *READING_KEYS, *SOURCE_KEYS).items():
         if key in SOURCE_KEYS:
             moved[key] = text
         else:
-            reading[key] = parse_setting(text, source=f"--set data.{key}", keys=["data", key])
+            reading[key] = parsed_data_value(key, text)
     return reading, moved
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.options import check_ending
+from encoder_cls.cli.options import check_ending, data_overrides, parsed_data_value
 from encoder_cls.cli.plan_text import time_line
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.run.terminal_reporter import TerminalReporter
@@ -56,7 +55,10 @@ def init_command(
     from encoder_cls.data.inspection.inspect_data import inspect_data
     from encoder_cls.system.files import write_output
 
-    chosen = _choices(overrides or ())
+    chosen = {}
+    for key, text in data_overrides(overrides, *CHOICES).items():
+        chosen[key] = parsed_data_value(key, text)
+
     config_file = output or Path(f"{run_name(_stem(source))}.yaml")
     check_ending(config_file, ".yaml", ".yml")
     if config_file.exists():
@@ -89,20 +91,6 @@ def _check_libraries(source: str) -> None:
         messages.append("needs openpyxl to read Excel files: pip install 'encoder-cls[excel]'")
     if messages:
         raise ConfigError("; ".join(messages))
-
-
-def _choices(overrides: Sequence[str]) -> dict[str, Any]:
-    """Parse the options `--set data.KEY=VALUE`; raise a `ConfigError` for another key."""
-    from encoder_cls.config.yaml import parse_setting
-
-    chosen = {}
-    for override in overrides:
-        name, equals, text = override.partition("=")
-        section, _, key = name.strip().partition(".")
-        if not equals or section != "data" or key not in CHOICES:
-            raise ConfigError(f"--set {override}: only data.{', data.'.join(CHOICES)} can be set")
-        chosen[key] = parse_setting(text, source=f"--set {name}", keys=("data", key))
-    return chosen
 
 
 def explained(error: DataError, source: str) -> DataError:

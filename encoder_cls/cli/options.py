@@ -137,6 +137,17 @@ def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, 
     return values
 
 
+def parsed_data_value(key: str, text: str) -> Any:
+    """Parse the value of an option `--set data.KEY=VALUE`, as in a config.
+
+    Raises:
+        ConfigError: the value is invalid.
+    """
+    from encoder_cls.config.yaml import parse_setting
+
+    return parse_setting(text, source=f"--set data.{key}", keys=["data", key])
+
+
 def _listed_keys(keys: Sequence[str]) -> str:
     """The keys for a message, such as "data.delimiter and data.encoding"."""
     *others, last = [f"data.{key}" for key in keys]

@@ -51,12 +51,22 @@ def test_what_is_known_can_be_set(cli):
     assert load_config(Path("my b.yml")).data.label_column == "c"
 
 
+@pytest.mark.parametrize("delimiter", ["tab", "\t"])
+def test_a_separator_is_named_or_given(cli, delimiter):
+    source = write_table("a.csv", ROWS, "\t")
+    outcome = cli("init", source, "--set", f"data.delimiter={delimiter}")
+
+    assert outcome.code == 0
+    assert load_config(Path("a.yaml")).data.delimiter == "\t"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (["missing.csv"], 3, "missing.csv: no such file or folder"),
         (["a.csv", "--output", "a.txt"], 2, "--output a.txt: the name must end with .yaml or .yml"),
         (["a.csv", "--set", "train.epochs=1"], 2, "only data.text_column, data.label_column, "),
+        (["a.csv", "--set", "data.delimiter=;;"], 2, "data.delimiter: ';;' is not a field sepa"),
         (["a.csv"], 3, "a.csv: no column looks like labels; there are 'text'"),
     ],
 )
