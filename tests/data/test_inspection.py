@@ -22,6 +22,7 @@ from encoder_cls.data.inspection.inspect_data import Inspection, inspect_data
 from encoder_cls.data.inspection.source_layout import layout_of
 from encoder_cls.data.inspection.word_test import word_test
 from encoder_cls.data.load_dataset import load_dataset
+from encoder_cls.data.source_files import files_named
 from encoder_cls.errors import ConfigError, DataError
 
 TEXTS = labelled_texts(20, seed=0)
@@ -385,6 +386,20 @@ def test_files_of_a_folder_are_splits_by_their_names():
         "test": "data/test.csv",
     }
     assert inspected("data").settings["validation"] == "data/dev.csv"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pattern"),
+    [
+        ("train-1.csv", "train-11.csv", "train-1*.csv"),
+        ("train [a].csv", "train [b].csv", "train [[]*].csv"),
+    ],
+)
+def test_several_files_of_a_split_are_a_pattern_that_they_fit(first, second, pattern):
+    for name in (first, second, "test.csv"):
+        write_table(f"data/{name}", [["text", "label"], *TEXTS])
+    assert layout_of("data").sources["train"] == f"data/{pattern}"
+    assert [path.name for path in files_named(f"data/{pattern}")] == sorted([first, second])
 
 
 def test_folders_of_a_folder_are_splits_by_their_names():

@@ -80,6 +80,8 @@ class LabelColumn(NamedTuple):
 MIN_TEXT_SCORE = 0.3
 # From this mean number of words on, longer texts are no better texts.
 MANY_WORDS = 20
+# The smallest mean number of words of a further column that could be read as text, too.
+MIN_WORDS_OF_OTHERS = 3
 # How much the name of a column counts.
 RIGHT_NAME = 3.0
 WRONG_NAME = 0.3
@@ -94,7 +96,9 @@ def text_column(profiles: Sequence[ColumnProfile]) -> TextColumn | None:
         return None
 
     best, *others = texts
-    has_sentences = [profile.name for profile in others if profile.mean_words >= 3]
+    has_sentences = [
+        profile.name for profile in others if profile.mean_words >= MIN_WORDS_OF_OTHERS
+    ]
     return TextColumn(best.name, best.mean_words, best.distinct_share, tuple(has_sentences))
 
 
@@ -118,6 +122,8 @@ MAX_LABEL_WORDS = 8
 # share of the score of a name.
 UNTOLD = 0.05
 NOT_A_NAME = 0.6
+# The number of other columns that could be the label, too, that are named.
+MAX_OTHERS = 3
 # The smallest score of a label column. A column that words do not tell needs a fitting name.
 MIN_LABEL_SCORE = 0.06
 
@@ -147,7 +153,7 @@ def label_column(profiles: Sequence[ColumnProfile], text: ColumnProfile) -> Labe
     if not likely:
         return None
     best, *others = likely
-    return best._replace(others=tuple(candidate.name for candidate in others[:3]))
+    return best._replace(others=tuple(candidate.name for candidate in others[:MAX_OTHERS]))
 
 
 def describe_label_column(profile: ColumnProfile, text: ColumnProfile) -> LabelColumn:
@@ -200,6 +206,10 @@ def _label_score(profile: ColumnProfile, candidate: LabelColumn) -> float:
     return score * filled_share * _name_factor(profile.name, LABEL_NAMES, OTHER_NAMES | TEXT_NAMES)
 
 
+# The largest number of different values of a group column, as a share of its rows.
+MAX_GROUP_SHARE = 0.9
+
+
 def group_column(profiles: Sequence[ColumnProfile], used: Sequence[str]) -> str | None:
     """Find a column such as a customer, whose rows with one value belong together.
 
@@ -211,8 +221,10 @@ def group_column(profiles: Sequence[ColumnProfile], used: Sequence[str]) -> str 
         The first column whose name says so and whose values occur again; None without one.
     """
     for profile in profiles:
-        occurs_again = 2 <= len(profile.counts) < 0.9 * profile.num_filled
-        if profile.name not in used and occurs_again and _name_words(profile.name) & GROUP_NAMES:
+        max_groups = MAX_GROUP_SHARE * profile.num_filled
+        occurs_again = 2 <= len(profile.counts) < max_groups
+        is_named_so = bool(_name_words(profile.name) & GROUP_NAMES)
+        if profile.name not in used and occurs_again and is_named_so:
             return profile.name
     return None
 

@@ -213,7 +213,8 @@ def _table(source: str, form: FileForm, chosen: Mapping[str, Any]) -> Table:
         table = _table_of(column_profiles(sample.records), sheet, chosen, reading.notes.skipped)
         has_both = table.text is not None and table.label is not None
         tables.append((has_both, sample.num_rows, table))
-    return max(tables, key=lambda found: found[:2])[2]
+    _, _, best = max(tables, key=lambda found: found[:2])
+    return best
 
 
 def _records(source: str, reading: Reading) -> Iterator[Mapping[str, Any]]:

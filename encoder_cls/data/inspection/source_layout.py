@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,10 +61,15 @@ def layout_of(source: str) -> SourceLayout:
 
 def _layout_of_entries(folder: Path, entries: list[Path]) -> SourceLayout:
     """Assign the files or folders of a folder to splits by their names."""
+    names = {entry: split_in_name(entry) for entry in entries}
+    # Take the names that may mean two splits last: they mean the first one that is still free.
+    in_order = sorted(entries, key=lambda entry: names[entry] in ("dev", "eval"))
+
     by_role: dict[str, list[Path]] = {}
     others = []
-    names = {entry: split_in_name(entry) for entry in entries}
-    for entry, name in sorted(names.items(), key=lambda named: named[1] in ("dev", "eval")):
+    for entry in in_order:
+        name = names[entry]
+        # A split that has files of another name is taken.
         taken = {role for role, paths in by_role.items() if names[paths[0]] != name}
         free = [role for role in _ROLES.get(name or "", ()) if role not in taken]
         if free:
@@ -92,8 +98,10 @@ def _path_or_pattern(paths: list[Path]) -> str:
 
     names = [path.name for path in paths]
     start = _common_start(names)
-    end = _common_start([name[::-1] for name in names])[::-1]
-    pattern = str(paths[0].parent / f"{start}*{end}")
+    # What the names have after it, from the last character to the first.
+    reversed_rests = [name.removeprefix(start)[::-1] for name in names]
+    end = _common_start(reversed_rests)[::-1]
+    pattern = str(paths[0].parent / f"{glob.escape(start)}*{glob.escape(end)}")
     if files_named(pattern) == sorted(paths):
         return pattern
     hint = "give them a folder of their own"
