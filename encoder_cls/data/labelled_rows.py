@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import NO_TEXTS, Unlabelled
 from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.fields import is_empty
 from encoder_cls.data.reading.locations import DiskBackedLocations, SourceLocation
 from encoder_cls.data.reading.options import LeftOut, Reading
 from encoder_cls.data.reading.rows import Row
@@ -162,7 +163,7 @@ def collect_labelled(
         chunk_numbers = []
         for row, labels in chunk:
             # With a label separator, an empty cell is a list of no labels, and no missing label.
-            if _is_empty(row.label) and (row.label is None or config.label_separator is None):
+            if is_empty(row.label) and (row.label is None or config.label_separator is None):
                 empty.add(row.where)
             if first_multi_label_row is None and isinstance(row.label, list):
                 first_multi_label_row = row.where
@@ -226,13 +227,13 @@ def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str
     """
     # Most rows have one label, which is a name.
     label = row.label
-    if separator is None and isinstance(label, str) and not _is_empty(label):
+    if separator is None and isinstance(label, str) and not is_empty(label):
         return [label]
 
     # The keys of this dictionary are the labels in their order; its values are not used.
     labels: dict[str, None] = {}
     for label in _written_labels(row.label, separator, may_have_none=may_have_none):
-        if _is_empty(label):
+        if is_empty(label):
             hint = "a label may be empty in train only, and only if data.label_names is set"
             raise DataError(row.where, "the label is empty", hint)
         is_finite = isinstance(label, float) and math.isfinite(label)
@@ -247,7 +248,7 @@ def _written_labels(cell: Any, separator: str | None, *, may_have_none: bool) ->
     """List the labels in a cell as they are written."""
     if separator is not None and isinstance(cell, str):
         return [part.strip() for part in cell.split(separator) if part.strip()]
-    if may_have_none and _is_empty(cell):
+    if may_have_none and is_empty(cell):
         return []
     if isinstance(cell, list | tuple):
         return [_whole(label) for label in cell]
@@ -275,13 +276,6 @@ def _whole(label: Any) -> Any:
     if isinstance(label, float) and label.is_integer():
         return int(label)
     return label
-
-
-def _is_empty(label: object) -> bool:
-    """Whether a cell has no label: it is None, an empty text, or NaN, as pandas marks no value."""
-    if isinstance(label, float):
-        return math.isnan(label)
-    return label is None or (isinstance(label, str) and not label.strip())
 
 
 # With data.empty_texts=auto, one row without a text is left out for each 100 rows.

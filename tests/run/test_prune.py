@@ -55,11 +55,11 @@ def test_only_finished_runs_lose_files(cli, runs, trained_run):
     outcome = cli("prune", "runs")
 
     assert outcome.code == 0
-    finished, stopped, total = outcome.out.splitlines()
-    assert finished.split()[0] == "runs/tiny" or stopped.split()[0] == "runs/tiny"
-    assert "checkpoints, pretrained" in outcome.out
-    assert "runs/study/stopped" in outcome.out
-    assert "not finished, so nothing is removed" in outcome.out
+    stopped, finished, total = outcome.out.splitlines()
+    assert stopped.split()[0] == "runs/study/stopped"
+    assert stopped.endswith("not finished, so nothing is removed")
+    assert finished.split()[0] == "runs/tiny"
+    assert finished.endswith("checkpoints, pretrained")
     assert total == "removed 0.0 MB"
 
     assert files_in(Path("runs/study/stopped")) == files_of_stopped

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from encoder_cls.data.reading.fields import field_names, field_of
+from encoder_cls.data.reading.fields import field_names, field_of, is_empty
 
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)*%?")
 # A date such as 2024-05-01, 1.5.2024 or 05/01/24, with or without a time of day.
@@ -64,14 +63,14 @@ class ColumnProfile:
 
     def add(self, value: Any) -> None:
         """Add the cell of a row."""
-        if _is_empty(value):
+        if is_empty(value):
             self.cells.append(None)
             return
 
         kind = _kind(value)
         self.kinds[kind] += 1
         if kind == "list":
-            items = [str(item) for item in value if not _is_empty(item)]
+            items = [str(item) for item in value if not is_empty(item)]
             self.cells.append(items)
             self.counts.update(items)
         else:
@@ -133,14 +132,6 @@ def _fill_up(profiles: Iterable[ColumnProfile], num_rows: int) -> None:
     for profile in profiles:
         if len(profile.cells) < num_rows:
             profile.cells.append(None)
-
-
-def _is_empty(value: Any) -> bool:
-    if isinstance(value, float):
-        return math.isnan(value)
-    if isinstance(value, str):
-        return not value.strip()
-    return value is None
 
 
 def _as_text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,3 +52,12 @@ def _found(record: Mapping[str, Any], name: str) -> Any:
             return _MISSING
         value = value[part]
     return value
+
+
+def is_empty(value: object) -> bool:
+    """Whether a field is empty: None, white space, or NaN, as pandas marks a missing value."""
+    if isinstance(value, float):
+        return math.isnan(value)
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None
