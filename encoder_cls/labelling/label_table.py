@@ -10,8 +10,8 @@ import csv
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -164,8 +164,7 @@ class LabelTable:
             return
 
         line = (self._line(row) + LINE_END).encode("utf-8", "backslashreplace")
-        with reporting_os_errors(self.path), self.path.open("r+b", buffering=0) as file:
-            self._check_unchanged(file)
+        with self._opened() as file:
             self._append_line(file, line)
         self._size += len(line)
         self.rows.append(row)
@@ -177,14 +176,14 @@ class LabelTable:
             EncoderClsError: the rows cannot be written, or another program has changed the file.
                 The file and `rows` are as before.
         """
+        # What another program has written in the meantime must not be lost.
         if self._size is not None:
-            with reporting_os_errors(self.path), self.path.open("r+b", buffering=0) as file:
-                self._check_unchanged(file)
+            with self._opened():
+                pass
 
         content = self._content(rows)
         write_file(self.path, content)
         self._size = len(content)
-        self._has_torn_end = False
         self.rows = list(rows)
 
     def _append_line(self, file: BinaryIO, line: bytes) -> None:
@@ -206,17 +205,25 @@ class LabelTable:
                 self._has_torn_end = False
             raise
 
-    def _check_unchanged(self, file: BinaryIO) -> None:
-        """Raise an error if another program has changed the file since this process wrote it."""
-        size = os.fstat(file.fileno()).st_size
-        if self._has_torn_end:
-            file.truncate(self._size)
-            self._has_torn_end = False
-        elif size != self._size:
-            raise EncoderClsError(
-                f"{self.path}: another program has changed it; close that program, and start this "
-                "command again"
-            )
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        """Open the file to write, without the part of a line that could not be removed before.
+
+        Raises:
+            EncoderClsError: the file cannot be written, or another program has changed it since
+                this process wrote it.
+        """
+        with reporting_os_errors(self.path), self.path.open("r+b", buffering=0) as file:
+            if self._has_torn_end:
+                file.truncate(self._size)
+                self._has_torn_end = False
+
+            if os.fstat(file.fileno()).st_size != self._size:
+                raise EncoderClsError(
+                    f"{self.path}: another program has changed it; close that program, and start "
+                    "this command again"
+                )
+            yield file
 
     def _read_rows(self, text_columns: Sequence[str], encoding: str) -> list[LabelledText]:
         """Read the rows of the file, and add its columns to those of the table."""
