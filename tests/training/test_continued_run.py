@@ -562,9 +562,10 @@ def test_recall_that_fell_is_named():
 
     assert found.num_texts == 12
     assert len(found.changed) == 12
+    assert found.lost_recall
     assert all(now < before for before, now in found.lost_recall.values())
     *_, last_sentence = found.sentences()
-    assert last_sentence.startswith("recall fell: ") == bool(found.lost_recall)
+    assert last_sentence.startswith("recall fell: ")
 
 
 def test_a_classifier_differs_in_nothing_from_itself():
