@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,27 +14,19 @@ from numpy.typing import NDArray
 from scipy.special import logit
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.svm import LinearSVC
-from support.tokenizer import train_tokenizer
+from support.syllables import MAX_SEQ_LEN, Reader, corpus, fit, options_for
 
-from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.linear import features as feature_matrix
 from encoder_cls.linear import model_selection, nb_svm, ngrams
-from encoder_cls.linear.calibration import Calibration, fit_inverse_temperature, fit_platt
-from encoder_cls.linear.features import CountedTexts, LinearOptions
-from encoder_cls.linear.fit_progress import FitProgress
+from encoder_cls.linear.calibration import fit_inverse_temperature, fit_platt
+from encoder_cls.linear.features import CountedTexts
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.model_selection import fit_calibrated, fit_linear
 from encoder_cls.linear.nb_svm import NB_RATIO_POWER, fit_one_vs_rest
 from encoder_cls.metrics.logits import Logits, log_sigmoid, softmax
 from encoder_cls.metrics.losses import cross_entropy, one_hot
 from encoder_cls.metrics.tasks import SINGLE_LABEL
-from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokens import TokenizedTexts
 
 Floats = NDArray[np.float64]
-
-MAX_SEQ_LEN = 12
-SYLLABLES = ["ba", "ko", "ri", "tu", "en", "sol", "mir", "da", "pe", "lo"]
 
 # Texts with unknown words, repeated words, many words or none.
 UNSEEN = (
@@ -47,70 +38,6 @@ UNSEEN = (
     "bako " * 30,
     "日 本 🙂",
 )
-
-
-class Corpus(NamedTuple):
-    """Texts with their classes."""
-
-    texts: tuple[str, ...]
-    labels: NDArray[np.int64]
-
-
-@functools.cache
-def corpus(num_classes: int, size: int = 90) -> Corpus:
-    """Texts in which each class prefers words of its own, with much noise; some texts are empty."""
-    random = np.random.default_rng(num_classes)
-    words = []
-    for _ in range(60):
-        syllables = random.choice(SYLLABLES, size=random.integers(1, 4))
-        words.append("".join(syllables))
-
-    labels = np.arange(size) % num_classes
-    texts = []
-    for label in labels:
-        class_words = random.choice(words[label * 5 : label * 5 + 8], size=2)
-        other_words = random.choice(words, size=random.integers(0, 5))
-        text = ""
-        if random.random() > 0.04:
-            text = " ".join(random.permutation([*class_words, *other_words]))
-        texts.append(text)
-    return Corpus(tuple(texts), labels)
-
-
-class Reader:
-    """Tokenizes texts by the words of some texts."""
-
-    def __init__(self, texts: Sequence[str], *, max_vocab_size: int = 30_000) -> None:
-        config = TokenizerConfig(max_vocab_size=max_vocab_size)
-        self.tokenizer = train_tokenizer(texts, config)
-
-    def __call__(self, texts: Sequence[str], *, max_seq_len: int = MAX_SEQ_LEN) -> TokenizedTexts:
-        return tokenize(self.tokenizer, texts, max_seq_len=max_seq_len)
-
-
-def options_for(
-    num_classes: int,
-    *,
-    char_ngrams: bool = False,
-    class_weights: Sequence[float] | None = None,
-    max_tokens: int = MAX_SEQ_LEN,
-) -> LinearOptions:
-    """Options of a linear model, by default with equal weights of the classes."""
-    if class_weights is None:
-        class_weights = [1.0] * num_classes
-    return LinearOptions(max_tokens, char_ngrams, np.array(class_weights, dtype=np.float32))
-
-
-def fit(
-    read: Callable[[Sequence[str]], TokenizedTexts],
-    texts: Sequence[str],
-    labels: NDArray[np.int64],
-    **options: Any,
-) -> LinearModel:
-    """Fit a linear model, cross-validated; options are those of `options_for`."""
-    linear_options = options_for(len(set(labels)), **options)
-    linear, _ = fit_linear(CountedTexts.of(read(texts), labels, linear_options))
-    return linear
 
 
 @functools.cache
@@ -483,120 +410,6 @@ def test_texts_without_words_are_of_the_most_frequent_class():
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_the_c_with_the_lowest_loss_on_held_out_texts_is_chosen(monkeypatch, num_classes):
-    """A high C is best if the labels are correct, and a low C if many of them are wrong."""
-    texts, labels = corpus(num_classes)
-    random = np.random.default_rng(0)
-    is_noisy = random.random(len(labels)) < 0.2 * num_classes
-    noise = random.integers(0, num_classes, len(labels))
-    noisy_labels = np.where(is_noisy, noise, labels)
-    read = Reader(texts)
-
-    def weights(labels: NDArray[np.int64], *c_values: float) -> list[list[float]]:
-        monkeypatch.setitem(model_selection.C_VALUES, SINGLE_LABEL, c_values)
-        return fit(read, texts, labels, char_ngrams=True).weights.values.tolist()
-
-    with_high = weights(labels, 10.0)
-    assert weights(labels, 1e-4, 10.0) == with_high
-    assert weights(labels, 1e-4) != with_high
-
-    monkeypatch.setattr(model_selection, "MIN_GAIN", 0)
-    with_low = weights(noisy_labels, 0.03)
-    assert weights(noisy_labels, 0.03, 10.0) == with_low
-    assert weights(noisy_labels, 0.03, 10.0, 100.0) == with_low
-    assert weights(noisy_labels, 10.0) != with_low
-
-
-class HeldOut:
-    """Texts of the corpus to fit to, and thirty others that are held out."""
-
-    def __init__(self) -> None:
-        texts, labels = corpus(3)
-        self.texts = Reader(texts)(texts)
-        self.held_out = (self.texts[:30], labels[:30])
-        self.counted = CountedTexts.of(self.texts[30:], labels[30:], options_for(3))
-
-    def fit(self, **options: Any) -> tuple[list[list[float]], Calibration]:
-        """Fit to the other texts, and return the logits of all texts and the calibration."""
-        linear, calibration = fit_linear(self.counted, **options)
-        return linear.logits(self.texts).tolist(), calibration
-
-
-def test_with_too_few_held_out_texts_c_is_chosen_by_cross_validation(monkeypatch):
-    data = HeldOut()
-    monkeypatch.setitem(model_selection.MIN_HELD_OUT, SINGLE_LABEL, 31)
-    first_models = []
-
-    logits, _ = data.fit(held_out=data.held_out, on_first=first_models.append)
-
-    by_folds, _ = data.fit()
-    assert logits == by_folds
-    assert first_models == []
-
-
-def test_c_is_chosen_on_enough_held_out_texts(monkeypatch):
-    """A first model comes early, and the chosen calibration can be used again."""
-    data = HeldOut()
-    monkeypatch.setitem(model_selection.C_VALUES, SINGLE_LABEL, (1e-4, 0.01, 2.0))
-    monkeypatch.setitem(model_selection.MIN_HELD_OUT, SINGLE_LABEL, 30)
-    first_models = []
-
-    logits, calibration = data.fit(held_out=data.held_out, on_first=first_models.append)
-
-    by_folds, _ = data.fit()
-    assert logits != by_folds
-    assert calibration.svm_c == 2.0
-    (first_model,) = first_models
-    assert first_model.logits(data.texts).tolist() != logits
-
-    again = fit_calibrated(data.counted, calibration)
-    assert again.logits(data.texts).tolist() == logits
-
-
-@pytest.mark.parametrize("enough", [30, 31])
-@pytest.mark.parametrize("c_values", [(1e-4, 0.01, 2.0), (0.01, 0.5, 1.0, 2.0)])
-def test_the_progress_of_a_fit_rises_to_its_end(monkeypatch, enough, c_values):
-    """C is chosen on held-out texts or in folds, and among few or many values."""
-    data = HeldOut()
-    monkeypatch.setitem(model_selection.C_VALUES, SINGLE_LABEL, c_values)
-    monkeypatch.setitem(model_selection.MIN_HELD_OUT, SINGLE_LABEL, enough)
-    shares: list[float] = []
-
-    data.fit(held_out=data.held_out, progress=FitProgress(shares.append))
-
-    assert len(set(shares)) >= 9
-    assert shares == sorted(shares)
-    assert shares[0] < 0.2
-    assert shares[-1] == pytest.approx(1)
-
-
-def test_each_further_value_of_c_is_work_that_was_not_expected(monkeypatch):
-    """Where the loss keeps falling, the share of the work falls a little, and still ends at 1."""
-    monkeypatch.setattr(model_selection, "MIN_GAIN", -math.inf)
-    shares: list[float] = []
-
-    HeldOut().fit(progress=FitProgress(shares.append))
-
-    assert shares != sorted(shares)
-    assert shares[-1] == pytest.approx(1)
-
-
-def test_a_quick_model_is_calibrated_on_any_number_of_held_out_texts():
-    """A temperature of 1 is better than a half or two."""
-    data = HeldOut()
-    texts, labels = data.held_out
-
-    quick, _ = fit_linear(data.counted, held_out=data.held_out, is_quick=True)
-
-    logits = quick.logits(texts)
-    assert (logits.argmax(axis=1) == labels).mean() > 0.6
-    targets = one_hot(labels, 3)
-    loss = cross_entropy(softmax(logits), targets)
-    assert loss < cross_entropy(softmax(logits * 0.5), targets)
-    assert loss < cross_entropy(softmax(logits * 2), targets)
-
-
-@pytest.mark.parametrize("num_classes", [2, 3])
 def test_a_text_of_weight_3_counts_as_three_texts(num_classes, monkeypatch):
     """In naive Bayes and in the SVM, up to the tolerance of its solver."""
     monkeypatch.setattr(nb_svm, "TOLERANCE", 1e-6)
@@ -614,20 +427,3 @@ def test_a_text_of_weight_3_counts_as_three_texts(num_classes, monkeypatch):
     np.testing.assert_allclose(weighted.weights, expected.weights, atol=1e-3)
     np.testing.assert_allclose(weighted.biases, expected.biases, atol=1e-3)
     assert np.abs(weighted.weights - unweighted.weights).max() > 0.05
-
-
-def test_weights_count_in_cross_validation_and_in_the_fit():
-    """Of contradicting labels, the heavier one is learned."""
-    texts, labels = corpus(3)
-    read = Reader(texts)
-    both_texts = read([*texts, *texts])
-    both_labels = np.concatenate([labels, (labels + 1) % 3])
-    weights = np.repeat([1.8, 0.2], len(labels)).astype(np.float32)
-    split_groups = np.tile(np.arange(len(labels)), 2)
-
-    counted = CountedTexts.of(both_texts, both_labels, options_for(3), weights)
-    linear, calibration = fit_linear(counted, split_groups=split_groups)
-
-    is_right = linear.logits(read(texts)).argmax(axis=1) == labels
-    assert is_right.mean() > 0.8
-    assert len(calibration.logits) == len(both_labels)
