@@ -43,7 +43,7 @@ __all__ = [
 
 # The module of each public name. A module is imported when its name is first used, so that
 # `import encoder_cls` is fast.
-_HOMES = {
+_MODULES = {
     "Classifier": "classifier.classifier",
     "Encoder": "encoder.transformer",
     "EncoderClassifier": "encoder.transformer",
@@ -60,6 +60,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'encoder_cls' has no attribute {name!r}")
-    return getattr(import_module(f"encoder_cls.{_HOMES[name]}"), name)
+    return getattr(import_module(f"encoder_cls.{_MODULES[name]}"), name)

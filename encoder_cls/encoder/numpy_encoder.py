@@ -71,11 +71,11 @@ class NumpyEncoder:
         """See `PredictingEncoder`."""
         num_classes = len(self._weights["head.linear.bias"])
 
-        def logits(batch: PaddedTexts) -> Array:
+        def compute(batch: PaddedTexts) -> Array:
             return self._linear("head.linear", self._pooled(batch))
 
         return compute_rows(
-            texts, logits, width=num_classes, batch_tokens=batch_tokens or BATCH_TOKENS
+            texts, compute, width=num_classes, batch_tokens=batch_tokens or BATCH_TOKENS
         )
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Array:

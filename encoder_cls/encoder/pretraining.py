@@ -85,8 +85,9 @@ class GuessedTokens(ABC):
         # In longer texts, tokens have other places.
         old_length = self.inputs.input_ids.shape[1]
         new_length = inputs.input_ids.shape[1]
-        text, token = self.positions // old_length, self.positions % old_length
-        positions = text * new_length + token
+        texts = self.positions // old_length
+        tokens = self.positions % old_length
+        positions = texts * new_length + tokens
 
         num_targets = round_up_size(len(self.target_ids))
         num_candidates = round_up_size(len(self.candidates))

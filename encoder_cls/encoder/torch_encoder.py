@@ -145,12 +145,12 @@ class TorchEncoder:
                 The logits of texts in all other batches are 0.
         """
 
-        def logits(batch: Batch) -> Tensor:
+        def compute(batch: Batch) -> Tensor:
             logits_BC: Tensor = self.model(*batch)
             return logits_BC
 
         num_classes = self.model.head.linear.out_features
-        return self._rows(texts, logits, width=num_classes, batch_tokens=batch_tokens, share=share)
+        return self._rows(texts, compute, width=num_classes, batch_tokens=batch_tokens, share=share)
 
     def embed(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
