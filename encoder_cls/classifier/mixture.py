@@ -9,6 +9,9 @@ import numpy as np
 
 from encoder_cls.metrics.logits import Logits, combine_logits
 
+# A smaller share counts as this one where it divides, so that no division is by zero.
+SMALLEST_DIVISOR = 1e-6
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
@@ -32,3 +35,17 @@ class Mixture:
         """The weighted sum of the logits of the parts, (texts, classes)."""
         weights = self.weights_of(part_logits)
         return combine_logits(list(part_logits.values()), weights).astype(np.float32)
+
+    def parts_alone(self, part_logits: Mapping[str, Logits]) -> dict[str, Logits]:
+        """The calibrated logits of each part without the other parts, (texts, classes).
+
+        A part alone has the factor weight / share. If shares are unknown, it has its weight.
+        """
+        shares = self.shares or dict.fromkeys(part_logits, 1.0)
+        weights = self.weights_of(part_logits)
+
+        alone = {}
+        for (part, logits), weight in zip(part_logits.items(), weights, strict=True):
+            factor = weight / max(shares[part], SMALLEST_DIVISOR)
+            alone[part] = (logits * factor).astype(np.float32)
+        return alone

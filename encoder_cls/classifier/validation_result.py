@@ -19,7 +19,7 @@ from encoder_cls.metrics.classification import (
     compute_metrics,
     predicted_labels,
 )
-from encoder_cls.metrics.logits import Logits, parts_alone
+from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.losses import losses_of_texts
 from encoder_cls.metrics.scores import SCORES
 from encoder_cls.metrics.validation_score import ValidationScore
@@ -188,10 +188,7 @@ def _scores_of_parts(
         return scores
 
     # Thresholds apply to calibrated probabilities, so calibrate the logits of each part alone.
-    assert mixture.shares
-    weights = mixture.weights_of(part_logits)
-    shares = [mixture.shares[part] for part in part_logits]
-    for part, logits in parts_alone(part_logits, weights, shares).items():
+    for part, logits in mixture.parts_alone(part_logits).items():
         predictions = predicted_labels(logits, thresholds, num_labels=labels.shape[1])
         scores[f"{part}_micro_f1"] = ClassCounts.of(predictions, labels).micro_f1
     return scores

@@ -19,7 +19,7 @@ from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.evaluation.suggested_threshold import SuggestedThreshold, suggest_threshold
 from encoder_cls.linear.top_features import NgramWeight
 from encoder_cls.metrics.classification import Metrics, compute_metrics
-from encoder_cls.metrics.logits import Logits, parts_alone
+from encoder_cls.metrics.logits import Logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,12 +153,8 @@ def _predicted_labels_of_parts(
     Labels are (texts,), or multi-label (texts, labels).
     """
     if predictions.thresholds:
-        # Thresholds apply to calibrated logits, so calibrate the logits of each part alone. If the
-        # shares are unknown, each part keeps its weight in the mixture.
-        shares = classifier.mixture.shares or dict.fromkeys(part_logits, 1.0)
-        ordered_shares = [shares[part] for part in part_logits]
-        weights = classifier.mixture.weights_of(part_logits)
-        part_logits = parts_alone(part_logits, weights, ordered_shares)
+        # Thresholds apply to calibrated logits, so calibrate the logits of each part alone.
+        part_logits = classifier.mixture.parts_alone(part_logits)
 
     labels_by_part = {COMBINED: predictions.predicted_labels}
     for part in ("linear", "encoder"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -47,27 +47,3 @@ def combine_logits(
     for weight, part in zip(weights, logits, strict=True):
         total = total + weight * part.astype(np.float64)
     return total
-
-
-# A smaller share counts as this one, so that no division is by zero.
-MIN_SHARE = 1e-6
-
-
-def parts_alone(
-    part_logits: Mapping[str, Logits], mixture_weights: Sequence[float], shares: Sequence[float]
-) -> dict[str, Logits]:
-    """Return the logits that each part of a classifier would have without the other parts.
-
-    A part alone has the factor mixture weight / share.
-
-    Args:
-        part_logits: the unweighted logits of each part, (texts, classes).
-        mixture_weights: the factor of each part in the sum of logits, in the order of the parts.
-        shares: the share of each part in the sum, in the order of the parts; they sum to 1.
-    """
-    scaled = {}
-    parts = zip(part_logits.items(), mixture_weights, shares, strict=True)
-    for (name, logits), weight, share in parts:
-        factor = weight / max(share, MIN_SHARE)
-        scaled[name] = (logits * factor).astype(np.float32)
-    return scaled

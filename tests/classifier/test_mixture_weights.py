@@ -15,6 +15,7 @@ from support.labels import (
     margins_and_labels,
 )
 
+from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.mixture_weights import MIN_SHARE, fit_mixture_weights
 from encoder_cls.linear.calibration import MAX_SCALE, fit_inverse_temperature
 
@@ -104,3 +105,27 @@ def test_with_several_labels_noise_gets_next_to_no_weight():
 
     assert weights[1] == pytest.approx(1, rel=0.05)
     assert shares[0] < 0.05
+
+
+def test_the_mixture_is_the_mean_of_its_parts_alone_weighted_by_their_shares():
+    logits, _ = labels_of_a_sum([1.0, 1.0], num_texts=9)
+    part_logits = dict(zip(("encoder", "linear"), logits, strict=True))
+    mixture = Mixture(
+        weights={"encoder": 0.6, "linear": 1.2}, shares={"encoder": 0.25, "linear": 0.75}
+    )
+
+    alone = mixture.parts_alone(part_logits)
+
+    mean = 0.25 * alone["encoder"] + 0.75 * alone["linear"]
+    np.testing.assert_allclose(mean, mixture.combined(part_logits), rtol=1e-5)
+
+
+def test_a_part_alone_is_finite_without_a_share_and_keeps_its_weight_if_shares_are_unknown():
+    logits = np.array([[1.0, -2.0]], dtype=np.float32)
+    weights = {"encoder": 3.0}
+
+    without_share = Mixture(weights=weights, shares={"encoder": 0.0})
+    unknown = Mixture(weights=weights)
+
+    assert np.isfinite(without_share.parts_alone({"encoder": logits})["encoder"]).all()
+    assert unknown.parts_alone({"encoder": logits})["encoder"].tolist() == [[3.0, -6.0]]
