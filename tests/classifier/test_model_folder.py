@@ -226,37 +226,18 @@ def test_a_changed_byte_is_refused(run_copy):
         assert len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("num_bytes", [0, 1, 7, 9])
-def test_a_file_of_few_bytes_is_refused(run_copy, num_bytes):
-    content = run_copy.weights.read_bytes()
-    run_copy.weights.write_bytes(content[:num_bytes])
-
-    with pytest.raises(EncoderClsError, match="damaged"):
-        load_classifier(run_copy.path)
+def contents_of_other_lengths(content: bytes) -> Iterator[bytes]:
+    """The content of a file cut at several places, and with a further byte."""
+    for num_bytes in (1, 7, 9, len(content) // 2, len(content) - 1):
+        yield content[:num_bytes]
+    yield content + b" "
 
 
-def test_half_a_file_is_refused(run_copy):
-    content = run_copy.weights.read_bytes()
-    run_copy.weights.write_bytes(content[: len(content) // 2])
-
-    with pytest.raises(EncoderClsError, match="damaged"):
-        load_classifier(run_copy.path)
-
-
-def test_a_file_without_its_last_byte_is_refused(run_copy):
-    content = run_copy.weights.read_bytes()
-    run_copy.weights.write_bytes(content[:-1])
-
-    with pytest.raises(EncoderClsError, match="damaged"):
-        load_classifier(run_copy.path)
-
-
-def test_a_file_with_a_further_byte_is_refused(run_copy):
-    content = run_copy.weights.read_bytes()
-    run_copy.weights.write_bytes(content + b" ")
-
-    with pytest.raises(EncoderClsError, match="damaged"):
-        load_classifier(run_copy.path)
+def test_a_file_of_another_length_is_refused(run_copy):
+    for content in contents_of_other_lengths(run_copy.weights.read_bytes()):
+        run_copy.weights.write_bytes(content)
+        with pytest.raises(EncoderClsError, match="damaged"):
+            load_classifier(run_copy.path)
 
 
 def test_an_empty_file_has_no_head(run_copy):
