@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -211,7 +212,8 @@ def _report(session: Session, options: PoolOptions) -> None:
 
     settings = {"train": str(session.labels.path), "unlabelled": options.source}
     if tuple(options.text_columns) != ("text",):
-        settings["text_column"] = f"[{', '.join(options.text_columns)}]"
+        # Names with commas or colons are quoted in JSON, which is YAML.
+        settings["text_column"] = json.dumps(options.text_columns, ensure_ascii=False)
     if options.sheet:
         settings["sheet"] = options.sheet
     if session.classes.is_multi_label:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from openpyxl import Workbook
 from support.labelling import WITHOUT_MODEL, read_table, write_pool
 from support.programs import TIME_LIMIT, assert_failed
+
+from encoder_cls.config.loading import load_config
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +136,20 @@ def test_a_sheet_of_a_workbook_is_labelled(start_label, cli):
     assert state["text"] is None
     _, printed = running.stop()
     assert "--set data.sheet=autumn" in printed
+
+
+def test_the_command_that_trains_names_a_column_of_any_name(start_label):
+    name = "Text: short, long"
+    Path("pool.csv").write_text(f'"{name}"\na soup\na goal\n')
+    options = ["--output", "labels.csv", "--labels", "sport,food", "--text-column", name]
+    running = start_label("pool.csv", *options, before=WITHOUT_MODEL)
+    state = running.act("state")
+    for label in ("sport", "food"):
+        state = running.label(state, label)
+    _, printed = running.stop()
+
+    [setting] = re.findall(r"'(data.text_column=.*?)'", printed)
+    assert load_config(None, [setting]).data.text_column == (name,)
 
 
 def test_a_run_gives_classes_and_first_guesses(start_label, trained_run, pool):
