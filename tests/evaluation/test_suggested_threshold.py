@@ -38,3 +38,12 @@ def test_the_suggested_threshold_is_the_lowest_that_is_accurate_enough():
     # Both kinds of cases occurred: 15 texts are too few.
     assert found[0] is None
     assert any(found)
+
+
+def test_a_threshold_that_keeps_few_of_many_predictions_is_not_suggested():
+    """Of 1,000 predictions, 30 are sure and right; that is less than a twentieth."""
+    confidence = np.array([0.99] * 30 + [0.5] * 970)
+    correct = np.array([True] * 30 + [False] * 970)
+
+    assert suggest_threshold(confidence, correct) == (None, 1.0)
+    assert suggest_threshold(confidence[:600], correct[:600]) == (0.501, 0.05)
