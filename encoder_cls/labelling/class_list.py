@@ -74,6 +74,20 @@ class ClassList:
         renamed.names[number] = self._checked(new_name, others)
         return renamed
 
+    def renamed_cell(self, cell: str, renamed: ClassList) -> str:
+        """Write the labels of a cell by their names in a renamed list.
+
+        Labels that are no classes are left out: a guess may name a class that is gone.
+        """
+        new_labels = []
+        for label in self.labels_in(cell):
+            if label in self.names:
+                number = self.names.index(label)
+                new_labels.append(renamed.names[number])
+        if not new_labels:
+            return ""
+        return renamed.written(new_labels)
+
     def written(self, labels: Sequence[str]) -> str:
         """Write the labels of a text as one cell, in the order of the classes.
 

@@ -260,29 +260,20 @@ class Session:
         """
         self._check_classes_may_change()
         try:
-            classes = self.classes.renamed(name, new_name)
+            renamed = self.classes.renamed(name, new_name)
         except ValueError as error:
             raise RefusedError(422, str(error)) from None
-        new_names = dict(zip(self.classes.names, classes.names, strict=True))
-
-        def with_new_name(cell: str) -> str:
-            """Rename the class in a cell, and leave out guessed classes that are gone."""
-            labels = self.classes.labels_in(cell)
-            known = [new_names[label] for label in labels if label in new_names]
-            if not known:
-                return ""
-            return classes.written(known)
 
         # Rows that a person has copied are equal, so each row is known by its identity.
         new_rows: dict[int, LabelledText] = {}
         for row in self.labels.rows:
-            label = with_new_name(row.label)
-            guess = with_new_name(row.guess)
+            label = self.classes.renamed_cell(row.label, renamed)
+            guess = self.classes.renamed_cell(row.guess, renamed)
             new_rows[id(row)] = row._replace(label=label, guess=guess)
 
         # Nothing changes here before the labels are on the disk.
         self.labels.replace(list(new_rows.values()))
-        self.classes = classes
+        self.classes = renamed
         for position, action in enumerate(self._actions):
             new_row = new_rows.get(id(action.row), action.row)
             self._actions[position] = action._replace(row=new_row)
