@@ -333,28 +333,43 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         run.path.mkdir(parents=True, exist_ok=True)
 
         config = Config.model_validate(self._values)
-        files = dict(self._files)
-        texts_file = run.path / "texts.jsonl"
-        data = {"train": str(texts_file), "text_column": ("text",), "label_column": "label"}
+        text_files, data = self._text_files(run.path, config)
+        for name, content in {**self._files, **text_files}.items():
+            (run.path / name).write_bytes(content)
+
+        save_classifier(self.classifier_, run.model, dtypes=self.classifier_.dtypes)
+        run.record_sources(config.model_copy(update={"data": config.data.model_copy(update=data)}))
+        run.model_card.write_text(
+            f"# {config.name}\n\nSaved by `encoder_cls.sklearn.TextClassifier`.\n"
+        )
+
+    def _text_files(self, folder: Path, config: Config) -> tuple[dict[str, bytes], dict[str, Any]]:
+        """The texts of `fit` as files in a run folder.
+
+        Returns:
+            The content of the files by name, and the values of the config's section `data` with
+            which a command reads them.
+        """
+        texts_file = folder / "texts.jsonl"
+        files = {}
+        data: dict[str, Any] = {
+            "train": str(texts_file),
+            "text_column": ("text",),
+            "label_column": "label",
+        }
 
         labelled = [row for row in self._rows if row.label is not None]
         if labelled:
             files[texts_file.name] = json_lines(labelled_record(row) for row in labelled)
             if labelled[0].weight is not None:
                 data["weight_column"] = "weight"
+
         unlabelled = [row for row in self._rows if row.label is None]
         if unlabelled and config.data.unlabelled is None:
-            unlabelled_file = run.path / "unlabelled.jsonl"
+            unlabelled_file = folder / "unlabelled.jsonl"
             files[unlabelled_file.name] = json_lines({"text": row.text} for row in unlabelled)
             data["unlabelled"] = str(unlabelled_file)
-
-        for name, content in files.items():
-            (run.path / name).write_bytes(content)
-        save_classifier(self.classifier_, run.model, dtypes=self.classifier_.dtypes)
-        run.record_sources(config.model_copy(update={"data": config.data.model_copy(update=data)}))
-        run.model_card.write_text(
-            f"# {config.name}\n\nSaved by `encoder_cls.sklearn.TextClassifier`.\n"
-        )
+        return files, data
 
     @own_settings()
     def report(self) -> Report:
