@@ -185,11 +185,9 @@ class MultiLabelBatch(ClassificationBatch):
     Attributes:
         weights: the weight of each label of each text, (B, C): that of the class, times that of the
             text.
-        text_weights: None, because `weights` include them.
     """
 
     weights: Tensor
-    text_weights: None = None
 
     @property
     def normalizer(self) -> Tensor:
