@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.linear.folds import split_into_folds
-from encoder_cls.metrics.classification import ClassCounts, best_f1_threshold
 from encoder_cls.metrics.logits import Logits, sigmoid
+from encoder_cls.metrics.precision_recall import ClassCounts, best_f1_threshold
 
 Floats = NDArray[np.float64]
 

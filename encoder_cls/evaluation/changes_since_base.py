@@ -19,7 +19,7 @@ from encoder_cls.evaluation.comparisons import (
     labels_predicted_by,
 )
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
-from encoder_cls.metrics.classification import ClassCounts
+from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.display import counted, printable, shortened
 

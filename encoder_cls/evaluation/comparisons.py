@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Split, renumbered
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, held_out_logits
-from encoder_cls.metrics.classification import ClassCounts, padded, predicted_labels
+from encoder_cls.metrics.classification import padded, predicted_labels
 from encoder_cls.metrics.intervals import (
     Interval,
     macro_f1_interval,
@@ -21,6 +21,7 @@ from encoder_cls.metrics.intervals import (
     paired_interval,
     wilson_interval,
 )
+from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.metrics.scores import SCORES, Score, main_score
 from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.display import counted, printable

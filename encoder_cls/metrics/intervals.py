@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.metrics.classification import f1_scores
+from encoder_cls.metrics.precision_recall import f1_scores
 
 Interval = tuple[float, float]
 """The lowest and the highest value."""

@@ -21,8 +21,8 @@ from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.prepared import Prepared

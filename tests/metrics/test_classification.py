@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
 
-from encoder_cls.metrics.classification import (
-    MAX_CONFUSED,
-    CalibrationBins,
-    ClassCounts,
-    average_precisions,
-    best_f1_threshold,
-    compute_metrics,
-)
+from encoder_cls.metrics.classification import MAX_CONFUSED, CalibrationBins, compute_metrics
 from encoder_cls.metrics.logits import sigmoid, softmax
+from encoder_cls.metrics.precision_recall import ClassCounts, average_precisions, best_f1_threshold
 
 NAMES = ("a", "b", "c", "d", "e")
 

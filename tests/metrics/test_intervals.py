@@ -9,7 +9,6 @@ import pytest
 from scipy.stats import binomtest
 from sklearn.metrics import f1_score
 
-from encoder_cls.metrics.classification import ClassCounts
 from encoder_cls.metrics.intervals import (
     macro_f1_interval,
     micro_f1_interval,
@@ -17,6 +16,7 @@ from encoder_cls.metrics.intervals import (
     paired_interval,
     wilson_interval,
 )
+from encoder_cls.metrics.precision_recall import ClassCounts
 
 
 @pytest.mark.parametrize(
