@@ -258,10 +258,14 @@ def count_occurrences(pieces: Sequence[Counts]) -> tuple[NDArray[np.int32], NDAr
     ids = np.unique(np.concatenate([piece.ids for piece in pieces]))
     num_texts = np.zeros(len(ids), dtype=np.int64)
     for piece in pieces:
-        # A text has one value for each of its features, so the values of a column count texts.
-        num_texts_here = np.bincount(piece.columns, minlength=len(piece.ids))
-        num_texts[np.searchsorted(ids, piece.ids)] += num_texts_here
+        num_texts[np.searchsorted(ids, piece.ids)] += texts_with_features(piece)
     return ids, num_texts
+
+
+def texts_with_features(counts: Counts) -> NDArray[np.int64]:
+    """Return how many texts have each feature, (features,)."""
+    # A text has one value for each of its features, so the values of a column count texts.
+    return np.bincount(counts.columns, minlength=len(counts.ids))
 
 
 def count_matrix(pieces: Sequence[Counts], feature_ids: NDArray[np.int32]) -> sp.csr_matrix:

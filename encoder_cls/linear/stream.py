@@ -24,6 +24,7 @@ from encoder_cls.linear.features import (
     Vocabulary,
     as_matrix,
     count_matrix,
+    texts_with_features,
 )
 from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
 from encoder_cls.linear.folds import first_held_out
@@ -247,10 +248,7 @@ class _CountsOnDisk:
         for counts in self._vocabulary.pieces(texts):
             self._ids.append(counts.ids[counts.columns], np.diff(counts.offsets))
             self._counts.append(np.minimum(counts.values, largest_count))
-
-            # A text has one value for each of its features, so the values of a column count texts.
-            num_texts = np.bincount(counts.columns, minlength=len(counts.ids))
-            self.document_frequencies[counts.ids] += num_texts.astype(np.int32)
+            self.document_frequencies[counts.ids] += texts_with_features(counts).astype(np.int32)
         self.num_chunks += 1
 
     def matrices(self, features: FeatureIndex) -> Iterator[tuple[slice, sp.csr_matrix]]:

@@ -153,34 +153,41 @@ def _linear_seconds(plan: Plan, counts: Counts, config: Config) -> float:
     task = MULTI_LABEL if counts.is_multi_label else SINGLE_LABEL
     num_machines = max(MIN_MACHINES, task.num_one_vs_rest(counts.classes))
 
-    # In the first pass, two sets of machines learn.
     if plan.linear_fit == "stream":
+        # In the first pass, two sets of machines learn.
         passes = COUNTING_PASSES + 1 + num_passes(counts.labelled)
         seconds_per_pass = SECONDS_PER_PASS + SECONDS_PER_PASS_OF_MACHINE * num_machines
         return LINEAR_START + tokens * passes * seconds_per_pass
 
-    num_refitted = counts.validation if plan.refits_on_validation else 0
     if plan.linear_fit == "few_labels":
-        sizes = CorpusSizes(
-            labelled=counts.labelled + num_refitted,
-            unlabelled=min(counts.unlabelled, MAX_UNLABELLED),
-            classes=counts.classes,
-        )
-        num_fits = count_fits(
-            PLANNED,
-            sizes,
-            config.train,
-            num_held_out=num_refitted,
-            with_teacher=plan.has_pseudo_labels,
-        )
         corpus_tokens = min(counts.corpus.tokens, tokens + MAX_TOKENS)
-        seconds_of_corpus = FEW_LABELS_SECONDS_PER_TOKEN * corpus_tokens
-        return LINEAR_START + seconds_of_corpus + SECONDS_PER_FIT * num_machines * num_fits * tokens
+        seconds_of_counting = FEW_LABELS_SECONDS_PER_TOKEN * corpus_tokens
+        num_fits = _fits_to_few_labels(plan, counts, config)
+    else:
+        seconds_of_counting = SECONDS_PER_TOKEN * tokens
+        num_fits = usual_fits(counts.labelled, counts.validation, task)
+        if plan.refits_on_validation:
+            num_fits += 1
 
-    num_fits = usual_fits(counts.labelled, counts.validation, task)
-    if plan.refits_on_validation:
-        num_fits += 1
-    return LINEAR_START + tokens * (SECONDS_PER_TOKEN + SECONDS_PER_FIT * num_machines * num_fits)
+    seconds_of_fits = SECONDS_PER_FIT * num_machines * num_fits * tokens
+    return LINEAR_START + seconds_of_counting + seconds_of_fits
+
+
+def _fits_to_few_labels(plan: Plan, counts: Counts, config: Config) -> float:
+    """The work of a fit to few labels, in fits to all labelled texts."""
+    num_refitted = counts.validation if plan.refits_on_validation else 0
+    sizes = CorpusSizes(
+        labelled=counts.labelled + num_refitted,
+        unlabelled=min(counts.unlabelled, MAX_UNLABELLED),
+        classes=counts.classes,
+    )
+    return count_fits(
+        PLANNED,
+        sizes,
+        config.train,
+        num_held_out=num_refitted,
+        with_teacher=plan.has_pseudo_labels,
+    )
 
 
 # The seconds of an optimizer step, beside those of its tokens.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from encoder_cls.data.dataset import relative_weights
+from encoder_cls.data.label_names import names_as_texts
 from encoder_cls.linear.effort import EffortChoice
 from encoder_cls.linear.features import LabelledTexts, LinearOptions
 from encoder_cls.linear.few_labels import fit_linear_from_few_labels
@@ -38,7 +39,7 @@ def fit_to_few_labels(
     labelled = _labelled_texts(prepared)
     linear, result = fit_linear_from_few_labels(
         labelled,
-        prepared.name_texts,
+        prepared.tokenize(names_as_texts(prepared.dataset.label_names)),
         options,
         config=prepared.config.train,
         with_teacher=prepared.plan.has_pseudo_labels,

@@ -19,7 +19,6 @@ from encoder_cls.classifier.classifier import Classifier, TextFormat
 from encoder_cls.config.schema import Config
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, relative_weights
-from encoder_cls.data.label_names import names_as_texts
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.batches import BatchSampler
 from encoder_cls.encoder.predicting_encoder import PredictingEncoder
@@ -181,11 +180,6 @@ class Prepared:
     def tokenize(self, *texts: Iterable[str]) -> TokenizedTexts:
         """Tokenize all texts of these collections, one after another."""
         return self.new_classifier(None).tokenize(chain(*texts))
-
-    @property
-    def name_texts(self) -> TokenizedTexts:
-        """The tokens of the class names, read as texts, one per class."""
-        return self.tokenize(names_as_texts(self.dataset.label_names))
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings about the data and about texts that are not read completely."""

@@ -116,9 +116,9 @@ def train(
     started = time.monotonic()
     plan = prepared.plan
 
-    with ExitStack() as open_resources:
+    with ExitStack() as contexts:
         if group.is_first:
-            open_resources.enter_context(run.open_for_training(prepared.config, resume=resume))
+            contexts.enter_context(run.open_for_training(prepared.config, resume=resume))
 
         # All processes must decide alike, so they use the value of the first process.
         if group.broadcast_value(run.is_finished()):
@@ -127,64 +127,67 @@ def train(
             check_free_space(prepared, run)
 
         # The progress starts from the newest checkpoint, if there is one.
-        with Progress(
-            prepared,
-            run,
-            device=device,
-            group=group,
-            reporter=reporter,
-            with_tensorboard=with_tensorboard,
-        ) as progress:
-            if group.is_first:
-                run.record_sources(prepared.config)
-            reporter.training_started(step=progress.state.step, total_steps=plan.total_steps)
-
-            stages = StageClock()
-            with saving_what_is_done(progress, run):
-                # Fit the linear model first, so that the run has a model after a few seconds.
-                linear = None
-                if plan.linear_fit:
-                    with stages.timing("linear model"):
-                        linear = fit_linear_model(run, progress, group, reporter)
-
-                # Pretrain the encoder on the texts, without their labels. A resumed run may be
-                # past this.
-                if progress.state.is_pretraining:
-                    with stages.timing("pretraining"):
-                        pretraining = make_pretraining(prepared, device=device, group=group)
-                        progress.begin(pretraining)
-                        train_encoder(pretraining, run, progress, reporter, may_skip=True)
-                        progress.end_pretraining()
-
-                # Train the encoder on the labels. It becomes part of the model at the first
-                # validation that shows it to be surely better than the linear model alone.
-                if plan.training:
-                    with stages.timing("encoder"):
-                        train_on_labels(
-                            prepared, run, progress, linear, reporter, device=device, group=group
-                        )
-
-                # The first process does the rest alone, so the communication ends here.
-                progress.save_checkpoint()
-                group.end_communication()
-                if not group.is_first:
-                    return None
-
-                report = None
-                if with_report:
-                    with stages.timing("report"):
-                        report = write_final_report(run, progress, reporter, device=device)
-                    # The run is finished, so nothing will resume it.
-                    remove_files_to_resume(run.checkpoints)
-
-            return Finished(
-                report=report,
-                best_step=progress.state.best_step,
-                last_step=progress.state.step,
-                seconds=time.monotonic() - started,
-                seconds_of_stages=stages.seconds,
-                gain=encoder_gain(progress),
+        progress = contexts.enter_context(
+            Progress(
+                prepared,
+                run,
+                device=device,
+                group=group,
+                reporter=reporter,
+                with_tensorboard=with_tensorboard,
             )
+        )
+        if group.is_first:
+            run.record_sources(prepared.config)
+        reporter.training_started(step=progress.state.step, total_steps=plan.total_steps)
+
+        # From here on, what is done is saved if the training stops.
+        contexts.enter_context(saving_what_is_done(progress, run))
+        stages = StageClock()
+
+        # Fit the linear model first, so that the run has a model after a few seconds.
+        linear = None
+        if plan.linear_fit:
+            with stages.timing("linear model"):
+                linear = fit_linear_model(run, progress, group, reporter)
+
+        # Pretrain the encoder on the texts, without their labels. A resumed run may be past this.
+        if progress.state.is_pretraining:
+            with stages.timing("pretraining"):
+                pretraining = make_pretraining(prepared, device=device, group=group)
+                progress.begin(pretraining)
+                train_encoder(pretraining, run, progress, reporter, may_skip=True)
+                progress.end_pretraining()
+
+        # Train the encoder on the labels. It becomes part of the model at the first validation that
+        # shows it to be surely better than the linear model alone.
+        if plan.training:
+            with stages.timing("encoder"):
+                train_on_labels(
+                    prepared, run, progress, linear, reporter, device=device, group=group
+                )
+
+        # The first process does the rest alone, so the communication ends here.
+        progress.save_checkpoint()
+        group.end_communication()
+        if not group.is_first:
+            return None
+
+        report = None
+        if with_report:
+            with stages.timing("report"):
+                report = write_final_report(run, progress, reporter, device=device)
+            # The run is finished, so nothing will resume it.
+            remove_files_to_resume(run.checkpoints)
+
+        return Finished(
+            report=report,
+            best_step=progress.state.best_step,
+            last_step=progress.state.step,
+            seconds=time.monotonic() - started,
+            seconds_of_stages=stages.seconds,
+            gain=encoder_gain(progress),
+        )
 
 
 class StageClock:
