@@ -16,6 +16,9 @@ HUB = "hub:"
 # limit, a download behind some firewalls would be retried or wait forever.
 HUB_TIMEOUT = 10.0
 
+# The status of HTTP by which a server refuses further requests for a while.
+TOO_MANY_REQUESTS = 429
+
 
 def download_model(source: str, *, files: tuple[str, ...], marker: str) -> Path:
     """Download a model into the cache of the Hub's library.
@@ -120,18 +123,27 @@ def _downloaded(
 def _reason_not_to_reach(name: str, revision: str | None) -> Exception | None:
     """Try to reach the Hub. Return the error if it cannot be reached, and None if it responds.
 
-    If the Hub responds with an error, such as an unknown model, this error is raised.
+    If the Hub responds with an error about the model, such as that there is none, this error is
+    raised. Errors of the Hub itself, and the refusal of too many requests, say nothing about it.
     """
     from huggingface_hub import HfApi, errors
 
     try:
         HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT)
-    except (errors.HfHubHTTPError, ValueError):
+    except ValueError:
         raise
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        if status < 500 and status != TOO_MANY_REQUESTS:
+            raise
+        reason: Exception = error
     except Exception as error:
-        log(
-            "warning",
-            f"{name}: the Hub cannot be reached; what was downloaded before is used ({error})",
-        )
-        return error
-    return None
+        reason = error
+    else:
+        return None
+
+    log(
+        "warning",
+        f"{name}: the Hub cannot be reached; what was downloaded before is used ({reason})",
+    )
+    return reason

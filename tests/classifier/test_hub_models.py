@@ -123,6 +123,13 @@ def test_a_downloaded_model_is_loaded_where_the_hub_does_not_respond(cache):
         load_from_cache(cache, HF_ENDPOINT=f"http://127.0.0.1:{port}")
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_downloaded_model_is_loaded_where_the_hub_is_out_of_order(cache, status):
+    with HubStandIn({}) as hub:
+        hub.broken_status = status
+        load_from_cache(cache, HF_ENDPOINT=hub.url)
+
+
 def test_a_downloaded_model_is_loaded_offline(cache):
     load_from_cache(cache, HF_HUB_OFFLINE="1")
 

@@ -33,6 +33,8 @@ class HubStandIn:
         self.repositories = repositories
         self.unknown: list[str] = []
         self.downloaded: list[str] = []
+        # The status of all responses, if the Hub is out of order.
+        self.broken_status: int | None = None
         handler = type("_Handler", (_Handler,), {"hub": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
 
@@ -78,6 +80,10 @@ class _Handler(BaseHTTPRequestHandler):
             status = 404
             body = b""
             headers = {"X-Error-Code": str(error)}
+        if self.hub.broken_status:
+            status = self.hub.broken_status
+            body = b""
+            headers = {}
 
         self.send_response(status)
         headers["Content-Length"] = str(len(body))
