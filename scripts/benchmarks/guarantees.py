@@ -62,13 +62,21 @@ Labels = NDArray[np.int64]
 
 
 class Separation(NamedTuple):
-    """How well texts are distinguished from a classifier's own, as a line of the results has it."""
+    """How well texts are distinguished from a classifier's own, as a line of the results has it.
 
-    others: str  # what the other texts are
-    auroc: float  # of the score by which texts are flagged
-    baseline_auroc: float  # of the maximum probability
-    flagged: float  # the part of the other texts that is flagged
-    own_flagged: float  # the part of its own that is flagged
+    Attributes:
+        others: what the other texts are.
+        auroc: the AUROC of the score by which texts are flagged.
+        baseline_auroc: the AUROC of the maximum probability.
+        flagged: the share of the other texts that is flagged.
+        own_flagged: the share of the classifier's own texts that is flagged.
+    """
+
+    others: str
+    auroc: float
+    baseline_auroc: float
+    flagged: float
+    own_flagged: float
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:

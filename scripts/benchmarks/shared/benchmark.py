@@ -45,13 +45,28 @@ INTERRUPTED = 130
 WIDTH = 120
 
 Case = dict[str, Any]
+"""What is measured, as values of JSON by name, such as `{"data": "sst2", "round": 0}`."""
+
 Found = dict[str, Any]
+"""What was found of a case, as values of JSON by name, such as `{"accuracy": 0.9}`."""
+
 Value = TypeVar("Value", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A measured case, and where and when it was measured."""
+    """A measured case, and where and when it was measured: a line of the file of results.
+
+    Attributes:
+        case: the case.
+        found: what was found.
+        commit: the commit that was measured.
+        cpu: the name of the processor.
+        cores: the number of its cores.
+        threads: the number of threads of each process.
+        versions: the versions of Python and of the libraries.
+        finished: the time, in ISO 8601.
+    """
 
     case: Case
     found: Found
@@ -65,22 +80,31 @@ class Row:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A script: the help of its command, its own arguments, its cases and its tables."""
+    """A script that measures cases and writes tables of them.
 
-    name: str  # of the script and of the section
+    Attributes:
+        name: the name of the script, and of its section of a page.
+        doc: the help of its command.
+        add_arguments: adds its own arguments.
+        cases: lists the cases, without their rounds.
+        measure: measures a case. An error leaves the case out, and the others go on.
+        lines: the Markdown of measured cases, which are in the order of `cases`.
+        failures: the targets that measured cases miss.
+        draw: draws a picture into a file beside the page; None if there is no picture.
+        section: the name of the section; None if it is that of the script.
+        rounds: how often each case is measured by default.
+    """
+
+    name: str
     doc: str | None
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    cases: Callable[[argparse.Namespace], Iterable[Case]]  # of values that JSON has
-    # An error leaves the case out, and the others go on.
+    cases: Callable[[argparse.Namespace], Iterable[Case]]
     measure: Callable[[argparse.Namespace, Case], Found]
-    # The Markdown of measured cases, in the order of `cases`.
     lines: Callable[[Sequence[Row]], list[str]]
-    # The targets that measured cases miss.
     failures: Callable[[Sequence[Row]], list[str]] = lambda _: []
-    draw: Callable[[Sequence[Row], Path], None] | None = None  # draws a picture beside the page
-    # The name of the section, if it is not that of the script.
+    draw: Callable[[Sequence[Row], Path], None] | None = None
     section: Callable[[argparse.Namespace], str] | None = None
-    rounds: int = 3  # how often each case is measured
+    rounds: int = 3
 
     def main(self, words: Sequence[str] | None = None) -> None:
         """Measure the missing cases; print the section, or write it to a page.

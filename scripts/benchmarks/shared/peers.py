@@ -55,14 +55,24 @@ Search = Callable[[Texts, Texts, int], Iterator[Trial]]
 
 @dataclass
 class Curve:
-    """How a search went: seconds and test accuracy of each model better than all before."""
+    """How a search went.
 
-    points: list[tuple[float, float]] = field(default_factory=list)  # scoring takes no time
-    start_up: float = 0.0  # seconds of imports, which are not part of `points`
-    seconds: float = 0.0  # of the whole search
-    chosen: str = ""  # the setting that was best on the validation texts
-    chosen_seconds: float = 0.0  # to train with it
-    num_test: int = 0  # test texts
+    Attributes:
+        points: for each model that was better than all before, the seconds until then and its
+            accuracy on the test texts. To score it takes no time.
+        start_up: the seconds of imports, which are not part of `points`.
+        seconds: the seconds of the whole search.
+        chosen: the setting that was best on the validation texts.
+        chosen_seconds: the seconds to train with it.
+        num_test: the number of test texts.
+    """
+
+    points: list[tuple[float, float]] = field(default_factory=list)
+    start_up: float = 0.0
+    seconds: float = 0.0
+    chosen: str = ""
+    chosen_seconds: float = 0.0
+    num_test: int = 0
 
 
 def accuracy(predict: Predict, texts: Texts) -> float:
