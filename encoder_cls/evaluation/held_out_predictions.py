@@ -72,12 +72,17 @@ class HeldOutPredictions:
     texts_sha256: str
 
     @classmethod
-    def read(cls, path: Path) -> HeldOutPredictions:
-        """Read the held-out predictions of a run from their file.
+    def of_run(cls, path: Path) -> HeldOutPredictions | None:
+        """Read the held-out predictions of a run from their file; None if there is no file.
+
+        A run has no file if its linear model was not fitted again with the validation texts.
 
         Raises:
-            EncoderClsError: the file is missing or damaged.
+            EncoderClsError: the file is damaged.
         """
+        if not path.exists():
+            return None
+
         try:
             tensors = {}
             with safetensors.safe_open(path, framework="numpy") as file:
@@ -97,19 +102,6 @@ class HeldOutPredictions:
             )
         except (OSError, KeyError, ValueError, TypeError, safetensors.SafetensorError) as error:
             raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
-
-    @classmethod
-    def of_run(cls, path: Path) -> HeldOutPredictions | None:
-        """Read the held-out predictions of a run from their file; None if there is no file.
-
-        A run has no file if its linear model was not fitted again with the validation texts.
-
-        Raises:
-            EncoderClsError: the file is damaged.
-        """
-        if not path.exists():
-            return None
-        return cls.read(path)
 
     def write(self, path: Path) -> None:
         """Write the held-out predictions to a file, durably and atomically."""

@@ -69,7 +69,7 @@ def learned(request, monkeypatch):
 
 def are_held_out_correct(dataset) -> np.ndarray:
     """Whether each held-out prediction for a validation text of the run `a` is correct."""
-    held_out = HeldOutPredictions.read(RunDir(Path("a")).held_out_predictions)
+    held_out = HeldOutPredictions.of_run(RunDir(Path("a")).held_out_predictions)
     return held_out.validation.logits.argmax(axis=1) == dataset.validation.labels
 
 

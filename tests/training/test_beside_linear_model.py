@@ -334,7 +334,7 @@ def test_few_labels_are_scored_by_cross_validation(few_and_many, fitted_to_few, 
     """The validations, the report and `eval` all use the held-out predictions."""
     labels = few_and_many.dataset.known_validation.labels
 
-    table = HeldOutPredictions.read(run_of_few.held_out_predictions)
+    table = HeldOutPredictions.of_run(run_of_few.held_out_predictions)
     assert sorted(table.train.rows) == list(range(len(few_and_many.dataset.train)))
     assert table.validation.rows.tolist() == list(range(len(labels)))
     assert np.array_equal(table.validation.logits, fitted_to_few.validation_logits)
@@ -372,7 +372,7 @@ def test_the_final_fit_includes_the_validation_texts(tmp_path, monkeypatch):
     options = LinearOptions(setup.plan.linear_max_tokens, True, np.ones(3, np.float32))
     counted = CountedTexts.of(setup.train_texts, train_split.labels, options)
     before, _ = fit_linear(counted, split_groups=train_split.split_groups)
-    kept_logits = HeldOutPredictions.read(run.held_out_predictions).validation.logits
+    kept_logits = HeldOutPredictions.of_run(run.held_out_predictions).validation.logits
     assert np.allclose(kept_logits, before.logits(texts), atol=1e-4)
 
     # The saved model has also learned from the validation texts.
