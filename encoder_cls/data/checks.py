@@ -45,8 +45,9 @@ def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Itera
     if not len(rows):
         return
 
+    # A validation row with several labels selects the weights by its other labels.
     consequence = "counted as mistakes"
-    if name == "validation":
+    if name == "validation" and not split.is_multi_label:
         consequence = "not used to select the weights"
     verb = "has" if len(rows) == 1 else "have"
     yield (

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.data.checks import data_warnings, seen_warnings
+from encoder_cls.data.checks import data_warnings, seen_warnings, split_warnings
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.reading.options import LeftOut, Notes
 from encoder_cls.system.display import counted
@@ -120,6 +120,15 @@ def test_labels_that_train_does_not_have_are_named_with_what_follows():
         "labels of test that never occur in train: 'r'; 1 of 2 rows has such labels, the first at "
         "test:1; such rows are counted as mistakes",
     ]
+
+
+def test_a_validation_row_with_an_unseen_label_among_several_counts_as_a_mistake():
+    labels = np.array([[1, 0, 0], [1, 0, 1]], dtype=np.int8)
+    validation = Split(texts=["e", "u"], labels=labels, where=["v:0", "v:1"], unseen_names=("p",))
+
+    (warning,) = split_warnings("validation", validation, ["x", "y"])
+
+    assert warning.endswith("the first at v:1; such rows are counted as mistakes")
 
 
 def test_classes_of_one_example_are_named():
