@@ -91,3 +91,14 @@ def test_the_least_probable_label_of_a_text_counts():
     probabilities = SINGLE_LABEL.label_probabilities(PROBABILITIES, np.array([1, 1, 3]))
     assert probabilities.tolist() == [0.3, 0.9, 0.0]
     assert SINGLE_LABEL.are_known(np.array([1, 1, 3]), 3).tolist() == [True, True, False]
+
+
+def test_a_set_of_labels_has_all_that_are_probable_enough():
+    """That of a single label always has the most probable one; of several, it may be empty."""
+    probable = [[True, True, False], [False, True, False], [False, False, True]]
+    assert SINGLE_LABEL.label_sets(PROBABILITIES, 0.3).tolist() == probable
+    assert MULTI_LABEL.label_sets(PROBABILITIES, 0.3).tolist() == probable
+
+    best = [[True, False, False], [False, True, False], [False, False, True]]
+    assert SINGLE_LABEL.label_sets(PROBABILITIES, 0.95).tolist() == best
+    assert not MULTI_LABEL.label_sets(PROBABILITIES, 0.95).any()
