@@ -1,4 +1,10 @@
-"""95% intervals of scores, and of differences of scores on the same texts, with paired tests."""
+"""95% intervals of scores, and of differences of scores on the same texts, with paired tests.
+
+Intervals of F1 are computed by a percentile bootstrap: Efron and Tibshirani, "An Introduction to
+the Bootstrap" (1993), chapter 13. A text is drawn with the predictions of both classifiers, so that
+mistakes in common cancel. Random numbers have a fixed seed, so that equal arguments give equal
+results.
+"""
 
 from __future__ import annotations
 
@@ -105,10 +111,6 @@ def macro_f1_interval(
 ) -> Interval:
     """Return the interval of macro-F1, or of the macro-F1 of predictions minus that of others.
 
-    It is computed by a percentile bootstrap: Efron and Tibshirani, "An Introduction to the
-    Bootstrap" (1993), chapter 13. A text is drawn with both of its predictions, so that mistakes in
-    common cancel. Equal arguments give equal draws.
-
     Args:
         labels: the class of each text, (texts,), or multi-label indicators, (texts, labels).
         predictions: the predicted class of each text, (texts,), or whether each text gets each
@@ -154,10 +156,6 @@ def micro_f1_interval(
 ) -> Interval:
     """Return the interval of micro-F1, or of the micro-F1 of predictions minus that of others.
 
-    It is computed by a percentile bootstrap: Efron and Tibshirani, "An Introduction to the
-    Bootstrap" (1993), chapter 13. A text is drawn with both of its predictions, so that mistakes in
-    common cancel. Equal arguments give equal draws.
-
     Args:
         labels: multi-label indicators, (texts, labels).
         predictions: whether each text gets each label, (texts, labels).
@@ -193,8 +191,7 @@ def micro_f1_p_value(
     It is computed by a paired randomization test, as Yeh, "More accurate tests for the statistical
     significance of result differences" (2000), https://aclanthology.org/C00-2137/, recommends for
     F1. If the classifiers are equally good, the predictions of both for a text can be exchanged.
-    So the difference is compared with those after random exchanges. Equal arguments give equal
-    exchanges.
+    So the difference is compared with those after random exchanges.
 
     Args:
         labels: multi-label indicators, (texts, labels).

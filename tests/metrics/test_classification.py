@@ -170,6 +170,7 @@ def test_multi_label_metrics_agree_with_scikit_learn(multi_label_case):
     assert metrics.subset_accuracy == pytest.approx((predictions == labels).all(axis=1).mean())
     assert metrics.loss == pytest.approx(4 * loss_of_a_label)
     assert metrics.labels_per_text == pytest.approx(labels.sum(axis=1).mean())
+    assert metrics.predicted_per_text == pytest.approx(predictions.sum(axis=1).mean())
     assert metrics.unseen_labels == {"unseen": labels[:, 4].sum()}
 
 
