@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.bulk import chunk_classifier, input_size, input_texts
+from encoder_cls.bulk import input_size, input_texts
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.encoder import engine_choice
 from encoder_cls.encoder.torch_encoder import TorchEncoder
-from encoder_cls.system.processes import Workers
 
 # More texts than one chunk has, of which some are easy for the linear model.
 TEXTS = ["rain and snow today", "soup with zzz", "the team", "zzz qqq", "ball and rain"] * 6
@@ -107,22 +106,14 @@ def test_processes_prepare_texts_and_the_gpu_gets_those_that_the_gate_leaves(
         assert row["probability"] == pytest.approx(expected["probability"], abs=1e-5)
 
 
-def test_a_named_gpu_shares_the_work_as_well(cli, card, gated, texts, monkeypatch):
+def test_a_named_gpu_shares_the_work_as_well(cli, card, gated, texts, used_workers, monkeypatch):
     """Explanations ask the GPU, too, for texts from which words are left out."""
     monkeypatch.setattr(TorchEncoder, "uses_gpu", True)
-    used = []
-
-    class NotedWorkers(Workers):
-        def map(self, items):
-            used.append(self)
-            return super().map(items)
-
-    monkeypatch.setattr(chunk_classifier, "Workers", NotedWorkers)
     command = ["predict", "--model", gated, "--input", texts, "--format", "jsonl", "--explain"]
 
     rows = rows_of(cli(*command, "--device", "cuda").out)
 
-    assert used
+    assert used_workers
     assert card.devices == ["cuda"]
     assert sum(card.num_texts) > len(TEXTS)
     assert all(row["explanation"] for row in rows)

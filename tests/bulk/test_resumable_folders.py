@@ -17,7 +17,6 @@ from support.programs import assert_failed
 from encoder_cls.bulk import resumable_folder
 from encoder_cls.bulk.prediction_loop import predict_texts
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.system.processes import Workers
 
 NAMES = ["part-01.jsonl", "part-02.csv", "part-03.tsv", "part-04.jsonl"]
 STEMS = ["part-01", "part-02", "part-03", "part-04"]
@@ -335,21 +334,6 @@ def test_a_stopped_command_says_how_to_continue_and_then_continues(cli, trained_
     outcome = cli(*command(trained_run))
     assert outcome.err.startswith("out: 1 of 4 files already done\n")
     assert "3 of 4 files written" in outcome.err
-
-
-@pytest.fixture
-def used_workers(monkeypatch) -> list[Workers]:
-    """The workers that commands use, two processes each."""
-    used = []
-
-    class NotedWorkers(Workers):
-        def map(self, items):
-            used.append(self)
-            return super().map(items)
-
-    monkeypatch.setattr("encoder_cls.bulk.chunk_classifier.Workers", NotedWorkers)
-    monkeypatch.setattr("encoder_cls.bulk.input_size.usable_processes", lambda: 2)
-    return used
 
 
 @pytest.mark.parametrize("output", ["out.csv", "out.parquet", "out/"])

@@ -8,15 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.browser import Page, needs_axe, needs_browser, violations
+from support.browser import (
+    ADDS_A_HANDLER,
+    ASKS_ANOTHER_MACHINE,
+    HOSTILE,
+    Page,
+    needs_axe,
+    needs_browser,
+    violations,
+)
 
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.export.model_file import exportable_model
 from encoder_cls.export.web_page import model_facts, web_page
-
-HOSTILE = '😀 rain zebra <img src=x onerror="document.title=1">'
-ASKS_ANOTHER_MACHINE = "fetch('http://127.0.0.1:9/').then(() => 'open', () => 'closed')"
-RUNS_A_HANDLER = "'<img src=/x onerror=\"document.title=1\">'"
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +38,6 @@ def page(page_file, browser) -> Iterator[Page]:
     with browser.opened(page_file.as_uri()) as page:
         page.until("!document.querySelector('#text').disabled")
         yield page
-
-
-def texts_of(page: Page, selector: str) -> list[str]:
-    """The texts of the elements that a selector finds."""
-    found = f"[...document.querySelectorAll({json.dumps(selector)})]"
-    return page.run(f"{found}.map((element) => element.textContent)")
 
 
 def type_in(page: Page, field: str, text: str) -> None:
@@ -63,18 +61,18 @@ def test_a_text_is_classified_while_it_is_typed(page, classifier):
     page.until("document.querySelectorAll('.words span').length")
 
     [prediction] = classifier.predict([HOSTILE])
-    assert texts_of(page, ".result")[0].startswith(f"{prediction.label}, ")
-    assert texts_of(page, "#prediction td:first-child") == [name for name, _ in prediction.top(5)]
-    assert texts_of(page, ".words") == [HOSTILE]
+    assert page.texts_of(".result")[0].startswith(f"{prediction.label}, ")
+    assert page.texts_of("#prediction td:first-child") == [name for name, _ in prediction.top(5)]
+    assert page.texts_of(".words") == [HOSTILE]
     assert page.run("document.title") == "tiny"
     assert page.complaints == []
 
     # A screen reader is told the label after a pause.
     page.until("document.querySelector('#spoken').textContent")
-    assert texts_of(page, "#spoken") == texts_of(page, ".result")
+    assert page.texts_of("#spoken") == page.texts_of(".result")
 
     type_in(page, "#text", " ")
-    assert texts_of(page, "#prediction > *") == []
+    assert page.texts_of("#prediction > *") == []
 
 
 @needs_browser
@@ -98,9 +96,9 @@ def test_labels_below_a_threshold_are_withheld(page):
 def test_many_texts_are_pasted(page, classifier, content, texts):
     """One a line, or as a table, in which the column with the texts is found."""
     classify_many(page, content)
-    assert texts_of(page, "#rows td:nth-child(3)") == texts
+    assert page.texts_of("#rows td:nth-child(3)") == texts
     labels = [prediction.label for prediction in classifier.predict(texts)]
-    assert texts_of(page, "#rows td:first-child") == labels
+    assert page.texts_of("#rows td:first-child") == labels
 
 
 @needs_browser
@@ -108,7 +106,7 @@ def test_an_empty_table_leaves_the_one_that_is_being_classified(page):
     page.run("openTable('rain\\nball', 'a'); openTable(' ', 'b')")
     page.until("!document.querySelector('#download').hidden")
 
-    assert texts_of(page, "#rows td:nth-child(3)") == ["rain", "ball"]
+    assert page.texts_of("#rows td:nth-child(3)") == ["rain", "ball"]
     assert page.complaints == []
 
 
@@ -118,11 +116,11 @@ def test_columns_that_the_model_reads_together_are_joined(page, classifier):
     page.run("settings.textColumns = ['title', 'body']")
     classify_many(page, "id,body,title\n1,goal,ball\n2,soup,big")
 
-    assert texts_of(page, "#column option") == ["title + body", "id", "body", "title"]
+    assert page.texts_of("#column option") == ["title + body", "id", "body", "title"]
     texts = ["ball goal", "big soup"]
-    assert texts_of(page, "#rows td:nth-child(3)") == texts
+    assert page.texts_of("#rows td:nth-child(3)") == texts
     labels = [prediction.label for prediction in classifier.predict(texts)]
-    assert texts_of(page, "#rows td:first-child") == labels
+    assert page.texts_of("#rows td:first-child") == labels
 
 
 @needs_browser
@@ -156,7 +154,7 @@ def test_a_dropped_file_is_read_in_its_encoding(page):
 @needs_browser
 def test_the_page_may_do_nothing_else(page):
     """Its policy refuses scripts of others and all requests, of the page and of its worker."""
-    page.run(f"document.body.insertAdjacentHTML('beforeend', {RUNS_A_HANDLER})")
+    page.run(ADDS_A_HANDLER)
     assert page.run(ASKS_ANOTHER_MACHINE) == "closed"
     assert page.run("document.title") == "tiny"
 

@@ -6,12 +6,16 @@ import json
 import subprocess
 
 import pytest
-from support.browser import needs_axe, needs_browser, violations
+from support.browser import (
+    ADDS_A_HANDLER,
+    ASKS_ANOTHER_MACHINE,
+    HOSTILE,
+    needs_axe,
+    needs_browser,
+    violations,
+)
 
 pytestmark = needs_browser
-HOSTILE = '😀 rain zebra <img src=x onerror="document.title=1">'
-ASKS_ANOTHER_MACHINE = "fetch('http://127.0.0.1:9/').then(() => 'open', () => 'closed')"
-RUNS_A_HANDLER = "'<img src=/x onerror=\"document.title=1\">'"
 RUNS_A_SCRIPT = """{
     const script = document.createElement('script');
     script.textContent = 'document.title = 2';
@@ -32,12 +36,6 @@ def page(server, browser):
         yield page
 
 
-def texts_of(page, selector: str) -> list[str]:
-    """The texts of the elements that a selector finds."""
-    found = f"[...document.querySelectorAll({json.dumps(selector)})]"
-    return page.run(f"{found}.map((element) => element.textContent)")
-
-
 def send(page, text: str) -> None:
     """Type a text, click, and wait for its prediction."""
     page.run(f"document.querySelector('#text').value = {json.dumps(text)}")
@@ -49,9 +47,9 @@ def test_the_page_tells_of_the_model(page, classifier):
     """It has the labels, and a command to try."""
     shown = page.until("document.querySelector('#model').textContent.trim()")
     assert shown.startswith("3 labels, model ")
-    assert texts_of(page, "#labels li") == list(classifier.label_names)
+    assert page.texts_of("#labels li") == list(classifier.label_names)
 
-    [example] = texts_of(page, "#example")
+    [example] = page.texts_of("#example")
     command = ["sh", "-c", f"{example} --silent"]
     printed = subprocess.run(command, check=True, capture_output=True).stdout
     [prediction] = json.loads(printed)["predictions"]
@@ -63,18 +61,18 @@ def test_a_text_is_tried(page, classifier):
     send(page, HOSTILE)
 
     # The text is text.
-    assert texts_of(page, ".words") == [HOSTILE]
-    assert texts_of(page, "article img, article script") == []
+    assert page.texts_of(".words") == [HOSTILE]
+    assert page.texts_of("article img, article script") == []
     assert page.run("document.title") == "encoder-cls"
 
     # Its words have colours.
-    assert texts_of(page, ".words span")[:4] == ["😀", "rain", "zebra", "<"]
+    assert page.texts_of(".words span")[:4] == ["😀", "rain", "zebra", "<"]
     style = "getComputedStyle(document.querySelectorAll('.words span')[1]).backgroundColor"
     assert page.run(style).startswith("rgba(0, 95, 184, ")
 
     # Below it are its labels and notes.
     expected = [name for name, _ in classifier.predict([HOSTILE])[0].top(5)]
-    assert texts_of(page, "td:first-child") == expected
+    assert page.texts_of("td:first-child") == expected
     assert "unknown words" in page.run("document.querySelector('article').textContent")
     assert page.complaints == []
 
@@ -90,7 +88,7 @@ def test_an_error_is_shown(page):
 
 def test_the_page_may_do_nothing_else(page):
     """Its policy refuses scripts of others, code from strings and other machines."""
-    page.run(f"document.body.insertAdjacentHTML('beforeend', {RUNS_A_HANDLER})")
+    page.run(ADDS_A_HANDLER)
     page.run(RUNS_A_SCRIPT)
 
     assert page.run(ASKS_ANOTHER_MACHINE) == "closed"

@@ -38,6 +38,14 @@ needs_axe = pytest.mark.skipif(
     reason="needs Chromium or Chrome, and axe-core: see CONTRIBUTING.md",
 )
 
+# A text that would change the title of a page that took it for HTML.
+HOSTILE = '😀 rain zebra <img src=x onerror="document.title=1">'
+# Code that a page must not be able to run: it asks another machine, and adds an event handler.
+ASKS_ANOTHER_MACHINE = "fetch('http://127.0.0.1:9/').then(() => 'open', () => 'closed')"
+ADDS_A_HANDLER = (
+    "document.body.insertAdjacentHTML('beforeend', '<img src=/x onerror=\"document.title=1\">')"
+)
+
 OPTIONS = (
     "--headless",
     "--no-sandbox",
@@ -169,6 +177,11 @@ class Page:
         )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def texts_of(self, selector: str) -> list[str]:
+        """The texts of the elements that a selector finds."""
+        found = f"[...document.querySelectorAll({json.dumps(selector)})]"
+        return self.run(f"{found}.map((element) => element.textContent)")
 
     def until(self, code: str) -> Any:
         """The value of an expression as soon as it is a true one."""
