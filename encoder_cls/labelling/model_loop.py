@@ -24,7 +24,7 @@ from encoder_cls.labelling.estimates import (
 )
 from encoder_cls.labelling.label_table import LabelledText
 from encoder_cls.labelling.pool import PoolText
-from encoder_cls.labelling.pool_model import Fit, Labels, PoolModel, has_enough
+from encoder_cls.labelling.pool_model import TOP, Fit, Labels, PoolModel, has_enough
 from encoder_cls.labelling.session import Guess, Session
 from encoder_cls.labelling.text_queue import TextQueue
 from encoder_cls.system.json_values import json_text
@@ -132,10 +132,11 @@ class ModelLoop:
         if index >= min(self._pool_size, len(fit.top_classes)):
             return None
 
-        names = [self._session.classes.names[number] for number in fit.top_classes[index]]
         num_predicted = int(fit.num_predicted[index])
+        num_listed = max(TOP, num_predicted)
+        names = [self._session.classes.names[number] for number in fit.top_classes[index]]
         top = list(zip(names, map(float, fit.top_probabilities[index]), strict=True))
-        return Guess(labels=names[:num_predicted], top=top)
+        return Guess(labels=names[:num_predicted], top=top[:num_listed])
 
     def words(self, key: str) -> None:
         """The words that speak for classes, which only a review has."""

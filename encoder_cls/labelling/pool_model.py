@@ -60,7 +60,7 @@ MAX_FEW_LABELS = 2000
 MAX_TOKENS = 1024
 # The probability from which a label is predicted in a multi-label task.
 THRESHOLD = 0.5
-# The number of classes that a guess lists.
+# The number of classes that a guess lists; all predicted ones if there are more.
 TOP = 3
 # The number of texts that are suggested after a fit. Up to 500 labels, the next fit comes earlier.
 SUGGESTED = 50
@@ -319,8 +319,9 @@ def _top_classes(
 
     # Each label has a threshold of its own, so a label that is not predicted may be more probable
     # than one that is. The last key of `lexsort` counts first.
-    top = np.lexsort((-probabilities, ~predictions), axis=1)[:, :TOP]
-    num_predicted = predictions.sum(axis=1).clip(max=TOP)
+    num_predicted = predictions.sum(axis=1)
+    num_top = max(TOP, num_predicted.max())
+    top = np.lexsort((-probabilities, ~predictions), axis=1)[:, :num_top]
     return top, num_predicted.astype(np.int32)
 
 

@@ -129,14 +129,16 @@ def test_a_trained_model_predicts_the_pool(trained_run):
 
 
 def test_predicted_labels_come_before_more_probable_ones():
-    """The labels of a trained model have thresholds of their own; at most three are listed."""
+    """The labels of a trained model have thresholds of their own."""
     probabilities = np.array([[0.45, 0.3, 0.1, 0.02], [0.9, 0.8, 0.7, 0.6], [0.1, 0.2, 0.3, 0.0]])
     predictions = probabilities >= np.array([0.5, 0.25, 0.5, 0.5])
 
     top, num_predicted = _top_classes(probabilities, predictions)
 
-    assert top.tolist() == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
-    assert num_predicted.tolist() == [1, 3, 0]
+    assert top[:, :3].tolist() == [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
+    assert num_predicted.tolist() == [1, 4, 0]
+    # All labels that are predicted are listed.
+    assert top[1].tolist() == [0, 1, 2, 3]
 
 
 def test_one_class_is_not_enough():
