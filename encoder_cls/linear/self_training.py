@@ -68,9 +68,9 @@ class SelfTraining:
         if config.label_names_as_texts:
             self._names = corpus.names
 
-        # A single machine for two classes is of the second class, so `[-num_machines:]` selects the
-        # classes that have machines.
+        # Each class has a machine, but of two classes only the second: the last classes have one.
         self._num_machines = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))
+        self._with_machine = slice(-self._num_machines, None)
         self._inputs = sp.hstack([corpus.features, sp.csr_matrix(corpus.coordinates)], format="csr")
 
         # Draw texts, labelled or not, on which to measure the standard deviation of margins.
@@ -156,7 +156,7 @@ class SelfTraining:
             weights = machines.weights + NAIVE_BAYES_WEIGHT * naive_bayes.weights
             machines = OneVsRest(weights, machines.biases)
 
-        is_absent = targets[:, -self._num_machines :].sum(axis=0) == 0
+        is_absent = targets[:, self._with_machine].sum(axis=0) == 0
         machines.weights[:, is_absent] = 0
         machines.biases[is_absent] = ABSENT_CLASS_BIAS
         return machines
@@ -172,11 +172,11 @@ class SelfTraining:
         num_features = len(counts)
         scales = np.ones((inputs.shape[1], self._num_machines), dtype=np.float32)
         scales[:num_features] = naive_bayes_ratios(
-            counts[:, -self._num_machines :], counts.sum(axis=1)
+            counts[:, self._with_machine], counts.sum(axis=1)
         )
 
         # Fit the machines. A text has the same weight in all machines: the sum of its targets.
-        is_class = targets[:, -self._num_machines :] > 0
+        is_class = targets[:, self._with_machine] > 0
         text_weights = targets.sum(axis=1, keepdims=True)
         weights, biases = fit_machines(
             inputs,
@@ -201,7 +201,7 @@ class SelfTraining:
         log_shares = np.log(counts / counts.sum(axis=0))
         log_shares -= log_shares.mean(axis=1, keepdims=True)
 
-        weights = self._corpus.spread_words(log_shares[:, -self._num_machines :])
+        weights = self._corpus.spread_words(log_shares[:, self._with_machine])
         return self._scaled(weights, np.zeros(self._num_machines))
 
     def _scaled(self, weights: NDArray[np.floating[Any]], biases: Floats) -> OneVsRest:

@@ -179,7 +179,9 @@ def _recorder(prepared: Prepared, *, device: torch.device, group: ProcessGroup) 
     has_own_loss = prepared.objective is not None
     if not config.cuda_graphs or has_own_loss or config.gradient_shards > 1:
         return None
-    return Recorder(device) if _runs_ahead(device, group) else None
+    if not _runs_ahead(device, group):
+        return None
+    return Recorder(device)
 
 
 # The number of forward passes that take about as long as a training step.

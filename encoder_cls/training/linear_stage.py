@@ -180,6 +180,9 @@ def broadcast_pseudo_labels(
     if group.size == 1:
         return probabilities
 
-    content = group.broadcast_bytes(b"" if probabilities is None else probabilities.tobytes())
+    content = b""
+    if probabilities is not None:
+        content = probabilities.tobytes()
+    content = group.broadcast_bytes(content)
     num_classes = len(prepared.dataset.label_names)
     return np.frombuffer(content, dtype=np.float32).reshape(-1, num_classes)
