@@ -22,9 +22,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# The versions of Python that the classifiers name, the oldest first.
 PYTHONS: list[str] = [
     name.rpartition(" ")[2] for name in PROJECT["classifiers"] if "Python :: 3." in name
 ]
+# The libraries whose versions are in the table.
 SHOWN = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "pyarrow", "typer", "pydantic")
 # Prints the versions of Python and of the libraries that are named.
 VERSIONS = """
@@ -34,6 +36,7 @@ print(json.dumps([platform.python_version(), *map(version, sys.argv[1:])]))
 """
 # The README's main command, cut short: the linear model, then an epoch of the encoder.
 EXAMPLE = ["train", "--set", "pretrain.epochs=0", "--set", "train.epochs=1", "--run-dir", "run"]
+# The variables of this environment that a new one must not inherit.
 UNWANTED = {"PYTHONPATH", "VIRTUAL_ENV"}
 # What uv calls the versions that are tried.
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}

@@ -409,7 +409,7 @@ def score_table(report: Report) -> ScoreTable:
 
 # The number of texts that are needed to judge calibration. With fewer texts in 15 bins, the
 # calibration error is large by chance.
-MIN_TEXTS = 100
+MIN_TEXTS_TO_JUDGE = 100
 # The highest calibration error of a classifier that is called well calibrated.
 WELL_CALIBRATED = 0.03
 # The highest calibration error of a classifier that is called fairly calibrated.
@@ -427,7 +427,7 @@ class Calibration(Enum):
 
 def calibration_grade(metrics: Metrics) -> Calibration:
     """Judge the calibration by the calibration error."""
-    if sum(metrics.calibration.texts) < MIN_TEXTS:
+    if sum(metrics.calibration.texts) < MIN_TEXTS_TO_JUDGE:
         return Calibration.UNKNOWN
     if metrics.ece <= WELL_CALIBRATED:
         return Calibration.GOOD
@@ -601,11 +601,11 @@ def _confusion_lines(evaluation: SplitEvaluation) -> Iterator[str]:
 
 
 # The most mistakes that are listed in a terminal.
-MAX_MISTAKES = 5
+MAX_LISTED_MISTAKES = 5
 
 
 def _mistake_lines(mistakes: Sequence[Mistake]) -> Iterator[str]:
-    for mistake in mistakes[:MAX_MISTAKES]:
+    for mistake in mistakes[:MAX_LISTED_MISTAKES]:
         prediction = name_text(mistake.prediction)
         if mistake.kind:
             predicted = f"{mistake.kind} {prediction}"
