@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,9 @@ def _beside(name: str, folder: Path | None) -> Path:
 
 def _label_map(path: Path, header: str) -> dict[str, str]:
     """Read a table of two columns: each label, and the class that it becomes."""
+    lines = _lines(path, "data.label_map")
     mapping: dict[str, str] = {}
-    for where, fields in _rows(path, "data.label_map", header):
+    for where, fields in _rows(path, lines, _separator(lines), header):
         if len(fields) != 2 or not all(fields):
             raise ConfigError(
                 f"{where}: data.label_map: two cells are needed, a label and its class"
@@ -80,8 +81,13 @@ def _label_names(path: Path, header: str) -> list[str]:
 
     The numbers must count from 0 on.
     """
+    lines = _lines(path, "data.label_names")
+    separator = None
+    if path.suffix.lower() in TABLES:
+        separator = _separator(lines)
+
     names: list[str] = []
-    for where, fields in _rows(path, "data.label_names", header):
+    for where, fields in _rows(path, lines, separator, header):
         name = fields[-1]
         is_numbered = len(fields) == 2 and fields[0] == str(len(names))
         if not name or (len(fields) != 1 and not is_numbered):
@@ -95,19 +101,17 @@ def _label_names(path: Path, header: str) -> list[str]:
     return names
 
 
-def _rows(path: Path, key: str, header: str) -> Iterator[tuple[str, list[str]]]:
+def _rows(
+    path: Path, lines: Sequence[str], separator: str | None, header: str
+) -> Iterator[tuple[str, list[str]]]:
     """Iterate over the rows that are not empty, without a header, each with its location.
 
     Args:
-        path: the file.
-        key: the key of the config that names the file, for messages.
+        path: the file, for messages.
+        lines: its lines.
+        separator: the separator between the fields of a row; None if a line is a single field.
         header: the name of the label column. The first row is a header if a cell has this name.
     """
-    lines = _lines(path, key)
-    separator = None
-    if key == "data.label_map" or path.suffix.lower() in TABLES:
-        separator = _separator(lines)
-
     for number, line in enumerate(lines, start=1):
         fields = [line]
         if separator:
@@ -120,7 +124,15 @@ def _rows(path: Path, key: str, header: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _lines(path: Path, key: str) -> list[str]:
-    """The lines of a file in UTF-8 or Windows-1252, without line ends."""
+    """The lines of a file in UTF-8 or Windows-1252, without line ends.
+
+    Args:
+        path: the file.
+        key: the key of the config that names it, for messages.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
     try:
         encoding = guessed_encoding(path) or UTF8
         return [line.rstrip("\r\n") for line in text_lines(path, encoding)]
@@ -130,7 +142,7 @@ def _lines(path: Path, key: str) -> list[str]:
         raise ConfigError(f"{key}: {error}; save the file as CSV") from None
 
 
-def _separator(lines: list[str]) -> str:
+def _separator(lines: Sequence[str]) -> str:
     """The separator that the first line has; a comma if it has none."""
     for separator in SEPARATORS:
         if lines and separator in lines[0]:
