@@ -114,6 +114,11 @@ def test_a_second_label_in_any_split_makes_data_multi_label():
 
     assert dataset.train.labels.tolist() == [[1, 0], [0, 1]]
     assert dataset.test.labels.tolist() == [[1, 1], [0, 1], [1, 0]]
+    assert dataset.first_multi_label_row == "b.ft:1"
+
+    swapped = load(test, validation=train, test=train)
+    assert swapped.test.labels.tolist() == [[1, 0], [0, 1]]
+    assert swapped.first_multi_label_row == "b.ft:1"
 
 
 def test_a_list_of_one_label_makes_data_multi_label():

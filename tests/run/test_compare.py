@@ -168,21 +168,25 @@ def test_a_file_that_is_no_report_is_refused(cli, run_copy, content):
 
 
 def test_pauses_do_not_count_as_training_time(run_copy):
-    """The pause of a run that was stopped for a night does not count as training time."""
-    # Rows are two seconds apart, with a night after the fifth row. The last line is incomplete.
+    """Neither a night in which a run was stopped counts, nor a clock that is set back."""
+    # Rows are two seconds apart, with a night after the fifth row, and the clock is set back by an
+    # hour after the seventh row. The last line is incomplete.
     rows = read_metrics(run_copy.metrics_file)
+    assert len(rows) > 8
     lines = []
     for number, row in enumerate(rows):
         row["time"] = 1000.0 + 2 * number
         if number > 4:
             row["time"] += 36_000
+        if number > 6:
+            row["time"] -= 3_600
         lines.append(json.dumps(row))
     lines.append('{"half')
     run_copy.metrics_file.write_text("\n".join(lines), "utf-8")
 
     seconds = summarize(run_copy.path)["seconds"]
 
-    assert seconds == pytest.approx(2 * (len(rows) - 2))
+    assert seconds == pytest.approx(2 * (len(rows) - 3))
 
 
 def test_a_run_that_ended_without_its_encoder_has_no_parameters(run_copy):
