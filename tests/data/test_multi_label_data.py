@@ -251,6 +251,25 @@ def test_every_label_with_two_texts_keeps_one_and_has_about_its_part_held_out(se
     assert has_no_label[is_held_out].mean() == pytest.approx(has_no_label.mean(), abs=0.05)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_label_that_occurs_only_beside_rarer_ones_is_held_out_too(seed):
+    """For it, more rows of a rarer label may be held out than are wanted."""
+    # Seven labels of six rows each; the last label is in a row of each of them.
+    labels = np.zeros((82, 8), dtype=np.int8)
+    labels[np.arange(42), np.arange(42) % 7] = 1
+    labels[:7, 7] = 1
+
+    is_held_out = rows_to_hold_out(labels, np.arange(82), fraction=0.1, seed=seed)
+
+    assert (labels[is_held_out].sum(axis=0) >= 1).all()
+
+
+def test_the_wanted_number_of_rows_is_held_out_where_the_share_of_each_label_is_rounded_down():
+    labels = np.eye(3, dtype=np.int8)[np.arange(42) % 3]
+    is_held_out = rows_to_hold_out(labels, np.arange(42), fraction=0.1, seed=0)
+    assert is_held_out.sum() == 4
+
+
 def test_the_same_seed_holds_out_the_same_rows_of_several_labels():
     shares = [0.5, 0.3, 0.1]
     has_label = np.random.default_rng(0).random((400, 3)) < shares

@@ -60,6 +60,19 @@ def test_of_many_small_classes_no_more_is_held_out(sizes, fraction, expected):
     assert is_held_out.sum() == expected
 
 
+def test_the_seed_decides_which_of_many_equal_classes_are_validated():
+    labels = mixed_labels([2] * 1000)
+    groups = np.arange(len(labels))
+
+    chosen = []
+    for seed in (0, 1):
+        is_held_out = rows_to_hold_out(labels, groups, fraction=0.01, seed=seed)
+        chosen.append(set(labels[is_held_out].tolist()))
+
+    assert len(chosen[0]) == len(chosen[1]) == 20
+    assert chosen[0] != chosen[1]
+
+
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), min_size=2, max_size=120),

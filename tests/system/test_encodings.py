@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 import re
 from pathlib import Path
 
@@ -119,8 +120,10 @@ def test_what_is_not_valid_can_be_kept_for_the_row_to_be_left_out():
     assert lines(b"a\xe9\nb\n", keep_invalid=True) == ["a\udce9\n", "b\n"]
 
 
-def test_zeros_in_ascii_are_no_utf16():
-    assert lines(b"a\0bcdefgh,\0\nxyz") == ["a\0bcdefgh,\0\n", "xyz"]
+@pytest.mark.parametrize("text", ["a\0bcdefgh,\0\n", "a\0\0\0" * 8])
+def test_zeros_in_ascii_are_no_utf16(text):
+    """They are few, or in both halves of the pairs of bytes."""
+    assert lines(text.encode() + b"xyz") == list(io.StringIO(text + "xyz"))
 
 
 @pytest.mark.parametrize("name", ["rot13", "hex", "unicode_escape", "idna", "no-such", "a\0b", ""])
