@@ -16,7 +16,6 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.linear_work import LinearWork
 from encoder_cls.linear.stream import StreamFit
 from encoder_cls.metrics.logits import Logits
-from encoder_cls.training.plan import Plan
 from encoder_cls.training.prepared import Prepared
 
 
@@ -35,8 +34,6 @@ class FittedLinear(NamedTuple):
         effort: how much work the fit did.
         uses_words_alone: whether a planned fit has left out the n-grams of characters, since
             validation texts were surely predicted better without them.
-        plan: the changed plan of the run, if the time allowed only a simpler fit; None if the plan
-            is unchanged.
     """
 
     classifier: Classifier
@@ -47,7 +44,6 @@ class FittedLinear(NamedTuple):
     stream: StreamFit | None = None
     effort: Effort = PLANNED
     uses_words_alone: bool = False
-    plan: Plan | None = None
 
     @property
     def work(self) -> LinearWork:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from encoder_cls.linear.effort import (
     EFFORTS,
@@ -24,7 +23,6 @@ from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.training.few_labels_fit import fit_to_few_labels
 from encoder_cls.training.fitted_linear import FittedLinear, scored_classifier
 from encoder_cls.training.many_labels_fit import fit_to_many_labels
-from encoder_cls.training.plan import Plan
 from encoder_cls.training.prepared import Prepared
 
 # The maximum share of the remaining time for the linear model. An encoder, if there is time for it,
@@ -151,7 +149,7 @@ def repeat_linear_fit(
     Equal data and equal work give an equal classifier.
 
     Args:
-        prepared: the data and the plan of the run, as planned before the earlier fit.
+        prepared: the data and the plan of the run.
         work: the work of the earlier fit.
         reporter: receives how far the fit is.
     """
@@ -258,7 +256,7 @@ class _Fits:
         fitted = self._in_passes(words_only, on_preliminary)
         if self.prepared.plan.linear_fit == "stream":
             return fitted
-        return fitted._replace(effort=WORDS_ALONE, plan=self._stream_plan)
+        return fitted._replace(effort=WORDS_ALONE)
 
     def all_features_in_passes(self) -> FittedLinear:
         """Fit to all features, in passes over the training texts.
@@ -266,12 +264,7 @@ class _Fits:
         The fit ends when its time does, if not before.
         """
         fitted = self._in_passes(self._options)
-        return fitted._replace(effort=IN_PASSES, plan=self._stream_plan)
-
-    @property
-    def _stream_plan(self) -> Plan:
-        """The plan of the run, changed to a fit in passes."""
-        return replace(self.prepared.plan, linear_fit="stream", refits_on_validation=False)
+        return fitted._replace(effort=IN_PASSES)
 
     def _in_passes(
         self, options: LinearOptions, on_preliminary: OnPreliminary | None = None

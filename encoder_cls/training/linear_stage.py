@@ -58,8 +58,7 @@ def _fit(run: RunDir, progress: Progress, reporter: Reporter) -> FittedLinear:
 
     Args:
         run: the folder that the model is saved to.
-        progress: the state of the run, which gets the work, the score and the changed plan of the
-            fit.
+        progress: the state of the run, which gets the work and the score of the fit.
         reporter: receives the progress.
     """
     prepared = progress.prepared
@@ -81,6 +80,9 @@ def _fit(run: RunDir, progress: Progress, reporter: Reporter) -> FittedLinear:
 
     if linear.held_out_predictions:
         linear.held_out_predictions.write(run.held_out_predictions)
+    else:
+        # A process that was killed, and had more time, may have left those of another fit.
+        run.held_out_predictions.unlink(missing_ok=True)
     if not progress.state.is_encoder_better:
         save_classifier(linear.classifier, run.model)
 
@@ -88,8 +90,6 @@ def _fit(run: RunDir, progress: Progress, reporter: Reporter) -> FittedLinear:
     progress.state = replace(
         progress.state, linear_work=linear.work, linear_score=linear.validation.score
     )
-    if linear.plan:
-        progress.prepared = replace(prepared, plan=linear.plan)
     reporter.working("")
     return linear
 

@@ -51,8 +51,7 @@ class Progress:
         with_tensorboard: whether the files of TensorBoard are written.
 
     Attributes:
-        prepared: the data and plan of the run. The linear model may replace the plan if time is
-            short.
+        prepared: the data and plan of the run.
         state: how far the run has come.
     """
 

@@ -10,8 +10,16 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
-from support.events import Event, Stepped, StepsDecided, Validated, Warned
-from support.small_runs import WITH_LINEAR, make_config, run_all, stop_after
+from support.events import (
+    EncoderStarted,
+    Event,
+    Stepped,
+    StepsDecided,
+    Validated,
+    Warned,
+    train_until,
+)
+from support.small_runs import CPU, WITH_LINEAR, make_config, run_all, stop_after
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config, TrainConfig
@@ -394,6 +402,21 @@ def test_without_time_for_the_planned_fit_one_in_passes_is_kept(tmp_path, monkey
 
     has_all_features = load_classifier(tmp_path / "stopped").linear.feature_ids.max() > TEMPLATE_IDS
     assert has_all_features == (name == IN_PASSES.name)
+
+
+def test_held_out_predictions_of_a_killed_process_that_had_more_time_are_removed(
+    tmp_path, monkeypatch
+):
+    config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h")
+    run = RunDir(tmp_path / "run")
+    monkeypatch.setattr(linear_fit, "PLANNED_COST", 0)
+    train_until(lambda event: isinstance(event, EncoderStarted), prepare(config), run, device=CPU)
+    assert run.held_out_predictions.exists()
+
+    monkeypatch.setattr(effort_module, "affordable_effort", too_little_time)
+    run_all(config, run.path, resume=True)
+
+    assert not run.held_out_predictions.exists()
 
 
 def test_all_features_in_passes_are_kept_only_if_they_are_better_than_words(tmp_path, monkeypatch):
