@@ -76,7 +76,7 @@ def train_command(
     with process_group() as group, ExitStack() as stack:
         from encoder_cls.bulk.output_checks import check_run_folder
         from encoder_cls.config.loading import load_config
-        from encoder_cls.encoder.distributed import device_of_rank, is_restarted
+        from encoder_cls.encoder.distributed import is_restarted
         from encoder_cls.run.run_folder import RunDir
 
         resume = resume or is_restarted()
@@ -90,15 +90,10 @@ def train_command(
             check_run_folder(run, config.data)
             group.check_size(config.train.gradient_shards)
 
-        # A dry run writes no file. Only the first process is needed.
         if dry_run:
+            # Only the first process is needed.
             if group.is_first:
-                _check_sources(config, config_file, run)
-                _note_reading(config)
-                torch_device = device_of_rank(device)
-                fraction = _train_fraction(config, run, started=started)
-                prepared = _prepare(config, fraction, started=started)
-                _show_dry_run(prepared, torch_device.type)
+                _dry_run(config, config_file, run, device=device, started=started)
             return
 
         with group.failing_together():
@@ -134,6 +129,29 @@ def train_command(
             started=started,
             as_json=as_json,
         )
+
+
+def _dry_run(
+    config: Config, config_file: Path | None, run: RunDir, *, device: str, started: float
+) -> None:
+    """Read and check the data, and show what a training would do; no file is written.
+
+    Args:
+        config: the config of the run.
+        config_file: the file of the config; None means the bundled example.
+        run: the run folder.
+        device: the device of the option `--device`.
+        started: when the time budget began, as `time.monotonic` gives it.
+    """
+    from encoder_cls.encoder.distributed import device_of_rank
+
+    _check_sources(config, config_file, run)
+    _note_reading(config)
+    torch_device = device_of_rank(device)
+
+    fraction = _train_fraction(config, run, started=started)
+    prepared = _prepare(config, fraction, started=started)
+    _show_dry_run(prepared, torch_device.type)
 
 
 def _prepare_and_train(
