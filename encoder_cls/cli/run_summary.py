@@ -6,7 +6,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encoder_cls.metrics.scores import SCORES
 from encoder_cls.system.display import duration
 from encoder_cls.system.json_values import json_text
 from encoder_cls.system.terminal import note, print_out
@@ -57,6 +56,8 @@ def _gain_line(gain: EncoderGain, *, is_better: bool) -> str:
         gain: the two scores.
         is_better: whether the model includes the encoder, because it is better with it.
     """
+    from encoder_cls.metrics.scores import SCORES
+
     line = f"validation {SCORES[gain.monitor].name}: linear model {gain.linear:.4f}"
     if gain.with_encoder is None:
         return f"{line}; there was no time to train an encoder"

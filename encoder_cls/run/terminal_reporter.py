@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any, Self
 
-from encoder_cls.metrics.scores import Place, scores_shown_in
 from encoder_cls.system.display import counted, duration
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.system.terminal import WARNING, is_quiet, note
@@ -20,10 +19,6 @@ SECONDS_BEFORE_FIRST_LINE = 1.0
 SECONDS_BETWEEN_LINES = 30.0
 # The share of some work that must be done before the time that is left is estimated from it.
 MIN_SHARE = 0.02
-
-# The names of the scores that are shown after a validation, by key.
-SHOWN_SCORES = {score.key: score.name for score in scores_shown_in(Place.VALIDATION)}
-SHOWN_SCORES["linear_weight"] = "linear weight"
 
 
 class TerminalReporter(Reporter):
@@ -181,10 +176,11 @@ class TerminalReporter(Reporter):
     ) -> None:
         """Write the scores of a validation, with a star if they are the best so far."""
         when = _step_and_epoch(name, step, epoch) if step else "linear model"
+        names = _names_of_shown_scores()
         shown = []
         for key, value in scores.items():
-            if key in SHOWN_SCORES:
-                shown.append(f"{SHOWN_SCORES[key]} {value:.4f}")
+            if key in names:
+                shown.append(f"{names[key]} {value:.4f}")
         star = "  *" if is_best else ""
         self.note(f"{when}: validation {'  '.join(shown)}{star}")
         self._last_step_line = time.monotonic()
@@ -225,3 +221,13 @@ class TerminalReporter(Reporter):
 
 def _step_and_epoch(name: str, step: int, epoch: float) -> str:
     return f"{name:11}  epoch {epoch:5.1f}  step {step:6d}"
+
+
+def _names_of_shown_scores() -> dict[str, str]:
+    """The names of the scores that are shown after a validation, by key."""
+    # Imported here, because it imports NumPy, which `--help` does not need.
+    from encoder_cls.metrics.scores import Place, scores_shown_in
+
+    names = {score.key: score.name for score in scores_shown_in(Place.VALIDATION)}
+    names["linear_weight"] = "linear weight"
+    return names
