@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from support.small_runs import make_config, make_training
+from support.tokenizer import train_tokenizer
 from torch import Tensor
 
+from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.encoder.transformer import INITIAL_STD, InputEmbedding
 from encoder_cls.encoder.word_vectors import neighbour_information
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.training.encoder_stage import load_first_weights
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
@@ -100,3 +105,31 @@ def test_texts_of_one_word_say_nothing_of_neighbours(tmp_path):
     information = neighbour_information(texts_of_one_word, setup.vocab_size)
 
     assert information.nnz == 0
+
+
+def test_the_information_of_neighbours_agrees_with_a_plain_count():
+    """Neighbours are up to five words away in the same text, on both sides, and count 1 / d."""
+    words = "a b a c d a b e a c"
+    tokenizer = train_tokenizer([words], TokenizerConfig())
+    vocab_size = tokenizer.get_vocab_size()
+    texts = [words, "e d", "a b c"]
+
+    counts = np.zeros((vocab_size, vocab_size))
+    for text in texts:
+        ids = [tokenizer.token_to_id(word) for word in text.split()]
+        for (first, token), (second, neighbour) in itertools.permutations(enumerate(ids), 2):
+            distance = abs(first - second)
+            if distance <= 5:
+                counts[token, neighbour] += 1 / distance
+
+    token_counts = counts.sum(axis=1)
+    neighbour_shares = token_counts**0.75 / (token_counts**0.75).sum()
+    expected_counts = np.outer(token_counts, neighbour_shares)
+    is_counted = counts > 0
+    expected = np.zeros_like(counts)
+    expected[is_counted] = np.log(counts[is_counted] / expected_counts[is_counted]).clip(min=0)
+
+    found = neighbour_information(tokenize(tokenizer, texts, max_seq_len=16), vocab_size)
+
+    assert (expected > 0).any()
+    np.testing.assert_allclose(found.toarray(), expected)
