@@ -12,7 +12,9 @@ from support.tokenizer import example_texts, example_tokenizer, train_tokenizer
 from tokenizers import Tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
+from encoder_cls.text import tokenizer as tokenizer_module
 from encoder_cls.text.tokenizer import (
+    count_tokens,
     parse_tokenizer,
     token_spans,
     tokenize,
@@ -75,6 +77,26 @@ def test_spans_are_the_places_of_tokens_in_the_text_as_given():
         "snow",
         "\ud83d",
     ]
+
+
+def test_spans_cover_whole_characters():
+    """An accent, or a consonant of a Hangul syllable, belongs to the character before it."""
+    syllable = "\u1112\u1161\u11ab"
+    text = f"{syllable} cafe\u0301 ok"
+    tokenizer = train_on(text, normalization="nfc")
+
+    spans = token_spans(tokenizer, text, max_seq_len=16)
+
+    assert [text[span.start : span.end] for span in spans] == [syllable, "cafe\u0301", "ok"]
+
+
+def test_tokens_are_counted_up_to_a_number_of_characters(monkeypatch):
+    """The count includes `[CLS]`; it is exact if all of the text was read."""
+    monkeypatch.setattr(tokenizer_module, "MAX_COUNTED", 3)
+    tokenizer = train_on("a b c")
+
+    assert count_tokens(tokenizer, "a b") == (3, True)
+    assert count_tokens(tokenizer, "a b c") == (3, False)
 
 
 # Files

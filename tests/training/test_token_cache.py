@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from support.programs import TIME_OF_LINE
 from support.small_runs import LABELLED, WITH_LINEAR, make_config, result, run_all, stop_after
+from support.tokenizer import train_tokenizer
+from tokenizers import Tokenizer
 
 from encoder_cls.config.schema import Config
 from encoder_cls.errors import StoppedError
@@ -94,3 +96,18 @@ def test_other_settings_have_an_entry_of_their_own(tmp_path, capsys, section, ch
     assert notes_again == ["data.cache: rows read from", "data.cache: tokens read from"]
     kinds = [path.name.partition("-")[0] for path in (tmp_path / "cache").glob("*-*")]
     assert sorted(kinds) == ["rows", "tokens", "tokens"]
+
+
+def test_a_continued_run_has_an_entry_of_its_own(tmp_path):
+    """Its tokenizer extends that of its base, though texts and settings are equal."""
+    config = cached_config(tmp_path)
+    base = train_tokenizer(["from the base"], config.tokenizer)
+
+    def vocabulary(base: Tokenizer | None) -> set[str]:
+        data = tokenized_data.tokenized_data(
+            ["a new text"], [], config, fingerprints=["texts"], base=base, check=lambda: None
+        )
+        return set(data.tokenizer.get_vocab())
+
+    assert "base" not in vocabulary(None)
+    assert "base" in vocabulary(base)
