@@ -129,15 +129,16 @@ def fit_linear_from_stream(
     document_frequencies = counts.document_frequencies[vocabulary.feature_ids]
     vocabulary = vocabulary.with_idf(document_frequencies, counts.num_texts)
 
-    # Learn chunk by chunk. After the first chunks, after each pass and at the end, measure the loss
-    # on the held-out texts.
+    # Learn chunk by chunk. After the first chunks, unless the first pass is shorter, after each pass
+    # and at the end, measure the loss on the held-out texts.
     held_out = _HeldOut(texts.take(held_out_rows), labels[held_out_rows], vocabulary)
     passes = _Passes(counts, vocabulary, labels[counted_rows], counted_weights, progress)
     best: _Candidate | None = None
     for num_learned in passes.learn():
+        are_first_chunks = num_learned == FIRST_CHUNKS and best is None
         is_end_of_pass = num_learned % counts.num_chunks == 0
         is_end = limit.ends_learning(num_learned, seconds_to_calibrate=held_out.seconds)
-        if not (num_learned == FIRST_CHUNKS or is_end_of_pass or is_end):
+        if not (are_first_chunks or is_end_of_pass or is_end):
             continue
 
         # The first time, decide whether naive Bayes ratios help.

@@ -284,21 +284,37 @@ def test_a_run_with_much_text_has_a_linear_classifier(tmp_path, monkeypatch):
     assert (predictions == prepared.dataset.known_validation.labels).mean() > 0.9
 
 
-def test_a_fit_ends_where_the_loss_of_held_out_texts_no_longer_falls(corpus, monkeypatch):
-    losses = iter([3.0, 2.0, 1.0, 1.5, 0.5])
+def fit_with_losses(corpus: Corpus, losses: list[float], monkeypatch) -> StreamFit:
+    """Fit where one calibration after the other has one of the losses.
+
+    The first calibration has two sets of machines, so it takes two of the losses.
+    """
+    next_losses = iter(losses)
     calibrate = linear_stream.calibrate
 
     def calibrate_with_loss(*args: object) -> Calibration:
-        return calibrate(*args)._replace(loss=next(losses))
+        return calibrate(*args)._replace(loss=next(next_losses))
 
     monkeypatch.setattr(linear_stream, "calibrate", calibrate_with_loss)
+    return fit_within(corpus, Clock(), monkeypatch)
+
+
+def test_a_fit_ends_where_the_loss_of_held_out_texts_no_longer_falls(corpus, monkeypatch):
     monkeypatch.setattr(linear_stream, "TEXTS_PER_CHUNK", 5000)
 
-    fit = fit_within(corpus, Clock(), monkeypatch)
+    fit = fit_with_losses(corpus, [3.0, 2.0, 1.0, 1.5], monkeypatch)
 
-    # The first pass has two sets of machines, so it takes two of the losses.
     assert fit.work.chunks_learned == 3
     assert fit.loss == 1.0
+
+
+def test_a_fit_does_not_end_within_a_pass(corpus, monkeypatch):
+    """The loss is measured after each pass of three chunks, and not after the fourth chunk."""
+    monkeypatch.setattr(linear_stream, "TEXTS_PER_CHUNK", 400)
+
+    fit = fit_with_losses(corpus, [2.0, 2.0, 1.0, 1.5], monkeypatch)
+
+    assert fit.work == StreamWork(chunks_counted=3, chunks_learned=9)
 
 
 def test_machines_without_ratios_are_kept_where_ratios_do_not_help(corpus, monkeypatch):
