@@ -185,9 +185,11 @@ class MultiLabelBatch(ClassificationBatch):
     Attributes:
         weights: the weight of each label of each text, (B, C): that of the class, times that of the
             text.
+        text_weights: None, because `weights` include them. A user's objective may ask any batch.
     """
 
     weights: Tensor
+    text_weights: None = None
 
     @property
     def normalizer(self) -> Tensor:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.data import load, refusal, write
 
@@ -32,6 +35,30 @@ def test_empty_texts_can_be_dropped():
 
     assert list(dataset.train.texts) == ["one", "two"]
     assert empty_counts(dataset) == {"train": 1, "validation": 1}
+
+
+def write_null_text(name: str) -> str:
+    """Write a file of three rows, of which the second has no text."""
+    texts = ["one", None, "two"]
+    labels = ["x", "y", "y"]
+    if name.endswith(".parquet"):
+        pq.write_table(pa.table({"text": texts, "label": labels}), name)
+        return name
+
+    lines = []
+    for text, label in zip(texts, labels, strict=True):
+        lines.append(json.dumps({"text": text, "label": label}))
+    return write(name, "\n".join(lines))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_null_text_is_an_empty_text(name):
+    source = write_null_text(name)
+    dataset = load(source)
+
+    assert list(dataset.train.texts) == ["one", "two"]
+    assert empty_counts(dataset) == {"train": 1, "validation": 1}
+    assert "the text is empty" in refusal(source, empty_texts="error")
 
 
 def test_a_file_without_a_text_is_refused():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from encoder_cls.data.reading.fields import field_of, has_field
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
+from encoder_cls.system.json_values import is_missing
 
 Record = tuple[SourceLocation, dict[str, Any]]
 """The location of a row, and its values by column."""
@@ -52,6 +52,9 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
         if not has_field(record, column):
             continue
         text = field_of(record, column)
+        # An empty cell of CSV is an empty text; in JSON and Parquet, it is null.
+        if is_missing(text):
+            text = ""
         if not isinstance(text, str):
             what = f"column {shown(column)} holds {kind(text)} where a text is expected"
             raise DataError(where, what)
@@ -89,15 +92,12 @@ def _group_name(where: SourceLocation, value: Any) -> str | None:
     if isinstance(value, dict | list):
         what = f"the group is {kind(value)}; a name or a number is expected (data.group_column)"
         raise DataError(where, what)
-    if value is None or value == "":
+    if is_missing(value) or value == "":
         return None
 
     # Turn whole numbers into integers: a column of integers with empty cells is read as floats.
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None
-        if value.is_integer():
-            return str(int(value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return str(value)
 
 
@@ -107,7 +107,7 @@ MAX_WEIGHT = 1e6
 
 def _weight(where: SourceLocation, value: Any) -> float:
     """Turn the value of a weight column into a number; an empty cell is a weight of 1."""
-    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+    if is_missing(value) or value == "":
         return 1.0
 
     weight = -1.0
