@@ -32,6 +32,7 @@ from support.small_runs import WITHOUT_TECHNIQUES
 from encoder_cls.classifier import validation_result
 from encoder_cls.cli import run_summary
 from encoder_cls.config.loading import load_config
+from encoder_cls.encoder.training_step import Trainer
 from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import RunDir
 
@@ -327,45 +328,35 @@ def test_a_diverging_training_names_the_step(cli, tiny, values):
     assert_failed(outcome, 4, "diverged at step ", remedy)
 
 
-# A training that prints each step that it logs.
-TRAIN_WITH_ALL_LINES = """
-from encoder_cls.cli.app import main
-from encoder_cls.run import terminal_reporter
-
-terminal_reporter.SECONDS_BETWEEN_LINES = -1
-main()
-"""
-
-
-def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
+def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny, monkeypatch):
     """SIGTERM ends with code 143 after a checkpoint, and --resume brings the run to its end."""
     values = setting(
-        "train.epochs=15",
+        "train.epochs=3",
         "train.patience=null",
-        "train.validate_every=60",
-        "train.log_every=10",
+        "train.validate_every=15",
         *WITHOUT_TECHNIQUES,
     )
     arguments = ["train", str(tiny), "--run-dir", "runs/stopped", *values]
-    command = [sys.executable, "-c", TRAIN_WITH_ALL_LINES, *arguments]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        for line in process.stderr:
-            if "step     10 of 90" in line:
-                break
+    start_step = Trainer.start_step
+
+    def start_step_with_signal(trainer, step, rate):
         # This is before the first validation and its checkpoint.
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=TIME_LIMIT)
-    assert process.returncode == 143
-    assert out == ""
-    assert "Traceback" not in err
+        if step == 10:
+            signal.raise_signal(signal.SIGTERM)
+        return start_step(trainer, step, rate)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "start_step", start_step_with_signal)
+        stopped = cli(*arguments)
+    assert stopped.code == 143
+    assert stopped.out == ""
+    assert "Traceback" not in stopped.err
 
     run = RunDir(Path("runs/stopped"))
-    step = int(re.search(r"stopped at step (\d+).*--resume", err)[1])
-    assert 10 <= step < 90
+    step = int(re.search(r"stopped at step (\d+).*--resume", stopped.err)[1])
+    assert 10 <= step < 15
     assert (run.checkpoints / f"step-{step}").is_dir()
-    assert "runs/stopped/model holds the best model so far" in err
+    assert "runs/stopped/model holds the best model so far" in stopped.err
 
     prediction = cli("predict", "snow and rain")
     assert "model: runs/stopped (the newest run, which is not finished;" in prediction.err

@@ -66,6 +66,7 @@ def at_terminal(*arguments: object) -> Iterator[AtTerminal]:
         program.process.wait()
 
 
+@pytest.mark.slow
 def test_a_training_whose_terminal_goes_away_writes_a_checkpoint(trained_run, tmp_path):
     # No validation and no checkpoint but the one at the signal.
     options = setting(

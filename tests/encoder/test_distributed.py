@@ -123,17 +123,26 @@ def run_jobs(folder: Path, *jobs: dict[str, Any], epochs: int) -> Jobs:
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory) -> Jobs:
-    """The jobs of every run of the tests."""
+    """The jobs of the quick tests, none of which trains to its end."""
     folder = tmp_path_factory.mktemp("processes")
     other_data = ["--set", f"data.train={folder}/nowhere.csv"]
     return run_jobs(
         folder,
-        {"name": "one", "size": 1},
-        {"name": "three", "size": 3},
         {"name": "killed", "size": 3, "signal": "SIGKILL", "to": 2, "at_step": 5},
         {"name": "four", "size": 4},
         {"name": "missing", "size": 2, "arguments_of": {"1": other_data}},
-        {"name": "one", "size": 2},
+        {"name": "killed", "size": 2},
+        epochs=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished_jobs(tmp_path_factory) -> Jobs:
+    """Two jobs of the slow tests, which differ in the number of processes alone."""
+    return run_jobs(
+        tmp_path_factory.mktemp("finished-processes"),
+        {"name": "one", "size": 1},
+        {"name": "three", "size": 3},
         epochs=1,
     )
 
@@ -171,18 +180,19 @@ def assert_close(jobs: Jobs, *names: str) -> None:
         assert other == pytest.approx(losses[0], rel=MAX_ROUNDING)
 
 
-def test_weights_are_close_however_many_processes_there_are(jobs):
-    jobs.ended["one 0"].check_succeeded()
-    jobs.ended["three 1"].check_succeeded()
-    output = jobs.ended["three 1"].outputs[0]
+@pytest.mark.slow
+def test_weights_are_close_however_many_processes_there_are(finished_jobs):
+    finished_jobs.ended["one 0"].check_succeeded()
+    finished_jobs.ended["three 1"].check_succeeded()
+    output = finished_jobs.ended["three 1"].outputs[0]
     assert "with 3 processes" in output
     assert "accuracy" in output
-    assert_close(jobs, "one", "three")
+    assert_close(finished_jobs, "one", "three")
 
     # Each process has one shard. So sums are in the same order, and weights and moments, too,
     # differ by rounding alone.
-    files_of_one = sorted(jobs.run("one").glob("checkpoints/*/*.safetensors"))
-    files_of_three = sorted(jobs.run("three").glob("checkpoints/*/*.safetensors"))
+    files_of_one = sorted(finished_jobs.run("one").glob("checkpoints/*/*.safetensors"))
+    files_of_three = sorted(finished_jobs.run("three").glob("checkpoints/*/*.safetensors"))
     assert files_of_one
     for expected, found in zip(files_of_one, files_of_three, strict=True):
         torch.testing.assert_close(load_file(found), load_file(expected), atol=2e-3, rtol=2e-3)
@@ -190,7 +200,7 @@ def test_weights_are_close_however_many_processes_there_are(jobs):
 
 def test_a_process_that_is_killed_ends_all(jobs):
     """The error is printed once, and there is a checkpoint of the last step of all processes."""
-    killed = jobs.ended["killed 2"]
+    killed = jobs.ended["killed 0"]
     first_output, *other_outputs = killed.outputs
 
     assert killed.codes == [1, 1, -9], first_output
@@ -201,16 +211,16 @@ def test_a_process_that_is_killed_ends_all(jobs):
 
 
 def test_too_many_processes_are_refused(jobs):
-    jobs.ended["four 3"].check_failed(code=2, message="train.gradient_shards: 3, for 4 processes")
+    jobs.ended["four 1"].check_failed(code=2, message="train.gradient_shards: 3, for 4 processes")
 
 
 def test_data_that_one_process_does_not_find_ends_all(jobs):
     message = f"process 1: {jobs.folder}/nowhere.csv: no such file"
-    jobs.ended["missing 4"].check_failed(code=3, message=message)
+    jobs.ended["missing 2"].check_failed(code=3, message=message)
 
 
 def test_a_run_that_is_there_already_ends_all(jobs):
-    jobs.ended["one 5"].check_failed(code=2, message="already holds a run")
+    jobs.ended["killed 3"].check_failed(code=2, message="already holds a run")
 
 
 @pytest.mark.slow

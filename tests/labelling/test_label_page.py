@@ -46,6 +46,7 @@ def start(start_label, topics):
     return start_program
 
 
+@pytest.mark.slow
 def test_sixty_texts_are_labelled_by_keyboard(start, browser, topics):
     """The program is killed in between; no label is lost or asked twice."""
     labelled = []

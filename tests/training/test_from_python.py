@@ -17,6 +17,7 @@ from encoder_cls.training import plan
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     """The examples run one after another, beside a file of labelled texts, and check themselves."""
     write_data(tmp_path, texts=60)
