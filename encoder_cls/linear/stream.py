@@ -129,8 +129,8 @@ def fit_linear_from_stream(
     document_frequencies = counts.document_frequencies[vocabulary.feature_ids]
     vocabulary = vocabulary.with_idf(document_frequencies, counts.num_texts)
 
-    # Learn chunk by chunk. Measure the loss on the held-out texts after the first chunks (unless the
-    # first pass is shorter), after each pass and at the end.
+    # Learn chunk by chunk. Measure the loss on the held-out texts after the first chunks (unless
+    # the first pass is shorter), after each pass and at the end.
     held_out = _HeldOut(texts.take(held_out_rows), labels[held_out_rows], vocabulary)
     passes = _Passes(counts, vocabulary, labels[counted_rows], counted_weights, progress)
     best: _Candidate | None = None
