@@ -157,8 +157,9 @@ class DataConfig(Section):
     characters are one class. It is named as in `label_names`, or else by its most frequent spelling
     in train."""
     empty_texts: Literal["auto", "drop", "error"] = "auto"
-    """What happens to rows with an empty text. `auto` drops them with a warning if they are at most
-    1% of a split and refuses more, `drop` drops all of them, and `error` refuses any of them."""
+    """What happens to rows with an empty text or a null. `auto` drops them with a warning if they
+    are at most 1% of a split and refuses more, `drop` drops all of them, and `error` refuses any of
+    them."""
     bad_rows: Literal["error", "skip"] = "error"
     """What happens to rows that cannot be read, such as rows with too many fields. `error` stops
     with an error, and `skip` leaves them out with a warning."""
