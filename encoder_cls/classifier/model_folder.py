@@ -60,11 +60,19 @@ NO_HASH = b"0" * 64
 
 
 def model_folder(path: Path) -> Path:
-    """Find the model folder at a path, which is that of a run or of the model folder itself.
+    """Find the model folder at a path, or download it.
+
+    Args:
+        path: the path of a run or of the model folder itself, or `hub:owner/name[?revision=...]`.
 
     Raises:
         ConfigError: there is no model at this path.
+        EncoderClsError: the Hub cannot be reached.
     """
+    if path.as_posix().startswith(HUB):
+        files = (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE)
+        return download_model(path.as_posix(), files=files, marker=f'"{FORMAT}"')
+
     for folder in (path / "model", path):
         if (folder / WEIGHTS_FILE).exists():
             return folder
@@ -97,14 +105,8 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         raise ConfigError(f"--engine {engine}: known engines are {', '.join(ENGINES)}")
 
     named = Path(path).as_posix()
-    if named.startswith(HUB):
-        files = (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE)
-        folder = download_model(named, files=files, marker=f'"{FORMAT}"')
-        source = named
-    else:
-        folder = model_folder(Path(path))
-        source = str(folder)
-
+    folder = model_folder(Path(path))
+    source = named if named.startswith(HUB) else str(folder)
     with _reporting_damage(source):
         classifier, encoder_weights = _read(folder)
     classifier.folder = named

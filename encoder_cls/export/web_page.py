@@ -41,13 +41,13 @@ class ModelFacts:
 
 
 def model_facts(path: Path, classifier: Classifier) -> ModelFacts:
-    """Collect what is known of the model of a run or of a model folder.
+    """Collect what is known of the model of a run, of a model folder or of the Hub.
 
     Without its run, only what is in the model folder is known.
     """
     folder = model_folder(path)
     run = run_of(path)
-    name = folder.resolve().name
+    name = path.resolve().name
     report: Mapping[str, Any] = {}
     if run is not None:
         name = run.path.resolve().name

@@ -134,6 +134,17 @@ def test_a_downloaded_model_is_loaded_offline(cache):
     load_from_cache(cache, HF_HUB_OFFLINE="1")
 
 
+def test_a_model_of_the_hub_is_exported(cache, tmp_path):
+    page = tmp_path / "model.html"
+    command = "from encoder_cls.cli.app import main; main()"
+    arguments = ["export", "hub:owner/model", "--output", str(page)]
+
+    ended = run_beside_hub(command, *arguments, cache=cache, HF_HUB_OFFLINE="1")
+
+    assert ended.returncode == 0, ended.stderr
+    assert "<title>model</title>" in page.read_text()
+
+
 BADLY_WRITTEN = (2, "write it as hub:owner/name[?revision=...]")
 REFUSED = {
     "hub:owner/model?revision=v2": (2, "this model has no revision 'v2'"),
