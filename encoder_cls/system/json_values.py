@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, SupportsFloat
+from typing import Any
 
 from encoder_cls.errors import DataError
 
@@ -79,5 +79,6 @@ def is_missing(value: Any) -> bool:
     # The missing values of pandas are recognized by their types, because they cannot be compared.
     if type(value).__name__ in ("NAType", "NaTType"):
         return True
-    # Only NaN is not equal to itself.
-    return isinstance(value, SupportsFloat) and value != value  # noqa: PLR0124
+    # Of all numbers, only NaN is not equal to itself. `hasattr` recognizes a number much faster
+    # than `isinstance` with `SupportsFloat`, which would take more time than reading a row.
+    return hasattr(value, "__float__") and bool(value != value)  # noqa: PLR0124
