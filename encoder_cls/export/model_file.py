@@ -20,14 +20,16 @@ def exportable_model(path: Path) -> tuple[Classifier, bytes]:
     """Load a classifier, and read its weights file, which holds all that predicting needs.
 
     Args:
-        path: the path of a run or of a model folder.
+        path: the path of a run or of a model folder, or the address of a model of the Hub.
 
     Raises:
         ConfigError: there is no classifier at this path, or the engine in JavaScript cannot carry
             it.
         EncoderClsError: the folder is damaged, or comes from another program.
     """
-    classifier = load_classifier(path, engine="numpy")
+    # Find the folder once: to find a model of the Hub takes a request.
+    folder = model_folder(path)
+    classifier = load_classifier(folder, engine="numpy")
     if not isinstance(classifier.tokenizer.model, models.WordLevel):
         raise ConfigError(
             f"{path}: its tokenizer splits words into sub-words "
@@ -35,7 +37,7 @@ def exportable_model(path: Path) -> tuple[Classifier, bytes]:
             "do; train with tokenizer.type=word_level to export the model"
         )
 
-    file = model_folder(path) / WEIGHTS_FILE
+    file = folder / WEIGHTS_FILE
     size = file.stat().st_size
     if size > MAX_MODEL_BYTES:
         raise ConfigError(

@@ -12,7 +12,7 @@ from typing import Any
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.html_pages import PREDICTION_VIEW, escaped, html_page
-from encoder_cls.classifier.model_folder import WEIGHTS_FILE, model_folder
+from encoder_cls.classifier.model_folder import WEIGHTS_FILE
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.export.character_tables import character_tables
 from encoder_cls.export.javascript import engine
@@ -44,8 +44,13 @@ def model_facts(path: Path, classifier: Classifier) -> ModelFacts:
     """Collect what is known of the model of a run, of a model folder or of the Hub.
 
     Without its run, only what is in the model folder is known.
+
+    Args:
+        path: the path or the address of the model.
+        classifier: the classifier, as `exportable_model` has loaded it.
     """
-    folder = model_folder(path)
+    assert classifier.folder
+    weights_file = Path(classifier.folder) / WEIGHTS_FILE
     run = run_of(path)
     name = path.resolve().name
     report: Mapping[str, Any] = {}
@@ -53,7 +58,7 @@ def model_facts(path: Path, classifier: Classifier) -> ModelFacts:
         name = run.path.resolve().name
         report = _report_of(run.eval / "report.json")
 
-    saved = datetime.fromtimestamp((folder / WEIGHTS_FILE).stat().st_mtime).astimezone()
+    saved = datetime.fromtimestamp(weights_file.stat().st_mtime).astimezone()
     sentences = [
         *_scores(report),
         *_advice(report, classifier),
