@@ -169,10 +169,10 @@ def micro_f1_interval(
     draws = _bootstrap_draws(num_texts)
 
     # Sum the numbers over the texts of each sample, (samples,).
-    num_labels, num_given, num_right, *of_others = kinds @ draws.T
+    num_labels, num_given, num_right, *sums_of_other = kinds @ draws.T
     scores = f1_scores(num_right, num_labels + num_given)
     if other_predictions is not None:
-        other_given, other_right = of_others
+        other_given, other_right = sums_of_other
         scores = scores - f1_scores(other_right, num_labels + other_given)
     return _percentile_interval(scores)
 

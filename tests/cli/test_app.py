@@ -27,12 +27,12 @@ from support.programs import (
     setting,
     succeed,
 )
+from support.signals import signal_in_step
 from support.small_runs import WITHOUT_TECHNIQUES
 
 from encoder_cls.classifier import validation_result
 from encoder_cls.cli import run_summary
 from encoder_cls.config.loading import load_config
-from encoder_cls.encoder.training_step import Trainer
 from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import RunDir
 
@@ -328,7 +328,7 @@ def test_a_diverging_training_names_the_step(cli, tiny, values):
     assert_failed(outcome, 4, "diverged at step ", remedy)
 
 
-def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny, monkeypatch):
+def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny):
     """SIGTERM ends with code 143 after a checkpoint, and --resume brings the run to its end."""
     values = setting(
         "train.epochs=3",
@@ -337,16 +337,9 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, tiny, monkey
         *WITHOUT_TECHNIQUES,
     )
     arguments = ["train", str(tiny), "--run-dir", "runs/stopped", *values]
-    start_step = Trainer.start_step
 
-    def start_step_with_signal(trainer, step, rate):
-        # This is before the first validation and its checkpoint.
-        if step == 10:
-            signal.raise_signal(signal.SIGTERM)
-        return start_step(trainer, step, rate)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "start_step", start_step_with_signal)
+    # This is before the first validation and its checkpoint.
+    with signal_in_step(signal.SIGTERM, 10):
         stopped = cli(*arguments)
     assert stopped.code == 143
     assert stopped.out == ""

@@ -28,8 +28,13 @@ LABELLED = tuple(range(24))
 
 def labels_of(rows: tuple[int, ...]) -> Labels:
     """The labels of some texts; the numbers of the classes in the session are 5, 6 and 7."""
-    labels = tuple((TEXTS[row][1],) for row in rows)
-    return Labels(rows, labels, tuple(TOPICS), (5, 6, 7), False)
+    return Labels(
+        texts=rows,
+        labels=tuple((TEXTS[row][1],) for row in rows),
+        class_names=tuple(TOPICS),
+        class_numbers=(5, 6, 7),
+        is_multi_label=False,
+    )
 
 
 def new_model() -> PoolModel:
@@ -107,7 +112,15 @@ def test_several_labels_a_text_are_learned():
         pairs.append(f"{first} {second}")
         labels.append(tuple(sorted({topic, other})))
     model = PoolModel(pairs, len(pairs))
-    fit = model(Labels(tuple(range(30)), tuple(labels[:30]), tuple(TOPICS), (0, 1, 2), True))
+    fit = model(
+        Labels(
+            texts=tuple(range(30)),
+            labels=tuple(labels[:30]),
+            class_names=tuple(TOPICS),
+            class_numbers=(0, 1, 2),
+            is_multi_label=True,
+        )
+    )
 
     num_right = 0
     for row, expected in enumerate(labels):
@@ -130,7 +143,13 @@ def test_a_trained_model_predicts_the_pool(trained_run):
 
 def test_predicted_labels_come_before_more_probable_ones():
     """The labels of a trained model have thresholds of their own."""
-    probabilities = np.array([[0.45, 0.3, 0.1, 0.02], [0.9, 0.8, 0.7, 0.6], [0.1, 0.2, 0.3, 0.0]])
+    probabilities = np.array(
+        [
+            [0.45, 0.3, 0.1, 0.02],
+            [0.9, 0.8, 0.7, 0.6],
+            [0.1, 0.2, 0.3, 0.0],
+        ]
+    )
     predictions = probabilities >= np.array([0.5, 0.25, 0.5, 0.5])
 
     top, num_predicted = _top_classes(probabilities, predictions)
@@ -142,5 +161,13 @@ def test_predicted_labels_come_before_more_probable_ones():
 
 
 def test_one_class_is_not_enough():
-    assert not has_enough(Labels((0,), (("a",),), ("a",), (0,), False))
-    assert has_enough(Labels((0,), (("a",),), ("a",), (0,), True))
+    one_label = Labels(
+        texts=(0,),
+        labels=(("a",),),
+        class_names=("a",),
+        class_numbers=(0,),
+        is_multi_label=False,
+    )
+
+    assert not has_enough(one_label)
+    assert has_enough(one_label._replace(is_multi_label=True))

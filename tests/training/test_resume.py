@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.events import EncoderStarted, Event, Stepped, Validated, recorded, train_until
 from support.programs import TIME_LIMIT
+from support.signals import signal_in_step
 from support.small_runs import (
     CPU,
     DENOISED,
@@ -24,7 +25,6 @@ from support.small_runs import (
     stop_after,
 )
 
-from encoder_cls.encoder.training_step import Trainer
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.run import run_report
 from encoder_cls.run.checkpoint_files import load_newest
@@ -221,18 +221,10 @@ def test_a_signal_between_both_trainings_loses_nothing(tmp_path, straight, monke
 
 
 @pytest.fixture
-def interrupted(tmp_path, cli, monkeypatch):
+def interrupted(tmp_path, cli):
     """The outcome of a command that trains into `run`, in whose ninth step Ctrl-C is pressed."""
     (tmp_path / "config.yaml").write_text(make_config(tmp_path, **WITH_LINEAR).to_yaml())
-    start_step = Trainer.start_step
-
-    def start_step_with_ctrl_c(trainer, step, rate):
-        if step == 8:
-            signal.raise_signal(signal.SIGINT)
-        return start_step(trainer, step, rate)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "start_step", start_step_with_ctrl_c)
+    with signal_in_step(signal.SIGINT, 8):
         return cli("train", "config.yaml", "--run-dir", "run")
 
 
