@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pickle
@@ -220,6 +221,20 @@ def test_a_pickle_predicts_the_same_and_holds_no_texts(fitted):
     assert clone(copied).get_params() == fitted.get_params()
     with pytest.raises(ValueError, match="a pickle, which has no texts"):
         copied.report()
+
+
+@pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy])
+def test_a_copy_keeps_the_texts(fitted, make_copy):
+    copied = make_copy(fitted)
+
+    assert copied.report().metrics.accuracy == fitted.report().metrics.accuracy
+    assert clone(copied).get_params() == fitted.get_params()
+
+
+def test_a_program_without_standard_error_can_ask_for_progress(monkeypatch):
+    """As under `pythonw`, where `sys.stderr` is None."""
+    monkeypatch.setattr(sys, "stderr", None)
+    TextClassifier(verbose=True, settings={"model.encoder": False}).fit(TEXTS, LABELS)
 
 
 def test_a_pickle_can_be_saved_and_scored_on_other_texts(tmp_path, fitted, cli):

@@ -11,7 +11,7 @@ from typing import Any, Self
 from encoder_cls.data.reading.formats import count_rows
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.system.display import counted, duration
-from encoder_cls.system.terminal import is_quiet, note
+from encoder_cls.system.terminal import has_terminal, is_quiet, note
 
 SECONDS_BEFORE_BAR = 1.0
 SECONDS_BETWEEN_LINES = 30.0
@@ -30,7 +30,7 @@ class Progress:
     def __init__(self, files: Sequence[Path], *, doing: str, bar: bool = True) -> None:
         self._files = files
         self._doing = doing
-        self._on_terminal = sys.stderr.isatty()
+        self._on_terminal = has_terminal()
         self._is_shown = bool(files) and (bar or not self._on_terminal) and not is_quiet()
         self._bar: Any = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -22,10 +22,11 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.top_features import NgramWeight, top_features
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.tasks import SINGLE_LABEL, Task
-from encoder_cls.system.display import counted, kind, listed, shown
+from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
 from encoder_cls.system.log import log
 from encoder_cls.system.settings import own_settings
+from encoder_cls.text.checked_texts import checked_texts
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 
@@ -154,7 +155,7 @@ class Classifier:
         """Classify texts of any length, and return the predictions in the order of the texts.
 
         Raises:
-            TypeError: `texts` is a single string, or one of its items is not a string.
+            TypeError: `texts` is a single text or a table, or one of its items is not a string.
         """
         tokenized = self.tokenize(checked_texts(texts, "predict"))
         return self.predict_tokenized(tokenized, batch_tokens=batch_tokens)
@@ -169,7 +170,7 @@ class Classifier:
         text sum to 1; multi-label, each label has a probability of its own.
 
         Raises:
-            TypeError: `texts` is a single string, or one of its items is not a string.
+            TypeError: `texts` is a single text or a table, or one of its items is not a string.
         """
         tokenized = self.tokenize(checked_texts(texts, "predict_proba"))
         return self.task.probabilities(self.logits(tokenized, batch_tokens=batch_tokens))
@@ -186,7 +187,7 @@ class Classifier:
 
         Raises:
             ConfigError: the classifier has no encoder.
-            TypeError: `texts` is a single string, or one of its items is not a string.
+            TypeError: `texts` is a single text or a table, or one of its items is not a string.
         """
         if not self.encoder:
             raise ConfigError("the model has no encoder, so texts have no vectors")
@@ -212,7 +213,7 @@ class Classifier:
 
         Raises:
             ValueError: a label is unknown, or the number of labels is not that of the texts.
-            TypeError: `texts` is a single string, or one of its items is not a string.
+            TypeError: `texts` is a single text or a table, or one of its items is not a string.
         """
         # Imported here, because the module itself imports `Classifier`.
         from encoder_cls.classifier.occlusion import explain
@@ -250,7 +251,7 @@ class Classifier:
         Raises:
             ConfigError: the classifier has no linear model.
             ValueError: the label is unknown, or `top_k` is below 1.
-            TypeError: `texts` is a single string, or one of its items is not a string.
+            TypeError: `texts` is a single text or a table, or one of its items is not a string.
         """
         if label not in self.label_names:
             raise ValueError(f"no label of the classifier: {shown(label)}")
@@ -502,23 +503,3 @@ class Classifier:
         if self.linear:
             part_logits["linear"] = linear
         return part_logits, familiarity_features
-
-
-def checked_texts(texts: Iterable[object], method: str) -> Iterator[str]:
-    """Yield the texts, after checking that each is a string.
-
-    Args:
-        texts: the argument of a method of `Classifier`.
-        method: the name of the method, for the message of an error.
-
-    Raises:
-        TypeError: `texts` is a single string, or one of its items is not a string.
-    """
-    if isinstance(texts, str):
-        raise TypeError(
-            f"{method} takes several texts; put a single one in a list: {method}([text])"
-        )
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"texts[{number}] is {kind(text)}, not a text")
-        yield text

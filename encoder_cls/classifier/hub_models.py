@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.system.display import shown
 from encoder_cls.system.libraries import check_installed
 from encoder_cls.system.log import log
+from encoder_cls.system.terminal import has_terminal
 
 HUB = "hub:"
 
@@ -95,7 +95,7 @@ def _downloaded(
     from huggingface_hub import errors, hf_hub_download
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
-    if not sys.stderr.isatty():
+    if not has_terminal():
         disable_progress_bars()
     unreachable = _reason_not_to_reach(name, revision)
 

@@ -458,7 +458,7 @@ class Encoder(nn.Module):
 
         Args:
             input_ids: token ids, (B, T).
-            attention_mask: True on real tokens, (B, T).
+            attention_mask: True, or 1, on real tokens, (B, T).
             char_ngrams: the character n-grams of the words; None if the words have none.
             maps: a list to which the attention weights of each layer, (B, H, T, T), are appended;
                 None if they are not needed.
@@ -466,7 +466,7 @@ class Encoder(nn.Module):
         x_BTD = self.embedding(input_ids, char_ngrams)
 
         # Every token may attend to all real tokens of its text.
-        mask_B1T = attention_mask[:, None]
+        mask_B1T = attention_mask.bool()[:, None]
         for layer in self.layers:
             x_BTD = layer(x_BTD, mask_B1T, maps)
         return self.final_norm(x_BTD)
@@ -529,22 +529,29 @@ class ClassifierHead(nn.Module):
         self.apply(initialize)
 
     def forward(self, x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
-        """The logits of texts, (B, C), always in float32."""
+        """The logits of texts, (B, C), in the type of the pooled vectors."""
         # Full precision costs little here, because the head computes a single vector for each text.
         with torch.autocast(x_BTD.device.type, enabled=False):
-            pooled_BD = self.pool(x_BTD, attention_mask)
-            return self.linear(self.dropout(pooled_BD))
+            pooled_BD = self.dropout(self.pool(x_BTD, attention_mask))
+
+            # After `.half()` or `.bfloat16()`, the weights have fewer bits than the pooled vector.
+            logits_BC = self.linear(pooled_BD.to(self.linear.weight.dtype))
+            return logits_BC.to(pooled_BD.dtype)
 
     def pool(self, x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
-        """Pool the vectors of a text's real tokens into one vector in float32, (B, D)."""
+        """Pool the vectors of a text's real tokens into one vector, (B, D).
+
+        Its type is float32, or float64 after `.double()`.
+        """
+        x_BTD = x_BTD.to(torch.promote_types(x_BTD.dtype, torch.float32))
         if self.pooling == "cls":
-            return x_BTD[:, 0].float()
+            return x_BTD[:, 0]
 
         mask_BT1 = attention_mask[:, :, None]
         if self.pooling == "max":
-            return x_BTD.float().masked_fill(~mask_BT1, -torch.inf).amax(dim=1)
+            return x_BTD.masked_fill(~mask_BT1, -torch.inf).amax(dim=1)
 
-        sums_BD = x_BTD.float().masked_fill(~mask_BT1, 0).sum(dim=1)
+        sums_BD = x_BTD.masked_fill(~mask_BT1, 0).sum(dim=1)
         return sums_BD / mask_BT1.sum(dim=1)
 
 
@@ -559,15 +566,15 @@ class EncoderClassifier(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None
     ) -> Tensor:
-        """The logits of texts, (B, C), always in float32.
+        """The logits of texts, (B, C), in float32; after `.double()`, in float64.
 
         Args:
             input_ids: token ids, (B, T).
-            attention_mask: True on real tokens, (B, T).
+            attention_mask: True, or 1, on real tokens, (B, T).
             char_ngrams: the character n-grams of the words; None if the words have none.
         """
         x_BTD = self.encoder(input_ids, attention_mask, char_ngrams)
-        return self.head(x_BTD, attention_mask)
+        return self.head(x_BTD, attention_mask.bool())
 
 
 class DenoisingAutoencoder(EncoderClassifier):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Self
 
 from encoder_cls.system.display import counted, duration
 from encoder_cls.system.reporter import Reporter
-from encoder_cls.system.terminal import WARNING, is_quiet, note
+from encoder_cls.system.terminal import WARNING, has_terminal, is_quiet, note
 
 # How long a piece of work takes before a log file gets its first line about it.
 SECONDS_BEFORE_FIRST_LINE = 1.0
@@ -65,7 +64,7 @@ class TerminalReporter(Reporter):
     def __enter__(self) -> Self:
         from tqdm import tqdm
 
-        if sys.stderr.isatty() and not is_quiet():
+        if has_terminal() and not is_quiet():
             self._bar = tqdm(bar_format="{desc}", leave=False)
         self._thread.start()
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -414,6 +415,19 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if "_rows" in state:
             return state | {"_rows": []}
         return state
+
+    def __copy__(self) -> Self:
+        """Keep the texts, which a pickle leaves out."""
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Keep the texts, which a pickle leaves out."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
 
     def __sklearn_tags__(self) -> Any:
         """Declare to scikit-learn that this estimator takes texts, not numbers."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_cls.classifier.classifier import checked_texts
 from encoder_cls.sklearn.targets import Form, Targets, label_name
 from encoder_cls.system.json_values import is_missing, json_text
+from encoder_cls.text.checked_texts import check_are_several, checked_texts, is_table
 
 if TYPE_CHECKING:
     from encoder_cls.training.from_python import TextInMemory
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 def as_texts(texts: Any, method: str) -> list[str]:
     """Check texts, and return them as a list; `method` is the public method, for messages."""
-    if getattr(texts, "ndim", 1) != 1:
+    if is_table(texts):
         raise ValueError(
             f"texts are expected, not a table of shape {texts.shape}; choose the column with the "
             "texts"
         )
-    if not isinstance(texts, str):
-        # An empty cell of a table is None or NaN in pandas. The command line reads it as no text.
-        texts = ["" if is_missing(text) else text for text in texts]
+    check_are_several(texts, method)
+
+    # An empty cell of a table is None or NaN in pandas. The command line reads it as no text.
+    texts = ["" if is_missing(text) else text for text in texts]
     return list(checked_texts(texts, method))
 
 

@@ -94,7 +94,7 @@ def is_quiet() -> bool:
 def note(
     message: str, *, is_error: bool = False, has_time: bool = False, above: Any = None
 ) -> None:
-    """Write a line to standard error; a failure to write is ignored.
+    """Write a line to standard error, if there is one; a failure to write is ignored.
 
     Args:
         message: the line.
@@ -103,10 +103,12 @@ def note(
             terminal: a person who reads a log file wants to know when something happened.
         above: the progress bar of tqdm above which the line appears; None if there is no bar.
     """
+    if sys.stderr is None:
+        return
     is_shown_warning = _shows_warnings and message.startswith(WARNING)
     if _is_quiet and not is_error and not is_shown_warning:
         return
-    if has_time and not sys.stderr.isatty():
+    if has_time and not has_terminal():
         message = f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {message}"
 
     try:
@@ -119,6 +121,11 @@ def note(
         # Discard the buffer. Otherwise Python would try to write it at exit, and fail again.
         with suppress(OSError):
             _discard(sys.stderr)
+
+
+def has_terminal() -> bool:
+    """Whether standard error is a terminal; a program without a window or a console has neither."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def warn_if_output_closed() -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 
+from encoder_cls.text.checked_texts import check_are_several
 from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
@@ -69,7 +70,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) -> TokenizedTexts:
-    """Tokenize texts for an encoder that reads the first `max_seq_len` tokens of each text."""
+    """Tokenize texts for an encoder that reads the first `max_seq_len` tokens of each text.
+
+    Raises:
+        TypeError: `texts` is a single text or a table.
+    """
+    check_are_several(texts, "tokenize")
     indexed, words = index_tokens(token_reader(tokenizer), texts, max_seq_len=max_seq_len)
     return replace(indexed, word_ids=token_ids(words, tokenizer.token_to_id))
 

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, models, normalizers, trainers
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.lazy_sequences import in_chunks
 from encoder_cls.system.stop import run_interruptibly
+from encoder_cls.text.checked_texts import check_are_several
 from encoder_cls.text.tokenizer import (
     lowercases,
     pre_tokenizer,
@@ -155,10 +156,12 @@ def train_tokenizer(
     Raises:
         ConfigError: max_vocab_size is less than the number of single characters, with which a
             sub-word model starts.
+        TypeError: `texts` is a single text or a table.
     """
     # Imported here, because prediction imports this module, and needs no configs.
     from encoder_cls.config.schema import TokenizerConfig
 
+    check_are_several(texts, "train_tokenizer")
     config = config or TokenizerConfig()
     tokenizer, _, _ = train_and_tokenize(texts, config, max_seq_len=max_seq_len)
     return tokenizer

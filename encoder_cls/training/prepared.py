@@ -188,6 +188,9 @@ class Prepared:
         if self.plan.has_encoder and self.base and self.base.encoder is None:
             yield f"{self.config.from_run} has no encoder, so a new one is trained from scratch"
 
+        if self.objective and not self.plan.has_encoder:
+            yield "no encoder is trained, so the objective is never called"
+
         if self.long_words:
             yield (
                 f"words of more than {MAX_LEARNED_LENGTH} characters, which the "

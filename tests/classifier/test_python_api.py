@@ -115,6 +115,8 @@ def test_no_texts_give_nothing(classifier, method):
             "good film",
             r"{method} takes several texts; put a single one in a list: {method}\(\[text\]\)",
         ),
+        ({"text": "good film"}, "{method} takes texts, not a table; choose the column .*"),
+        (np.array([["good", "film"]]), "{method} takes texts, not a table; choose the column .*"),
         (["good", None], r"texts\[1\] is nothing, not a text"),
         (["good", 7], r"texts\[1\] is int '7', not a text"),
         (["good", b"rain"], r"texts\[1\] is bytes.*, not a text"),

@@ -419,6 +419,34 @@ def test_logits_are_float32_under_bfloat16_autocast():
     assert not torch.equal(logits, logits.bfloat16().float())
 
 
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float64, torch.float64),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_a_model_of_another_type_gives_about_the_same_logits(dtype, expected, pooling):
+    model = make_model(pooling=pooling).eval()
+    logits = model(*ragged_batch())
+
+    converted = model.to(dtype)(*ragged_batch())
+
+    assert converted.dtype == expected
+    assert torch.allclose(converted.float(), logits, atol=0.05)
+
+
+def test_a_mask_may_be_of_zeros_and_ones():
+    """Tokenizers of Hugging Face give such masks."""
+    model = make_model().eval()
+    input_ids, mask = ragged_batch()
+
+    assert torch.equal(model(input_ids, mask.long()), model(input_ids, mask))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @with_all_settings
 def test_gpu_gives_the_logits_of_the_cpu(settings):

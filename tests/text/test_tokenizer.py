@@ -11,6 +11,7 @@ import pytest
 from support.tokenizer import example_texts, example_tokenizer, train_tokenizer
 from tokenizers import Tokenizer
 
+import encoder_cls
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.text import tokenizer as tokenizer_module
 from encoder_cls.text.tokenizer import (
@@ -44,6 +45,15 @@ def test_typed_special_tokens_are_ordinary_words(kind, lowercase):
         assert first == CLS_ID
         assert len(others) > 5
         assert not set(others) & set(range(len(SPECIAL_TOKENS)))
+
+
+@pytest.mark.parametrize("not_texts", ["my parcel", {"text": "my parcel"}], ids=type)
+def test_a_text_alone_or_a_table_is_refused(not_texts):
+    """Python would tokenize the letters of the text, or the name of the column."""
+    with pytest.raises(TypeError, match="train_tokenizer takes"):
+        encoder_cls.train_tokenizer(not_texts)
+    with pytest.raises(TypeError, match="tokenize takes"):
+        encoder_cls.tokenize(train_on("a"), not_texts, max_seq_len=8)
 
 
 @every_type

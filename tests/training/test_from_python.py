@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.small_runs import CPU, make_config, weights_hash, write_data
+from support.small_runs import CPU, WITH_LINEAR, make_config, weights_hash, write_data
 
 import encoder_cls
 from encoder_cls.errors import ConfigError
@@ -57,6 +57,13 @@ def test_an_objective_is_what_the_encoder_learns(tmp_path):
     assert trained("usual", usual_objective) == expected
     assert trained("half", half_objective) != expected
     assert kinds_of_batches == {"SingleLabelBatch"}
+
+
+def test_an_objective_that_nothing_asks_is_warned_of(tmp_path):
+    config = make_config(tmp_path, model={"encoder": False}, **WITH_LINEAR)
+
+    with pytest.warns(UserWarning, match="the objective is never called"):
+        encoder_cls.train(config, run_dir=tmp_path / "run", objective=lambda model, batch: None)
 
 
 def test_trainings_in_threads_give_the_weights_of_one_after_the_other(tmp_path):

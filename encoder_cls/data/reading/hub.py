@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -19,6 +18,7 @@ from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.libraries import check_installed
+from encoder_cls.system.terminal import has_terminal
 
 # The seconds in which threads that have finished release their files.
 SECONDS_TO_RELEASE = 0.05
@@ -59,7 +59,7 @@ def hub_records(source: str, role: str, columns: Columns, reading: Reading) -> I
 
     hub = _parsed(source)
     split = hub.split or role
-    if not sys.stderr.isatty():
+    if not has_terminal():
         datasets.disable_progress_bars()
 
     try:
