@@ -14,13 +14,20 @@ from encoder_cls.system.terminal import WARNING, note, print_out
 
 
 def compare_command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Run folders, or folders of runs; after --group also NAME=PATTERN, a group of the "
+            "runs that a pattern such as 'runs/small-*' matches."
+        ),
+    ],
     is_grouped: Annotated[
         bool,
         typer.Option(
             "--group",
-            help="One row for all runs that differ in their seeds alone: means, sample standard "
-            "deviations and the number of runs.",
+            help="One row for all runs that differ in their seeds alone, or for all of a "
+            "NAME=PATTERN: means, sample standard deviations, the number of runs, and the p-value "
+            "of the difference from the best row (Welch's t-test over the runs).",
         ),
     ] = False,
     table_format: Annotated[
@@ -47,24 +54,27 @@ def compare_command(
         runs_of,
         summarize,
     )
-    from encoder_cls.run.run_groups import FREE_SETTINGS, each_run, group_by_settings
+    from encoder_cls.run.run_groups import FREE_SETTINGS, each_run, group_by_settings, named_group
 
-    paths = []
-    for path in runs:
-        paths += runs_of(path)
-    summaries = [summarize(path) for path in paths]
+    groups = []
+    other_runs = []
+    for argument in runs:
+        if is_grouped and "=" in argument and not Path(argument).exists():
+            groups.append(named_group(argument))
+        else:
+            other_runs += [summarize(path) for path in runs_of(Path(argument))]
+    groups += group_by_settings(other_runs) if is_grouped else each_run(other_runs)
 
+    summaries = [run for group in groups for run in group.runs]
     if curves:
-        _write_curves(curves, paths)
+        _write_curves(curves, [Path(run["run"]) for run in summaries])
 
     for warning in comparison_warnings(summaries):
         note(f"{WARNING}{warning}")
 
     differing = differing_settings(summaries)
-    groups = each_run(summaries)
     if is_grouped:
         differing = [key for key in differing if key not in FREE_SETTINGS]
-        groups = group_by_settings(summaries)
 
     if as_json:
         values = {"runs": summaries, "differing_settings": differing}

@@ -8,17 +8,30 @@ settings as further columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from encoder_cls.metrics.scores import Place, Score, main_score, scores_shown_in
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task
 from encoder_cls.run.compare import RunSummary
-from encoder_cls.run.run_groups import RunGroup
+from encoder_cls.run.run_groups import RunGroup, best_of
 from encoder_cls.system.csv_cells import cell, csv_row
 from encoder_cls.system.display import aligned, duration, printable
 from encoder_cls.system.json_values import json_text
 
-Table = list[list[str]]
+
+class Cell(NamedTuple):
+    """A cell of a table.
+
+    Attributes:
+        text: what it says.
+        is_best: whether it has the best score of several groups; such a cell is printed in bold.
+    """
+
+    text: str
+    is_best: bool = False
+
+
+Table = list[list[Cell]]
 """The rows of a table, the head first; each row has a cell for each column."""
 
 # The content of a table cell without a value.
@@ -35,10 +48,14 @@ def text_lines(
         differing: the dotted keys of the settings that differ.
         has_groups: whether the runs were grouped; otherwise each group is a single run.
     """
-    yield from _both_tables(aligned, groups, differing, has_groups=has_groups)
+    yield from _both_tables(_text_table, groups, differing, has_groups=has_groups)
     if not differing and len(groups) > 1:
         yield ""
         yield "no setting differs"
+
+
+def _text_table(table: Table) -> Iterator[str]:
+    yield from aligned([[cell.text for cell in row] for row in table])
 
 
 def markdown_lines(
@@ -50,24 +67,26 @@ def markdown_lines(
 
 def _markdown_table(table: Table) -> Iterator[str]:
     head, *rows = table
-    yield f"| {' | '.join(_markdown_cell(text) for text in head)} |"
+    yield f"| {' | '.join(_markdown_cell(cell) for cell in head)} |"
     yield f"| --- |{' ---: |' * (len(head) - 1)}"
     for row in rows:
-        yield f"| {' | '.join(_markdown_cell(text) for text in row)} |"
+        yield f"| {' | '.join(_markdown_cell(cell) for cell in row)} |"
 
 
 # The characters that Markdown could take for markup.
 MARKDOWN_CHARACTERS = "\\|*_`<>[]"
 
 
-def _markdown_cell(text: str) -> str:
+def _markdown_cell(cell: Cell) -> str:
     """Put a backslash before the characters of a cell that Markdown could take for markup."""
     characters = []
-    for character in text:
+    for character in cell.text:
         if character in MARKDOWN_CHARACTERS:
             characters.append("\\")
         characters.append(character)
-    return "".join(characters)
+
+    text = "".join(characters)
+    return f"**{text}**" if cell.is_best else text
 
 
 def latex_lines(
@@ -106,11 +125,13 @@ LATEX_CHARACTERS = {
 }
 
 
-def _latex_row(row: Sequence[str]) -> str:
-    cells = []
-    for text in row:
-        cells.append("".join(LATEX_CHARACTERS.get(character, character) for character in text))
-    return f"{' & '.join(cells)} \\\\"
+def _latex_row(row: Sequence[Cell]) -> str:
+    return f"{' & '.join(_latex_cell(cell) for cell in row)} \\\\"
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = "".join(LATEX_CHARACTERS.get(character, character) for character in cell.text)
+    return rf"\textbf{{{text}}}" if cell.is_best else text
 
 
 def csv_lines(
@@ -127,18 +148,22 @@ def csv_lines(
         head.append(score.key)
         if has_groups:
             head.append(f"{score.key}_deviation")
-    if not has_groups:
+    if has_groups:
+        head.append("p_value")
+    else:
         head += ["interval_low", "interval_high"]
     yield csv_row([*head, "model_bytes", "seconds", "parameters", *differing])
 
     for group in groups:
-        values: list[Any] = [group.first["run"], len(group.runs)]
+        values: list[Any] = [group.name, len(group.runs)]
         values += [group.first["split"], group.first["num_examples"]]
         for score in scores:
             values.append(group.mean(score.key))
             if has_groups:
                 values.append(group.deviation(score.key))
-        if not has_groups:
+        if has_groups:
+            values.append(_p_value(group, groups))
+        else:
             interval = group.first[_main_score(group.first).interval_key] or (None, None)
             values += [*interval]
         values += [group.mean("model_bytes"), group.mean("seconds"), group.mean("parameters")]
@@ -173,26 +198,44 @@ def _both_tables(
 
 
 def score_table(groups: Sequence[RunGroup], *, has_groups: bool) -> Table:
-    """Make the table of scores, with a row for each group."""
+    """Make the table of scores, with a row for each group.
+
+    If runs were grouped, the best mean of each score is marked, and a column has the p-values of
+    the differences from the group with the best main score.
+    """
     main = main_score(_task_of_column(groups))
     further_scores = _further_scores(groups)
 
-    second_column = "runs" if has_groups else "95% interval"
-    head = ["run", main.name, second_column]
+    head = ["run", main.name]
+    if has_groups:
+        head += ["runs", "p"]
+    else:
+        head.append("95% interval")
     head += [score.name for score in further_scores]
     head += ["model", "training", "parameters"]
-    rows = [_cells(group, further_scores, has_groups=has_groups) for group in groups]
-    return [head, *rows]
+
+    rows = [[Cell(name) for name in head]]
+    for group in groups:
+        compared = groups if has_groups else [group]
+        row = [Cell(printable(group.name)), _score(group, _main_score(group.first), compared)]
+        if has_groups:
+            row += [Cell(str(len(group.runs))), Cell(_shown_p_value(group, groups))]
+        else:
+            row.append(Cell(_interval(group)))
+        row += [_score(group, score, compared) for score in further_scores]
+        row += [Cell(text) for text in _sizes(group)]
+        rows.append(row)
+    return rows
 
 
 def settings_table(groups: Sequence[RunGroup], differing: Sequence[str]) -> Table:
     """Make the table of the settings that differ, with a column for each group."""
-    names = [printable(group.first["run"]) for group in groups]
-    table = [["settings that differ", *names]]
+    names = [printable(group.name) for group in groups]
+    rows = [["settings that differ", *names]]
     for key in differing:
         values = [_setting(group.first["settings"] or {}, key) for group in groups]
-        table.append([key, *values])
-    return table
+        rows.append([key, *values])
+    return [[Cell(text) for text in row] for row in rows]
 
 
 def _task_of(run: RunSummary) -> Task:
@@ -224,17 +267,16 @@ def _further_scores(groups: Sequence[RunGroup]) -> list[Score]:
     return scores
 
 
-def _cells(group: RunGroup, further_scores: Sequence[Score], *, has_groups: bool) -> list[str]:
-    """Return the cells of a group's row."""
-    main = _main_score(group.first)
-    if has_groups:
-        second_cell = str(len(group.runs))
-    else:
-        second_cell = NONE
-        if group.first[main.interval_key]:
-            low, high = group.first[main.interval_key]
-            second_cell = f"{low:.4f} to {high:.4f}"
+def _interval(group: RunGroup) -> str:
+    interval = group.first[_main_score(group.first).interval_key]
+    if not interval:
+        return NONE
+    low, high = interval
+    return f"{low:.4f} to {high:.4f}"
 
+
+def _sizes(group: RunGroup) -> list[str]:
+    """Return the cells of the model's size, the time of the training and the parameters."""
     model_size = NONE
     num_bytes = group.mean("model_bytes")
     if num_bytes:
@@ -250,21 +292,45 @@ def _cells(group: RunGroup, further_scores: Sequence[Score], *, has_groups: bool
     if num_parameters:
         parameters = f"{num_parameters:,.0f}"
 
-    cells = [printable(group.first["run"]), _score(group, main.key), second_cell]
-    cells += [_score(group, score.key) for score in further_scores]
-    cells += [model_size, training_time, parameters]
-    return cells
+    return [model_size, training_time, parameters]
 
 
-def _score(group: RunGroup, key: str) -> str:
-    """The mean of a score with its standard deviation, if more than one run has the score."""
-    mean = group.mean(key)
+def _score(group: RunGroup, score: Score, compared: Sequence[RunGroup]) -> Cell:
+    """The mean of a score with its standard deviation, if more than one run has the score.
+
+    Args:
+        group: the group.
+        score: the score.
+        compared: the groups among which the best one is marked, if they are several.
+    """
+    mean = group.mean(score.key)
     if mean is None:
+        return Cell(NONE)
+
+    text = f"{mean:.4f}"
+    deviation = group.deviation(score.key)
+    if deviation is not None:
+        text += f" ± {deviation:.4f}"
+    return Cell(text, is_best=len(compared) > 1 and group is best_of(compared, score))
+
+
+def _p_value(group: RunGroup, groups: Sequence[RunGroup]) -> float | None:
+    """The p-value of the difference of a group from the one with the best main score.
+
+    None for the best group itself, and where there is nothing to test.
+    """
+    main = main_score(_task_of_column(groups))
+    best = best_of(groups, main)
+    if best is None or group is best:
+        return None
+    return group.p_value(best, main.key)
+
+
+def _shown_p_value(group: RunGroup, groups: Sequence[RunGroup]) -> str:
+    p_value = _p_value(group, groups)
+    if p_value is None:
         return NONE
-    deviation = group.deviation(key)
-    if deviation is None:
-        return f"{mean:.4f}"
-    return f"{mean:.4f} ± {deviation:.4f}"
+    return "<0.0001" if p_value < 0.0001 else f"{p_value:.4f}"
 
 
 def _setting(settings: Mapping[str, Any], key: str) -> str:

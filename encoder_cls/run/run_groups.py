@@ -1,15 +1,19 @@
-"""Groups of runs that differ in their seeds alone, with means and deviations of their scores."""
+"""Groups of runs, such as those that differ in their seeds alone, and tests between groups."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
 from typing import Any
 
-from encoder_cls.metrics.scores import Place, scores_shown_in
-from encoder_cls.run.compare import RunSummary
+from encoder_cls.errors import ConfigError
+from encoder_cls.metrics.scores import Place, Score, scores_shown_in
+from encoder_cls.run.compare import RunSummary, runs_of, summarize
 from encoder_cls.system.json_values import json_text
+from encoder_cls.system.libraries import is_installed
 
 # The settings in which the runs of a group may differ.
 FREE_SETTINGS = ("seed", "name")
@@ -20,14 +24,16 @@ class RunGroup:
     """Runs that share a row of a comparison.
 
     Attributes:
+        name: the name of the row.
         runs: the summaries of the runs, at least one, as `summarize` returns them.
     """
 
+    name: str
     runs: Sequence[RunSummary]
 
     @property
     def first(self) -> RunSummary:
-        """The first run, by which the group is named."""
+        """The first run, whose settings are shown for all."""
         return self.runs[0]
 
     def mean(self, key: str) -> float | None:
@@ -40,6 +46,25 @@ class RunGroup:
         values = self._values(key)
         return statistics.stdev(values) if len(values) > 1 else None
 
+    def p_value(self, other: RunGroup, key: str) -> float | None:
+        """The p-value of the hypothesis that the mean of a value is that of another group.
+
+        It is that of Welch's t-test over the runs: Welch, "The generalization of 'Student's'
+        problem when several different population variances are involved" (1947),
+        https://doi.org/10.1093/biomet/34.1-2.28.
+
+        Returns:
+            The p-value; None if a group has fewer than two runs, if the runs of both groups do not
+            differ among themselves, or without SciPy.
+        """
+        deviations = (self.deviation(key), other.deviation(key))
+        if None in deviations or deviations == (0, 0) or not is_installed("scipy"):
+            return None
+        from scipy.stats import ttest_ind
+
+        values, other_values = self._values(key), other._values(key)
+        return float(ttest_ind(values, other_values, equal_var=False).pvalue)
+
     def _values(self, key: str) -> list[float]:
         return [run[key] for run in self.runs if run[key] is not None]
 
@@ -47,6 +72,7 @@ class RunGroup:
         """JSON values: the runs, their seeds, and for each score its mean and deviation."""
         seeds = [run["settings"]["seed"] for run in self.runs if run["settings"] is not None]
         values: dict[str, Any] = {
+            "name": self.name,
             "runs": [run["run"] for run in self.runs],
             "n": len(self.runs),
             "seeds": seeds,
@@ -64,7 +90,7 @@ class RunGroup:
 
 def each_run(runs: Sequence[RunSummary]) -> list[RunGroup]:
     """Make a group of each run."""
-    return [RunGroup(runs=(run,)) for run in runs]
+    return [RunGroup(name=run["run"], runs=(run,)) for run in runs]
 
 
 def group_by_settings(runs: Sequence[RunSummary]) -> list[RunGroup]:
@@ -82,4 +108,28 @@ def group_by_settings(runs: Sequence[RunSummary]) -> list[RunGroup]:
             }
             key = json_text(fixed)
         runs_by_settings.setdefault(key, []).append(run)
-    return [RunGroup(runs=group) for group in runs_by_settings.values()]
+    return [RunGroup(name=group[0]["run"], runs=group) for group in runs_by_settings.values()]
+
+
+def named_group(argument: str) -> RunGroup:
+    """Make a group of the runs that a pattern matches.
+
+    Args:
+        argument: the name and the pattern, such as `small=runs/small-*`.
+
+    Raises:
+        ConfigError: no path matches the pattern, or one is no run.
+        EncoderClsError: the report of a run cannot be read.
+    """
+    name, _, pattern = argument.partition("=")
+    paths = [run for path in sorted(glob(pattern)) for run in runs_of(Path(path))]  # noqa: PTH207
+    if not name or not paths:
+        raise ConfigError(f"{argument}: no run matches {pattern!r} (expected NAME=PATTERN)")
+    return RunGroup(name=name, runs=[summarize(path) for path in paths])
+
+
+def best_of(groups: Sequence[RunGroup], score: Score) -> RunGroup | None:
+    """The group with the best mean of a score; None if no group has the score."""
+    scored = [group for group in groups if group.mean(score.key) is not None]
+    sign = 1 if score.higher_is_better else -1
+    return max(scored, key=lambda group: sign * (group.mean(score.key) or 0), default=None)

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from scipy.stats import ttest_ind
 from support.programs import assert_failed
 
 from encoder_cls.classifier.mixture import Mixture
@@ -217,9 +218,9 @@ def test_runs_that_differ_in_seed_alone_are_one_row(cli, run_copy, other, seeded
     outcome = cli("compare", "runs/tiny", "runs/other", "runs/tiny-2", "--group")
 
     head, first, second, _, settings_head, setting = outcome.out.splitlines()
-    assert head.split()[:3] == ["run", "accuracy", "runs"]
-    assert first.split()[:8] == ["runs/tiny", "0.6000", "±", "0.1414", "2", "0.7500", "±", "0.0000"]
-    assert second.split()[:3] == ["runs/other", "0.5000", "1"]
+    assert head.split()[:4] == ["run", "accuracy", "runs", "p"]
+    assert first.split()[:7] == ["runs/tiny", "0.6000", "±", "0.1414", "2", "-", "0.7500"]
+    assert second.split()[:4] == ["runs/other", "0.5000", "1", "-"]
     assert settings_head.split()[-2:] == ["runs/tiny", "runs/other"]
     assert setting.split() == ["model.d_model", "16", "32"]
 
@@ -231,6 +232,25 @@ def test_runs_that_differ_in_seed_alone_are_one_row(cli, run_copy, other, seeded
     assert pair["accuracy_deviation"] == pytest.approx(0.02**0.5)
 
 
+def test_a_group_can_be_named_by_a_pattern_and_tested_against_the_best(cli, run_copy, seeded):
+    for number, accuracy in enumerate((0.8, 0.85, 0.9)):
+        run = RunDir(Path(shutil.copytree(run_copy.path, f"runs/large-{number}")))
+        change_report(run, accuracy=accuracy, macro_f1=0.7)
+    command = ["compare", "--group", "small=runs/tiny*", "large=runs/large-?"]
+
+    small, large = json.loads(cli(*command, "--json").out)["groups"]
+    assert small["runs"] == ["runs/tiny", "runs/tiny-2"]
+    assert [large["name"], large["n"]] == ["large", 3]
+
+    lines = cli(*command, "--format", "markdown").out.splitlines()
+    p_value = ttest_ind([0.5, 0.7], [0.8, 0.85, 0.9], equal_var=False).pvalue
+    assert f"| small | 0.6000 ± 0.1414 | 2 | {p_value:.4f} | **0.7500" in lines[2]
+    assert "| large | **0.8500 ± 0.0500** | 3 | - | 0.7000" in lines[3]
+
+    refused = cli("compare", "--group", "none=runs/none-*")
+    assert_failed(refused, 2, "none=runs/none-*: no run matches 'runs/none-*'")
+
+
 def test_tables_can_be_markdown_latex_and_csv(cli, run_copy, other, seeded):
     """Markup in names is escaped; CSV has unrounded numbers, and settings as further columns."""
     run_copy.path.rename("runs/a_b")
@@ -238,11 +258,11 @@ def test_tables_can_be_markdown_latex_and_csv(cli, run_copy, other, seeded):
 
     markdown = cli(*command, "markdown").out
     assert "| --- | ---: | ---: |" in markdown
-    assert r"| runs/a\_b | 0.6000 ± 0.1414 | 2 |" in markdown
+    assert r"| runs/a\_b | **0.6000 ± 0.1414** | 2 | - |" in markdown
     assert r"| model.d\_model | 16 | 32 |" in markdown
 
     latex = cli(*command, "latex").out
-    assert r"runs/a\_b & 0.6000 $\pm$ 0.1414 & 2 & " in latex
+    assert r"runs/a\_b & \textbf{0.6000 $\pm$ 0.1414} & 2 & - & " in latex
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 2
 
     first, second = csv.DictReader(cli(*command, "csv").out.splitlines())
