@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from encoder_cls.classifier.prediction import Prediction
     from encoder_cls.config.schema import ModelConfig, TokenizerConfig
     from encoder_cls.encoder.torch_encoder import make_batch
-    from encoder_cls.encoder.transformer import Encoder, EncoderClassifier
+    from encoder_cls.encoder.transformer import (
+        ClassifierHead,
+        Encoder,
+        EncoderClassifier,
+        MultiHeadAttention,
+    )
     from encoder_cls.text.tokenizer import tokenize
     from encoder_cls.text.tokenizer_training import train_tokenizer
     from encoder_cls.training.from_python import train
@@ -26,9 +31,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Classifier",
+    "ClassifierHead",
     "Encoder",
     "EncoderClassifier",
     "ModelConfig",
+    "MultiHeadAttention",
     "Prediction",
     "Predictor",
     "TokenizerConfig",
@@ -45,9 +52,11 @@ __all__ = [
 # `import encoder_cls` is fast.
 _MODULES = {
     "Classifier": "classifier.classifier",
+    "ClassifierHead": "encoder.transformer",
     "Encoder": "encoder.transformer",
     "EncoderClassifier": "encoder.transformer",
     "ModelConfig": "config.schema",
+    "MultiHeadAttention": "encoder.transformer",
     "Prediction": "classifier.prediction",
     "Predictor": "bulk.ray_spark",
     "TokenizerConfig": "config.schema",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from encoder_cls.system.settings import own_settings
 from encoder_cls.text.checked_texts import checked_texts
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
+
+if TYPE_CHECKING:
+    from encoder_cls.encoder.transformer import EncoderClassifier
 
 PARTS = ("encoder", "linear")
 """The parts that a classifier may have, in the order in which their logits are added."""
@@ -97,6 +100,7 @@ class Classifier:
             unfamiliar texts; None if that was not measured.
         text_format: how texts are stored in the training files.
         encoder_architecture: the sizes of the encoder, also if the encoder is not trained yet.
+        model_class: the class of the encoder if it is a user's own; None for `EncoderClassifier`.
         folder: the path that the classifier was loaded from; empty if it was not loaded.
         sha256: the hash of the weights file; empty if the classifier was not loaded.
         dtypes: the data type of each part's weights in the weights file, by the name of the part.
@@ -116,6 +120,7 @@ class Classifier:
     familiarity: Familiarity | None = None
     text_format: TextFormat = field(default_factory=TextFormat)
     encoder_architecture: EncoderArchitecture | None = None
+    model_class: type[EncoderClassifier] | None = None
     folder: str = ""
     sha256: str = ""
     dtypes: dict[str, str] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import safetensors
 import safetensors.numpy
@@ -41,6 +41,9 @@ from encoder_cls.system.log import log
 from encoder_cls.system.settings import own_settings
 from encoder_cls.text.tokenizer import parse_tokenizer
 from encoder_cls.weights import DTYPES, HIGH_HALVES_BYTES, Shapes, Weight, pack, unpack
+
+if TYPE_CHECKING:
+    from encoder_cls.encoder.transformer import EncoderClassifier
 
 FORMAT = "encoder-cls"
 FORMAT_VERSION = 1
@@ -84,7 +87,13 @@ def model_folder(path: Path) -> Path:
 
 
 @own_settings()
-def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "auto") -> Classifier:
+def load_classifier(
+    path: str | Path,
+    *,
+    device: str = "auto",
+    engine: str = "auto",
+    model_class: type[EncoderClassifier] | None = None,
+) -> Classifier:
     """Load a classifier from a run folder, a model folder or the Hugging Face Hub.
 
     Args:
@@ -95,9 +104,12 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         engine: the library that computes the encoder: `numpy`, `torch` or `auto`. With `auto`, a
             call with a few texts uses NumPy, and one with many texts uses PyTorch if it is
             installed. Both compute in float32, and their probabilities differ by at most 1e-5.
+        model_class: the class of the encoder if it was trained as one of the user's own; PyTorch
+            computes it.
 
     Raises:
-        ConfigError: there is no classifier at this path, or no such device or engine.
+        ConfigError: there is no classifier at this path, no such device or engine, or the encoder
+            is of another class.
         EncoderClsError: the folder is damaged or comes from another program, or the Hub cannot be
             reached.
     """
@@ -108,7 +120,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     folder = model_folder(Path(path))
     source = named if named.startswith(HUB) else str(folder)
     with _reporting_damage(source):
-        classifier, encoder_weights = _read(folder)
+        classifier, encoder_weights = _read(folder, model_class)
     classifier.folder = named
 
     if encoder_weights:
@@ -117,7 +129,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         architecture = classifier.encoder_architecture
         assert architecture
         classifier.encoder = new_encoder(
-            architecture, encoder_weights, engine=engine, device=device
+            architecture, encoder_weights, engine=engine, device=device, model_class=model_class
         )
     log("info", f"loaded {path}: {classifier!r}")
     return classifier
@@ -156,14 +168,16 @@ def _reporting_damage(source: str | Path) -> Iterator[None]:
         ) from None
 
 
-def _read(folder: Path) -> tuple[Classifier, dict[str, Weight]]:
+def _read(
+    folder: Path, model_class: type[EncoderClassifier] | None
+) -> tuple[Classifier, dict[str, Weight]]:
     """Read a classifier without its encoder, and the weights of the encoder, by name.
 
     The weights are empty if there is no encoder. The caller reports errors by `_reporting_damage`.
     """
     with plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, num_bytes = _read_head(file, size)
-        classifier, shapes = _classifier_of(head)
+        classifier, shapes = _classifier_of(head, model_class)
 
         # Refuse a file that is too large before reading it into memory. It is largest if all
         # weights are float32, of 4 bytes; the ids of features are packed and need further bytes.
@@ -241,7 +255,9 @@ def _weights(
 # --- What the head of a weights file says, checked ------------------------------------------------
 
 
-def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shapes]]:
+def _classifier_of(
+    head: Mapping[str, Any], model_class: type[EncoderClassifier] | None
+) -> tuple[Classifier, dict[str, Shapes]]:
     """Make a classifier from the values of a head, but without its encoder and linear model.
 
     Returns:
@@ -261,8 +277,12 @@ def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shape
         architecture = EncoderArchitecture(**config["encoder"])
         is_equal = architecture.max_seq_len == max_seq_len
         _check("encoder", is_equal, "the max_seq_len of the config")
-        shapes["encoder"] = architecture.weight_shapes(
-            vocab_size=tokenizer.get_vocab_size(), num_classes=len(label_names)
+        shapes["encoder"] = _encoder_shapes(
+            head,
+            architecture,
+            model_class,
+            vocab_size=tokenizer.get_vocab_size(),
+            num_classes=len(label_names),
         )
     if config["linear"] is not None:
         margins = task.num_one_vs_rest(len(label_names))
@@ -283,6 +303,7 @@ def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shape
         thresholds=_thresholds_of(head, task, num_classes=len(label_names)),
         text_format=_text_format_of(config),
         encoder_architecture=architecture,
+        model_class=model_class,
         dtypes=_dtypes_of(head, parts),
         sha256=head["sha256"],
     )
@@ -295,6 +316,36 @@ def _classifier_of(head: Mapping[str, Any]) -> tuple[Classifier, dict[str, Shape
             head["familiarity"], has_linear="linear" in parts
         )
     return classifier, shapes
+
+
+def _encoder_shapes(
+    head: Mapping[str, Any],
+    architecture: EncoderArchitecture,
+    model_class: type[EncoderClassifier] | None,
+    *,
+    vocab_size: int,
+    num_classes: int,
+) -> Shapes:
+    """The shapes of the encoder's weights; a `ConfigError` if it is not of the class `model_class`.
+
+    Without an encoder among the parts of the file, its class does not matter.
+    """
+    saved_class = head["config"].get("model_class", "")
+    given_class = model_class.__name__ if model_class else ""
+    if saved_class != given_class and "encoder" in head["parts"]:
+        raise ConfigError(
+            f"the model's encoder is of the class {saved_class or 'EncoderClassifier'}, not of "
+            f"{given_class or 'EncoderClassifier'}; load it in Python by "
+            "load_classifier(path, model_class=...)"
+        )
+
+    if model_class:
+        from encoder_cls.encoder.torch_encoder import weight_shapes
+
+        return weight_shapes(
+            model_class, architecture, vocab_size=vocab_size, num_classes=num_classes
+        )
+    return architecture.weight_shapes(vocab_size=vocab_size, num_classes=num_classes)
 
 
 def _task_of(config: Any) -> Task:
@@ -489,7 +540,7 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
     if classifier.linear is not None:
         linear = classifier.linear.description
 
-    return {
+    values = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "task": classifier.task.name,
@@ -503,6 +554,9 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
         "encoder": encoder,
         "linear": linear,
     }
+    if classifier.model_class:
+        values["model_class"] = classifier.model_class.__name__
+    return values
 
 
 def _measurements_of(classifier: Classifier) -> dict[str, Any]:

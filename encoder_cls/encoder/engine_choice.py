@@ -28,12 +28,18 @@ from encoder_cls.weights import Weight
 
 if TYPE_CHECKING:
     from encoder_cls.encoder.torch_encoder import TorchEncoder
+    from encoder_cls.encoder.transformer import EncoderClassifier
 
 ENGINES = ("auto", "numpy", "torch")
 
 
 def new_encoder(
-    architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, engine: str, device: str
+    architecture: EncoderArchitecture,
+    weights: Mapping[str, Weight],
+    *,
+    engine: str,
+    device: str,
+    model_class: type[EncoderClassifier] | None = None,
 ) -> PredictingEncoder:
     """Make an encoder for an engine.
 
@@ -42,10 +48,19 @@ def new_encoder(
         weights: the weights by name, as in `EncoderArchitecture.weight_shapes`.
         engine: one of the `ENGINES`; `auto` chooses by the amount of work.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        model_class: the class of a user's own model, which PyTorch computes whatever the engine;
+            None for the usual model.
 
     Raises:
         ConfigError: the device does not exist, or the engine is not installed.
     """
+    if model_class:
+        from encoder_cls.encoder.torch_encoder import TorchEncoder
+
+        return TorchEncoder.from_weights(
+            architecture, weights, device=device, model_class=model_class
+        )
+
     is_cpu = device in {"auto", "cpu"}
 
     if engine == "numpy":

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from encoder_cls.config.schema import ModelConfig
 from encoder_cls.encoder.architecture import EncoderArchitecture
@@ -19,7 +19,7 @@ from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.system.machine import autocast, resolve_device
 from encoder_cls.text.tokens import TokenizedTexts
-from encoder_cls.weights import Weight, dense
+from encoder_cls.weights import Shapes, Weight, dense
 
 # The maximum number of tokens in a batch on a GPU, including padding: enough to keep it busy.
 GPU_BATCH_TOKENS = 65_536
@@ -72,6 +72,19 @@ def make_batch(
     return Batch.of(pad(texts, np.asarray(indices), length))
 
 
+def weight_shapes(
+    model_class: type[EncoderClassifier],
+    architecture: EncoderArchitecture,
+    *,
+    vocab_size: int,
+    num_classes: int,
+) -> Shapes:
+    """The shape of each weight of a model, by the weight's name."""
+    config = ModelConfig(**asdict(architecture))
+    model = model_class(config, vocab_size=vocab_size, num_classes=num_classes)
+    return {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+
+
 class TorchEncoder:
     """An encoder that PyTorch computes, on the device of its model.
 
@@ -91,14 +104,20 @@ class TorchEncoder:
 
     @classmethod
     def from_weights(
-        cls, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, device: str
+        cls,
+        architecture: EncoderArchitecture,
+        weights: Mapping[str, Weight],
+        *,
+        device: str,
+        model_class: type[EncoderClassifier] = EncoderClassifier,
     ) -> TorchEncoder:
         """Make an encoder from its weights.
 
         Args:
             architecture: the sizes of the encoder.
-            weights: the weights by name, as in `EncoderArchitecture.weight_shapes`.
+            weights: the weights by name, as in `weight_shapes`.
             device: `auto`, `cpu`, `cuda` or `cuda:N`.
+            model_class: the class of the model.
 
         Raises:
             ConfigError: the device does not exist.
@@ -108,7 +127,7 @@ class TorchEncoder:
 
         vocab_size = weights["encoder.embedding.tokens.weight"].shape[0]
         num_classes = weights["head.linear.bias"].shape[0]
-        model = EncoderClassifier(config, vocab_size=vocab_size, num_classes=num_classes)
+        model = model_class(config, vocab_size=vocab_size, num_classes=num_classes)
 
         arrays = dense(weights)
         model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
@@ -122,10 +141,10 @@ class TorchEncoder:
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
         """See `PredictingEncoder`."""
         # Leave out the decoder, which a model has during pretraining by denoising.
-        parts = nn.ModuleDict({"encoder": self.model.encoder, "head": self.model.head})
         return {
             name: tensor.detach().cpu().contiguous().numpy()
-            for name, tensor in parts.state_dict().items()
+            for name, tensor in self.model.state_dict().items()
+            if not name.startswith("decoder.")
         }
 
     def logits(

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from encoder_cls.classifier.model_folder import parts_of_model
+from encoder_cls.classifier.model_folder import CONFIG_FILE, parts_of_model
 from encoder_cls.config.changed_keys import dotted_values
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation.report_file_names import PREDICTIONS, REPORT_JSON
@@ -74,6 +74,7 @@ def summarize(path: Path) -> RunSummary:
     settings = None
     with suppress(ConfigError, ImportError):
         settings = dotted_values(run.load_config())
+        settings |= _own_model_class(run)
 
     texts_sha256, data_sha256 = _hashes_of_scored_texts(run)
     summary = {
@@ -100,6 +101,15 @@ def _model_bytes(run: RunDir) -> int | None:
     if not sizes:
         return None
     return sum(sizes)
+
+
+def _own_model_class(run: RunDir) -> dict[str, str]:
+    """The class of a user's own encoder, as a setting; empty if it is the usual class."""
+    with suppress(EncoderClsError, ValueError):
+        config = read_json(run.model / CONFIG_FILE)
+        if "model_class" in config:
+            return {"model.class": config["model_class"]}
+    return {}
 
 
 def _read_report(run: RunDir) -> dict[str, Any]:

@@ -151,7 +151,9 @@ def _compare_with_base_run(run: LoadedRun, *, device: str) -> ChangesSinceBase |
     if not base.model.is_dir():
         return None
 
-    base_classifier = load_classifier(base.path, device=device, engine="torch")
+    base_classifier = load_classifier(
+        base.path, device=device, engine="torch", model_class=run.classifier.model_class
+    )
     base_predictions = None
     base_split_name, _ = base_dataset.report_split
     if base_split_name == "validation":

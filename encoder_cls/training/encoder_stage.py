@@ -172,12 +172,12 @@ def _runs_ahead(device: torch.device, group: ProcessGroup) -> bool:
 def _recorder(prepared: Prepared, *, device: torch.device, group: ProcessGroup) -> Recorder | None:
     """Make the recorder of a training whose steps are recorded as CUDA graphs; otherwise None.
 
-    A user's own loss function may wait for the GPU or decide by numbers, and each shard has a seed
+    A user's own loss or model may wait for the GPU or decide by numbers, and each shard has a seed
     of its own: such steps are not recorded.
     """
     config = prepared.config.train
-    has_own_loss = prepared.objective is not None
-    if not config.cuda_graphs or has_own_loss or config.gradient_shards > 1:
+    has_own_code = prepared.objective is not None or prepared.model_class is not None
+    if not config.cuda_graphs or has_own_code or config.gradient_shards > 1:
         return None
     if not _runs_ahead(device, group):
         return None
@@ -213,7 +213,9 @@ def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDi
     trained_before = prepared.base
     if training.name == ON_LABELS and run.pretrained.is_dir():
         # Load the weights as NumPy arrays, so that no second PyTorch model is made.
-        trained_before = load_classifier(run.pretrained, engine="numpy")
+        trained_before = load_classifier(
+            run.pretrained, engine="numpy", model_class=prepared.model_class
+        )
 
     if trained_before and trained_before.encoder:
         start_from(trained_before, trainer.model, label_names=prepared.dataset.label_names)

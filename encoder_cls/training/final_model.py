@@ -19,6 +19,7 @@ from encoder_cls.classifier.gate import fit_gate
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measurements
 from encoder_cls.encoder.torch_encoder import TorchEncoder
+from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.metrics.logits import Logits
@@ -61,9 +62,16 @@ def finish_model(
     num_compared = len(labels)
     if prepared.budget.end_of_work is not None:
         num_compared = MAX_COMPARED
-    compact(run.model, texts[:num_compared], labels[:num_compared], device=device)
+    model_class = prepared.model_class
+    compact(
+        run.model,
+        texts[:num_compared],
+        labels[:num_compared],
+        device=device,
+        model_class=model_class,
+    )
 
-    best = load_classifier(run.path, device=device, engine="torch")
+    best = load_classifier(run.path, device=device, engine="torch", model_class=model_class)
 
     # If the best model is an encoder alone, it has learned from none of the validation texts.
     if best.linear is None:
@@ -116,7 +124,14 @@ def _measure_guarantees(
 SMALL_TYPES = ("int8", "float16")
 
 
-def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device: str) -> None:
+def compact(
+    folder: Path,
+    texts: TokenizedTexts,
+    labels: NDArray[Any],
+    *,
+    device: str,
+    model_class: type[EncoderClassifier] | None = None,
+) -> None:
     """Save a float32 classifier in the smallest number type that keeps its predictions.
 
     The classifier stays as it is if no smaller type keeps its predictions.
@@ -126,8 +141,9 @@ def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device
         texts: the texts on which the predictions are compared.
         labels: the labels of the texts.
         device: the device of the encoder.
+        model_class: the class of a user's own encoder; None for `EncoderClassifier`.
     """
-    exact = load_classifier(folder, device=device, engine="torch")
+    exact = load_classifier(folder, device=device, engine="torch", model_class=model_class)
 
     # A run that was interrupted after this step and is resumed has nothing to do here.
     if set(exact.dtypes.values()) != {"float32"}:
@@ -187,7 +203,12 @@ def _logits(
         return linear.logits(texts)
 
     assert classifier.encoder
-    encoder = TorchEncoder.from_weights(classifier.encoder.architecture, weights, device=device)
+    encoder = TorchEncoder.from_weights(
+        classifier.encoder.architecture,
+        weights,
+        device=device,
+        model_class=classifier.model_class or EncoderClassifier,
+    )
     return encoder.logits(texts)
 
 

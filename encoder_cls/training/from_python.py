@@ -18,6 +18,8 @@ from encoder_cls.config.loading import config_of, load_config
 from encoder_cls.config.schema import Config
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row
+from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.machine import resolve_device
@@ -49,6 +51,7 @@ def train(
     *,
     run_dir: str | Path | None = None,
     objective: Objective | None = None,
+    model_class: type[EncoderClassifier] | None = None,
     device: str = "auto",
     resume: bool = False,
 ) -> Classifier:
@@ -66,16 +69,26 @@ def train(
             `targets`, (B, C), `weights` of the classes and `text_weights`, (B,), which are None
             without `data.weight_column`; `batch.loss(model)` is the usual loss. A resumed run needs
             the same objective again.
+        model_class: a class of one's own for the encoder with its head, in place of
+            `EncoderClassifier`, of which it is a subclass: it keeps `encoder.embedding` and
+            `head.linear`, and may replace all else. A resumed run needs the same class again, as
+            `load_classifier` does.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         resume: continue from the newest checkpoint, or start a new run if the folder is empty.
 
     Raises:
         EncoderClsError: the training fails; the message is that of the command.
+        TypeError: `model_class` is no subclass of `EncoderClassifier`.
     """
+    if model_class and not issubclass(model_class, EncoderClassifier):
+        raise TypeError(f"model_class: {model_class} is no subclass of EncoderClassifier")
     if isinstance(config, str | Path):
         config = load_config(Path(config), ())
     elif not isinstance(config, Config):
         config = config_of({"name": "run", **config}, source="train")
+
+    if model_class and config.pretrain.objective == "denoising":
+        raise ConfigError("pretrain.objective: denoising has a model of its own; use masked_lm")
 
     run = RunDir(Path(run_dir or Path("runs", config.name)))
     reporter = WarningReporter()
@@ -85,11 +98,11 @@ def train(
         fraction = affordable_train_fraction(config, run, started=started)
         config = with_train_fraction(config, fraction)
 
-        prepared = prepare(config, started=started, reporter=reporter)
+        prepared = prepare(config, started=started, model_class=model_class, reporter=reporter)
         prepared = replace(prepared, objective=objective)
         prepared.report_warnings(reporter)
         train_run(prepared, run, device=torch_device, resume=resume, reporter=reporter)
-        return load_classifier(run.path, device=device)
+        return load_classifier(run.path, device=device, model_class=model_class)
 
 
 class TextInMemory(NamedTuple):

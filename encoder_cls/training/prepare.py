@@ -13,6 +13,7 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.encoder.architecture import EncoderArchitecture
+from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
 from encoder_cls.run.checkpoint_files import newest_fingerprint
@@ -36,6 +37,7 @@ def prepare(
     *,
     train_rows: Iterable[Row] | None = None,
     started: float | None = None,
+    model_class: type[EncoderClassifier] | None = None,
     reporter: Reporter = SILENT,
 ) -> Prepared:
     """Read the data of a run, train its tokenizer, and make its plan.
@@ -43,6 +45,7 @@ def prepare(
     Args:
         config: the config of the run.
         train_rows: rows in memory to train on; by default `data.train` is read.
+        model_class: the class of a user's own encoder; None for `EncoderClassifier`.
         started: when the time budget began, a time of `time.monotonic`; by default now.
         reporter: receives the progress and the warnings.
 
@@ -59,7 +62,9 @@ def prepare(
     base = None
     if config.from_run:
         base_run = _checked_base_run(Path(config.from_run), config)
-        base = load_classifier(base_run.model, device="cpu", engine="numpy")
+        base = load_classifier(
+            base_run.model, device="cpu", engine="numpy", model_class=model_class
+        )
         _check_shape(base, base_run, config)
 
     dataset = load_all_data(config, train_rows=train_rows, reporter=reporter)
@@ -99,6 +104,7 @@ def prepare(
         plan=plan,
         budget=budget,
         base=base,
+        model_class=model_class,
     )
 
 

@@ -55,6 +55,7 @@ class Prepared:
         budget: the time limits of the run.
         base: the classifier of the base run; None unless the run continues another one.
         objective: a loss for the encoder's training on labels; None for the usual cross-entropy.
+        model_class: the class of a user's own encoder; None for `EncoderClassifier`.
     """
 
     config: Config
@@ -68,6 +69,7 @@ class Prepared:
     budget: TimeBudget
     base: Classifier | None = None
     objective: Objective | None = None
+    model_class: type[EncoderClassifier] | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -142,10 +144,11 @@ class Prepared:
         return ", ".join(self.where(int(row)) for row in rows[:3])
 
     def new_model(
-        self, seed: int, kind: type[EncoderClassifier] = EncoderClassifier
+        self, seed: int, kind: type[EncoderClassifier] | None = None
     ) -> EncoderClassifier:
         """Make an encoder with random weights, which depend only on the seed."""
         torch.manual_seed(seed)
+        kind = kind or self.model_class or EncoderClassifier
         num_classes = len(self.dataset.label_names)
         return kind(self.config.model, vocab_size=self.vocab_size, num_classes=num_classes)
 
@@ -175,6 +178,7 @@ class Prepared:
                 label_separator=data.label_separator,
             ),
             encoder_architecture=architecture,
+            model_class=self.model_class,
         )
 
     def tokenize(self, *texts: Iterable[str]) -> TokenizedTexts:
@@ -216,6 +220,9 @@ class Prepared:
         """The number of parameters of the encoder; 0 without an encoder."""
         if not self.plan.has_encoder:
             return 0
+        if self.model_class:
+            return sum(weight.numel() for weight in self.new_model(self.config.seed).parameters())
+
         architecture = EncoderArchitecture.of(self.config.model)
         shapes = architecture.weight_shapes(
             vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names)

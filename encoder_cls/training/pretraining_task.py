@@ -29,7 +29,7 @@ class PretrainingTask:
         group: the processes that train together.
 
     Attributes:
-        model_class: the class of the model: with a decoder for denoising.
+        model_class: the class of the model: with a decoder for denoising; None for the run's own.
     """
 
     def __init__(self, prepared: Prepared, *, seed: int, group: ProcessGroup) -> None:
@@ -39,7 +39,7 @@ class PretrainingTask:
         self._sampler = BatchSampler(prepared.texts.lengths, prepared.config.train, seed=seed)
 
         pretrain = prepared.config.pretrain
-        self.model_class: type[EncoderClassifier] = EncoderClassifier
+        self.model_class: type[EncoderClassifier] | None = None
         self._hide = partial(mask_tokens, fraction=pretrain.mask_probability)
         if pretrain.objective == "denoising":
             self.model_class = DenoisingAutoencoder

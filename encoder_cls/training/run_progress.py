@@ -128,7 +128,7 @@ class Progress:
             return
 
         try:
-            load_classifier(folder, engine="numpy")
+            load_classifier(folder, engine="numpy", model_class=self.prepared.model_class)
         except EncoderClsError as error:
             raise ConfigError(
                 f"{error}; it should be the best model so far, of step {training.best_step}: bring "

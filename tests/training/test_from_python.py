@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.programs import assert_failed
 from support.small_runs import CPU, WITH_LINEAR, make_config, weights_hash, write_data
 
 import encoder_cls
@@ -23,7 +24,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     write_data(tmp_path, texts=60)
     page = PAGE.read_text(encoding="utf-8")
     examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(examples) == 5
+    assert len(examples) == 6
 
     # Turn off the techniques for few labels, which take longest.
     monkeypatch.setattr(plan, "MAX_LABELLED", 0)
@@ -32,7 +33,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     for example in examples:
         exec(example, namespace)
 
-    assert capsys.readouterr().out == "red\n"
+    assert capsys.readouterr().out == "red\nblue\n"
     assert (tmp_path / "runs" / "focal" / "eval" / "report.json").exists()
 
 
@@ -64,6 +65,48 @@ def test_an_objective_that_nothing_asks_is_warned_of(tmp_path):
 
     with pytest.warns(UserWarning, match="the objective is never called"):
         encoder_cls.train(config, run_dir=tmp_path / "run", objective=lambda model, batch: None)
+
+
+class Rescaled(encoder_cls.EncoderClassifier):
+    """An encoder classifier with a weight more than the usual one."""
+
+    def __init__(self, config, *, vocab_size, num_classes):
+        super().__init__(config, vocab_size=vocab_size, num_classes=num_classes)
+        self.scale = torch.nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, *batch):
+        return self.scale * super().forward(*batch)
+
+
+def test_a_model_of_ones_own_is_trained_saved_and_compared(tmp_path, cli):
+    """Its folder has no code: who loads it passes the class."""
+    config = make_config(tmp_path, epochs=2, pretrain={"epochs": 1}, keep_checkpoints=1)
+    run = tmp_path / "own"
+    trained = encoder_cls.train(config, run_dir=run, model_class=Rescaled, device=str(CPU))
+
+    loaded = encoder_cls.load_classifier(run, model_class=Rescaled)
+    assert loaded.encoder.named_weights()["scale"] != 3
+    assert loaded.predict_proba(["red end"]).tolist() == trained.predict_proba(["red end"]).tolist()
+
+    with pytest.raises(ConfigError, match="class Rescaled, not of EncoderClassifier"):
+        encoder_cls.load_classifier(run)
+    assert_failed(cli("predict", "red end", "--model", run), 2, "of the class Rescaled")
+
+    usual = tmp_path / "usual"
+    encoder_cls.train(config, run_dir=usual, device=str(CPU))
+    table = cli("compare", run, usual).out.splitlines()
+    assert table[-1].split() == ["model.class", "Rescaled", "-"]
+    with pytest.raises(ConfigError, match="class EncoderClassifier, not of Rescaled"):
+        encoder_cls.load_classifier(usual, model_class=Rescaled)
+
+
+def test_a_model_of_ones_own_is_a_subclass(tmp_path):
+    with pytest.raises(TypeError, match="no subclass of EncoderClassifier"):
+        encoder_cls.train(make_config(tmp_path), model_class=torch.nn.Linear)
+
+    config = make_config(tmp_path, pretrain={"epochs": 1, "objective": "denoising"})
+    with pytest.raises(ConfigError, match="denoising has a model of its own"):
+        encoder_cls.train(config, run_dir=tmp_path / "run", model_class=Rescaled)
 
 
 def test_trainings_in_threads_give_the_weights_of_one_after_the_other(tmp_path):
