@@ -105,8 +105,8 @@ class RowGroups:
         With a correlation of 1, the rows of a group count as one row in all; with 0, each row
         counts as one.
         """
-        weights: Floats = 1.0 / (1.0 + correlation * (self.sizes[self.numbers] - 1.0))
-        return weights
+        sizes = self.sizes[self.numbers].astype(np.float64)
+        return 1.0 / (1.0 + correlation * (sizes - 1.0))
 
     def effective_number(self, values: NDArray[Any]) -> float:
         """The number of independent rows whose mean varies as much as that of `values`, (rows,).
