@@ -58,7 +58,7 @@ OTHERS = {
 }
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-COMMANDS = "train|tune|eval|compare|prune|predict|review|suggest|label|serve"
+COMMANDS = "init|train|tune|eval|compare|prune|predict|review|suggest|label|serve|export"
 INLINE = re.compile(rf"`((?:encoder-cls )?(?:{COMMANDS}) [^`]+)`")
 
 # Pages whose blocks are run in order in one folder. Others are run elsewhere: docs/library.md by

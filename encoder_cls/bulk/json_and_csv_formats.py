@@ -211,6 +211,14 @@ class TableColumns:
             names.append("explanation")
         self.prediction_columns = {name: prediction_column(name, columns) for name in names}
 
+        # Beside a column `label` of the input, `label_2` would look like another label of its own.
+        for rank in range(self._first_rank, self._top_k + 1):
+            for name in ("label", "probability"):
+                first = prediction_column(name, columns)
+                self.prediction_columns[f"{name}_{rank}"] = prediction_column(
+                    f"{first}_{rank}", columns
+                )
+
     def kept_values(self, row: Row) -> list[Any]:
         """The values of a row in the columns of the input.
 

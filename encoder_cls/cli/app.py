@@ -88,7 +88,10 @@ def _root(
         bool, typer.Option("--debug", help="Show the traceback of an error, and log decisions.")
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print results, warnings and errors only.")
+        bool,
+        typer.Option(
+            "--quiet", help="No progress and no notes: print results, warnings and errors only."
+        ),
     ] = False,
     version: Annotated[  # noqa: ARG001 - the callback prints the version
         bool,

@@ -47,7 +47,7 @@ Quiet = Annotated[
     bool,
     typer.Option(
         "--quiet",
-        help="Print results, warnings and errors only.",
+        help="No progress and no notes: print the report or result, warnings and errors only.",
         callback=lambda is_wanted: is_wanted and be_quiet(shows_warnings=True),
     ),
 ]

@@ -28,7 +28,9 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
         yield _labels_per_text(dataset)
     if dataset.labels_before_corrections:
         changed = counted(len(dataset.labels_before_corrections), "label")
-        corrections = prepared.config.data.corrections
+        # Without corrections of its own, a continued run has those of its base run.
+        config = prepared.config
+        corrections = config.data.corrections or f"the corrections of {config.from_run}"
         yield f"corrections: {changed} of {corrections} in place of those of the data"
     yield from _group_sizes(dataset, prepared.config.data.group_column)
     yield from _weights(dataset, prepared.config.data.weight_column)

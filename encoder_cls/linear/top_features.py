@@ -41,8 +41,8 @@ def top_features(
 ) -> list[list[NgramWeight]]:
     """Find the words and pairs of words with the largest weights for each class.
 
-    Character n-grams, templates and pairs with a word between them are left out, as are pairs with
-    punctuation: they say little to people.
+    Character n-grams, templates and pairs with a word between them are left out, as are
+    punctuation and whole numbers, such as those of orders: they say little to people.
 
     Args:
         linear: the linear model.
@@ -67,10 +67,9 @@ def top_features(
     top_words = []
     top_pairs = []
     for class_number in range(num_classes):
-        top_words.append(_largest(words, word_weights[:, class_number], top_k))
-        top_pairs.append(
-            _largest(pairs, pair_weights[:, class_number], LOOKED_UP_PER_WANTED * top_k)
-        )
+        count = LOOKED_UP_PER_WANTED * top_k
+        top_words.append(_largest(words, word_weights[:, class_number], count))
+        top_pairs.append(_largest(pairs, pair_weights[:, class_number], count))
 
     # Look the chosen pairs of all classes up in the texts.
     chosen_pairs = np.unique(np.concatenate([features for features, _ in top_pairs]))
@@ -83,7 +82,9 @@ def top_features(
     for class_words, class_pairs in zip(top_words, top_pairs, strict=True):
         ngrams = []
         for feature, weight in zip(*class_words, strict=True):
-            ngrams.append(NgramWeight(word_of(int(feature_ids[feature])), float(weight)))
+            word = word_of(int(feature_ids[feature]))
+            if _has_meaning(word):
+                ngrams.append(NgramWeight(word, float(weight)))
 
         for feature, weight in zip(*class_pairs, strict=True):
             tokens = tokens_of_pairs.get(int(feature_ids[feature]))
@@ -124,19 +125,19 @@ def _largest(
 
 
 def _pair_name(first: int, second: int, *, word_of: Callable[[int], str]) -> str:
-    """Write a pair of tokens; empty if it includes punctuation or an unknown word."""
+    """Write a pair of tokens; empty if it includes punctuation, a number or an unknown word."""
     second_word = word_of(second)
-    if second < len(SPECIAL_TOKENS) or not _has_letters(second_word):
+    if second < len(SPECIAL_TOKENS) or not _has_meaning(second_word):
         return ""
     if first == CLS_ID:
         return f"^ {second_word}"
 
     first_word = word_of(first)
-    if first < len(SPECIAL_TOKENS) or not _has_letters(first_word):
+    if first < len(SPECIAL_TOKENS) or not _has_meaning(first_word):
         return ""
     return f"{first_word} {second_word}"
 
 
-def _has_letters(word: str) -> bool:
-    """Whether a word has a letter or a digit."""
-    return any(character.isalnum() for character in word)
+def _has_meaning(word: str) -> bool:
+    """Whether a word is neither punctuation nor a whole number."""
+    return any(character.isalnum() for character in word) and not word.isdecimal()

@@ -80,6 +80,16 @@ def test_further_classes_and_words_have_columns_behind_those(cli, trained_run):
     assert {len(row) for row in rows} == {8}
 
 
+def test_further_classes_are_named_after_the_predicted_label(cli, trained_run):
+    """Beside the input's own label, `label_2` would look like another true label."""
+    write_table("in.csv", [["text", "label"], ["rain", "weather"]])
+
+    header, *_ = read_table(predict(cli, trained_run, "in.csv", "--format", "csv", "--top-k", 2))
+
+    columns = ["text", "label", "predicted_label", "probability", "predicted_label_2"]
+    assert header == [*columns, "probability_2"]
+
+
 def test_a_terminal_is_not_steered_by_columns(cli, trained_run, monkeypatch):
     write_table("in.csv", [["text", "note"], ["rain", "\x1b[2J\n"]])
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)

@@ -73,6 +73,16 @@ def test_pairs_are_those_of_the_given_texts():
     assert pairs == ["not bad"]
 
 
+def test_numbers_are_left_out():
+    """The number of an order speaks for a class by chance."""
+    groups = [["order 4711 late", "order 4711 gone"], ["refund 2 me", "refund covid19"]]
+    orders, refunds = top_of(groups, shown=[text for group in groups for text in group], top_k=50)
+
+    words = {word for ngram in [*orders, *refunds] for word in ngram.ngram.split()}
+    assert {"order", "refund", "covid19"} <= words
+    assert not {"4711", "2"} & words
+
+
 def test_pairs_with_punctuation_or_unknown_words_are_left_out():
     tops = top_of([GOOD, BAD], shown=[*GOOD, *BAD, "zzz bad", "bad zzz"], top_k=100)
 
