@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from encoder_cls.bulk.ray_spark import Predictor
+    from encoder_cls.bulk.predictor import Predictor
     from encoder_cls.classifier.classifier import Classifier
     from encoder_cls.classifier.model_folder import load_classifier
     from encoder_cls.classifier.prediction import Prediction
@@ -58,7 +58,7 @@ _MODULES = {
     "ModelConfig": "config.schema",
     "MultiHeadAttention": "encoder.transformer",
     "Prediction": "classifier.prediction",
-    "Predictor": "bulk.ray_spark",
+    "Predictor": "bulk.predictor",
     "TokenizerConfig": "config.schema",
     "load_classifier": "classifier.model_folder",
     "make_batch": "encoder.torch_encoder",

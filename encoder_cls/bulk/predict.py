@@ -20,14 +20,16 @@ from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.bulk.request import (
     CheckedRequest,
     Request,
-    check_ray_request,
     check_request,
+    check_runner_request,
     newest_model,
 )
 from encoder_cls.bulk.resumable_folder import Part, ResumableFolder, parts_of
 from encoder_cls.bulk.standard_input import STANDARD_INPUT, size_of_standard_input, stream_as_file
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.errors import ConfigError
+from encoder_cls.system.annexes import annexes_with
 from encoder_cls.system.files import output_file
 from encoder_cls.system.terminal import note, print_out
 
@@ -45,19 +47,21 @@ def predict(request: Request, *, runs: Path) -> None:
     """
     with stream_as_file(request.source) as source:
         request = replace(request, source=source)
-        if request.runner == "ray":
-            _predict_by_ray(request, runs)
-        else:
+        if request.runner == "local":
             _predict_here(check_request(request, runs))
+        else:
+            _predict_elsewhere(request, runs)
 
 
-def _predict_by_ray(request: Request, runs: Path) -> None:
-    """Classify Parquet files in the processes of Ray."""
-    check_ray_request(request)
+def _predict_elsewhere(request: Request, runs: Path) -> None:
+    """Let an annex classify Parquet files, such as in the processes of Ray."""
+    runners = annexes_with("runner")
+    if request.runner not in runners:
+        known = ", ".join(["local", *runners])
+        raise ConfigError(f"--runner {request.runner}: unknown; known are {known}")
+    check_runner_request(request)
 
-    from encoder_cls.bulk.ray_spark import predict_by_ray
-
-    predict_by_ray(
+    runners[request.runner].run(
         str(request.source),
         str(request.output),
         model=request.model or newest_model(runs),

@@ -33,8 +33,8 @@ ENDING_HINTS = {
     "json": "lines of JSON are .jsonl",
 }
 
-# The fields of `Request` that `--runner ray` takes.
-RAY_OPTIONS = {"runner", "source", "output", "model", "engine", "workers"}
+# The fields of `Request` that a runner takes.
+RUNNER_OPTIONS = {"runner", "source", "output", "model", "engine", "workers"}
 ONLY_FOR_FILES = (
     "works only with files: texts in the command and lines of standard input have no columns"
 )
@@ -195,23 +195,24 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
     )
 
 
-def check_ray_request(request: Request) -> None:
-    """Check the options of `--runner ray`.
+def check_runner_request(request: Request) -> None:
+    """Check the options of another `--runner` than `local`.
 
     Raises:
-        ConfigError: an option is missing, or is one that `--runner ray` does not take.
+        ConfigError: an option is missing, or is one that a runner does not take.
     """
     if not request.source or not request.output:
         raise ConfigError(
-            "--runner ray: needs --input and --output, each a path or URI of a folder of "
-            "Parquet files"
+            f"--runner {request.runner}: needs --input and --output, each a path or URI of a "
+            "folder of Parquet files"
         )
 
     for field in fields(request):
         is_given = getattr(request, field.name) != field.default
-        if is_given and field.name not in RAY_OPTIONS:
+        if is_given and field.name not in RUNNER_OPTIONS:
             raise ConfigError(
-                "--runner ray: takes only --input, --output, --model, --engine and --workers"
+                f"--runner {request.runner}: takes only --input, --output, --model, --engine and "
+                "--workers"
             )
 
 

@@ -130,8 +130,11 @@ def predict_command(
         typer.Option(help="The library that computes the encoder."),
     ] = "auto",
     runner: Annotated[
-        Literal["local", "ray"],
-        typer.Option(help="local, or ray: workers of Ray classify Parquet files at a path or URI."),
+        str,
+        typer.Option(
+            metavar="local|ray",
+            help="local, or ray: workers of Ray classify Parquet files at a path or URI.",
+        ),
     ] = "local",
     workers: Annotated[int, typer.Option(min=1, help="The number of workers of --runner ray.")] = 2,
 ) -> None:

@@ -403,7 +403,7 @@ PREDICT = ["predict", "--model", "RUN", "--input", "mine.csv"]
     [
         (["predict", "rain", "--keep-columns"], 2, ["--keep-columns works only with files"]),
         (["predict", "rain", "--set", "data.encoding=utf-16"], 2, ["--set works only with files"]),
-        (["predict", "--runner", "dask"], 2, ["--runner", "not one of 'local', 'ray'"]),
+        (["predict", "--runner", "dask"], 2, ["--runner dask: unknown; known are local, ray"]),
         (["predict", "--runner", "ray"], 2, ["needs --input and --output"]),
         (
             [*PREDICT, "--output", "o", "--runner", "ray", "--explain"],

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path, PurePosixPath
-from posixpath import normpath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.bulk.json_and_csv_formats import prediction_column
-from encoder_cls.bulk.output_checks import check_outputs
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.errors import ConfigError, DataError, EncoderClsError
+from encoder_cls.errors import DataError
 from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.display import kind
 from encoder_cls.system.json_values import is_missing
-from encoder_cls.system.libraries import check_installed
-from encoder_cls.system.terminal import note
-
-if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem
 
 
 class Predictor:
@@ -187,121 +178,3 @@ def _array(name: str, values: list[Any]) -> NDArray[Any]:
     if name == "probability":
         return np.array(values, np.float64)
     return np.fromiter(values, object, len(values))
-
-
-class Place(NamedTuple):
-    """A path in a file system, which may be on another machine."""
-
-    system: AbstractFileSystem
-    path: str
-
-
-def predict_by_ray(
-    input_uri: str, output_uri: str, *, model: Path, engine: str, num_workers: int
-) -> None:
-    """Classify the rows of Parquet files with Ray.
-
-    This process loads the model and sends it to the workers. If a worker dies, Ray gives its rows
-    to another worker.
-
-    Args:
-        input_uri: a Parquet file or a folder of Parquet files, in any storage that fsspec opens.
-        output_uri: a new folder, in any storage that fsspec opens.
-        model: a run or model folder.
-        engine: the engine of the encoder: "auto", "numpy" or "torch".
-        num_workers: the number of worker processes.
-
-    Raises:
-        ConfigError: Ray is not installed, or the output is not allowed.
-        DataError: the input has no Parquet file, or lacks a column that the model reads.
-        EncoderClsError: Ray failed.
-    """
-    check_installed("ray", needed_by="predict --runner ray", install="'encoder-cls[ray]'")
-    source, target = check_places(input_uri, output_uri, model=model)
-    classifier = load_classifier(model, engine=engine)
-
-    import ray
-
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    try:
-        rows = ray.data.read_parquet(source.path, filesystem=source.system)
-        # Try an empty table first, so that a missing column is reported before workers start.
-        Predictor(classifier)(rows.schema().base_schema.empty_table())
-
-        predicted = rows.map_batches(
-            Predictor,
-            fn_constructor_args=[classifier],
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(size=num_workers),
-        )
-        predicted.write_parquet(target.path, filesystem=target.system)
-        note(f"{output_uri}: the predictions for {rows.count():,} rows")
-    except ray.exceptions.RayError as error:
-        raise EncoderClsError(f"Ray failed: {error!r}") from error
-    finally:
-        ray.shutdown()
-
-
-def check_places(input_uri: str, output_uri: str, *, model: Path) -> tuple[Place, Place]:
-    """Find the places of the input and the output, and check them.
-
-    Args:
-        input_uri: a Parquet file or a folder of Parquet files.
-        output_uri: the folder for the predictions.
-        model: the run or model folder that is read.
-
-    Raises:
-        ConfigError: a file system is unknown, or the output exists or is inside the input.
-        DataError: the input has no Parquet file.
-    """
-    import fsspec
-
-    try:
-        source = Place(*fsspec.core.url_to_fs(input_uri))
-        target = Place(*fsspec.core.url_to_fs(output_uri))
-    # A file system is unknown, or its library is not installed.
-    except (ValueError, ImportError) as error:
-        raise ConfigError(f"--input {input_uri} --output {output_uri}: {error}") from None
-
-    if not _has_parquet(source):
-        raise DataError(f"{input_uri}: no Parquet file there")
-
-    if _is_local(target):
-        sources = [source.path] if _is_local(source) else []
-        check_outputs([Path(target.path, "part.parquet")], sources=sources, model=model)
-    elif _is_inside(target, source):
-        raise ConfigError(f"--output {output_uri}: is inside the input; name another folder")
-
-    if _has_files(target):
-        raise ConfigError(f"--output {output_uri}: exists already; name a new folder")
-    return source, target
-
-
-def _is_local(place: Place) -> bool:
-    from fsspec.implementations.local import LocalFileSystem
-
-    return isinstance(place.system, LocalFileSystem)
-
-
-def _is_inside(place: Place, other: Place) -> bool:
-    """Whether a place is the same as another place, or inside of it."""
-    path = PurePosixPath(normpath(place.path))
-    return place.system == other.system and path.is_relative_to(normpath(other.path))
-
-
-def _has_files(place: Place) -> bool:
-    """Whether a place is a file, or a folder that is not empty."""
-    if place.system.isfile(place.path):
-        return True
-    return place.system.isdir(place.path) and bool(place.system.ls(place.path, detail=False))
-
-
-def _has_parquet(place: Place) -> bool:
-    """Whether a place is a file, or a folder with Parquet files."""
-    if place.system.isfile(place.path):
-        return True
-    if not place.system.isdir(place.path):
-        return False
-    return any(str(name).endswith(".parquet") for name in place.system.ls(place.path, detail=False))

@@ -1,0 +1,1 @@
+"""Predictions in the processes of Ray: `encoder-cls predict --runner ray`."""

@@ -1,0 +1,26 @@
+"""Find annexes, the folders of `encoder_cls/extras`: the core knows none by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+EXTRAS = "extras"
+
+
+def annexes_with(module: str) -> dict[str, ModuleType]:
+    """Import a module of each annex that has it.
+
+    Returns:
+        The modules by the names of their annexes, in alphabetical order.
+    """
+    package, _, _ = __name__.partition(".")
+    names = sorted(_annexes_with(module))
+    return {name: import_module(f"{package}.{EXTRAS}.{name}.{module}") for name in names}
+
+
+def _annexes_with(module: str) -> Iterator[str]:
+    for file in (Path(__file__).parents[1] / EXTRAS).glob(f"*/{module}.py"):
+        yield file.parent.name
