@@ -7,7 +7,7 @@ from pathlib import Path
 
 from encoder_cls.classifier.attention_maps import attention_maps
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.system.libraries import check_installed
+from encoder_cls.system.libraries import PLOTS, check_installed
 
 # The endings of the names of pictures, as in `evaluation.matplotlib_figures.FILE_FORMATS`. Any
 # other file is an HTML page.
@@ -17,7 +17,7 @@ PICTURES = (".svg", ".png", ".pdf")
 def check_attention_file(path: Path) -> None:
     """Raise a `ConfigError` if the library that draws pictures is needed but not installed."""
     if path.suffix.lower() in PICTURES:
-        check_installed("matplotlib", needed_by=f"--attention {path}")
+        check_installed("matplotlib", needed_by=f"--attention {path}", install=PLOTS)
 
 
 def attention_file(path: Path, classifier: Classifier, texts: Sequence[str]) -> bytes:

@@ -17,6 +17,7 @@ from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.metrics.classification import SingleLabelMetrics
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
 from encoder_cls.system.json_values import json_text
+from encoder_cls.system.libraries import is_installed
 
 
 def write_report(
@@ -78,8 +79,11 @@ def _prediction_lines(predictions: SplitPredictions) -> Iterator[bytes]:
 
 
 def _confusion_picture(evaluation: SplitEvaluation) -> bytes | None:
-    """Draw the confusion matrix as PNG; None if multi-label, or if there are too many classes."""
-    if not isinstance(evaluation.metrics, SingleLabelMetrics):
+    """Draw the confusion matrix as PNG.
+
+    None if multi-label, if there are too many classes, or if matplotlib is not installed.
+    """
+    if not isinstance(evaluation.metrics, SingleLabelMetrics) or not is_installed("matplotlib"):
         return None
     matrix = evaluation.metrics.confusion_matrix
     if matrix is None:

@@ -11,10 +11,11 @@ from encoder_cls.evaluation.matplotlib_figures import FILE_FORMATS, Curve, curve
 from encoder_cls.metrics.scores import ALL_SCORES
 from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.system.files import write_output
+from encoder_cls.system.libraries import PLOTS, check_installed
 
 
 def check_picture(path: Path, *, option: str) -> None:
-    """Raise a `ConfigError` if the ending of a file is not that of a picture.
+    """Raise a `ConfigError` if a file has an unknown ending, or if matplotlib is not installed.
 
     Args:
         path: the file.
@@ -23,6 +24,7 @@ def check_picture(path: Path, *, option: str) -> None:
     if path.suffix.lower() not in FILE_FORMATS:
         known = ", ".join(FILE_FORMATS)
         raise ConfigError(f"{option} {path}: unknown ending {path.suffix!r}; name a file: {known}")
+    check_installed("matplotlib", needed_by=f"{option} {path}", install=PLOTS)
 
 
 def write_curves(path: Path, runs: Sequence[Path]) -> None:

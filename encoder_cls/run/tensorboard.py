@@ -23,6 +23,7 @@ from encoder_cls.metrics.classification import CalibrationBins
 from encoder_cls.metrics.scores import ALL_SCORES, Place, scores_shown_in
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.display import shortened
+from encoder_cls.system.libraries import is_installed
 from encoder_cls.system.markdown import markdown_text
 
 if TYPE_CHECKING:
@@ -214,7 +215,13 @@ def _add_curves(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> 
 
 
 def _add_images(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> None:
-    """Add the confusion matrix and the calibration of a final result as images, in one group."""
+    """Add the confusion matrix and the calibration of a final result as images, in one group.
+
+    Without matplotlib there are no images; the report of the run has both as charts.
+    """
+    if not is_installed("matplotlib"):
+        return
+
     images: dict[str, Figure] = {}
     if "confusion_matrix" in row:
         # The scored texts may have labels that do not occur in the training texts.

@@ -15,6 +15,9 @@ from encoder_cls.errors import ConfigError
 WHOLE = "encoder-cls"
 RUNTIME = "encoder-cls-runtime"
 
+# What installs matplotlib, which draws pictures.
+PLOTS = "'encoder-cls[plots]'"
+
 # The libraries that `train` and `eval` import.
 TRAINING = (
     "torch",
@@ -23,7 +26,6 @@ TRAINING = (
     "scipy",
     "sklearn",
     "pyarrow",
-    "matplotlib",
     "jinja2",
     "tqdm",
     "tensorboard",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -274,7 +275,8 @@ def test_tables_can_be_markdown_latex_and_csv(cli, run_copy, other, seeded):
     assert_failed(cli(*command, "csv", "--json"), 2, "--json and --format csv: two formats")
 
 
-def test_a_file_has_the_curves_of_runs(cli, run_copy, other):
+def test_a_file_has_the_curves_of_runs(cli, run_copy, other, monkeypatch):
+    """Without matplotlib, a report has no picture, and curves name what installs it."""
     outcome = cli("compare", "runs/tiny", "runs/other", "--curves", "curves.svg")
 
     assert outcome.code == 0
@@ -288,6 +290,14 @@ def test_a_file_has_the_curves_of_runs(cli, run_copy, other):
     assert_failed(refused, 2, "--curves curves.gif: unknown ending '.gif'", ".svg")
     refused = cli("compare", "runs/tiny", "--curves", "runs/tiny/model/curves.svg")
     assert_failed(refused, 2, "is a part of")
+
+    with monkeypatch.context() as without_matplotlib:
+        without_matplotlib.setitem(sys.modules, "matplotlib", None)
+        refused = cli("compare", "runs/tiny", "--curves", "curves.svg")
+        assert_failed(refused, 2, "needs matplotlib: pip install 'encoder-cls[plots]'")
+        assert cli("eval", run_copy.path).code == 0
+    assert (run_copy.eval / "report.html").exists()
+    assert not (run_copy.eval / "confusion_matrix.png").exists()
 
     run_copy.metrics_file.write_text("")
     assert_failed(cli("compare", "runs/tiny", "--curves", "a.png"), 2, "no run has trained an enc")
