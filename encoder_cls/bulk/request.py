@@ -137,8 +137,6 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
     has_files = request.source not in {None, STANDARD_INPUT}
     _check_thresholds(request)
     _check_input(request, has_files=has_files)
-    if request.output == "":
-        raise ConfigError("--output: names no file")
 
     into_folder = _is_output_folder(request, has_files=has_files)
     if request.output_format:
@@ -251,8 +249,6 @@ def _check_input(request: Request, *, has_files: bool) -> None:
     """Check that there is one source of texts, and that the options of reading apply to it."""
     if request.texts and request.source is not None:
         raise ConfigError("give texts or --input, not both")
-    if request.source == "":
-        raise ConfigError("--input: names no file")
     if request.text_columns and not has_files:
         raise ConfigError(f"--text-column {ONLY_FOR_FILES}")
 

@@ -11,9 +11,10 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from copy import copy
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from encoder_cls.cli.compare import compare_command
 from encoder_cls.cli.error_messages import PROGRAM, is_interrupted, message_and_exit_code
@@ -37,8 +38,25 @@ from encoder_cls.system.terminal import (
     print_out,
 )
 
+# The argument that may be empty: an empty text has a prediction, too.
+TEXTS = "texts"
 # The exit code of a program that was stopped by Ctrl-C: 128 plus the number of SIGINT.
 INTERRUPTED = 130
+
+
+class Command(TyperCommand):
+    """A command that refuses empty values: as a path, one would be the current folder."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, and check them."""
+        rest = super().parse_args(ctx, args)
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
+            values = value if isinstance(value, list | tuple) else [value]
+            if "" in values and parameter.name != TEXTS:
+                raise typer.BadParameter("it is empty", ctx=ctx, param=parameter)
+        return rest
+
 
 app = typer.Typer(
     name=PROGRAM,
@@ -49,18 +67,18 @@ app = typer.Typer(
     epilog="Start with: encoder-cls train (bundled example data), "
     "then encoder-cls init FILE, which looks through your own data and writes a config for it",
 )
-app.command("init")(init_command)
-app.command("train")(train_command)
-app.command("tune")(tune_command)
-app.command("eval")(eval_command)
-app.command("compare")(compare_command)
-app.command("prune")(prune_command)
-app.command("predict")(predict_command)
-app.command("review")(review_command)
-app.command("suggest")(suggest_command)
-app.command("label")(label_command)
-app.command("serve")(serve_command)
-app.command("export")(export_command)
+app.command("init", cls=Command)(init_command)
+app.command("train", cls=Command)(train_command)
+app.command("tune", cls=Command)(tune_command)
+app.command("eval", cls=Command)(eval_command)
+app.command("compare", cls=Command)(compare_command)
+app.command("prune", cls=Command)(prune_command)
+app.command("predict", cls=Command)(predict_command)
+app.command("review", cls=Command)(review_command)
+app.command("suggest", cls=Command)(suggest_command)
+app.command("label", cls=Command)(label_command)
+app.command("serve", cls=Command)(serve_command)
+app.command("export", cls=Command)(export_command)
 
 # Whether `--debug` was given.
 _is_debugging = False

@@ -83,8 +83,6 @@ def eval_command(
 ) -> None:
     """Score a trained classifier, for each class and beside a linear baseline."""
     check_training_installed()
-    if data == "":
-        raise ConfigError("--data: names no file; name one, or leave out --data")
     if fail_if_worse and against is None:
         raise ConfigError("--fail-if-worse: worse than what? name a run with --against")
 

@@ -61,7 +61,7 @@ def suggest_command(
     as_json: AsJson = False,
 ) -> None:
     """Suggest texts to label next: texts with uncertain predictions that differ from each other."""
-    if pool in {"", "-"}:
+    if pool == "-":
         raise ConfigError(
             "--input: names no file; save the texts as a file, because each suggestion has the "
             "file and line of a text"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +38,16 @@ def with_label_files(values: Mapping[str, Any], *, folder: Path | None = None) -
 
     header = str(data.get("label_column", LABEL))
     replaced: dict[str, Any] = {}
-    if isinstance(data.get("label_map"), str):
-        path = _beside(data["label_map"], folder)
-        replaced["label_map"] = _label_map(path, header)
-    if isinstance(data.get("label_names"), str):
-        path = _beside(data["label_names"], folder)
-        replaced["label_names"] = _label_names(path, header)
+    for key, read in (("label_map", _label_map), ("label_names", _label_names)):
+        file = data.get(key)
+        if file == "":
+            raise ConfigError(f"data.{key}: names no file; leave the key out if there is none")
+        if isinstance(file, str | PathLike):
+            replaced[key] = read(_beside(file, folder), header)
     return dict(values) | {"data": dict(data) | replaced}
 
 
-def _beside(name: str, folder: Path | None) -> Path:
+def _beside(name: str | PathLike[str], folder: Path | None) -> Path:
     """The path of a file, which may start in the folder of the config file."""
     path = Path(name)
     if folder and not path.exists() and (folder / name).exists():

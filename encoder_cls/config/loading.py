@@ -67,7 +67,8 @@ def load_config(
     values = _overridden({"name": origin.run_name} | origin.values, parsed_overrides)
     if from_run:
         values["from_run"] = str(from_run)
-    if isinstance(values.get("from_run"), str):
+    base_run = values.get("from_run")
+    if isinstance(base_run, str) and base_run:
         values = _with_inherited(values, origin.name)
 
     values = with_label_files(values, folder=path.parent if path else None)

@@ -7,6 +7,8 @@ such as its classes, are passed on separately.
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,6 +24,7 @@ from pydantic import (
 from encoder_cls.config.yaml import to_yaml
 from encoder_cls.system.display import seconds_named
 from encoder_cls.system.encodings import delimiter_named, encoding_named
+from encoder_cls.system.json_values import label_name
 
 # Seeds are below this number, since NumPy takes seeds of 32 bits.
 SEEDS = 2**32
@@ -66,6 +69,22 @@ def _as_tuple(value: Any) -> Any:
     return value
 
 
+def _named(path: Any) -> Any:
+    """Turn a path object into text, and refuse an empty path, which is the current folder."""
+    if isinstance(path, os.PathLike):
+        return os.fspath(path)
+    if path == "":
+        raise ValueError("names no file or folder; leave the key out if there is none")
+    return path
+
+
+def _by_name(weights: Any) -> Any:
+    """Name the labels of a mapping, which may be numbers, also those of NumPy."""
+    if isinstance(weights, Mapping):
+        return {label_name(label): weight for label, weight in weights.items()}
+    return weights
+
+
 Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 Count = Annotated[int, Field(ge=1, lt=COUNTS)]
 Epochs = Annotated[int, Field(ge=1, le=MAX_EPOCHS)]
@@ -73,7 +92,11 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Minutes = Annotated[float, Field(gt=0, le=MAX_MINUTES), BeforeValidator(_minutes)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 NotEmpty = Annotated[str, Field(min_length=1)]
+Source = Annotated[str, BeforeValidator(_named)]
 ClassWeight = Annotated[float, Field(gt=0, le=LARGEST_CLASS_WEIGHT)]
+ClassWeights = Annotated[
+    Literal["none", "balanced"] | dict[str, ClassWeight], BeforeValidator(_by_name)
+]
 
 
 class Section(BaseModel):
@@ -94,7 +117,7 @@ class Section(BaseModel):
 class DataConfig(Section):
     """Where the labelled texts are, and how they are read."""
 
-    train: str
+    train: Source
     """The labelled texts to learn from. This is a CSV, TSV, JSONL, JSON, Parquet or Excel file (the
     first four also with .gz); a fastText file, .txt or .ft, with lines such as
     `__label__spam win now`; a folder or glob of such files; a folder with a subfolder of .txt files
@@ -102,13 +125,13 @@ class DataConfig(Section):
     `hub:owner/name[?config=...&split=...&revision=...]`. A relative path starts at the current
     folder or, if nothing is there, at the folder of the config file. If `label_names` is set, rows
     may lack a label."""
-    validation: str | None = None
+    validation: Source | None = None
     """The validation texts, named in the same ways as `train`. If null, a part of train is held out
     for validation, stratified by class."""
-    test: str | None = None
+    test: Source | None = None
     """The test texts, named in the same ways as `train`. If null, the final report scores the
     validation texts."""
-    unlabelled: str | None = None
+    unlabelled: Source | None = None
     """More texts to learn the language from, without labels. They are named in the same ways as
     `train`, or in a `.txt` file with one text per line. If null, there are none."""
     train_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -140,7 +163,7 @@ class DataConfig(Section):
     2 counts in the loss as two texts of weight 1, and a row of weight 0 is left out. Weights are
     divided by their mean, so only their ratios matter. An empty cell is a weight of 1. Scores and
     probabilities are not weighted. If null, all rows count alike."""
-    corrections: str | None = None
+    corrections: Source | None = None
     """A table of corrected labels, as `encoder-cls review` writes it. It has the label column of
     the data and the column `key`, a hash of the text. A correction applies to every row with this
     text. If null, no label is corrected."""
@@ -173,7 +196,7 @@ class DataConfig(Section):
     sheet: NotEmpty | None = None
     """The sheet of Excel files to read, where several sheets have the columns. If null, only one
     sheet may have them."""
-    cache: NotEmpty | None = None
+    cache: Source | None = None
     """A folder for the rows and tokens that were read, so that the next run on the same files with
     the same settings starts at once. Several runs may share the folder, and any file in it may be
     deleted. If null, nothing is kept."""
@@ -394,7 +417,7 @@ class TrainConfig(Section):
     """The weight of R-Drop in the loss, at most 1,000. R-Drop passes each text twice through the
     model with different dropout, and adds the symmetric KL divergence of the two predictions to the
     loss. If 0, each text passes once."""
-    class_weights: Literal["none", "balanced"] | dict[str, ClassWeight] = "none"
+    class_weights: ClassWeights = "none"
     """The weights of the classes in the loss: `none`, `balanced` (the rarer a class, the larger its
     weight), or a weight by name, such as {spam: 2.0}, at most a million. A larger weight raises the
     recall of a class. Validation scores and probabilities are not weighted."""
@@ -475,7 +498,7 @@ class Config(Section):
     under `runs/` has the same name, unless another folder is given."""
     seed: Seed = 0
     """The seed of all random choices except the choice of held-out texts (`data.split_seed`)."""
-    from_run: str | None = None
+    from_run: Source | None = None
     """The base run (`--from`): the folder of a finished run, whose data and encoder this run
     continues with. Its sections `model` and `tokenizer`, and its `data.text_column`,
     `data.label_column` and `data.label_separator`, fill in what this config does not set. If null,

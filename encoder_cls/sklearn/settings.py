@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.sklearn.targets import label_name
-from encoder_cls.system.display import kind
+from encoder_cls.system.display import kind, listed
+from encoder_cls.system.json_values import label_name
+from encoder_cls.system.reporter import warn_caller
 
 # The keys of the config that are arguments of the estimator, with the names of the arguments.
 ARGUMENTS = {
@@ -70,13 +71,31 @@ def key_named(name: str) -> str:
     )
 
 
-def class_weights(class_weight: Any) -> Any:
-    """The value of `train.class_weights` for the argument `class_weight`."""
+def class_weights(class_weight: Any, labels: Sequence[Any]) -> Any:
+    """The value of `train.class_weights` for the argument `class_weight`.
+
+    Weights of labels that no text has are left out with a warning, since a fold of cross-validation
+    may lack a class. If no text has any of them, the training refuses the weights.
+
+    Args:
+        class_weight: the argument.
+        labels: the labels of the texts, without repetitions.
+    """
     if class_weight is None:
         return "none"
-    if isinstance(class_weight, Mapping):
-        return {label_name(label): weight for label, weight in class_weight.items()}
-    return class_weight
+    if not isinstance(class_weight, Mapping):
+        return class_weight
+
+    # Equal values are equal labels, such as 1 and True.
+    names = {label: label_name(label) for label in labels}
+    weights = {names.get(label, label_name(label)): class_weight[label] for label in class_weight}
+
+    known = {name: weight for name, weight in weights.items() if name in names.values()}
+    others = [name for name in weights if name not in known]
+    if not known or not others:
+        return weights
+    warn_caller(f"class_weight: no text has the label {listed(others)}")
+    return known
 
 
 def check_settings(settings: Any) -> None:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
 
 from encoder_cls.system.display import kind, listed
-from encoder_cls.system.json_values import is_missing
+from encoder_cls.system.json_values import is_missing, label_name
 
 # The types in which the labels of a multi-label text may be given.
-_COLLECTIONS = (list, tuple, set, frozenset)
+_COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
 
 Form = Literal["one", "lists", "matrix"]
 """The form in which labels are given: one per text, a list per text, or an indicator matrix."""
@@ -86,6 +86,10 @@ def _targets_of_matrix(matrix: Any, known_classes: NDArray[Any] | None) -> Targe
         raise ValueError("labels of two dimensions are an indicator matrix, of 0 and 1")
 
     classes = np.asarray(getattr(matrix, "columns", np.arange(indicator.shape[1])))
+    names, counts = np.unique([label_name(name) for name in classes], return_counts=True)
+    if counts.max() > 1:
+        raise ValueError(f"two columns of the labels are called {str(names[counts.argmax()])!r}")
+
     if known_classes is not None and set(classes.tolist()) != set(known_classes.tolist()):
         _check_columns(classes, known_classes)
         classes = known_classes
@@ -160,13 +164,6 @@ def _is_integer(label: Any) -> bool:
     if isinstance(label, float):
         return label.is_integer()
     return isinstance(label, int | np.integer | np.bool_)
-
-
-def label_name(label: Any) -> str:
-    """The name of the class of a label; for a whole number, also as a float, its digits."""
-    if isinstance(label, float | np.floating):
-        return str(int(label))
-    return str(label)
 
 
 def check_comparable(given: NDArray[Any], known: NDArray[Any]) -> None:

@@ -29,8 +29,9 @@ from encoder_cls.sklearn.settings import (
     class_weights,
     key_named,
 )
-from encoder_cls.sklearn.targets import as_targets, check_comparable, label_name
+from encoder_cls.sklearn.targets import as_targets, check_comparable
 from encoder_cls.sklearn.text_rows import as_texts, json_lines, labelled_record, rows_in_memory
+from encoder_cls.system.json_values import label_name
 from encoder_cls.system.reporter import Reporter, WarningReporter, warn_caller
 from encoder_cls.system.settings import own_settings
 
@@ -51,8 +52,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: the peak learning rate.
         time_budget: the maximum number of minutes for `fit`; None sets no limit.
         class_weight: the weights of the classes in the loss: a weight by label, 1 for labels that
-            are not named; "balanced" for weights with which rare classes count as much as frequent
-            ones; None for equal weights.
+            are not named. Weights of labels that no text has, such as those that a fold of
+            cross-validation lacks, are left out with a warning. "balanced" gives weights with which
+            rare classes count as much as frequent ones; None gives equal weights.
         seed: the seed of all random numbers except for the choice of held-out texts, which has the
             setting `data.split_seed`. Equal seeds give equal models.
         log_dir: a folder for the curves of TensorBoard. Each `fit` makes a new folder in it, such
@@ -169,7 +171,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = rows_in_memory(texts, targets, sample_weight)
 
         try:
-            config = self._config()
+            config = self._config(targets.classes.tolist())
             with (
                 self._reporter() as reporter,
                 _run_folder(config.name, self.log_dir) as folder,
@@ -357,6 +359,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "train": str(texts_file),
             "text_column": ("text",),
             "label_column": "label",
+            "label_names": self.classifier_.label_names,
         }
 
         labelled = [row for row in self._rows if row.label is not None]
@@ -442,8 +445,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return _VerboseReporter()
         return nullcontext(WarningReporter(warn_caller))
 
-    def _config(self) -> Config:
+    def _config(self, labels: Sequence[Any] = ()) -> Config:
         """Make the config of a training from the arguments of the estimator.
+
+        Args:
+            labels: the labels of the texts, without repetitions.
 
         Raises:
             ConfigError: a setting is unknown or invalid.
@@ -456,7 +462,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         values = {"name": type(self).__name__, "data.train": "texts", **settings}
         for key, argument in ARGUMENTS.items():
             values[key] = getattr(self, argument)
-        values["train.class_weights"] = class_weights(self.class_weight)
+        values["train.class_weights"] = class_weights(self.class_weight, labels)
         return config_of(values, source="TextClassifier")
 
 

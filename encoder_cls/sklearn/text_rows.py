@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encoder_cls.sklearn.targets import Form, Targets, label_name
-from encoder_cls.system.json_values import is_missing, json_text
+from encoder_cls.sklearn.targets import Form, Targets
+from encoder_cls.system.json_values import is_missing, json_text, label_name
 from encoder_cls.text.checked_texts import check_are_several, checked_texts, is_table
 
 if TYPE_CHECKING:

@@ -1,10 +1,13 @@
-"""Write values as JSON that is safe to print, including values for which JSON has no type."""
+"""Write values as JSON that is safe to print, and labels of any type as names."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 from encoder_cls.errors import DataError
@@ -70,6 +73,18 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     return str(value)
+
+
+# A whole number, also as a table of floats writes it, such as 1.0.
+WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.0+)?")
+
+
+def label_name(label: Any) -> str:
+    """The name of the class of a label; for a whole number of any type, its digits."""
+    may_have_point = isinstance(label, Real | Decimal) and not isinstance(label, int)
+    if may_have_point and math.isfinite(label) and label % 1 == 0:
+        return str(int(label))
+    return str(label)
 
 
 def is_missing(value: Any) -> bool:

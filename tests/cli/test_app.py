@@ -31,7 +31,7 @@ from support.signals import signal_in_step
 from support.small_runs import WITHOUT_TECHNIQUES
 
 from encoder_cls.classifier import validation_result
-from encoder_cls.cli import run_summary
+from encoder_cls.cli import app, run_summary
 from encoder_cls.config.loading import load_config
 from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import RunDir
@@ -446,14 +446,13 @@ PREDICT = ["predict", "--model", "RUN", "--input", "mine.csv"]
         (["predict", "rain", "--model", "RUN", "--device", "tpu"], 2, ["--device tpu"]),
         (["predict", "--model", "RUN", "--input", "missing.txt"], 3, ["missing.txt"]),
         (["eval", "RUN", "--data", "missing.csv"], 3, ["missing.csv"]),
-        (["eval", "RUN", "--data", ""], 2, ["--data: names no file"]),
+        (["eval", "RUN", "--report", ""], 2, ["--report", "is empty"]),
         (["eval", "RUN", "--output", "RUN/model/new.json"], 2, ["new.json: is a part of"]),
         (
             ["predict", "x", "--model", "RUN", "--output", "RUN/model/x.csv"],
             2,
             ["x.csv: is a part of"],
         ),
-        (["predict", "--input", ""], 2, ["--input: names no file"]),
         (["prdeict", "x"], 2, ["prdeict"]),
     ],
 )
@@ -465,6 +464,24 @@ def test_eval_and_predict_refuse_in_one_or_two_lines(cli, trained_run, arguments
     assert_failed(cli(*arguments), code, *named)
     assert hashes(trained_run.path) == before
     assert Path("mine.csv").read_text("utf-8") == "text,label\nrain,weather\n"
+
+
+def test_every_option_and_argument_refuses_an_empty_value():
+    """An empty path would be the current folder; a text may be empty."""
+    for command in typer.main.get_command(app.app).commands.values():
+        arguments = [part for part in command.params if part.param_type_name == "argument"]
+        options = [part for part in command.params if part.param_type_name == "option"]
+        for option in options:
+            if not option.is_flag:
+                words = [*("x" for _ in arguments), option.opts[0], ""]
+                with pytest.raises(typer.BadParameter):
+                    command.make_context(command.name, words)
+
+        if command.name == "predict":
+            assert command.make_context(command.name, [""]).params["texts"] == ("",)
+        elif arguments:
+            with pytest.raises(typer.BadParameter):
+                command.make_context(command.name, [""])
 
 
 def test_predict_without_texts_asks_for_some_on_a_terminal(cli, monkeypatch):

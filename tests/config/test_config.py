@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import example, given, settings
@@ -345,15 +346,20 @@ def test_values_by_dotted_key_are_a_config():
     values = {
         "name": "run",
         "data.train": "a.csv",
+        "data.test": Path("b.csv"),
+        "data.label_names": Path("names.txt"),
         "model.norm": "post",
-        "train.class_weights": {"a": 2.0},
+        "train.class_weights": {"a": 2.0, np.int64(7): np.float64(3), True: 1, np.str_("b"): 2},
     }
+    Path("names.txt").write_text("a\nb\n", "utf-8")
 
     config = config_of(values, source="here")
 
     assert config.data.train == "a.csv"
+    assert config.data.test == "b.csv"
+    assert config.data.label_names == ("a", "b")
     assert config.model.norm == "post"
-    assert config.train.class_weights == {"a": 2.0}
+    assert config.train.class_weights == {"a": 2.0, "7": 3.0, "True": 1.0, "b": 2.0}
     assert config.train.learning_rate == load_config().train.learning_rate
 
 
@@ -401,6 +407,9 @@ def test_overrides_reach_into_sections_and_later_ones_win():
         (["train.epoch=5"], r"train\.epoch: unknown key; did you mean epochs\?"),
         (["trian.epochs=5"], r"trian: unknown key; did you mean train\?"),
         (["data.train.x=5"], r"data\.train: "),
+        (["data.test=''"], r"data\.test: names no file or folder"),
+        (["data.label_names=''"], r"data\.label_names: names no file"),
+        (["from_run=''"], "from_run: names no file or folder"),
         (["train=5"], r"train: "),
         (["train.epochs=["], r"--set train\.epochs:1: not valid YAML"),
         (["data.text_column=[a, #b]"], r"--set data\.text_column:1: not valid YAML"),
