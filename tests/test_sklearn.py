@@ -22,6 +22,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.class_weight import compute_class_weight
 from support.programs import succeed
 from support.small_runs import NO_TECHNIQUES
 from support.usual_c import trying_usual_c_alone
@@ -465,7 +466,7 @@ def test_negative_weights_are_refused():
 
 def test_class_weights_are_given_by_label():
     """By the labels of the caller, or as the word that scikit-learn has."""
-    weighted = TextClassifier(class_weight={1: 2.5})._config()
+    weighted = TextClassifier(class_weight={1: 2.5})._config([1, 2])
     balanced = TextClassifier(class_weight="balanced")._config()
 
     assert weighted.train.class_weights == {"1": 2.5}
@@ -476,6 +477,69 @@ def test_class_weights_are_given_by_label():
         tiny(class_weight={"fish": 2.0}).fit(TEXTS, LABELS)
     with pytest.raises(ValueError, match=r"train\.class_weights"):
         tiny(class_weight="equal").fit(TEXTS, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ([1, 2, 2], ["1", "2"]),
+        ([True, False, False], ["False", "True"]),
+        (["1.0", "2.0", "2.0"], ["1.0", "2.0"]),
+    ],
+    ids=str,
+)
+def test_class_weights_are_found_as_scikit_learn_computes_them(labels, names):
+    """Their keys are values of NumPy; a key that equals a label is this label."""
+    classes = np.unique(labels)
+    balanced = compute_class_weight("balanced", classes=classes, y=labels)
+    weights = dict(zip(classes, balanced, strict=True))
+
+    config = TextClassifier(class_weight=weights)._config(classes.tolist())
+    assert list(config.train.class_weights) == names
+
+    equal = TextClassifier(class_weight={1: 3})._config([True, False])
+    assert equal.train.class_weights == {"True": 3}
+
+
+def test_class_weights_may_name_a_class_that_a_fold_lacks():
+    with pytest.warns(UserWarning, match="class_weight: no text has the label 'fish'"):
+        config = TextClassifier(class_weight={"a": 2, "fish": 3})._config(["a", "b"])
+    assert config.train.class_weights == {"a": 2}
+
+
+LINEAR = {"model.encoder": False}
+
+
+@pytest.mark.parametrize("names", [["1.0", "1", "2"], ["1.0", "2.0", "3.0"]], ids=str)
+def test_labels_that_are_texts_stay_as_they_are_written(names):
+    """Also in the run that is saved; in a file, 1.0 would be the class 1."""
+    name_of = dict(zip(sorted(set(LABELS)), names, strict=True))
+    labels = [name_of[label] for label in LABELS]
+    model = TextClassifier(settings=LINEAR).fit(TEXTS, labels)
+    assert model.classes_.tolist() == sorted(names)
+    assert model.score(TEXTS, labels) > 0.9
+    assert model.report().metrics.num_examples
+
+
+def test_columns_of_a_matrix_are_distinct_labels():
+    """1.5 is not 1, and a text is not the number that it would be in a file."""
+    pandas = pytest.importorskip("pandas")
+    matrix = pandas.get_dummies(pandas.Series(LABELS))
+    for names in ([1.0, 1.5, 2.0], ["1.0", "1", "2"]):
+        columns = matrix.set_axis(names, axis="columns")
+        model = TextClassifier(settings=LINEAR).fit(TEXTS, columns)
+        assert len(model.classifier_.label_names) == 3
+        assert model.score(TEXTS, columns) > 0.9
+
+    with pytest.raises(ValueError, match="two columns of the labels are called '1'"):
+        tiny().fit(TEXTS, matrix.set_axis([1, "1", 2], axis="columns"))
+
+
+def test_lists_of_labels_may_be_arrays():
+    """pandas reads a column of lists of Parquet so."""
+    lists = [np.array([label, "urgent"][: 1 + row % 2]) for row, label in enumerate(LABELS)]
+    model = TextClassifier(settings=LINEAR).fit(TEXTS, lists)
+    assert model.classes_.tolist() == sorted({*LABELS, "urgent"})
 
 
 @pytest.mark.parametrize("nothing", [None, np.nan])

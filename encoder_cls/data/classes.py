@@ -19,12 +19,10 @@ from encoder_cls.data.labelled_rows import LabelledRows
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import shown
-from encoder_cls.system.json_values import json_text
+from encoder_cls.system.json_values import WHOLE_NUMBER, json_text
 
 # An index into `data.label_names`. A longer number is a name.
 _INDEX = re.compile(r"[0-9]{1,9}")
-# An integer, or an integer that a table of floats writes with a point, such as 1.0.
-_WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.0+)?")
 # A name that is sorted by its value as a number.
 _SORTED_AS_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
@@ -62,6 +60,8 @@ def decide_classes(
     config: DataConfig,
     known: Sequence[str] = (),
     labels_are: LabelsAre | None = None,
+    *,
+    as_written: Sequence[str] = (),
 ) -> Classes:
     """Decide the class of each label.
 
@@ -72,6 +72,7 @@ def decide_classes(
         known: the names of classes that are known already, such as those of a base run.
         labels_are: whether the labels are names or indices into `data.label_names`. None if the
             labels are to decide.
+        as_written: the labels of rows in memory, in which 1.0 and 1 are two texts.
 
     Raises:
         ConfigError: `data.fold_labels` makes one class of two names that are known or named.
@@ -80,7 +81,7 @@ def decide_classes(
     """
     rows_of_sources = list(all_rows)
     names = config.label_names
-    spelling = _spelling(rows_of_sources, config, known)
+    spelling = _spelling(rows_of_sources, config, known, as_written)
     mapped = _mapped(spelling, config)
 
     # The first location of each label, as it is mapped.
@@ -144,7 +145,10 @@ def hint_for_empty_labels(
 
 
 def _spelling(
-    rows_of_sources: Sequence[LabelledRows], config: DataConfig, known: Sequence[str]
+    rows_of_sources: Sequence[LabelledRows],
+    config: DataConfig,
+    known: Sequence[str],
+    as_written: Sequence[str],
 ) -> dict[str, str]:
     """Decide the spelling of each label: equally spelled labels belong to one class.
 
@@ -154,24 +158,37 @@ def _spelling(
     names = config.label_names or ()
     labels = list(dict.fromkeys(label for rows in rows_of_sources for label in rows.labels))
 
-    # If all labels are integers, spell them without a point, unless a class is named with a point.
-    # Programs write a column of integers with an empty cell as 1.0 in CSV, but as 1 in JSON lines
-    # and Excel files.
-    are_whole = all(_WHOLE_NUMBER.fullmatch(label) for label in labels)
-    with_point = {label for label in labels if "." in label}
-    is_named_with_point = not with_point.isdisjoint({*names, *known})
-    if are_whole and with_point and not is_named_with_point:
-        return {label: label.partition(".")[0] for label in labels}
-
+    named = {*names, *known, *as_written}
+    classes_are_numbers = _classes_are_numbers(rows_of_sources, named)
+    spelled_by_key = {}
     if config.fold_labels:
-        spelled = _spelling_by_key(rows_of_sources, names, known)
-        return {label: spelled[label_key(label)] for label in labels}
+        spelled_by_key = _spelling_by_key(rows_of_sources, names, known)
 
     spelling = {}
     for label in labels:
-        is_other_name = names and label not in names
-        spelling[label] = label.strip() if is_other_name else label
+        if classes_are_numbers and WHOLE_NUMBER.fullmatch(label):
+            spelling[label] = label.partition(".")[0]
+        elif config.fold_labels:
+            spelling[label] = spelled_by_key[label_key(label)]
+        elif names and label not in names:
+            spelling[label] = label.strip()
+        else:
+            spelling[label] = label
     return spelling
+
+
+def _classes_are_numbers(rows_of_sources: Sequence[LabelledRows], named: set[str]) -> bool:
+    """Whether a label such as 1.0 is the class 1.
+
+    Programs write a column of integers with an empty cell as 1.0 in CSV, but as 1 in JSON lines and
+    Excel files. So it is if the classes that are named, or the labels of the first source, are
+    whole numbers, unless a class is named with a point.
+    """
+    if any(WHOLE_NUMBER.fullmatch(name) and "." in name for name in named):
+        return False
+    if named and all(WHOLE_NUMBER.fullmatch(name) for name in named):
+        return True
+    return all(WHOLE_NUMBER.fullmatch(label) for label in rows_of_sources[0].labels)
 
 
 def _spelling_by_key(

@@ -19,13 +19,13 @@ from encoder_cls.system.json_values import json_text
 MAX_LISTED = 3
 
 # A list that Python, JSON or PostgreSQL has written as text.
-_LIST = re.compile(r"\[.*\]|\{.*\}|\(.*,.*\)", re.DOTALL)
+_LIST = re.compile(r"\[.*\]|\{.*\}|\([^,]*,.*\)", re.DOTALL)
 # The first or the last part of such a list that `data.label_separator` has cut.
 _END_OF_LIST = re.compile(r"""[\[({]\s*['"].*|.*['"]\s*[\])}]""", re.DOTALL)
 
 # A white-space character that is not the ordinary space.
 _UNUSUAL_SPACE = re.compile(r"[^\S ]")
-_INTEGER = re.compile("-?[0-9]+")
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _DIGITS = re.compile("[0-9]+")
 
 
@@ -99,11 +99,11 @@ def _lists_with_separator(dataset: Dataset) -> Iterator[str]:
 
 
 def _numbers_beside_names(dataset: Dataset) -> Iterator[str]:
-    """Warn if some labels are integers and others are names, such as `1` and `refund`."""
+    """Warn if some labels are numbers and others are names, such as `1` and `refund`."""
     numbers = []
     names = []
     for name in dataset.label_names:
-        if _INTEGER.fullmatch(name):
+        if _NUMBER.fullmatch(name):
             numbers.append(name)
         else:
             names.append(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from encoder_cls.data.text_groups import NO_GROUP, group_number
 from encoder_cls.errors import DataError, NoRowsError
 from encoder_cls.system.disk_arrays import DiskBackedArray
 from encoder_cls.system.display import counted, kind
+from encoder_cls.system.json_values import label_name
 from encoder_cls.system.lazy_sequences import DiskBackedTexts, in_chunks
 
 
@@ -236,11 +238,11 @@ def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str
         if is_empty(label):
             hint = "a label may be empty in train only, and only if data.label_names is set"
             raise DataError(row.where, "the label is empty", hint)
-        is_finite = isinstance(label, float) and math.isfinite(label)
+        is_finite = isinstance(label, float | Decimal) and math.isfinite(label)
         if not is_finite and not isinstance(label, str | int):
             what = f"the label is {kind(label)}; a name or a number is expected"
             raise DataError(row.where, what)
-        labels[str(label)] = None
+        labels[label_name(label)] = None
     return list(labels)
 
 
@@ -251,8 +253,8 @@ def _written_labels(cell: Any, separator: str | None, *, may_have_none: bool) ->
     if may_have_none and is_empty(cell):
         return []
     if isinstance(cell, list | tuple):
-        return [_whole(label) for label in cell]
-    return [_whole(cell)]
+        return cell
+    return [cell]
 
 
 def _check_is_unicode(row: Row, labels: Sequence[str]) -> None:
@@ -266,16 +268,6 @@ def _check_is_unicode(row: Row, labels: Sequence[str]) -> None:
             except UnicodeEncodeError as error:
                 what = f"the {name} holds half of a surrogate pair at character {error.start}"
                 raise DataError(row.where, what) from None
-
-
-def _whole(label: Any) -> Any:
-    """Turn a whole number into an integer, since a column of integers with gaps is read as floats.
-
-    Other values are returned unchanged.
-    """
-    if isinstance(label, float) and label.is_integer():
-        return int(label)
-    return label
 
 
 # With data.empty_texts=auto, one row without a text is left out for each 100 rows.

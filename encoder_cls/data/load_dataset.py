@@ -223,7 +223,8 @@ def _read_dataset(
 
     # Number the labels by class, and apply the corrections.
     known_names = base.dataset.label_names if base else ()
-    classes = decide_classes(all_rows.rows.values(), config, known_names)
+    as_written = () if train_rows is None else tuple(all_rows.rows["train"].labels)
+    classes = decide_classes(all_rows.rows.values(), config, known_names, as_written=as_written)
     _note_labels_not_in_data(all_rows, classes)
     rows_before = {role: classes.numbered(rows) for role, rows in all_rows.rows.items()}
     rows_by_role, labels_before_corrections = with_corrections(

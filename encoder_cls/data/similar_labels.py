@@ -26,8 +26,10 @@ class SimilarLabels(NamedTuple):
 
 # The largest number of labels among which misspellings are looked for: each is compared with each.
 MAX_COMPARED = 500
-# The smallest number of letters of labels that may look like another one.
+# The smallest and the largest number of letters of labels that may look like another one: the time
+# to compare two labels grows with the square of their length.
 MIN_LETTERS = 2
+MAX_LETTERS = 200
 # The largest number of rows of a misspelling, as a share of those of the right label. Two frequent
 # labels that differ by a letter, such as increased and decreased, mean two classes.
 MISSPELLING_SHARE = 0.2
@@ -47,7 +49,8 @@ def similar_labels(counts: Mapping[str, int]) -> list[SimilarLabels]:
     They differ from it in how umlauts, accents or the spaces between words are written, in an
     ending such as that of a plural, or in one or two letters and are much rarer. Labels that differ
     in a number do not look alike, nor do those that `data.fold_labels` makes one class, nor those
-    with hardly a letter, whose signs mean something: 1 and -1, A and A+.
+    with hardly a letter, whose signs mean something (1 and -1, A and A+), or with the length of
+    whole texts.
 
     Args:
         counts: the number of rows of each label.
@@ -63,7 +66,7 @@ def similar_labels(counts: Mapping[str, int]) -> list[SimilarLabels]:
     by_form: dict[str, str] = {}
     for label in by_count:
         num_letters = sum(letter.isalpha() for letter in label)
-        if num_letters < MIN_LETTERS:
+        if not MIN_LETTERS <= num_letters <= MAX_LETTERS:
             continue
 
         plain = _plain(label)

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.data import load, refusal, write
+from support.data import load, refusal, write, write_labelled
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.load_dataset import load_split
@@ -193,9 +193,28 @@ def test_labels_that_are_whole_numbers_have_one_name_in_all_formats(numbers):
 
 @pytest.mark.parametrize("numbers", [["1", "2", "1"], ["1.0", "2.0", "1.0"], ["1", "2.00", "1"]])
 def test_labels_that_are_whole_numbers_are_known_classes(numbers):
-    source = write_csv(numbers)
+    """One odd label beside them does not change what they are."""
+    source = write_labelled("a.csv", *numbers * 8, "unsure")
     split = load_split(source, DataConfig(train=source), ("2", "1"))
-    assert split.labels.tolist() == [1, 0, 1]
+    assert split.labels.tolist() == [1, 0, 1] * 8 + [2]
+    assert split.unseen_names == ("unsure",)
+
+
+def test_groups_that_are_whole_numbers_have_one_name_in_all_formats():
+    lines = [{"text": "a", "label": 1, "g": 1.0}, {"text": "b", "label": 2, "g": "1.10"}]
+    rows = [
+        *read_rows(
+            write("a.csv", "text,label,g\na,1,1.0\nb,2,1.10\n"),
+            Columns(("text",), group="g"),
+            Reading(),
+        ),
+        *read_rows(
+            write("b.jsonl", "\n".join(map(json.dumps, lines))),
+            Columns(("text",), group="g"),
+            Reading(),
+        ),
+    ]
+    assert [row.group for row in rows] == ["1", "1.10", "1", "1.10"]
 
 
 @pytest.mark.parametrize("labels", [["1.0", "1.5"], ["01.0", "2.0"], ["1.0", "x"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,6 +36,13 @@ def dataset_with(names: Sequence[str], *, unseen_names: Sequence[str] = ()) -> D
 def warnings_with(phrase: str, dataset: Dataset) -> list[str]:
     """The warnings about labels that have a phrase."""
     return [warning for warning in label_warnings(dataset) if phrase in warning]
+
+
+def test_a_label_of_many_commas_is_looked_through_once():
+    """An expression that tries each comma would take minutes."""
+    start = time.process_time()
+    assert not warnings_with("lists", dataset_with(["(" + "," * 150_000, "x", "y"]))
+    assert time.process_time() - start < 2
 
 
 def test_ordinary_names_have_none():

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,8 +51,16 @@ def write_columns(columns: Mapping[str, object], features: object = None) -> str
             {"text": ["a", "b"], "label": pa.array(["x", "y"]).dictionary_encode()},
             [("a", "x"), ("b", "y")],
         ),
+        (
+            {"text": ["a", "b"], "label": pa.array([Decimal(1), Decimal(0)], pa.decimal128(38, 2))},
+            [("a", "1"), ("b", "0")],
+        ),
+        (
+            {"text": ["é".encode(), b"b"], "label": pa.array([b"x", b"y"]).dictionary_encode()},
+            [("é", "x"), ("b", "y")],
+        ),
     ],
-    ids=["texts", "integers", "other widths", "dictionary"],
+    ids=["texts", "integers", "other widths", "dictionary", "decimals", "binary"],
 )
 def test_a_parquet_file_is_read_exactly(columns, expected):
     dataset = load(write_columns(columns))
@@ -77,11 +86,11 @@ def test_integers_have_the_names_that_the_datasets_library_keeps():
             "no column 'label'; it has 'text', 'class'",
         ),
         (
-            {"text": [b"a"], "label": ["x"]},
+            {"text": [b"a\xff"], "label": ["x"]},
             "column 'text' holds bytes",
         ),
         (
-            {"text": ["a"], "label": [b"x"]},
+            {"text": ["a"], "label": [b"x\xff"]},
             "the label is bytes",
         ),
         (
@@ -95,12 +104,12 @@ def test_integers_have_the_names_that_the_datasets_library_keeps():
         # pyarrow raises UnicodeDecodeError.
         (
             {"text": pa.array([b"a\xff"]).view(pa.utf8()), "label": ["x"]},
-            "",
+            "column 'text' cannot be read: 'utf-8' codec",
         ),
         # Python raises OverflowError.
         (
             {"text": ["a"], "label": pa.array([2**30], pa.date32())},
-            "",
+            "column 'label' cannot be read: ",
         ),
     ],
 )
@@ -124,6 +133,13 @@ def test_times_in_nanoseconds_need_no_pandas(monkeypatch, nanoseconds, expected)
     (row,) = read_rows(source, Columns(("text",), every=True), Reading())
 
     assert row.record["at"] == expected
+
+
+def test_a_row_that_cannot_be_read_is_left_out_if_bad_rows_are():
+    texts = pa.array([b"a", b"caf\xe9", b"c"]).view(pa.utf8())
+    source = write_columns({"text": texts, "label": ["x", "x", "y"]})
+    assert refusal(source).startswith("a.parquet:2: column 'text' cannot be read")
+    assert list(load(source, bad_rows="skip").train.texts) == ["a", "c"]
 
 
 def write_texts(texts: Sequence[str]) -> None:

@@ -7,6 +7,11 @@ import pytest
 from encoder_cls.data.similar_labels import edit_distance, label_map_of, similar_labels
 
 
+def test_names_that_are_whole_texts_are_not_compared():
+    """To compare two of them takes time that grows with the square of their length."""
+    assert similar_labels({"a" * 50_000: 90, "a" * 49_999 + "b": 3}) == []
+
+
 def test_rarer_spellings_of_a_label_are_found():
     counts = {"Überweisung": 90, "Ueberweisung": 40, "Überweisng": 3, "Mahnung": 50, "mahnungen": 4}
     assert label_map_of(similar_labels(counts)) == {

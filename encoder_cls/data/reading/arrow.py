@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from encoder_cls.data.reading.class_labels import class_names_of
+from encoder_cls.system.display import shown
 
 
 def class_names_in(schema: Any) -> dict[str, list[str]]:
@@ -22,25 +24,59 @@ def class_names_in(schema: Any) -> dict[str, list[str]]:
         return {}
 
 
-def batch_records(batch: Any) -> list[dict[str, Any]]:
+def batch_records(batch: Any) -> Iterator[dict[str, Any] | str]:
     """Turn the rows of a record batch into Python values by column.
 
     Times in nanoseconds become times in microseconds, as Python has them, or texts if this would
-    lose digits. pyarrow would turn them into types of pandas, which may not be installed.
+    lose digits. pyarrow would turn them into types of pandas, which may not be installed. Bytes
+    that are UTF-8 become texts: some programs do not mark texts as such.
+
+    Returns:
+        Each row, or the reason why it cannot be read, such as a text that is not UTF-8.
     """
-    import pyarrow
+    names = batch.schema.names
+    try:
+        columns = [_values(*column) for column in zip(names, batch.columns, strict=True)]
+    except ValueError as error:
+        if batch.num_rows == 1:
+            yield str(error)
+            return
+        for row in range(batch.num_rows):
+            yield from batch_records(batch.slice(row, 1))
+        return
 
-    columns = []
-    for column in batch.columns:
-        has_nanoseconds = getattr(column.type, "unit", "") == "ns"
-        if has_nanoseconds:
-            columns.append(_in_microseconds(column))
-        else:
-            columns.append(column)
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
 
-    converted = pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
-    records: list[dict[str, Any]] = converted.to_pylist()
-    return records
+
+def _values(name: str, column: Any) -> list[Any]:
+    """The values of a column; raise a ValueError that names it if one of them cannot be read."""
+    has_nanoseconds = getattr(column.type, "unit", "") == "ns"
+    if has_nanoseconds:
+        column = _in_microseconds(column)
+
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"column {shown(name)} cannot be read: {error}") from None
+
+    if "binary" in str(column.type):
+        return [_decoded(value) for value in values]
+    return values
+
+
+def _decoded(value: Any) -> Any:
+    """Turn bytes that are UTF-8 into a text, also inside lists and objects."""
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _decoded(item) for key, item in value.items()}
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def _in_microseconds(column: Any) -> Any:

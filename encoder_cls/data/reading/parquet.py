@@ -16,6 +16,7 @@ from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
+from encoder_cls.system.encodings import SKIP
 from encoder_cls.system.libraries import check_installed
 
 
@@ -46,6 +47,9 @@ def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[
 
             for row, record in zip(rows, batch_records(chosen), strict=True):
                 where = SourceLocation(str(path), first_number + row)
+                if isinstance(record, str):
+                    reading.bad_row(DataError(where, record, SKIP))
+                    continue
                 try:
                     named_record = with_class_names(record, class_names, where)
                 except DataError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from encoder_cls.data.reading.columns import Columns
@@ -10,7 +11,7 @@ from encoder_cls.data.reading.fields import field_of, has_field
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
-from encoder_cls.system.json_values import is_missing
+from encoder_cls.system.json_values import WHOLE_NUMBER, is_missing, label_name
 
 Record = tuple[SourceLocation, dict[str, Any]]
 """The location of a row, and its values by column."""
@@ -95,10 +96,11 @@ def _group_name(where: SourceLocation, value: Any) -> str | None:
     if is_missing(value) or value == "":
         return None
 
-    # Turn whole numbers into integers: a column of integers with empty cells is read as floats.
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+    # A column of integers with empty cells is read as floats, and written to CSV as 1.0.
+    name = label_name(value)
+    if WHOLE_NUMBER.fullmatch(name):
+        return name.partition(".")[0]
+    return name
 
 
 # The largest weight of a row: with a larger one, the other rows would not count any more.
@@ -111,7 +113,7 @@ def _weight(where: SourceLocation, value: Any) -> float:
         return 1.0
 
     weight = -1.0
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
+    if isinstance(value, str | int | float | Decimal) and not isinstance(value, bool):
         try:
             weight = float(value)
         except (ValueError, OverflowError):
