@@ -17,6 +17,7 @@ from encoder_cls.evaluation.comparisons import score_predictions, scores_without
 from encoder_cls.linear.svm import fit_svm
 from encoder_cls.metrics.classification import padded
 from encoder_cls.metrics.precision_recall import average_precisions, best_f1_threshold, mean_or_zero
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.text.tokenizer import UNSPACED_RANGES
 from encoder_cls.text.tokens import drawn_rows
 
@@ -64,7 +65,7 @@ def baseline_scores(
         else:
             svm = fit_svm(features.matrix, features.sample.labels)
             predictions = features.apply(svm.predict, split)
-            scores = score_predictions(predictions, split.labels)
+            scores = score_predictions(predictions, split.labels, RowGroups(split.split_groups))
     except (ValueError, MemoryError):
         # scikit-learn raises a ValueError if no text has a word, or if only one class is left in
         # the sample.

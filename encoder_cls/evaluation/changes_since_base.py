@@ -20,6 +20,7 @@ from encoder_cls.evaluation.comparisons import (
 )
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.metrics.precision_recall import ClassCounts
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.display import counted, printable, shortened
 
@@ -165,7 +166,7 @@ def compare_with_base(
     return ChangesSinceBase(
         split=split_name,
         num_texts=len(split),
-        comparison=compare_predictions(labels, now, before, run=run),
+        comparison=compare_predictions(labels, now, before, RowGroups(split.split_groups), run=run),
         changed=changed,
         lost_recall=_lost_recall(before, now, labels, names),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -14,14 +14,15 @@ from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, h
 from encoder_cls.metrics.classification import padded, predicted_labels
 from encoder_cls.metrics.intervals import (
     Interval,
+    accuracy_difference_interval,
+    accuracy_interval,
     macro_f1_interval,
     mcnemar_p_value,
     micro_f1_interval,
     micro_f1_p_value,
-    paired_interval,
-    wilson_interval,
 )
 from encoder_cls.metrics.precision_recall import ClassCounts
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.scores import SCORES, Score, main_score
 from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.display import counted, printable
@@ -36,10 +37,11 @@ The key of an interval is the `interval_key` of the score, such as `accuracy_int
 COMBINED = "combined"
 
 
-def score_predictions(predictions: NDArray[Any], labels: NDArray[Any]) -> Scores:
+def score_predictions(predictions: NDArray[Any], labels: NDArray[Any], groups: RowGroups) -> Scores:
     """Score predictions by their labels, both (texts,), or multi-label (texts, labels).
 
-    Scores have an interval if the table in `metrics/scores` says so for the task.
+    Scores have an interval if the table in `metrics/scores` says so for the task. `groups` says
+    which texts belong together.
     """
     task = task_of(labels)
     scores: Scores = {}
@@ -47,7 +49,7 @@ def score_predictions(predictions: NDArray[Any], labels: NDArray[Any]) -> Scores
         scores[key] = value
         if task in SCORES[key].interval_in:
             compute_interval = INTERVALS[key]
-            scores[SCORES[key].interval_key] = compute_interval(labels, predictions)
+            scores[SCORES[key].interval_key] = compute_interval(labels, predictions, groups)
     return scores
 
 
@@ -64,13 +66,14 @@ def scores_without_intervals(predictions: NDArray[Any], labels: NDArray[Any]) ->
     return {"accuracy": accuracy, "macro_f1": counts.macro_f1}
 
 
-def _accuracy_interval(labels: NDArray[Any], predictions: NDArray[Any]) -> Interval:
-    num_correct = int((predictions == labels).sum())
-    return wilson_interval(num_correct, len(labels))
+def _accuracy_interval(
+    labels: NDArray[Any], predictions: NDArray[Any], groups: RowGroups
+) -> Interval:
+    return accuracy_interval(predictions == labels, groups)
 
 
-# For each score, the function that computes its interval from labels and predictions.
-INTERVALS: dict[str, Callable[[NDArray[Any], NDArray[Any]], Interval]] = {
+# For each score, the function that computes its interval from labels, predictions and groups.
+INTERVALS: dict[str, Callable[[NDArray[Any], NDArray[Any], RowGroups], Interval]] = {
     "accuracy": _accuracy_interval,
     "micro_f1": micro_f1_interval,
     "macro_f1": macro_f1_interval,
@@ -95,7 +98,7 @@ class PartComparison:
 
 
 def score_parts(
-    predictions: Mapping[str, NDArray[Any]], labels: NDArray[Any]
+    predictions: Mapping[str, NDArray[Any]], labels: NDArray[Any], groups: RowGroups
 ) -> tuple[dict[str, Scores], PartComparison | None]:
     """Score the predictions of a whole classifier and of each of its parts alone.
 
@@ -103,6 +106,7 @@ def score_parts(
         predictions: the predictions of the classifier, `combined`, and of its parts `linear` and
             `encoder`, each (texts,), or multi-label (texts, labels).
         labels: the labels, in the same shape.
+        groups: which texts belong together.
 
     Returns:
         The scores by the same keys, and the comparison of the classifier with its linear part; None
@@ -110,14 +114,14 @@ def score_parts(
     """
     scores = {}
     for part, part_predictions in predictions.items():
-        scores[part] = score_predictions(part_predictions, labels)
+        scores[part] = score_predictions(part_predictions, labels, groups)
 
     if "linear" not in predictions or "encoder" not in predictions:
         return scores, None
 
     paired_test = _paired_test_of(labels)
     difference = paired_test.difference(labels, predictions[COMBINED], predictions["linear"])
-    low, high = paired_test.interval(labels, predictions[COMBINED], predictions["linear"])
+    low, high = paired_test.interval(labels, predictions[COMBINED], predictions["linear"], groups)
     comparison = PartComparison(
         combined_minus_linear=difference, interval=(low, high), is_sure=low > 0 or high < 0
     )
@@ -129,7 +133,8 @@ class _PairedTest:
     """How two classifiers are compared by a score on the same texts.
 
     The arguments of each function are the labels, then the predictions of the first classifier and
-    those of the second one, all (texts,), or multi-label (texts, labels).
+    those of the second one, all (texts,), or multi-label (texts, labels); then the groups of texts
+    that belong together.
 
     Attributes:
         name: the name of the test of significance, in sentences.
@@ -140,8 +145,8 @@ class _PairedTest:
 
     name: str
     difference: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], float]
-    interval: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], Interval]
-    p_value: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], float]
+    interval: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], RowGroups], Interval]
+    p_value: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], RowGroups], float]
 
 
 def _paired_test_of(labels: NDArray[Any]) -> _PairedTest:
@@ -154,58 +159,33 @@ def _main_score_of(labels: NDArray[Any]) -> Score:
     return main_score(task_of(labels))
 
 
-class _PredictionPairs(NamedTuple):
-    """Counts of the predictions of two classifiers for the same texts.
-
-    Attributes:
-        only_first: the number of texts that only the first classifier predicts correctly.
-        only_second: the number of texts that only the second classifier predicts correctly.
-        num_texts: the number of all texts.
-    """
-
-    only_first: int
-    only_second: int
-    num_texts: int
-
-    @classmethod
-    def of(
-        cls, labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]
-    ) -> _PredictionPairs:
-        """Count the correct predictions of two classifiers.
-
-        All arguments are (texts,), or multi-label (texts, labels). In a multi-label task, a
-        prediction is correct if all labels of the text are right.
-        """
-        task = task_of(labels)
-        is_first_correct = task.are_correct(first, labels)
-        is_second_correct = task.are_correct(second, labels)
-        return cls(
-            only_first=int((is_first_correct & ~is_second_correct).sum()),
-            only_second=int((is_second_correct & ~is_first_correct).sum()),
-            num_texts=len(labels),
-        )
-
-
 def _accuracy_difference(labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> float:
-    pairs = _PredictionPairs.of(labels, first, second)
-    return (pairs.only_first - pairs.only_second) / pairs.num_texts
+    only_first = int(((first == labels) & (second != labels)).sum())
+    only_second = int(((second == labels) & (first != labels)).sum())
+    return (only_first - only_second) / len(labels)
 
 
 def _accuracy_difference_interval(
-    labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]
+    labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any], groups: RowGroups
 ) -> Interval:
-    pairs = _PredictionPairs.of(labels, first, second)
-    return paired_interval(pairs.only_first, pairs.only_second, pairs.num_texts)
+    return accuracy_difference_interval(first == labels, second == labels, groups)
 
 
-def _accuracy_p_value(labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> float:
-    pairs = _PredictionPairs.of(labels, first, second)
-    return mcnemar_p_value(pairs.only_first, pairs.only_second)
+def _accuracy_p_value(
+    labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any], groups: RowGroups
+) -> float:
+    return mcnemar_p_value(first == labels, second == labels, groups)
 
 
 def _micro_f1_difference(labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> float:
     first_score = ClassCounts.of(first, labels).micro_f1
     return first_score - ClassCounts.of(second, labels).micro_f1
+
+
+def _micro_f1_difference_interval(
+    labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any], groups: RowGroups
+) -> Interval:
+    return micro_f1_interval(labels, first, groups, second)
 
 
 # The paired test by each main score.
@@ -219,7 +199,7 @@ PAIRED_TESTS = {
     "micro_f1": _PairedTest(
         name="randomization test",
         difference=_micro_f1_difference,
-        interval=micro_f1_interval,
+        interval=_micro_f1_difference_interval,
         p_value=micro_f1_p_value,
     ),
 }
@@ -243,7 +223,7 @@ class RunComparison:
         only_this: the number of texts that only the report's classifier predicts correctly;
             multi-label, for which only it predicts exactly the right labels.
         only_other: the number of texts that only the other classifier predicts correctly.
-        p_value: the p-value of the hypothesis that the main scores are equal: by McNemar's exact
+        p_value: the p-value of the hypothesis that the main scores are equal: by McNemar's
             test of accuracies, or by the randomization test of micro-F1.
     """
 
@@ -327,7 +307,12 @@ class RunComparison:
 
 
 def compare_predictions(
-    labels: NDArray[Any], this: NDArray[Any], other: NDArray[Any], *, run: str
+    labels: NDArray[Any],
+    this: NDArray[Any],
+    other: NDArray[Any],
+    groups: RowGroups,
+    *,
+    run: str,
 ) -> RunComparison:
     """Compare the predictions of another classifier with those of a report's classifier.
 
@@ -335,12 +320,15 @@ def compare_predictions(
         labels: the labels, (texts,), or multi-label (texts, labels).
         this: the predictions of the report's classifier, in the same shape.
         other: the predictions of the other classifier, in the same shape.
+        groups: which texts belong together.
         run: the folder of the other classifier.
     """
     labels, this, other = _of_equal_width(labels, this, other)
     paired_test = _paired_test_of(labels)
-    pairs = _PredictionPairs.of(labels, other, this)
-    scores = score_predictions(other, labels)
+    task = task_of(labels)
+    is_this_right = task.are_correct(this, labels)
+    is_other_right = task.are_correct(other, labels)
+    scores = score_predictions(other, labels, groups)
     this_macro_f1 = ClassCounts.of(this, labels).macro_f1
 
     return RunComparison(
@@ -348,12 +336,12 @@ def compare_predictions(
         score=_main_score_of(labels),
         scores=scores,
         difference=paired_test.difference(labels, other, this),
-        difference_interval=paired_test.interval(labels, other, this),
+        difference_interval=paired_test.interval(labels, other, this, groups),
         macro_f1_difference=scores["macro_f1"] - this_macro_f1,
-        macro_f1_difference_interval=macro_f1_interval(labels, other, this),
-        only_this=pairs.only_second,
-        only_other=pairs.only_first,
-        p_value=paired_test.p_value(labels, other, this),
+        macro_f1_difference_interval=macro_f1_interval(labels, other, groups, this),
+        only_this=int((is_this_right & ~is_other_right).sum()),
+        only_other=int((is_other_right & ~is_this_right).sum()),
+        p_value=paired_test.p_value(labels, other, this, groups),
     )
 
 

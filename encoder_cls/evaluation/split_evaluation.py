@@ -125,7 +125,7 @@ def evaluate_split(
     )
 
     labels_by_part = _predicted_labels_of_parts(classifier, predictions, part_logits)
-    parts, part_comparison = score_parts(labels_by_part, predictions.labels)
+    parts, part_comparison = score_parts(labels_by_part, predictions.labels, predictions.groups)
 
     doubtful = doubtful_rows(predictions.probabilities, split.labels)
     return SplitEvaluation(

@@ -16,6 +16,7 @@ from encoder_cls.data.label_cells import cell_separator, joined_labels
 from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.metrics.classification import padded, predicted_labels
 from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import SINGLE_LABEL, task_of
 
 
@@ -48,6 +49,11 @@ class SplitPredictions:
         if self.split.is_multi_label:
             return padded(self.split.labels, len(self.label_names)) > 0
         return self.split.labels
+
+    @cached_property
+    def groups(self) -> RowGroups:
+        """Which texts belong together."""
+        return RowGroups(self.split.split_groups)
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.model_selection import out_of_fold_logits
 from encoder_cls.metrics.intervals import macro_f1_interval
 from encoder_cls.metrics.precision_recall import ClassCounts
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import SINGLE_LABEL
 from encoder_cls.text.tokens import TokenizedTexts
 
@@ -77,7 +78,7 @@ def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel)
     plain = logits[0].argmax(axis=1)
     balanced = logits[1].argmax(axis=1)
 
-    low, _ = macro_f1_interval(train.labels, balanced, plain)
+    low, _ = macro_f1_interval(train.labels, balanced, RowGroups(train.split_groups), plain)
     if low <= 0:
         return ""
 

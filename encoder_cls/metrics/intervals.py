@@ -2,8 +2,8 @@
 
 Intervals of F1 are computed by a percentile bootstrap: Efron and Tibshirani, "An Introduction to
 the Bootstrap" (1993), chapter 13. A text is drawn with the predictions of both classifiers, so that
-mistakes in common cancel. Random numbers have a fixed seed, so that equal arguments give equal
-results.
+mistakes in common cancel, and with all texts of its group (`row_groups`). Random numbers have a
+fixed seed, so that equal arguments give equal results.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.metrics.precision_recall import f1_scores
+from encoder_cls.metrics.row_groups import RowGroups
 
 Interval = tuple[float, float]
 """The lowest and the highest value."""
@@ -58,7 +59,14 @@ def wilson_interval(num_right: float, num_texts: float) -> Interval:
     return min(low, accuracy), max(high, accuracy)
 
 
-def paired_interval(only_first: int, only_second: int, num_texts: int) -> Interval:
+def accuracy_interval(is_correct: NDArray[np.bool_], groups: RowGroups) -> Interval:
+    """Return the interval of the accuracy of predictions, (texts,)."""
+    num_texts = groups.effective_number(is_correct)
+    share = num_texts / len(is_correct)
+    return wilson_interval(int(is_correct.sum()) * share, num_texts)
+
+
+def paired_interval(only_first: float, only_second: float, num_texts: float) -> Interval:
     """Return the interval of the accuracy of a classifier minus that of another, on the same texts.
 
     Texts that both classifiers predict correctly, or neither, do not show which classifier is
@@ -68,7 +76,7 @@ def paired_interval(only_first: int, only_second: int, num_texts: int) -> Interv
     Args:
         only_first: the number of texts that only the first classifier predicts correctly.
         only_second: the number of texts that only the second classifier predicts correctly.
-        num_texts: the number of all texts.
+        num_texts: the number of all texts. In groups of texts, all three are effective numbers.
     """
     # The paper adds half a text to each cell of the 2x2 table: two texts in all.
     first = only_first + 0.5
@@ -84,29 +92,63 @@ def paired_interval(only_first: int, only_second: int, num_texts: int) -> Interv
     return max(-1.0, difference - half_width), min(1.0, difference + half_width)
 
 
-def mcnemar_p_value(only_first: int, only_second: int) -> float:
-    """Return the p-value of McNemar's exact test of the hypothesis of equal accuracies.
+def accuracy_difference_interval(
+    first: NDArray[np.bool_], second: NDArray[np.bool_], groups: RowGroups
+) -> Interval:
+    """Return the interval of an accuracy minus another, of predictions for the same texts.
+
+    Args:
+        first: whether each prediction of the first classifier is correct, (texts,).
+        second: whether each prediction of the second classifier is correct, (texts,).
+        groups: which texts belong together.
+    """
+    num_texts = groups.effective_number(first.astype(np.int64) - second)
+    share = num_texts / len(first)
+    only_first = int((first & ~second).sum()) * share
+    only_second = int((second & ~first).sum()) * share
+    return paired_interval(only_first, only_second, num_texts)
+
+
+def mcnemar_p_value(
+    first: NDArray[np.bool_], second: NDArray[np.bool_], groups: RowGroups
+) -> float:
+    """Return the p-value of McNemar's test of the hypothesis of equal accuracies.
 
     If two classifiers are equally accurate, each text that only one of them predicts correctly is
     like the toss of a coin. McNemar, "Note on the sampling error of the difference between
-    correlated proportions or percentages" (1947), https://doi.org/10.1007/BF02295996; the
-    probabilities here are exact.
+    correlated proportions or percentages" (1947), https://doi.org/10.1007/BF02295996. In groups of
+    texts, the difference of a group is tossed. The probabilities are exact where all these
+    differences are equally large, else those of random tosses.
 
     Args:
-        only_first: the number of texts that only the first classifier predicts correctly.
-        only_second: the number of texts that only the second classifier predicts correctly.
+        first: whether each prediction of the first classifier is correct, (texts,).
+        second: whether each prediction of the second classifier is correct, (texts,).
+        groups: which texts belong together.
     """
     from scipy.stats import binomtest
 
-    num_tosses = only_first + only_second
-    if num_tosses == 0:
+    differences = groups.sums(first.astype(np.int64) - second)
+    differences = differences[differences != 0]
+    if len(differences) == 0:
         return 1.0
-    return float(binomtest(only_first, num_tosses).pvalue)
+
+    sizes, num_tosses = np.unique(np.abs(differences), return_counts=True)
+    if len(sizes) == 1:
+        return float(binomtest(int((differences > 0).sum()), len(differences)).pvalue)
+
+    # The tosses of all differences of one size are drawn together. The difference as it is counts
+    # as one of the random ones.
+    random = np.random.default_rng(0)
+    num_heads = random.binomial(num_tosses, 0.5, size=(MAX_EXCHANGES, len(sizes)))
+    totals = (2 * num_heads - num_tosses) @ sizes
+    is_as_large = np.abs(totals) >= abs(differences.sum())
+    return float((1 + is_as_large.sum()) / (1 + MAX_EXCHANGES))
 
 
 def macro_f1_interval(
     labels: NDArray[Any],
     predictions: NDArray[Any],
+    groups: RowGroups,
     other_predictions: NDArray[Any] | None = None,
 ) -> Interval:
     """Return the interval of macro-F1, or of the macro-F1 of predictions minus that of others.
@@ -115,11 +157,12 @@ def macro_f1_interval(
         labels: the class of each text, (texts,), or multi-label indicators, (texts, labels).
         predictions: the predicted class of each text, (texts,), or whether each text gets each
             label, (texts, labels).
+        groups: which texts belong together.
         other_predictions: the predictions of another classifier, in the same shape; None for the
             interval of a single macro-F1.
     """
     if labels.ndim > 1:
-        return _multi_label_macro_f1_interval(labels, predictions, other_predictions)
+        return _multi_label_macro_f1_interval(labels, predictions, groups, other_predictions)
 
     columns = [labels, predictions]
     if other_predictions is not None:
@@ -127,8 +170,10 @@ def macro_f1_interval(
 
     # Texts with the same label and the same predictions are interchangeable, so they form a "kind"
     # of text. To draw the number of texts of each kind is faster than to draw texts.
-    kinds, num_texts = np.unique(np.stack(columns), axis=1, return_counts=True)
-    draws = _bootstrap_draws(num_texts)
+    kinds, kind_of_text, num_texts = np.unique(
+        np.stack(columns), axis=1, return_inverse=True, return_counts=True
+    )
+    draws = _draws_of_kinds(kind_of_text.reshape(-1), num_texts, groups)
 
     scores = _macro_f1_of_samples(draws, kinds[0], kinds[1])
     if other_predictions is not None:
@@ -137,11 +182,14 @@ def macro_f1_interval(
 
 
 def _multi_label_macro_f1_interval(
-    labels: NDArray[Any], predictions: NDArray[Any], other_predictions: NDArray[Any] | None
+    labels: NDArray[Any],
+    predictions: NDArray[Any],
+    groups: RowGroups,
+    other_predictions: NDArray[Any] | None,
 ) -> Interval:
     """Return the interval of `macro_f1_interval` in a multi-label task."""
     # Few texts have the same labels and predictions, so each text is a kind of its own.
-    draws = _bootstrap_draws(np.ones(len(labels), dtype=np.int64))
+    draws = _draws_of_kinds(np.arange(len(labels)), np.ones(len(labels), dtype=np.int64), groups)
 
     scores = _multi_label_macro_f1_of_samples(draws, labels, predictions)
     if other_predictions is not None:
@@ -152,21 +200,26 @@ def _multi_label_macro_f1_interval(
 def micro_f1_interval(
     labels: NDArray[Any],
     predictions: NDArray[np.bool_],
+    groups: RowGroups,
     other_predictions: NDArray[np.bool_] | None = None,
 ) -> Interval:
     """Return the interval of micro-F1, or of the micro-F1 of predictions minus that of others.
 
+    The interval of a difference contains 0 unless the test of `micro_f1_p_value` rejects it, since
+    a few texts that all favour one classifier vary too little for a bootstrap.
+
     Args:
         labels: multi-label indicators, (texts, labels).
         predictions: whether each text gets each label, (texts, labels).
+        groups: which texts belong together.
         other_predictions: the same for another classifier, (texts, labels); None for the interval
             of a single micro-F1.
     """
     all_predictions = [predictions]
     if other_predictions is not None:
         all_predictions.append(other_predictions)
-    kinds, num_texts = _micro_f1_kinds(labels, all_predictions)
-    draws = _bootstrap_draws(num_texts)
+    kinds, num_groups = _micro_f1_kinds(labels, all_predictions, groups)
+    draws = _bootstrap_draws(num_groups)
 
     # Sum the numbers over the texts of each sample, (samples,).
     num_labels, num_given, num_right, *sums_of_other = kinds @ draws.T
@@ -174,49 +227,63 @@ def micro_f1_interval(
     if other_predictions is not None:
         other_given, other_right = sums_of_other
         scores = scores - f1_scores(other_right, num_labels + other_given)
-    return _percentile_interval(scores)
+    low, high = _percentile_interval(scores)
+    if other_predictions is None:
+        return low, high
+
+    if micro_f1_p_value(labels, predictions, other_predictions, groups) > SIGNIFICANCE:
+        low, high = min(low, 0.0), max(high, 0.0)
+    return low, high
 
 
-# The number of random exchanges of a randomization test, unless there are many kinds of texts.
+# The p-value up to which the hypothesis of equal scores is rejected.
+SIGNIFICANCE = 0.05
+
+
+# The number of random exchanges of a randomization test, unless there are many kinds of groups.
 MAX_EXCHANGES = 9999
-# The minimum number of exchanges, however many kinds of texts there are.
+# The minimum number of exchanges, however many kinds of groups there are.
 MIN_EXCHANGES = 999
 
 
 def micro_f1_p_value(
-    labels: NDArray[Any], predictions: NDArray[np.bool_], other_predictions: NDArray[np.bool_]
+    labels: NDArray[Any],
+    predictions: NDArray[np.bool_],
+    other_predictions: NDArray[np.bool_],
+    groups: RowGroups,
 ) -> float:
     """Return the p-value of the hypothesis that two classifiers have the same micro-F1.
 
     It is computed by a paired randomization test, as Yeh, "More accurate tests for the statistical
     significance of result differences" (2000), https://aclanthology.org/C00-2137/, recommends for
-    F1. If the classifiers are equally good, the predictions of both for a text can be exchanged.
-    So the difference is compared with those after random exchanges.
+    F1. If the classifiers are equally good, the predictions of both for the texts of a group can
+    be exchanged. So the difference is compared with those after random exchanges.
 
     Args:
         labels: multi-label indicators, (texts, labels).
         predictions: whether each text gets each label, (texts, labels).
         other_predictions: the same for the other classifier, (texts, labels).
+        groups: which texts belong together.
     """
-    kinds, num_texts = _micro_f1_kinds(labels, [predictions, other_predictions])
+    kinds, num_groups = _micro_f1_kinds(labels, [predictions, other_predictions], groups)
     num_labels, num_given, num_right, other_given, other_right = kinds
 
-    # Draw for how many texts of each kind the predictions are exchanged, (exchanges, kinds).
-    affordable = MAX_DRAWS // len(num_texts)
+    # Draw for how many groups of each kind the predictions are exchanged, (exchanges, kinds).
+    affordable = MAX_DRAWS // len(num_groups)
     num_exchanges = min(MAX_EXCHANGES, max(MIN_EXCHANGES, affordable))
     random = np.random.default_rng(0)
-    exchanged = random.binomial(num_texts, 0.5, size=(num_exchanges, len(num_texts)))
+    exchanged = random.binomial(num_groups, 0.5, size=(num_exchanges, len(num_groups)))
 
     # The first row is the difference as it is, without an exchange.
-    exchanged = np.vstack([np.zeros_like(num_texts), exchanged])
-    kept = num_texts - exchanged
+    exchanged = np.vstack([np.zeros_like(num_groups), exchanged])
+    kept = num_groups - exchanged
     first_given = kept @ num_given + exchanged @ other_given
     first_right = kept @ num_right + exchanged @ other_right
     second_given = kept @ other_given + exchanged @ num_given
     second_right = kept @ other_right + exchanged @ num_right
 
-    # An exchange does not change how many labels the texts have.
-    total_labels = num_labels @ num_texts
+    # An exchange does not change how many labels the groups have.
+    total_labels = num_labels @ num_groups
     first = f1_scores(first_right, total_labels + first_given)
     second = f1_scores(second_right, total_labels + second_given)
 
@@ -232,15 +299,15 @@ ROUNDING = 1e-12
 
 
 def _micro_f1_kinds(
-    labels: NDArray[Any], all_predictions: Sequence[NDArray[np.bool_]]
+    labels: NDArray[Any], all_predictions: Sequence[NDArray[np.bool_]], groups: RowGroups
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Group texts by the numbers that micro-F1 needs of a text.
+    """Find the kinds of groups by the numbers that micro-F1 needs of the texts of a group.
 
-    These are the number of its labels; then, for each of `all_predictions`, the number of its
+    These are the number of their labels; then, for each of `all_predictions`, the number of their
     predicted labels and how many of them are right.
 
     Returns:
-        The numbers of each kind of text, (numbers, kinds), and the number of texts of each kind,
+        The numbers of each kind of group, (numbers, kinds), and the number of groups of each kind,
         (kinds,).
     """
     has_label = labels > 0
@@ -248,6 +315,7 @@ def _micro_f1_kinds(
     for predictions in all_predictions:
         columns.append(predictions.sum(axis=1))
         columns.append((predictions & has_label).sum(axis=1))
+    columns = [groups.sums(column) for column in columns]
     return np.unique(np.stack(columns), axis=1, return_counts=True)
 
 
@@ -260,19 +328,47 @@ MIN_SAMPLES = 100
 MAX_DRAWS = 5_000_000
 
 
-def _bootstrap_draws(num_texts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _bootstrap_draws(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how often each sample draws each kind of text or group, (samples, kinds).
+
+    Args:
+        numbers: the number of texts or groups of each kind, (kinds,).
+    """
+    affordable_samples = MAX_DRAWS // len(numbers)
+    num_samples = min(MAX_SAMPLES, max(MIN_SAMPLES, affordable_samples))
+
+    # A sample has as many texts or groups as the data, drawn with replacement.
+    total = numbers.sum()
+    random = np.random.default_rng(0)
+    return random.multinomial(total, numbers / total, size=num_samples)
+
+
+def _draws_of_kinds(
+    kind_of_text: NDArray[np.int64], num_texts: NDArray[np.int64], groups: RowGroups
+) -> NDArray[np.int64]:
     """Return how often each sample draws each kind of text, (samples, kinds).
 
     Args:
+        kind_of_text: the number of the kind of each text, (texts,).
         num_texts: the number of texts of each kind, (kinds,).
+        groups: which texts are drawn together.
     """
-    affordable_samples = MAX_DRAWS // len(num_texts)
-    num_samples = min(MAX_SAMPLES, max(MIN_SAMPLES, affordable_samples))
+    if groups.are_single:
+        return _bootstrap_draws(num_texts)
 
-    # A sample has as many texts as the data, drawn with replacement.
-    total = num_texts.sum()
-    random = np.random.default_rng(0)
-    return random.multinomial(total, num_texts / total, size=num_samples)
+    # Groups with the same texts are interchangeable. A random number for each kind of text tells
+    # them apart by its sum over a group.
+    codes = np.random.default_rng(0).integers(1 << 62, size=len(num_texts))
+    _, examples, num_groups = np.unique(
+        groups.sums(codes[kind_of_text]), return_index=True, return_counts=True
+    )
+    draws = _bootstrap_draws(num_groups)
+
+    # Count the texts of each kind in one group of each kind.
+    ones = np.ones(groups.num_rows)
+    shape = (groups.num_groups, len(num_texts))
+    counts = sp.csr_matrix((ones, (groups.numbers, kind_of_text)), shape=shape)
+    return np.asarray(draws @ counts[examples]).astype(np.int64)
 
 
 def _percentile_interval(scores: Floats) -> Interval:

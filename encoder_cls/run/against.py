@@ -91,7 +91,11 @@ def compare_against(
         )
     other_predictions = labels_predicted_by(other, split, label_names, validation_predictions)
     return compare_predictions(
-        predictions.labels, predictions.predicted_labels, other_predictions, run=str(path)
+        predictions.labels,
+        predictions.predicted_labels,
+        other_predictions,
+        predictions.groups,
+        run=str(path),
     )
 
 

@@ -16,6 +16,7 @@ from encoder_cls.evaluation.comparisons import (
 )
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.metrics.intervals import macro_f1_interval, paired_interval, wilson_interval
+from encoder_cls.metrics.row_groups import RowGroups
 
 LABELS = np.arange(200) % 3
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "the of", "storm", "salt ball", "a goal"]
@@ -30,14 +31,16 @@ def test_each_part_is_scored_by_its_own_predictions():
         "encoder": np.array([0, 1, 2, 0, 1, 0, 1, 0]),
     }
 
-    scores, comparison = score_parts(predictions, labels)
+    scores, comparison = score_parts(predictions, labels, RowGroups.single(len(labels)))
 
     for part, num_right in (("combined", 6), ("linear", 4), ("encoder", 5)):
         macro_f1 = f1_score(labels, predictions[part], average="macro")
         assert scores[part]["accuracy"] == num_right / 8
         assert scores[part]["accuracy_interval"] == wilson_interval(num_right, 8)
         assert scores[part]["macro_f1"] == pytest.approx(macro_f1)
-        assert scores[part]["macro_f1_interval"] == macro_f1_interval(labels, predictions[part])
+        assert scores[part]["macro_f1_interval"] == macro_f1_interval(
+            labels, predictions[part], RowGroups.single(8)
+        )
 
     # Three texts are right only together, one only with the linear model alone.
     assert comparison == PartComparison(
@@ -48,7 +51,9 @@ def test_each_part_is_scored_by_its_own_predictions():
 def test_one_part_alone_is_not_compared():
     labels = np.array([0, 1, 2])
 
-    _, comparison = score_parts({"combined": labels, "linear": labels}, labels)
+    _, comparison = score_parts(
+        {"combined": labels, "linear": labels}, labels, RowGroups.single(len(labels))
+    )
 
     assert comparison is None
 
@@ -59,12 +64,16 @@ def test_parts_with_several_labels_are_compared_by_micro_f1():
     labels = (random.random((300, 5)) < [0.4, 0.2, 0.05, 0, 0.02]).astype(np.int8)
     good = labels + random.normal(size=(300, 5)) > 0.8
 
-    scores, better = score_parts({"combined": good, "linear": ~good, "encoder": good}, labels)
+    scores, better = score_parts(
+        {"combined": good, "linear": ~good, "encoder": good}, labels, RowGroups.single(len(labels))
+    )
     difference = scores["combined"]["micro_f1"] - scores["linear"]["micro_f1"]
     assert better.combined_minus_linear == difference > 0.3
     assert better.is_sure
 
-    _, worse = score_parts({"combined": ~good, "linear": good, "encoder": good}, labels)
+    _, worse = score_parts(
+        {"combined": ~good, "linear": good, "encoder": good}, labels, RowGroups.single(len(labels))
+    )
     assert worse.combined_minus_linear == -difference
     assert worse.is_sure
 
@@ -102,7 +111,7 @@ def test_a_comparison_counts_the_texts_on_which_one_alone_is_right():
     """The other classifier alone is right on 20 texts, the report's classifier alone on 5."""
     this = predictions_right_on(100)
     other = predictions_right_on(115, first=5)
-    found = compare_predictions(LABELS, this, other, run="b")
+    found = compare_predictions(LABELS, this, other, RowGroups.single(len(LABELS)), run="b")
 
     assert found.only_this == 5
     assert found.only_other == 20
@@ -127,7 +136,12 @@ def test_a_comparison_counts_the_texts_on_which_one_alone_is_right():
 
 def test_equal_predictions_have_a_p_value_of_1():
     predictions = predictions_right_on(100)
-    assert compare_predictions(LABELS, predictions, predictions, run="b").p_value == 1
+    assert (
+        compare_predictions(
+            LABELS, predictions, predictions, RowGroups.single(len(LABELS)), run="b"
+        ).p_value
+        == 1
+    )
 
 
 def test_a_comparison_says_which_classifier_is_better():
@@ -135,23 +149,31 @@ def test_a_comparison_says_which_classifier_is_better():
     this = predictions_right_on(100)
     other = predictions_right_on(115, first=5)
 
-    accuracy, macro_f1 = compare_predictions(LABELS, this, other, run="b").sentences()
+    accuracy, macro_f1 = compare_predictions(
+        LABELS, this, other, RowGroups.single(len(LABELS)), run="b"
+    ).sentences()
     assert accuracy.startswith("b is better by 7.5 points of accuracy, 95% interval 2.")
     assert "p = 0.004; it alone is right on 20 texts, wrong on 5" in accuracy
     assert macro_f1.startswith("b is better by ")
 
-    accuracy, _ = compare_predictions(LABELS, other, this, run="b").sentences()
+    accuracy, _ = compare_predictions(
+        LABELS, other, this, RowGroups.single(len(LABELS)), run="b"
+    ).sentences()
     assert accuracy.startswith("b is worse by 7.5 points of accuracy, 95% interval 2.")
 
 
 def test_a_comparison_says_where_a_difference_is_not_sure():
     this = predictions_right_on(100)
 
-    accuracy, _ = compare_predictions(LABELS, this, predictions_right_on(101), run="b").sentences()
+    accuracy, _ = compare_predictions(
+        LABELS, this, predictions_right_on(101), RowGroups.single(len(LABELS)), run="b"
+    ).sentences()
     expected = "no sure difference: b is better by 0.5 points of accuracy, 95% interval -"
     assert accuracy.startswith(expected)
 
-    accuracy, _ = compare_predictions(LABELS, this, this, run="b").sentences()
+    accuracy, _ = compare_predictions(
+        LABELS, this, this, RowGroups.single(len(LABELS)), run="b"
+    ).sentences()
     assert accuracy.startswith("no sure difference: 0.0 points of accuracy, 95% interval -")
     assert "p = 1.000" in accuracy
 
@@ -164,7 +186,7 @@ def test_several_labels_are_compared_by_micro_f1_and_whole_texts():
     other = np.pad(labels, ((0, 0), (0, 1)))
     other[:10, 3] = True
 
-    found = compare_predictions(labels, this, other, run="b")
+    found = compare_predictions(labels, this, other, RowGroups.single(len(labels)), run="b")
 
     is_right = (this == labels).all(axis=1)
     assert found.only_other == (~is_right[10:]).sum()
@@ -196,7 +218,9 @@ def test_changed_predictions_are_counted_by_what_became_of_them():
     predictions = ChangesSinceBase(
         split="test",
         num_texts=2000,
-        comparison=compare_predictions(LABELS, LABELS, LABELS, run="runs/base"),
+        comparison=compare_predictions(
+            LABELS, LABELS, LABELS, RowGroups.single(len(LABELS)), run="runs/base"
+        ),
         changed=changed,
         lost_recall={f"class {number}": (0.9, 0.5) for number in range(6)},
     )

@@ -10,13 +10,17 @@ from scipy.stats import binomtest
 from sklearn.metrics import f1_score
 
 from encoder_cls.metrics.intervals import (
+    accuracy_difference_interval,
+    accuracy_interval,
     macro_f1_interval,
+    mcnemar_p_value,
     micro_f1_interval,
     micro_f1_p_value,
     paired_interval,
     wilson_interval,
 )
 from encoder_cls.metrics.precision_recall import ClassCounts
+from encoder_cls.metrics.row_groups import RowGroups
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,7 @@ def test_the_interval_of_macro_f1_agrees_with_a_plain_bootstrap():
     """It agrees up to the chance of few samples, and is the same each time."""
     labels, predictions = example(300, 11)
 
-    found = macro_f1_interval(labels, predictions)
+    found = macro_f1_interval(labels, predictions, RowGroups.single(len(labels)))
 
     # Draw rows with replacement, and score them by scikit-learn.
     scores = []
@@ -69,13 +73,13 @@ def test_the_interval_of_macro_f1_agrees_with_a_plain_bootstrap():
     low, high = np.quantile(scores, [0.025, 0.975])
     assert found == pytest.approx((low, high), abs=0.15 * (high - low))
 
-    assert macro_f1_interval(labels, predictions) == found
+    assert macro_f1_interval(labels, predictions, RowGroups.single(len(labels))) == found
 
 
 def test_the_interval_of_a_perfect_macro_f1_is_a_point():
     labels, _ = example(300, 11)
 
-    assert macro_f1_interval(labels, labels) == (1, 1)
+    assert macro_f1_interval(labels, labels, RowGroups.single(len(labels))) == (1, 1)
 
 
 def test_the_interval_of_micro_f1_agrees_with_a_plain_bootstrap():
@@ -91,8 +95,13 @@ def test_the_interval_of_micro_f1_agrees_with_a_plain_bootstrap():
         scores.append(ClassCounts.of(predictions[rows], labels[rows]).micro_f1)
 
     expected = np.quantile(scores, [0.025, 0.975])
-    assert micro_f1_interval(labels, predictions) == pytest.approx(expected, abs=0.01)
-    assert micro_f1_interval(labels, predictions, predictions) == (0, 0)
+    assert micro_f1_interval(labels, predictions, RowGroups.single(len(labels))) == pytest.approx(
+        expected, abs=0.01
+    )
+    assert micro_f1_interval(labels, predictions, RowGroups.single(len(labels)), predictions) == (
+        0,
+        0,
+    )
 
 
 def test_the_interval_of_a_difference_is_narrower_than_that_of_each_score():
@@ -101,14 +110,16 @@ def test_the_interval_of_a_difference_is_narrower_than_that_of_each_score():
     is_corrected = np.random.default_rng(1).random(400) < 0.03
     second = np.where(is_corrected, labels, first)
 
-    low, high = macro_f1_interval(labels, second, first)
+    low, high = macro_f1_interval(labels, second, RowGroups.single(len(labels)), first)
 
-    first_low, first_high = macro_f1_interval(labels, first)
+    first_low, first_high = macro_f1_interval(labels, first, RowGroups.single(len(labels)))
     assert high - low < (first_high - first_low) / 2
 
     # Equal predictions have a difference of 0, and the reverse difference is mirrored.
-    assert macro_f1_interval(labels, first, first) == (0, 0)
-    assert macro_f1_interval(labels, first, second) == pytest.approx((-high, -low), abs=0.003)
+    assert macro_f1_interval(labels, first, RowGroups.single(len(labels)), first) == (0, 0)
+    assert macro_f1_interval(labels, first, RowGroups.single(len(labels)), second) == pytest.approx(
+        (-high, -low), abs=0.003
+    )
 
 
 def several_labels(num_texts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -123,7 +134,7 @@ def several_labels(num_texts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_the_interval_of_macro_f1_of_several_labels_agrees_with_a_plain_bootstrap():
     """The mean is taken over the labels that a text of the sample has."""
     labels, first, second = several_labels(300)
-    low, high = macro_f1_interval(labels, first, second)
+    low, high = macro_f1_interval(labels, first, RowGroups.single(len(labels)), second)
 
     random = np.random.default_rng(0)
     differences = []
@@ -155,13 +166,68 @@ def test_the_p_value_of_micro_f1_agrees_with_all_exchanges():
 
     assert observed > 0
     expected = num_as_large / 2**10
-    assert micro_f1_p_value(labels, first, second) == pytest.approx(expected, abs=0.02)
+    assert micro_f1_p_value(labels, first, second, RowGroups.single(len(labels))) == pytest.approx(
+        expected, abs=0.02
+    )
 
 
 def test_the_p_value_of_micro_f1_is_small_only_for_different_classifiers():
     labels, first, second = several_labels(400)
     worse = first ^ (np.random.default_rng(3).random(labels.shape) < 0.1)
 
-    assert micro_f1_p_value(labels, first, second) > 0.05
-    assert micro_f1_p_value(labels, first, worse) < 0.001
-    assert micro_f1_p_value(labels, first, first) == 1
+    assert micro_f1_p_value(labels, first, second, RowGroups.single(len(labels))) > 0.05
+    assert micro_f1_p_value(labels, first, worse, RowGroups.single(len(labels))) < 0.001
+    assert micro_f1_p_value(labels, first, first, RowGroups.single(len(labels))) == 1
+
+
+def test_copies_of_texts_do_not_narrow_an_interval():
+    """Each text twenty times says no more than each text once."""
+    random = np.random.default_rng(3)
+    groups = RowGroups(np.repeat(np.arange(60), 20))
+    labels, first, second = random.integers(0, 3, (3, 60))
+    first[:40] = labels[:40]
+    several, once, other = random.random((3, 60, 4)) < 0.4
+
+    def widths(copies: int, groups: RowGroups) -> list[float]:
+        y, a, b, has, gets, gets_other = (
+            np.repeat(values, copies, axis=0)
+            for values in (labels, first, second, several, once, other)
+        )
+        intervals = [
+            accuracy_interval(a == y, groups),
+            accuracy_difference_interval(a == y, b == y, groups),
+            macro_f1_interval(y, a, groups),
+            macro_f1_interval(y, a, groups, b),
+            micro_f1_interval(has, gets, groups),
+            micro_f1_interval(has, gets, groups, gets_other),
+            macro_f1_interval(has, gets, groups),
+        ]
+        return [high - low for low, high in intervals]
+
+    of_copies = widths(20, groups)
+    of_single_texts = widths(1, RowGroups.single(60))
+    assert of_copies == pytest.approx(of_single_texts, rel=0.15)
+    assert min(np.divide(of_copies, of_single_texts)) > 0.95
+
+
+def test_copies_of_texts_leave_the_tests_as_they_are():
+    random = np.random.default_rng(4)
+    first, second = random.random((2, 50)) < [[0.9], [0.6]]
+    once = mcnemar_p_value(first, second, RowGroups.single(50))
+    copies = RowGroups(np.repeat(np.arange(50), 7))
+    assert mcnemar_p_value(np.repeat(first, 7), np.repeat(second, 7), copies) == once
+
+    # In groups of unequal sizes, the larger differences weigh more, so no fewer groups decide.
+    uneven = np.array([9, 9, 1, 1, 1, 1])
+    groups = RowGroups(np.repeat(np.arange(6), uneven))
+    better = np.ones(22, dtype=bool)
+    assert mcnemar_p_value(better, ~better, groups) == pytest.approx(2 / 2**6, abs=0.01)
+
+
+def test_one_text_shows_no_difference_of_micro_f1():
+    """A bootstrap of one text has a single sample, so its interval would be a point."""
+    labels = np.array([[1, 0]])
+    right = labels > 0
+
+    low, high = micro_f1_interval(labels, right, RowGroups.single(1), ~right)
+    assert (low, high) == (0, 1)
