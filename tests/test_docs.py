@@ -10,14 +10,14 @@ import re
 import runpy
 import shlex
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import openpyxl
 import pytest
 import typer.main
+from support.excel import write_excel
 from support.programs import setting
 from support.small_runs import WITHOUT_TECHNIQUES
 from support.topics import labelled_texts, write_labelled_texts, write_tiny_config
@@ -323,8 +323,8 @@ def write_stand_ins(page: str, folder: Path, run: Path) -> None:
         write_labelled_texts(folder / name, labelled(8, seed=seed))
     for number in range(2):
         write_labelled_texts(folder / "parts" / f"part-{number}.csv", labelled(8, seed=number))
-    write_sheet(folder / "tickets.xlsx", ["text"], *([text] for text, _ in labelled(8, seed=3)))
-    write_sheet(folder / "complaints.xlsx", ["Message", "Topic"], *labelled(20, seed=4))
+    write_excel(folder / "tickets.xlsx", ["text"], *([text] for text, _ in labelled(8, seed=3)))
+    write_excel(folder / "complaints.xlsx", ["Message", "Topic"], *labelled(20, seed=4))
     for name in ("pool.csv", "unlabelled.csv"):
         lines = [f"{text}\n" for text, _ in labelled(20, seed=4)]
         (folder / name).write_text("text\n" + "".join(lines), encoding="utf-8")
@@ -337,14 +337,6 @@ def write_stand_ins(page: str, folder: Path, run: Path) -> None:
         (folder / "spam.yaml").write_bytes((run.parent / "spam.yaml").read_bytes())
     for name in names:
         (folder / "runs" / name).symlink_to(run, target_is_directory=True)
-
-
-def write_sheet(path: Path, *rows: Sequence[object]) -> None:
-    """Write an Excel file of these rows."""
-    book = openpyxl.Workbook()
-    for row in rows:
-        book.active.append(row)
-    book.save(path)
 
 
 def is_run(words: list[str]) -> bool:

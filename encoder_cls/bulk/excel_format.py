@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from encoder_cls.bulk.excel_sheet import (
-    COPIED_BYTES,
     GENERAL,
     MAX_CELL_UNITS,
     MAX_ROWS,
@@ -18,9 +17,9 @@ from encoder_cls.bulk.excel_sheet import (
     PROBABILITY_FORMAT,
     TITLE,
     Cell,
-    Sheet,
     column_width,
     kept_cell,
+    new_sheet,
 )
 from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
 from encoder_cls.bulk.json_and_csv_formats import (
@@ -39,6 +38,9 @@ from encoder_cls.data.reading.xlsx import MAX_COLUMNS, ColumnLayout
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import counted
 from encoder_cls.system.files import reporting_os_errors
+
+# The number of bytes that are copied at once.
+COPIED_BYTES = 1 << 20
 
 
 class ExcelFormat(RowFormat):
@@ -92,38 +94,32 @@ class ExcelFormat(RowFormat):
             EncoderClsError: the folder of temporary files has no room.
         """
         temporary_folder = Path(tempfile.gettempdir())
-        sheet = Sheet(self._layout.title, self._names, self._formats())
+        with new_sheet(self._layout.title, self._names, self._formats()) as sheet:
 
-        def write(rows: Sequence[bytes]) -> None:
-            values_of_rows = [json.loads(row) for row in rows]
-            with reporting_os_errors(temporary_folder, "write the sheet"):
-                if not sheet.num_rows:
-                    sheet.begin(self._widths(values_of_rows))
-                for values in values_of_rows:
-                    sheet.append(values)
+            def write(rows: Sequence[bytes]) -> None:
+                values_of_rows = [json.loads(row) for row in rows]
+                with reporting_os_errors(temporary_folder, "write the sheet"):
+                    if not sheet.num_rows:
+                        sheet.begin(self._widths(values_of_rows))
+                    for values in values_of_rows:
+                        sheet.append(values)
 
-            if sheet.num_rows > MAX_ROWS:
-                raise DataError(
-                    f"the input has {_more_than_a_sheet()}: save it as a file, which is counted "
-                    "before any work, or choose --format csv"
-                )
+                if sheet.num_rows > MAX_ROWS:
+                    raise DataError(
+                        f"the input has {_more_than_a_sheet()}: save it as a file, which is "
+                        "counted before any work, or choose --format csv"
+                    )
 
-        try:
             yield write
-        except BaseException:
-            sheet.discard()
-            raise
 
-        with ExitStack() as stack:
             with reporting_os_errors(temporary_folder, "write the sheet"):
                 if not sheet.num_rows:
                     sheet.begin(self._widths([]))
-                file = stack.enter_context(tempfile.TemporaryFile())
-                sheet.save(file)
-            file.seek(0)
-            for block in iter(lambda: file.read(COPIED_BYTES), b""):
-                output.write(block)
-        self._num_cut = sheet.num_cut
+                path = sheet.save()
+            with path.open("rb") as file:
+                for block in iter(lambda: file.read(COPIED_BYTES), b""):
+                    output.write(block)
+            self._num_cut = sheet.num_cut
 
     def warnings(self) -> Iterator[str]:
         """A warning if texts were cut."""

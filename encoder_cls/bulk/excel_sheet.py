@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from encoder_cls.bulk.json_and_csv_formats import encodable
+from encoder_cls.data.reading.number_formats import (
+    NumberFormat,
+    is_padded_number,
+    number_format_of,
+)
 from encoder_cls.system.csv_cells import cell
 
 # The largest number of rows of a sheet in Excel, without the row of the header.
@@ -36,6 +40,28 @@ DURATION_FORMAT = "[h]:mm:ss"
 Cell = None | bool | int | float | str | list[Any]
 """A value that JSON can hold. A list is a format of numbers and a number: a date or a time."""
 
+# The date of all parts of a file, and of its creation, so that equal predictions are equal files.
+DATE = datetime(1980, 1, 1)
+# The beginnings of texts that a spreadsheet could take for a formula or an error.
+_NOT_PLAIN = ("=", "+", "-", "@", "#")
+
+
+@contextmanager
+def new_sheet(title: str, names: Sequence[str], formats: Sequence[str]) -> Iterator[Sheet]:
+    """Begin an Excel file in a temporary folder, which is removed at the end of the block.
+
+    Args:
+        title: the name of the sheet.
+        names: the names of the columns.
+        formats: the format of the numbers of each column.
+    """
+    with tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
+        sheet = Sheet(Path(folder), title, names, formats)
+        try:
+            yield sheet
+        finally:
+            sheet.close()
+
 
 class Sheet:
     """A new Excel file with one sheet, to which rows are appended.
@@ -43,159 +69,106 @@ class Sheet:
     The header is bold and stays in view, and each column has a filter.
 
     Args:
+        folder: the folder of the file, and of the rows until the file is complete.
         title: the name of the sheet.
         names: the names of the columns.
         formats: the format of the numbers of each column.
 
     Attributes:
         num_rows: the number of rows that have been appended.
+        num_cut: the number of texts that were cut, because they are longer than a cell.
     """
 
-    def __init__(self, title: str, names: Sequence[str], formats: Sequence[str]) -> None:
-        import openpyxl
+    def __init__(
+        self, folder: Path, title: str, names: Sequence[str], formats: Sequence[str]
+    ) -> None:
+        from xlsxwriter import Workbook
 
-        self._book = openpyxl.Workbook(write_only=True)
-        self._sheet = self._book.create_sheet(sheet_title(title))
-        self._sheet.freeze_panes = "A2"
-        self._cells = _Cells(self._sheet, names, formats)
-        self._num_columns = len(names)
+        self._path = folder / "sheet.xlsx"
+        options = {"constant_memory": True, "tmpdir": str(folder), "use_zip64": True}
+        self._book = Workbook(str(self._path), options)
+        self._book.set_properties({"created": DATE})
+        self._sheet = self._book.add_worksheet(sheet_title(title))
+        self._names = names
+        self._formats = [number_format_of(code) for code in formats]
+        self._styles: dict[str, Any] = {}
+        self._marked = self._book.add_format({"quote_prefix": True})
         self.num_rows = 0
-
-    @property
-    def num_cut(self) -> int:
-        """The number of texts that were cut, because they are longer than a cell."""
-        return self._cells.num_cut
+        self.num_cut = 0
 
     def begin(self, widths: Sequence[float]) -> None:
         """Set the width of each column, in characters, and write the header."""
-        from openpyxl.utils import get_column_letter
-
-        for number, width in enumerate(widths, start=1):
-            self._sheet.column_dimensions[get_column_letter(number)].width = width
-        self._sheet.append(self._cells.header())
+        bold = self._book.add_format({"bold": True})
+        self._sheet.freeze_panes(1, 0)
+        for column, (name, width) in enumerate(zip(self._names, widths, strict=True)):
+            self._sheet.set_column_pixels(column, column, round(width * PIXELS_OF_DIGIT))
+            self._sheet.write_string(0, column, self._shortened(name), bold)
 
     def append(self, values: Sequence[Cell]) -> None:
         """Write a row with these values, which follow the order of the columns."""
-        self._sheet.append(self._cells.row(values))
         self.num_rows += 1
+        for column, (value, number_format) in enumerate(zip(values, self._formats, strict=True)):
+            self._write(column, value, number_format)
 
-    def save(self, file: BinaryIO) -> None:
-        """Write the whole Excel file to an open file."""
-        from openpyxl.utils import get_column_letter
-        from openpyxl.writer.excel import ExcelWriter
+    def save(self) -> Path:
+        """Complete the file, and return its path.
 
-        last_column = get_column_letter(max(1, self._num_columns))
-        self._sheet.auto_filter.ref = f"A1:{last_column}{self.num_rows + 1}"
+        Raises:
+            OSError: there is no room for it.
+        """
+        from xlsxwriter.exceptions import FileCreateError
 
-        self._book.properties.created = DATE
-        self._book.properties.modified = DATE
-        # The writer closes the archive.
-        ExcelWriter(self._book, _Archive(file, "w")).save()
+        self._sheet.autofilter(0, 0, self.num_rows, max(0, len(self._names) - 1))
+        try:
+            self._book.close()
+        except FileCreateError as error:
+            # It wraps the error of the system.
+            raise error.args[0] from None
+        return self._path
 
-    def discard(self) -> None:
-        """Let openpyxl close its temporary file."""
-        with suppress(OSError):
-            self._sheet.close()
+    def close(self) -> None:
+        """Close the file of the rows, which XlsxWriter leaves open if the work ends early."""
+        self._sheet._opt_close()
 
+    def _write(self, column: int, value: Cell, number_format: NumberFormat) -> None:
+        """Write a value into a cell of the last row."""
+        if value is None:
+            return
+        if isinstance(value, str):
+            self._write_text(column, value, number_format)
+        elif isinstance(value, bool):
+            self._sheet.write_boolean(self.num_rows, column, value)
+        elif isinstance(value, list):
+            # A date has the format of its column, unless that shows dates as numbers.
+            usual_code, number = value
+            code = number_format.code if number_format.is_time else usual_code
+            self._write_number(column, number, code)
+        else:
+            code = GENERAL if number_format.is_time else number_format.code
+            self._write_number(column, value, code)
 
-# --- The file -------------------------------------------------------------------------------------
+    def _write_number(self, column: int, number: float, code: str) -> None:
+        self._sheet.write_number(self.num_rows, column, number, self._style(code))
 
-# The date of all parts of a file, and of its creation, so that equal predictions are equal files.
-# It is the first one that a ZIP archive can have.
-DATE = datetime(1980, 1, 1)
-# The number of bytes that are copied at once.
-COPIED_BYTES = 1 << 20
-
-
-class _Archive(zipfile.ZipFile):
-    """A compressed archive, all of whose parts have the same date."""
-
-    def write(self, filename: Any, arcname: Any = None, *_: Any) -> None:
-        """Add a file under a name."""
-        part = self._part(arcname)
-        # The size tells whether the archive needs the form for large parts.
-        part.file_size = Path(filename).stat().st_size
-        with Path(filename).open("rb") as source, self.open(part, "w") as target:
-            shutil.copyfileobj(source, target, COPIED_BYTES)
-
-    def writestr(self, zinfo_or_arcname: Any, data: Any, *_: Any) -> None:
-        """Add bytes or a text under a name."""
-        super().writestr(self._part(zinfo_or_arcname), data)
-
-    def _part(self, name: str) -> zipfile.ZipInfo:
-        part = zipfile.ZipInfo(name, DATE.timetuple()[:6])
-        part.compress_type = zipfile.ZIP_DEFLATED
-        return part
-
-
-# --- Cells ----------------------------------------------------------------------------------------
-
-# The beginnings of texts that a spreadsheet, or openpyxl, could take for a formula or an error.
-_NOT_PLAIN = ("=", "+", "-", "@", "#")
-
-
-class _Cells:
-    """Makes the cells of a sheet, row by row.
-
-    A plain value needs no object. There is one object for each style, which is used again as soon
-    as its cell is written. Objects without a style are not used again: openpyxl would put the next
-    plain value into them.
-
-    Args:
-        sheet: the sheet of openpyxl.
-        names: the names of the columns.
-        formats: the format of the numbers of each column.
-
-    Attributes:
-        num_cut: the number of texts that were cut.
-    """
-
-    def __init__(self, sheet: Any, names: Sequence[str], formats: Sequence[str]) -> None:
-        from openpyxl.cell import WriteOnlyCell
-        from openpyxl.styles import Font
-        from openpyxl.styles.numbers import is_date_format
-
-        self._names = names
-        self._formats = formats
-        self._are_dates = [is_date_format(number_format) for number_format in formats]
-
-        self._new_cell: Callable[[], Any] = lambda: WriteOnlyCell(sheet)
-        self._header_cell = self._new_cell()
-        self._header_cell.font = Font(bold=True)
-        self._text_cell = self._formatted(TEXT_FORMAT)
-        self._marked_cell = self._new_cell()
-        # A spreadsheet then keeps the text a text, also when a person edits the cell.
-        self._marked_cell.quotePrefix = True
-        self._number_cells: dict[str, Any] = {}
-        self.num_cut = 0
-
-    def header(self) -> Iterator[Any]:
-        """The cells of the header."""
-        for name in self._names:
-            yield _with_text(self._header_cell, self._shortened(name))
-
-    def row(self, values: Sequence[Cell]) -> Iterator[Any]:
-        """The cells of a row. Each must be written before the next one is taken."""
-        columns = zip(values, self._formats, self._are_dates, strict=True)
-        for value, number_format, has_dates in columns:
-            if isinstance(value, str):
-                yield self._text(value, number_format)
-            elif isinstance(value, list):
-                # A date has the format of its column, unless that shows dates as numbers.
-                usual_format, number = value
-                yield self._number(number, number_format if has_dates else usual_format)
-            elif isinstance(value, bool) or has_dates or number_format == GENERAL:
-                yield value
-            else:
-                yield self._number(value, number_format)
-
-    def _text(self, text: str, number_format: str) -> Any:
+    def _write_text(self, column: int, text: str, number_format: NumberFormat) -> None:
         short = self._shortened(text)
-        if short.startswith(_NOT_PLAIN):
-            return _with_text(self._marked_cell, short)
-        if number_format == TEXT_FORMAT:
-            return _with_text(self._text_cell, short)
-        return short
+        if is_padded_number(short, number_format):
+            # Reading has filled it up by zeros, as the sheet shows it.
+            self._write_number(column, int(short), number_format.code)
+        elif short.startswith(_NOT_PLAIN):
+            # A spreadsheet then keeps the text a text, also when a person edits the cell.
+            self._sheet.write_string(self.num_rows, column, short, self._marked)
+        elif short:
+            code = TEXT_FORMAT if number_format.code == TEXT_FORMAT else GENERAL
+            self._sheet.write_string(self.num_rows, column, short, self._style(code))
+
+    def _style(self, code: str) -> Any:
+        """The style of cells with a format of numbers; None if they need none."""
+        if code == GENERAL:
+            return None
+        if code not in self._styles:
+            self._styles[code] = self._book.add_format({"num_format": code})
+        return self._styles[code]
 
     def _shortened(self, text: str) -> str:
         """A text as a cell holds it; it is counted if it is cut."""
@@ -203,32 +176,11 @@ class _Cells:
         short = _cut(plain)
         if short != plain:
             self.num_cut += 1
-        return _escaped(short)
-
-    def _number(self, number: int | float | None, number_format: str) -> Any:
-        if number is None:
-            return None
-        if number_format not in self._number_cells:
-            self._number_cells[number_format] = self._formatted(number_format)
-        number_cell = self._number_cells[number_format]
-        number_cell.value = number
-        # openpyxl would take a number in a date format for a date.
-        number_cell.data_type = "n"
-        return number_cell
-
-    def _formatted(self, number_format: str) -> Any:
-        new_cell = self._new_cell()
-        new_cell.number_format = number_format
-        return new_cell
+        return short if short.isascii() else _NOT_IN_XML.sub("\ufffd", short)
 
 
-def _with_text(styled_cell: Any, text: str) -> Any:
-    """Put a text into a cell; without the type, openpyxl would make a formula of `=1+1`."""
-    styled_cell.value = text
-    styled_cell.data_type = "s"
-    return styled_cell
-
-
+# The characters that XML cannot contain, without the control characters, which have escapes.
+_NOT_IN_XML = re.compile("[\ufffe\uffff]")
 # The largest number of UTF-16 code units in a cell of Excel.
 MAX_CELL_UNITS = 32_767
 
@@ -246,25 +198,15 @@ def _cut(text: str) -> str:
     return f"{kept}…"
 
 
-# The characters that XML cannot contain.
-_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-# The underscore of a text that looks like an escape.
-_LIKE_ESCAPE = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")
-
-
-def _escaped(text: str) -> str:
-    """Escape a text as spreadsheets do (ST_Xstring, ECMA-376 part 1, 22.9.2.19)."""
-    if "_x" in text:
-        text = _LIKE_ESCAPE.sub("_x005F_", text)
-    return _NOT_IN_XML.sub(lambda match: f"_x{ord(match[0]):04X}_", text)
-
-
 # --- Values ---------------------------------------------------------------------------------------
 
 # The number of digits of a number that Excel keeps.
 MAX_DIGITS = 15
 # The first day that Excel's calendar has right: it has a 29 February 1900.
 FIRST_DAY = datetime(1900, 3, 1)
+# The day that has the number 0 if those from then on are counted.
+DAY_0 = datetime(1899, 12, 30)
+DAY = timedelta(days=1)
 
 
 def kept_cell(value: Any) -> Cell:
@@ -297,36 +239,36 @@ def _time_or_text(value: date | time | timedelta) -> Cell:
 
     A date that Excel's calendar does not have, and a time with a time zone, are texts.
     """
-    from openpyxl.utils.datetime import to_excel
-
     if isinstance(value, timedelta):
         if value < timedelta():
             return str(value)
-        return [DURATION_FORMAT, to_excel(value)]
+        return [DURATION_FORMAT, value / DAY]
 
     if getattr(value, "tzinfo", None) is not None:
         return value.isoformat()
     if isinstance(value, time):
-        return [TIME_FORMAT, to_excel(value)]
+        return [TIME_FORMAT, (datetime.combine(FIRST_DAY, value) - FIRST_DAY) / DAY]
 
     moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
     if moment < FIRST_DAY:
         return value.isoformat()
     has_time = moment.time() != time()
-    return [DATE_AND_TIME_FORMAT if has_time else DATE_FORMAT, to_excel(moment)]
+    return [DATE_AND_TIME_FORMAT if has_time else DATE_FORMAT, (moment - DAY_0) / DAY]
 
 
 # --- Titles and widths ----------------------------------------------------------------------------
 
 # The name of a sheet without a name of its own.
 TITLE = "predictions"
-# The characters that the name of a sheet cannot have, and the largest number of characters.
+# The characters that the name of a sheet cannot have, and the largest number of UTF-16 code units.
 _NOT_IN_TITLE = re.compile(r"[\\*?:/\[\]\x00-\x1f]")
 MAX_TITLE = 31
 
 # Column widths in characters: of a column of short values, and of a column of texts.
 MIN_WIDTH = 8
 MAX_WIDTH = 60
+# The pixels of a character of that width in the usual font.
+PIXELS_OF_DIGIT = 7
 # The space beside a value, and for the button of the filter beside the name of a column.
 PADDING = 2
 FILTER_BUTTON = 3
@@ -335,8 +277,9 @@ MEASURED_ROWS = 100
 
 
 def sheet_title(name: str) -> str:
-    """The name of a sheet, without what openpyxl and Excel refuse."""
-    return _NOT_IN_TITLE.sub("_", name)[:MAX_TITLE] or TITLE
+    """The name of a sheet, without what Excel refuses."""
+    plain = _NOT_IN_TITLE.sub("_", name).encode("utf-16-le", "replace")
+    return plain[: 2 * MAX_TITLE].decode("utf-16-le", "ignore").strip("'") or TITLE
 
 
 def column_width(name: str, values: Sequence[Cell]) -> int:

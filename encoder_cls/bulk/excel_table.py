@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,9 +10,9 @@ from encoder_cls.bulk.excel_sheet import (
     MAX_ROWS,
     MEASURED_ROWS,
     PROBABILITY_FORMAT,
-    Sheet,
     column_width,
     kept_cell,
+    new_sheet,
 )
 from encoder_cls.errors import DataError
 
@@ -51,11 +50,8 @@ def excel_table(
         formats.append(PROBABILITY_FORMAT if column == probability_column else GENERAL)
         widths.append(column_width(column, [row[number] for row in rows[:MEASURED_ROWS]]))
 
-    sheet = Sheet(title, columns, formats)
-    sheet.begin(widths)
-    for row in rows:
-        sheet.append(row)
-
-    file = io.BytesIO()
-    sheet.save(file)
-    return file.getvalue()
+    with new_sheet(title, columns, formats) as sheet:
+        sheet.begin(widths)
+        for row in rows:
+            sheet.append(row)
+        return sheet.save().read_bytes()

@@ -17,16 +17,18 @@ from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.data.reading.rows import Row
-from encoder_cls.errors import DataError
+from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.csv_cells import cell, csv_lines, guarded
-from encoder_cls.system.display import printable, shown
+from encoder_cls.system.display import listed, printable, shown
 from encoder_cls.system.json_values import json_text, record_text
 
 BYTE_ORDER_MARK = "\ufeff"
 # The separator between several labels in a field. Training reads such fields with
 # `data.label_separator`.
 LABEL_SEPARATOR = "|"
+# The number of columns that a message lists.
+MAX_LISTED = 20
 # The characters to escape in a field of TSV, which has no quotes and must stay on one line.
 ESCAPED_IN_TSV = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -178,6 +180,12 @@ class TableColumns:
         *,
         keeps_all: bool,
     ) -> None:
+        if options.fill is not None and options.fill not in columns:
+            present = listed(list(columns), most=MAX_LISTED)
+            raise ConfigError(
+                f"--fill: no column {shown(options.fill)} in the input; it has {present}"
+            )
+
         self.kept = list(columns)
         self._kept_set = set(columns)
         self._keeps_all = keeps_all

@@ -10,7 +10,9 @@ from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.prediction import Prediction
+from encoder_cls.data.label_cells import cell_separator, joined_labels
 from encoder_cls.data.reading.rows import Row
+from encoder_cls.system.json_values import is_missing
 from encoder_cls.text.tokenizer import count_tokens
 
 
@@ -18,7 +20,7 @@ class PredictedText(NamedTuple):
     """A row with its prediction.
 
     Attributes:
-        row: the row of the input.
+        row: the row of the input; with `fill`, the answer is in this column if its cell was empty.
         prediction: the whole prediction, with the probabilities of all classes.
         label: the predicted label; None if its probability is below the threshold, or if the model
             is multi-label.
@@ -89,6 +91,10 @@ def predict_chunk(
         if prediction.truncated and options.output_format == "text":
             length = count_tokens(classifier.tokenizer, row.text)
 
+        if options.fill is not None:
+            answer = _answer(label, labels, classifier, options)
+            row = _filled(row, options.fill, answer)  # noqa: PLW2901
+
         predicted_text = PredictedText(
             row=row,
             prediction=prediction,
@@ -101,6 +107,30 @@ def predict_chunk(
         )
         predicted_texts.append(predicted_text)
     return predicted_texts
+
+
+def _answer(
+    label: str | None,
+    labels: tuple[str, ...] | None,
+    classifier: Classifier,
+    options: PredictionOptions,
+) -> str | list[str] | None:
+    """What a person would write into a cell with the labels: in a table, labels are one text."""
+    if labels is None:
+        return label
+    if options.output_format == "jsonl":
+        return list(labels)
+    separator = cell_separator(classifier.label_names, classifier.text_format.label_separator)
+    return joined_labels(labels, separator)
+
+
+def _filled(row: Row, column: str, answer: str | list[str] | None) -> Row:
+    """The row with the answer in a column, unless the column has a value there."""
+    record = dict(row.record or {})
+    value = record.setdefault(column, None)
+    if is_missing(value) or value == "":
+        record[column] = value if answer is None else answer
+    return row._replace(record=record)
 
 
 def _withholds(prediction: Prediction, labels: tuple[str, ...], options: PredictionOptions) -> bool:

@@ -23,6 +23,7 @@ class PredictionOptions:
 
     Attributes:
         output_format: the name of the format, such as "jsonl".
+        fill: the column of the input whose empty cells get the answers; None fills none.
         top_k: the number of classes to show for each text.
         threshold: the least probability of a label; None withholds no label, and leaves a
             multi-label model its own thresholds.
@@ -41,6 +42,7 @@ class PredictionOptions:
     """
 
     output_format: str = "text"
+    fill: str | None = None
     top_k: int = 1
     threshold: float | None = None
     min_precision: float | None = None
@@ -83,6 +85,7 @@ def prediction_options(request: CheckedRequest, classifier: Classifier) -> Predi
 
     return PredictionOptions(
         output_format=request.output_format,
+        fill=request.fill,
         top_k=request.top_k,
         threshold=threshold,
         min_precision=request.min_precision,

@@ -11,11 +11,10 @@ from pathlib import Path
 from encoder_cls.bulk.attention_file import check_attention_file
 from encoder_cls.bulk.input_texts import InputOptions
 from encoder_cls.bulk.standard_input import STANDARD_INPUT
-from encoder_cls.data.reading.excel import check_excel_installed
 from encoder_cls.errors import ConfigError
 from encoder_cls.run.run_folder import newest_with_model
 from encoder_cls.system.files import stream_named
-from encoder_cls.system.libraries import check_installed
+from encoder_cls.system.libraries import check_excel_installed, check_installed
 from encoder_cls.system.terminal import note
 
 FORMATS = ("text", "jsonl", "tsv", "csv", "xlsx", "html", "parquet")
@@ -57,6 +56,7 @@ class Request:
     model: Path | None = None
     text_columns: tuple[str, ...] = ()
     keep_columns: bool | None = None
+    fill: str | None = None
     top_k: int = 1
     threshold: float | None = None
     min_precision: float | None = None
@@ -87,6 +87,7 @@ class CheckedRequest:
         into_folder: whether the output is a folder, with a file for each file of the input.
         output_format: one of `FORMATS`.
         model: the folder of the run or model.
+        fill: the column of the input whose empty cells get the answers; None fills none.
         top_k: the number of classes to show for each text.
         threshold: the least probability of a label; None withholds no label.
         min_precision: the precision to guarantee by a threshold; None guarantees none.
@@ -109,6 +110,7 @@ class CheckedRequest:
     into_folder: bool
     output_format: str
     model: Path
+    fill: str | None
     top_k: int
     threshold: float | None
     min_precision: float | None
@@ -151,7 +153,9 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
     if into_folder:
         _check_folder(request, has_files=has_files)
     if request.keep_columns:
-        _check_kept_columns(output_format, has_files=has_files)
+        _check_kept_columns("--keep-columns", output_format, has_files=has_files)
+    if request.fill is not None:
+        _check_fill(request, output_format, has_files=has_files)
 
     # A name of standard output, such as /dev/stdout, counts as no output file, so that predictions
     # are printed at once.
@@ -168,7 +172,7 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
             texts=request.texts,
             source=source,
             text_columns=request.text_columns,
-            keep_columns=request.keep_columns,
+            keep_columns=True if request.fill else request.keep_columns,
             delimiter=request.delimiter,
             encoding=request.encoding,
             sheet=request.sheet,
@@ -178,6 +182,7 @@ def check_request(request: Request, runs: Path) -> CheckedRequest:
         into_folder=into_folder,
         output_format=output_format,
         model=request.model or newest_model(runs),
+        fill=request.fill,
         top_k=request.top_k,
         threshold=request.threshold,
         min_precision=request.min_precision,
@@ -321,13 +326,27 @@ def _check_format(request: Request, output_format: str, *, is_printed: bool) -> 
         )
 
 
-def _check_kept_columns(output_format: str, *, has_files: bool) -> None:
-    """Check that input and output have columns."""
+def _check_fill(request: Request, output_format: str, *, has_files: bool) -> None:
+    """Check that the output keeps the column that is filled, with values that can change."""
+    _check_kept_columns("--fill", output_format, has_files=has_files)
+    if not request.fill:
+        raise ConfigError("--fill: names no column")
+    if request.keep_columns is False:
+        raise ConfigError("--fill: fills a column of the input, which --no-keep-columns leaves out")
+    if output_format == "parquet":
+        raise ConfigError(
+            "--fill: does not fill columns of Parquet, which are copied as they are; choose "
+            "--format csv, tsv, xlsx or jsonl"
+        )
+
+
+def _check_kept_columns(option: str, output_format: str, *, has_files: bool) -> None:
+    """Check that input and output have columns, which an option needs."""
     if not has_files:
-        raise ConfigError(f"--keep-columns {ONLY_FOR_FILES}")
+        raise ConfigError(f"{option} {ONLY_FOR_FILES}")
     if output_format in FORMATS_WITHOUT_COLUMNS:
         raise ConfigError(
-            f"--keep-columns: the format {output_format} has no columns; choose --format csv, tsv, "
+            f"{option}: the format {output_format} has no columns; choose --format csv, tsv, "
             "xlsx, jsonl or parquet"
         )
 

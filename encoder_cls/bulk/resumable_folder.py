@@ -343,6 +343,7 @@ def _recorded_options(
         "output_format": options.output_format,
         "text_columns": request.input.text_columns or classifier.text_format.columns,
         "keep_columns": request.input.keep_columns,
+        "fill": options.fill,
         "top_k": options.top_k,
         "threshold": options.threshold,
         "explained": options.explained,

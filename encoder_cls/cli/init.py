@@ -12,7 +12,7 @@ from encoder_cls.cli.options import check_ending, data_overrides, parsed_data_va
 from encoder_cls.cli.plan_text import time_line
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.run.terminal_reporter import TerminalReporter
-from encoder_cls.system.libraries import check_training_installed, is_installed
+from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def init_command(
     ] = None,
 ) -> None:
     """Look through data, say all that was found, and write a config that trains on it."""
-    _check_libraries(source)
+    check_training_installed()
 
     from encoder_cls.config.loading import run_name
     from encoder_cls.data.inspection.draft_config import draft_config
@@ -78,19 +78,6 @@ def init_command(
     write_output(config_file, draft_config(inspection).encode())
     command = f"encoder-cls train {quote(str(config_file))}"
     note(f"wrote {config_file}; read it, then run: {command}")
-
-
-def _check_libraries(source: str) -> None:
-    """Raise a `ConfigError` that names all missing libraries at once."""
-    messages = []
-    try:
-        check_training_installed()
-    except ConfigError as error:
-        messages.append(str(error))
-    if Path(source).suffix.lower() == ".xlsx" and not is_installed("openpyxl"):
-        messages.append("needs openpyxl to read Excel files: pip install 'encoder-cls[excel]'")
-    if messages:
-        raise ConfigError("; ".join(messages))
 
 
 def explained(error: DataError, source: str) -> DataError:

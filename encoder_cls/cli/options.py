@@ -11,7 +11,7 @@ import typer
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.encodings import delimiter_named, encoding_named
 from encoder_cls.system.json_values import json_text
-from encoder_cls.system.libraries import check_installed
+from encoder_cls.system.libraries import check_excel_installed
 from encoder_cls.system.terminal import be_quiet, print_out
 
 # The default folder of runs.
@@ -106,7 +106,7 @@ def check_ending(output: Path | None, *endings: str) -> None:
         known = f"{', '.join(others)} or {last}" if others else last
         raise ConfigError(f"--output {output}: the name must end with {known}")
     if ending == EXCEL_ENDING:
-        check_installed("openpyxl", needed_by=f"--output {output}", install="'encoder-cls[excel]'")
+        check_excel_installed(f"--output {output}")
 
 
 def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, Any]:

@@ -61,6 +61,14 @@ def predict_command(
             "output is Excel, or CSV from CSV or Excel.",
         ),
     ] = None,
+    fill: Annotated[
+        str | None,
+        typer.Option(
+            help="Write the labels into the empty cells of this column of the input, for example "
+            "that of the labels in training. Keeps all columns.",
+            metavar="COLUMN",
+        ),
+    ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="The number of classes to show.")] = 1,
     threshold: Annotated[
         float | None,
@@ -164,6 +172,7 @@ def predict_command(
         bad_rows=bad_rows,
         output_format=output_format,
         keep_columns=keep_columns,
+        fill=fill,
         top_k=top_k,
         threshold=threshold,
         min_precision=min_precision,

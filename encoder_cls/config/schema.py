@@ -194,8 +194,8 @@ class DataConfig(Section):
     """The encoding of text files, such as `windows-1252` or `utf-16`. It also applies to files to
     predict."""
     sheet: NotEmpty | None = None
-    """The sheet of Excel files to read, where several sheets have the columns. If null, only one
-    sheet may have them."""
+    """The sheet of Excel files to read. If null, or if a file has no sheet of this name, only one
+    sheet may have the columns."""
     cache: Source | None = None
     """A folder for the rows and tokens that were read, so that the next run on the same files with
     the same settings starts at once. Several runs may share the folder, and any file in it may be

@@ -66,6 +66,19 @@ def check_installed(library: str, *, needed_by: str, install: str | None = None)
         raise ConfigError(f"{needed_by}: needs {library}: pip install {install or library}")
 
 
+def check_excel_installed(needed_by: str) -> None:
+    """Check that the library is installed that writes Excel files.
+
+    Args:
+        needed_by: the option that needs the library, for the message.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    distribution, _ = installed_version() or (WHOLE, "")
+    check_installed("xlsxwriter", needed_by=needed_by, install=f"'{distribution}[excel]'")
+
+
 def needs_torch() -> str:
     """The message for a missing PyTorch, with the commands that install it."""
     # Uninstall the runtime first, because both distributions install the same files.

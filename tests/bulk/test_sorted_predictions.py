@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.excel import read_excel
 from support.programs import assert_failed, succeed
 
 from encoder_cls.bulk.sorted_rows import SortedRows
@@ -38,8 +39,7 @@ def table(monkeypatch) -> str:
 def ids_of(output: str) -> list[str]:
     """The ids of predictions, in the order of the output."""
     if output.endswith(".xlsx"):
-        openpyxl = pytest.importorskip("openpyxl")
-        _, *rows = openpyxl.load_workbook(output).active.values
+        _, *rows = read_excel(output)
         return [row[0] for row in rows]
     lines = Path(output).read_text("utf-8").splitlines()
     if output.endswith(".jsonl"):

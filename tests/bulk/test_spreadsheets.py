@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
+from support.excel import write_excel
 from support.programs import assert_failed, setting
 from support.tables import read_table, write_table
 
@@ -146,11 +147,7 @@ def test_a_model_of_other_files_needs_the_encoding(cli, trained_run):
 
 
 def test_predictions_for_excel_files_are_csv_that_excel_opens(cli, trained_run):
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    for row in [["id", "text", "n"], [1, "rain", 2.5], [2, "soup", None]]:
-        book.active.append(row)
-    book.save("in.xlsx")
+    write_excel("in.xlsx", ["id", "text", "n"], [1, "rain", 2.5], [2, "soup", None])
 
     options = ["--input", "in.xlsx", "--output", "out.csv"]
     outcome = cli("predict", "--model", trained_run.path, *options)
@@ -168,11 +165,7 @@ def test_predictions_for_excel_files_are_csv_that_excel_opens(cli, trained_run):
 
 def test_decimal_commas_come_with_semicolons(cli, trained_run):
     """Numbers of an Excel file get them, too, but not texts such as versions."""
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    for row in [["text", "price", "version"], ["rain", 2.5, "1.5"]]:
-        book.active.append(row)
-    book.save("in.xlsx")
+    write_excel("in.xlsx", ["text", "price", "version"], ["rain", 2.5, "1.5"])
     command = ["predict", "--model", trained_run.path, "--input", "in.xlsx", "--top-k", 2]
 
     plain = cli(*command, "--output", "point.csv")

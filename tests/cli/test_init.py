@@ -10,7 +10,6 @@ from support.data import write
 from support.tables import write_table
 from support.topics import labelled_texts
 
-from encoder_cls.cli import init
 from encoder_cls.config.loading import load_config
 
 ROWS = [["Nachricht", "Thema"], *labelled_texts(20, seed=0)]
@@ -86,15 +85,6 @@ def test_a_config_is_never_replaced(cli, office_table):
     assert outcome.code == 2
     assert outcome.err == "error: Mai-24.yaml: exists already; name another file with --output\n"
     assert Path("Mai-24.yaml").read_text(encoding="utf-8") == "mine"
-
-
-def test_missing_libraries_are_named_in_one_line(cli, monkeypatch):
-    monkeypatch.setattr(init, "is_installed", lambda _library: False)
-    outcome = cli("init", "a.xlsx")
-    assert outcome.code == 2
-    assert outcome.err == (
-        "error: needs openpyxl to read Excel files: pip install 'encoder-cls[excel]'\n"
-    )
 
 
 def test_train_says_all_that_it_found_in_data_without_its_columns(cli, office_table):

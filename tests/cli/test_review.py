@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from openpyxl import Workbook, load_workbook
+from support.excel import read_excel, write_excel
 from support.local_servers import wait_until
 from support.programs import assert_failed, succeed
 
@@ -125,12 +125,8 @@ def save(rows: list[dict[str, str]], name: str = "corrected.csv", *, delimiter: 
 
 def save_excel(rows: list[dict[str, str]], name: str) -> None:
     """Write a workbook in which a spreadsheet has made numbers of what looks like one."""
-    workbook = Workbook()
-    sheet = workbook.active
-    sheet.append(list(rows[0]))
-    for row in rows:
-        sheet.append([as_excel_cell(name, text) for name, text in row.items()])
-    workbook.save(name)
+    cells = [[as_excel_cell(name, text) for name, text in row.items()] for row in rows]
+    write_excel(name, list(rows[0]), *cells)
 
 
 def as_excel_cell(column: str, text: str) -> str | int | float:
@@ -212,17 +208,16 @@ def test_a_review_is_written_and_corrected_as_an_excel_file(cli, reviewed):
     """It has the rows of the CSV file, and numbers are numbers."""
     assert cli("review", "runs/c", "--output", "review.xlsx").code == 0
 
-    book = load_workbook("review.xlsx")
-    header, *rows = book.active.iter_rows(values_only=True)
-    assert list(header) == list(reviewed[0])
+    header, *rows = read_excel("review.xlsx")
+    assert header == list(reviewed[0])
     for row, expected in zip(rows, reviewed, strict=True):
         values = dict(zip(header, row, strict=True))
         assert values["key"] == expected["key"]
         assert values["line"] == int(expected["line"])
         assert values["score"] == pytest.approx(float(expected["score"]), abs=1e-4)
 
-    book.active.cell(row=2, column=header.index("label") + 1).value = reviewed[0]["suggested"]
-    book.save("corrected_review.xlsx")
+    rows[0][header.index("label")] = reviewed[0]["suggested"]
+    write_excel("corrected_review.xlsx", header, *rows)
     corrected_places = dataset(corrections="corrected_review.xlsx").labels_before_corrections
     assert {Path(where).name for where in corrected_places} == {place(reviewed[0])}
 

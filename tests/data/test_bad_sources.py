@@ -101,7 +101,7 @@ def test_a_table_that_is_malformed_is_refused(name, content, message):
         ),
         (
             "a.csv",
-            "\ntext,label\n",
+            "\n\n",
             r"a\.csv: the first line is empty",
         ),
         (

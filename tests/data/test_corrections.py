@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.data import classes_of, load, refusal, write, write_labelled
+from support.excel import write_excel
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset
@@ -174,13 +175,8 @@ def test_corrections_may_be_in_windows_1252_with_semicolons():
 
 def test_corrections_may_be_an_excel_file():
     """Labels that are numbers there have the names of the data."""
-    openpyxl = pytest.importorskip("openpyxl")
     source = write("a.csv", "text,label\nsoup,1\nball,2\npan,1\n")
-    book = openpyxl.Workbook()
-    book.active.append(["key", "label", "label_in_data"])
-    book.active.append([SOUP, 2, 1])
-    book.active.append([BALL, 2, 2])
-    book.save("fix.xlsx")
+    write_excel("fix.xlsx", ["key", "label", "label_in_data"], [SOUP, 2, 1], [BALL, 2, 2])
 
     dataset = load(source, corrections="fix.xlsx")
 

@@ -11,6 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from support.data import refusal, write
+from support.excel import write_excel
 from support.tables import read_table, write_table
 
 from encoder_cls.data.reading.columns import Columns
@@ -53,11 +54,8 @@ def write_parquet(name: str) -> None:
     pyarrow.parquet.write_table(pyarrow.table(columns, names=COLUMNS), name)
 
 
-def write_excel(name: str) -> None:
-    book = pytest.importorskip("openpyxl").Workbook()
-    for row in [COLUMNS, *ROWS]:
-        book.active.append(row)
-    book.save(name)
+def write_workbook(name: str) -> None:
+    write_excel(name, COLUMNS, *ROWS)
 
 
 def write_fasttext(name: str) -> None:
@@ -71,7 +69,7 @@ WRITERS: dict[str, Callable[[str], None]] = {
     ".jsonl": write_json_lines,
     ".json": write_json,
     ".parquet": write_parquet,
-    ".xlsx": write_excel,
+    ".xlsx": write_workbook,
     ".ft": write_fasttext,
     ".txt": write_fasttext,
 }

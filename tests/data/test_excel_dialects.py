@@ -18,8 +18,6 @@ from encoder_cls.data.reading.xlsx import ColumnLayout
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError
 
-pytest.importorskip("openpyxl")
-
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 STRICT = "http://purl.oclc.org/ooxml/spreadsheetml/main"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -56,11 +54,12 @@ def write(
     styles: str = "",
     namespace: str = MAIN,
     other_sheets: str = "",
+    columns: str = "",
 ) -> str:
     """Write a file with these rows in a sheet; returns its name.
 
     It has no dimensions, places, themes and properties, which Excel writes. Of `other_sheets` each
-    may be the part with the id `d`, which has the header alone.
+    may be the part with the id `d`, which has the header alone; `columns` are before the rows.
     """
     sheets = f'<sheet name="main" r:id="a"/>{other_sheets}'
     parts = {
@@ -83,7 +82,7 @@ def write(
         for name, content in parts.items():
             file.writestr(name, content)
 
-        sheet = [f'<worksheet xmlns="{namespace}"><sheetData>', HEADER]
+        sheet = [f'<worksheet xmlns="{namespace}">', columns, "<sheetData>", HEADER]
         write_pieces(file, "xl/sheet.xml", [*sheet, *rows, "</sheetData></worksheet>"])
         shared_strings = [f'<sst xmlns="{namespace}">', *strings, "</sst>"]
         write_pieces(file, "xl/strings.xml", shared_strings)
@@ -195,9 +194,12 @@ def test_an_error_in_another_column_stays_what_it_shows():
 
 # The formats of cells, by their number: of numbers, a built-in one of dates, a program's own.
 STYLES = (
-    '<numFmts><numFmt numFmtId="200" formatCode="dd/mm/yy"/></numFmts>'
+    '<numFmts><numFmt numFmtId="200" formatCode="dd/mm/yy"/>'
+    '<numFmt numFmtId="201" formatCode="[Red]0.0 &quot;days&quot;"/>'
+    '<numFmt numFmtId="202" formatCode="000"/></numFmts>'
     '<cellStyleXfs><xf numFmtId="14"/></cellStyleXfs>'
-    '<cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="200"/></cellXfs>'
+    '<cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="200"/><xf numFmtId="22"/>'
+    '<xf numFmtId="46"/><xf numFmtId="201"/><xf numFmtId="202"/></cellXfs>'
 )
 
 
@@ -205,22 +207,62 @@ STYLES = (
     ("written", "expected"),
     [
         (cell("2", "n", style=0), 2),
-        (cell("2", "n", style=1), datetime.datetime(1900, 1, 2)),
-        (cell("2.5", "n", style=2), datetime.datetime(1900, 1, 2, 12)),
+        (cell("2", "n", style=1), datetime.date(1900, 1, 2)),
+        (cell("61", "n", style=2), datetime.date(1900, 3, 1)),
+        (cell("61.5", "n", style=2), datetime.datetime(1900, 3, 1, 12)),
+        (cell("61", "n", style=3), datetime.datetime(1900, 3, 1)),
+        (cell("0.25", "n", style=3), datetime.time(6)),
+        (cell("1.25", "n", style=4), datetime.timedelta(hours=30)),
+        (cell("2", "n", style=5), 2),
         (cell("2026-01-02", "d"), datetime.date(2026, 1, 2)),
+        (cell("2026-01-02T00:00:00.000", "d"), datetime.date(2026, 1, 2)),
+        (cell("2026-13-02", "d"), "2026-13-02"),
     ],
-    ids=["number", "built-in format", "own format", "ISO 8601"],
 )
 def test_times_are_no_numbers(written, expected):
-    """The format of a cell says what its number is."""
+    """The format of a cell says what its number is, and whether it shows a midnight."""
     source = write(row(cell("a"), written), styles=STYLES)
     assert read(source) == [("a", expected)]
 
 
-def test_columns_of_a_file_without_formats_have_none():
-    source = write(row(cell("1", "n"), cell("x")))
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [("7", "007"), ("1234", 1234), ("7.5", 7.5), ("-7", -7)],
+)
+def test_a_number_has_the_leading_zeros_of_its_format(written, expected):
+    """A class that the sheet shows as 007 has this name."""
+    source = write(row(cell("a"), cell(written, "n", style=6)), styles=STYLES)
+    assert read(source) == [("a", expected)]
+
+
+def test_a_file_without_formats_has_the_usual_one():
+    source = write(row(cell("1", "n", style=3), cell("x")))
     layout = sheet_layout(Path(source), ["text"], Reading())
-    assert layout == SheetLayout("main", {"text": ColumnLayout(), "label": ColumnLayout()})
+    usual = ColumnLayout(number_format="General")
+    assert layout == SheetLayout("main", {"text": usual, "label": usual})
+
+
+def test_widths_of_overlapping_columns_are_read_once():
+    """Many elements `col`, each for all columns, would take minutes."""
+    columns = '<cols><col min="-9" max="1" width="7"/><col min="1" max="9" width="8"/></cols>'
+    source = write(row(cell("1"), cell("x")), columns=columns)
+
+    layout = sheet_layout(Path(source), ["text"], Reading()).columns
+    assert [layout["text"].width, layout["label"].width] == [7, 8]
+
+
+def test_an_endless_code_of_a_format_takes_no_time():
+    """Searching it for brackets again from each bracket would take minutes."""
+    code = "[" * 1_000_000
+    styles = f'<numFmts><numFmt numFmtId="200" formatCode="{code}"/></numFmts>'
+    styles += '<cellXfs><xf numFmtId="200"/></cellXfs>'
+    assert read(write(row(cell("a"), cell("1", "n")), styles=styles)) == [("a", 1)]
+
+
+def test_a_cell_that_names_a_text_that_is_not_there_is_an_error():
+    """It is not the last text."""
+    source = write(row(cell("-1", "s"), cell("x")), strings=["<si><t>a</t></si>"])
+    assert refusal(source).endswith("a cell names text -1, which is not there")
 
 
 def test_a_time_that_no_calendar_has_is_an_error():
@@ -241,10 +283,30 @@ def test_two_sheets_in_sight_with_the_columns_are_an_error():
     assert "several sheets have these columns ('main', 'old')" in refusal(source)
 
 
-def test_the_strict_format_is_refused_by_its_name():
-    assert refusal(write("", namespace=STRICT)) == (
-        "a.xlsx: a Strict Open XML file; save it as an ordinary .xlsx file in a spreadsheet program"
-    )
+def test_sheets_that_are_one_part_are_one_sheet():
+    """Millions of them would each be searched for the columns."""
+    source = write(row(cell("a"), cell("x")), other_sheets='<sheet name="b" r:id="a"/>' * 9)
+    assert read(source) == [("a", "x")]
+
+
+def test_the_strict_format_is_read():
+    """It has other namespaces, and dates in words."""
+    rows = row(cell("a"), cell("2026-01-02", "d"))
+    assert read(write(rows, namespace=STRICT)) == [("a", datetime.date(2026, 1, 2))]
+
+
+def test_rows_that_a_filter_hides_are_read_with_a_note():
+    notes: list[str] = []
+    rows = [
+        row(cell("a"), cell("x")),
+        row(cell("b"), cell("y")).replace("row>", 'row hidden="1">', 1),
+    ]
+    reading = Reading(notify=notes.append)
+
+    found = list(read_rows(write(rows), Columns(["text"], "label"), reading))
+
+    assert [each.text for each in found] == ["a", "b"]
+    assert notes == ["a.xlsx: the sheet hides 1 row, as a filter does; hidden rows are read, too"]
 
 
 def test_a_header_within_the_sheet_is_left_out():
@@ -293,7 +355,7 @@ PIECES = LONGEST_LINE // len(TEXT)
         (
             "",
             [f"<si><t>{TEXT}</t></si>"] * (4 * PIECES),
-            "its texts are more than 100",
+            "xl/strings.xml unpacks to more than 100 times the size of the file",
         ),
     ],
     ids=["a cell", "a row", "a tag", "a string", "the strings"],
@@ -303,6 +365,7 @@ def test_a_small_file_that_unpacks_to_much_is_refused_in_little_memory(
 ):
     """The error names the file."""
     monkeypatch.setattr(xlsx, "LONGEST_LINE", LONGEST_LINE)
+    monkeypatch.setattr(xlsx, "SMALL_PART", LONGEST_LINE)
     source = write(rows, strings=strings)
 
     tracemalloc.start()

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import datetime
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from support.excel import write_excel, write_sheets
 
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import column_names, read_rows
-from encoder_cls.errors import ConfigError, DataError
-
-openpyxl = pytest.importorskip("openpyxl")
+from encoder_cls.errors import DataError
 
 TABLE = [["text", "label"], ["a", "x"]]
-
-
-def write(name: str, **sheets: list[list[object]]) -> str:
-    """Write a file with these sheets, by title; returns its name."""
-    book = openpyxl.Workbook()
-    book.remove(book.active)
-    for title, rows in sheets.items():
-        sheet = book.create_sheet(title)
-        for row in rows:
-            sheet.append(row)
-    book.save(name)
-    return name
 
 
 def read(source: str, reading: Reading | None = None) -> list[tuple[object, ...]]:
@@ -46,15 +32,13 @@ def refusal(source: str) -> str:
 
 def test_rows_have_their_numbers_and_values():
     """A number among texts is its digits, as a person sees it; empty rows are none."""
-    source = write(
+    source = write_excel(
         "a.xlsx",
-        data=[
-            ["id", "text", "label"],
-            [7, "a\nb", "x"],
-            [None, None, None],
-            [8, 123, 1],
-            [9, None, "x"],
-        ],
+        ["id", "text", "label"],
+        [7, "a\nb", "x"],
+        [None, None, None],
+        [8, 123, 1],
+        [9, None, "x"],
     )
 
     assert read(source) == [
@@ -65,46 +49,54 @@ def test_rows_have_their_numbers_and_values():
 
 
 def test_the_sheet_that_has_the_columns_is_read():
-    source = write("a.xlsx", notes=[["read", "me"]], empty=[], data=TABLE)
+    source = write_sheets("a.xlsx", {"notes": [["read", "me"]], "empty": [], "data": TABLE})
     assert read(source) == [("a", "x", None, "a.xlsx:2")]
 
 
 def test_of_two_sheets_with_the_columns_neither_is_read():
-    assert refusal(write("b.xlsx", one=TABLE, two=TABLE)) == (
+    assert refusal(write_sheets("b.xlsx", {"one": TABLE, "two": TABLE})) == (
         "b.xlsx: several sheets have these columns ('one', 'two'); name one of them in "
         "data.sheet, or save it as a file"
     )
 
 
 def test_of_two_sheets_with_the_columns_the_named_one_is_read():
-    """The name decides nothing if only one sheet has the columns."""
-    other_table = [["text", "label"], ["b", "y"]]
-    source = write("a.xlsx", one=TABLE, two=other_table, notes=[["read", "me"]])
-    rows = read_rows(source, Columns(("text",), "label"), Reading(sheet="two"))
-    assert [row.text for row in rows] == ["b"]
+    """A name that a file does not have decides nothing: another file of the data may have it."""
+    source = write_sheets("a.xlsx", {"one": TABLE, "two": [["text", "label"], ["b", "y"]]})
+    assert [row[0] for row in read(source, Reading(sheet="two"))] == ["b"]
 
-    source = write("b.xlsx", one=TABLE, notes=[["read", "me"]])
-    rows = read_rows(source, Columns(("text",), "label"), Reading(sheet="notes"))
-    assert [row.text for row in rows] == ["a"]
+    source = write_sheets("b.xlsx", {"one": TABLE, "notes": [["read", "me"]]})
+    assert [row[0] for row in read(source, Reading(sheet="two"))] == ["a"]
+
+
+def test_a_sheet_that_lacks_the_columns_is_named_with_the_others():
+    """A sheet that is named is never left for another one."""
+    sheets = {"cover": [["Complaints"]], "data": [["text", "topic"], ["a", "x"]], "more": [[1]]}
+    source = write_sheets("a.xlsx", sheets)
+    assert refusal(source).endswith(
+        "this is sheet 'data'; data.sheet names another one ('cover', 'more')"
+    )
+
+    source = write_sheets("b.xlsx", {"one": TABLE, "notes": [["read", "me"]]})
+    with pytest.raises(DataError, match=r"it has 'read', 'me' .* this is sheet 'notes'"):
+        read(source, Reading(sheet="notes"))
 
 
 def test_a_file_without_a_sheet_with_the_columns_is_refused():
-    message = refusal(write("c.xlsx", one=[["sentence", "label"]]))
+    message = refusal(write_excel("c.xlsx", ["sentence", "label"]))
     assert message.startswith("c.xlsx: no column 'text'; it has 'sentence'")
-    assert refusal(write("d.xlsx", one=[])) == "d.xlsx: the file is empty"
+    assert refusal(write_sheets("d.xlsx", {"one": []})) == "d.xlsx: the file is empty"
 
 
 def test_a_bad_row_is_named_and_can_be_left_out():
     """A cell to the right of the header and a date in place of a text are bad."""
-    source = write(
+    source = write_excel(
         "a.xlsx",
-        data=[
-            ["text", "label"],
-            ["a", "x"],
-            ["b", "y", "z"],
-            [datetime.datetime(2026, 1, 2), "x"],
-            ["c", "y"],
-        ],
+        ["text", "label"],
+        ["a", "x"],
+        ["b", "y", "z"],
+        [datetime.datetime(2026, 1, 2), "x"],
+        ["c", "y"],
     )
     assert refusal(source) == "a.xlsx:3: a cell to the right of the header's 2 columns: 'z'"
 
@@ -114,7 +106,7 @@ def test_a_bad_row_is_named_and_can_be_left_out():
 
 
 def test_all_columns_are_there_where_they_are_kept():
-    source = write("a.xlsx", data=[["text", None, "n", "n"], ["a", 1, 2.5, True]])
+    source = write_excel("a.xlsx", ["text", None, "n", "n"], ["a", 1, 2.5, True])
 
     (row,) = read_rows(source, Columns(["text"], every=True), Reading())
 
@@ -138,16 +130,14 @@ def replace_in_sheet(name: str, old: bytes, new: bytes) -> None:
 
 def write_formulas() -> str:
     """Write a file with formulas without a stored result, and one whose result is an empty text."""
-    source = write(
+    source = write_excel(
         "a.xlsx",
-        data=[
-            ["text", "label"],
-            ["a", "x"],
-            ["=A2", None],
-            ["=A2", "x"],
-            ['=""', "x"],
-            ["b", "=B2"],
-        ],
+        ["text", "label"],
+        ["a", "x"],
+        ["=A2", None],
+        ["=A2", "x"],
+        ['=""', "x"],
+        ["b", "=B2"],
     )
     replace_in_sheet(source, b'<c r="A5">', b'<c r="A5" t="str">')
     return source
@@ -167,7 +157,7 @@ def test_a_formula_without_a_stored_result_makes_a_bad_row():
 
 def test_a_stored_result_of_a_formula_is_read():
     source = write_formulas()
-    replace_in_sheet(source, b"<v />", b"<v>7</v>")
+    replace_in_sheet(source, b"<v></v>", b"<v>7</v>")
 
     assert [row[:2] for row in read(source)] == [
         ("a", "x"),
@@ -180,7 +170,7 @@ def test_a_stored_result_of_a_formula_is_read():
 
 def test_a_formula_in_another_column_is_noted_once():
     notes: list[str] = []
-    source = write("a.xlsx", data=[["text", "n"], ["a", "=1"], ["b", "=2"]])
+    source = write_excel("a.xlsx", ["text", "n"], ["a", "=1"], ["b", "=2"])
 
     reading = Reading(notify=notes.append)
     rows = list(read_rows(source, Columns(["text"], every=True), reading))
@@ -196,17 +186,8 @@ def test_damaged_files_are_refused():
     Path("a.xlsx").write_bytes(b"PK\x03\x04 nothing")
     with zipfile.ZipFile("b.xlsx", "w") as file:
         file.writestr("[Content_Types].xml", "<a>")
-    sound = Path(write("c.xlsx", data=TABLE)).read_bytes()
+    sound = Path(write_excel("c.xlsx", *TABLE)).read_bytes()
     Path("c.xlsx").write_bytes(sound[: len(sound) // 2])
 
     for name in ("a.xlsx", "b.xlsx", "c.xlsx"):
         assert refusal(name).startswith(f"{name}: not a readable Excel file: ")
-
-
-def test_where_openpyxl_is_missing_it_is_named(monkeypatch):
-    source = write("a.xlsx", data=TABLE)
-    monkeypatch.setitem(sys.modules, "openpyxl", None)
-
-    message = r"^a\.xlsx: needs openpyxl: pip install 'encoder-cls\[excel\]'$"
-    with pytest.raises(ConfigError, match=message):
-        read(source)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data import load, refusal, write, write_labelled
+from support.excel import write_excel
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.load_dataset import load_split
@@ -168,13 +169,8 @@ def write_parquet(labels: Sequence[float]) -> str:
     return "a.parquet"
 
 
-def write_excel(labels: Sequence[float]) -> str:
-    book = pytest.importorskip("openpyxl").Workbook()
-    book.active.append(["text", "label"])
-    for text, label in zip(TEXTS, labels, strict=True):
-        book.active.append([text, label])
-    book.save("a.xlsx")
-    return "a.xlsx"
+def write_workbook(labels: Sequence[float]) -> str:
+    return write_excel("a.xlsx", ["text", "label"], *zip(TEXTS, labels, strict=True))
 
 
 @pytest.mark.parametrize("numbers", [["1", "2", "1"], ["1.0", "2.0", "1.0"], ["1", "2.00", "1"]])
@@ -185,7 +181,7 @@ def test_labels_that_are_whole_numbers_have_one_name_in_all_formats(numbers):
         write_csv(numbers),
         write_jsonl(numbers),
         write_parquet(floats),
-        write_excel(floats),
+        write_workbook(floats),
     ]
     for source in sources:
         assert read(source) == [("a", "1"), ("b", "2"), ("c", "1")]
@@ -230,7 +226,7 @@ def test_numbers_that_label_names_lists_are_names_as_they_are_written():
 
 def test_decimal_numbers_and_truth_values_are_labels():
     numbers = [1.5, 2.5, 3.5]
-    for source in (write_jsonl(numbers), write_parquet(numbers), write_excel(numbers)):
+    for source in (write_jsonl(numbers), write_parquet(numbers), write_workbook(numbers)):
         assert read(source) == [("a", "1.5"), ("b", "2.5"), ("c", "3.5")]
 
     assert read(write_jsonl(["true", "false", "true"])) == [

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.data import write
+from support.excel import write_sheets
 from support.tables import write_table
 from support.topics import labelled_texts
 
@@ -187,11 +188,23 @@ def test_what_is_missing_in_a_table_is_said(
     assert message in problem_of(write_table("a.csv", rows))
 
 
-@pytest.mark.parametrize("has_two_names", [False, True])
-def test_rows_above_the_names_of_columns_are_a_problem(has_two_names: bool):
-    """A title leaves cells of the other rows without a column, or columns without a name."""
-    first_row = ["Report"] + [""] * has_two_names
-    source = write_table("a.csv", [first_row, ["text", "label"], *TEXTS])
+@pytest.mark.parametrize("title", [["Report"], ["Report", "", ""]])
+def test_rows_above_the_names_of_columns_are_left_out(title: list[str]):
+    """The config names the columns, by which a training finds the same row."""
+    rows = [[number, text, label] for number, (text, label) in enumerate(TEXTS)]
+    source = write_table("a.csv", [title, ["no", "text", "label"], *rows])
+
+    inspection = inspected(source)
+
+    assert inspection.settings["text_column"] == "text"
+    note = "a.csv: the names of its columns are in line 2; the lines above are left out"
+    assert note in list(finding_lines(inspection))
+
+
+def test_rows_above_that_look_like_names_are_a_problem():
+    first_row = ["Report", "May", ""]
+    rows = [[number, text, label] for number, (text, label) in enumerate(TEXTS)]
+    source = write_table("a.csv", [first_row, ["no", "text", "label"], *rows])
     assert problem_of(source).endswith(
         "the first row must have the names of the columns: remove the rows above it"
     )
@@ -361,20 +374,13 @@ def test_labels_that_look_alike_are_a_setting_in_comments():
 
 
 def test_of_several_sheets_the_one_with_most_rows_is_read():
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    book.active.append(["Please read"])
     rows = office_rows()
-    for title, part in (("May", rows[:20]), ("June", rows)):
-        sheet = book.create_sheet(title)
-        for row in part:
-            sheet.append(row)
-    book.save("a.xlsx")
+    write_sheets("a.xlsx", {"Cover": [["Please read"]], "May": rows[:20], "June": rows})
 
     inspection = inspected("a.xlsx")
 
     assert inspection.settings["sheet"] == "June"
-    assert next(finding_lines(inspection)) == ("a.xlsx: 60 rows, sheet 'June' (not 'Sheet', 'May')")
+    assert next(finding_lines(inspection)) == ("a.xlsx: 60 rows, sheet 'June' (not 'Cover', 'May')")
 
 
 def test_files_of_a_folder_are_splits_by_their_names():

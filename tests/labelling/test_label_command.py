@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from openpyxl import Workbook
+from support.excel import write_sheets
 from support.labelling import WITHOUT_MODEL, read_table, write_pool
 from support.programs import TIME_LIMIT, assert_failed
 
@@ -118,13 +118,10 @@ def test_a_pool_without_texts_is_an_error(cli):
 
 def test_a_sheet_of_a_workbook_is_labelled(start_label, cli):
     """If several sheets have texts, one must be named, also in the command that trains."""
-    workbook = Workbook()
+    sheets = {}
     for title in ("spring", "autumn"):
-        sheet = workbook.create_sheet(title)
-        sheet.append(["text"])
-        sheet.append([f"the soup of {title}"])
-        sheet.append([f"the goal of {title}"])
-    workbook.save("pool.xlsx")
+        sheets[title] = [["text"], [f"the soup of {title}"], [f"the goal of {title}"]]
+    write_sheets("pool.xlsx", sheets)
     arguments = ("pool.xlsx", "--output", "labels.csv", "--labels", "sport,food")
     assert_failed(cli("label", *arguments, "--no-browser"), 3, "data.sheet")
 

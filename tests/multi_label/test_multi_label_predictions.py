@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 from support.programs import succeed
 from support.several_labels import TWO_LABELS, WORDS, csv_rows, json_objects, write_lines
+from support.tables import read_table, write_table
 
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.errors import EncoderClsError
@@ -174,3 +176,16 @@ def test_malformed_thresholds_are_refused(several, tmp_path, thresholds):
 def test_thresholds_are_saved(several, tmp_path):
     save_classifier(several, tmp_path / "good")
     assert load_classifier(tmp_path / "good").thresholds == several.thresholds
+
+
+def test_labels_fill_a_cell_of_the_input_as_training_reads_them(cli, linear_run):
+    write_table("in.csv", [["text", "topics"], [TWO_LABELS, ""]])
+    Path("in.jsonl").write_text(json.dumps({"text": TWO_LABELS}) + "\n")
+
+    command = ["predict", "--model", linear_run.path, "--fill", "topics", "--input"]
+    succeed(cli, *command, "in.csv", "--output", "out.csv")
+    succeed(cli, *command, "in.jsonl", "--output", "out.jsonl")
+
+    cell = read_table("out.csv")[1][1]
+    assert sorted(cell.split("|")) == ["food", "sport"]
+    assert json.loads(Path("out.jsonl").read_text())["topics"] == cell.split("|")

@@ -29,7 +29,7 @@ TRAINING_LIBRARIES = [
     "yaml",
     "tensorboard",
     "tqdm",
-    "openpyxl",
+    "xlsxwriter",
 ]
 
 # Date and time of a line of a log file, as a regular expression. A terminal shows no times.

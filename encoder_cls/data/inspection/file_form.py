@@ -45,8 +45,7 @@ def file_form_of(path: Path, *, encoding: str | None, delimiter: str | None) -> 
     if file_format is EXCEL:
         sheets = visible_sheets(path)
         if not sheets:
-            what = "no sheet has names of columns in its first row"
-            raise DataError(path, what, "remove the rows above the table")
+            raise DataError(path, "all of its sheets are empty or hidden")
         return FileForm(sheets=tuple(sheets))
     if file_format is PARQUET or file_format is None:
         return FileForm()

@@ -115,6 +115,7 @@ def _label(label: LabelColumn) -> str:
 
 def _row_lines(role: str, split: SplitRows, inspection: Inspection) -> Iterator[str]:
     """The rows of a split that cannot be used as they are, and what happens to them."""
+    yield from split.notes.messages
     for warning in split.notes.warnings(role):
         yield f"warning: {warning}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -12,6 +13,12 @@ from typing import NamedTuple
 
 from encoder_cls.data.reading.columns import Columns, numbered, repeats_header
 from encoder_cls.data.reading.file_format import Format
+from encoder_cls.data.reading.header import (
+    FIRST_ROWS,
+    likely_header,
+    note_on_rows_above,
+    row_with,
+)
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Record
@@ -36,14 +43,16 @@ def csv_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str
 
     The list is empty for an empty file.
     """
-    for _, header in _rows(path, columns, reading):
+    table = _open_table(path, columns, reading)
+    for _, header in _rows(path, table, reading):
         return numbered(header)
     return []
 
 
 def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
     """Read the rows after the header, each of which must have as many fields as the header."""
-    rows = _rows(path, columns.named, reading)
+    table = _open_table(path, columns.named, reading)
+    rows = _rows(path, table, reading)
     first_line, header = next(rows, (1, None))
     if header is None:
         # The file has 0 bytes, as some programs write a part without rows.
@@ -52,8 +61,10 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
         raise DataError(path, "the first line is empty; it must contain the column names")
 
     names = columns.checked(path, header, line=f":{first_line}")
+    if table.header_row > 1:
+        reading.note(note_on_rows_above(path, first_line, unit="line"))
     file = str(path)
-    for row, (line, fields) in enumerate(rows, start=2):
+    for row, (line, fields) in enumerate(rows, start=table.header_row + 1):
         if not fields and len(header) > 1:
             # Skip an empty line. In a table of one column it is a row with an empty cell.
             continue
@@ -83,8 +94,8 @@ def separator_of(path: Path, columns: Sequence[str], reading: Reading) -> str:
     return _open_table(path, columns, reading).separator
 
 
-# The number of lines by which a separator is guessed, and the least share of their rows that must
-# have as many fields as the header.
+# The number of lines by which a separator or a header is guessed, and the least share of their rows
+# that must have as many fields as the header.
 GUESSED_LINES = 200
 MIN_FITTING = 0.9
 
@@ -100,33 +111,23 @@ def guessed_separator(path: Path, reading: Reading) -> str:
         The separator that cuts nearly all rows into the same number of fields, and into the most
         fields. If there is none, the usual separator of the format.
     """
-    table = _open_table(path, (), reading)
-    is_named = reading.delimiter is not None or table.first_line > 1
-    if is_named:
-        return table.separator
+    first_lines = _first_lines(reading.lines(path))
+    usual = reading.delimiter or _usual_separator(path)
+    if reading.delimiter is not None or not first_lines:
+        return usual
+    named = _SEPARATOR_LINE.fullmatch(first_lines[0])
+    if named:
+        return named[1]
 
-    lines = list(islice(table.lines, GUESSED_LINES))
-    best = table.separator
+    best = usual
     most_fields = 1
-    for separator in (table.separator, *SEPARATORS):
-        num_fields = _num_fields(lines, separator)
-        if num_fields > most_fields:
+    for separator in (usual, *SEPARATORS):
+        rows = _first_rows(first_lines, separator)
+        header = _likely_header(rows)
+        if _share_that_fits(rows, header) >= MIN_FITTING and len(rows[header][1]) > most_fields:
             best = separator
-            most_fields = num_fields
+            most_fields = len(rows[header][1])
     return best
-
-
-def _num_fields(lines: Sequence[str], separator: str) -> int:
-    """The number of fields of the header, if nearly all rows have as many fields; else 0."""
-    try:
-        rows = [row for row in csv.reader(lines, delimiter=separator) if row]
-    except csv.Error:
-        return 0
-
-    num_fitting = sum(len(row) == len(rows[0]) for row in rows)
-    if not rows or num_fitting < MIN_FITTING * len(rows):
-        return 0
-    return len(rows[0])
 
 
 # The lines of a table and their separator
@@ -138,17 +139,18 @@ class _OpenTable(NamedTuple):
     Attributes:
         lines: the lines of the file, from the header on.
         first_line: the number of the header's line, from 1 on.
+        header_row: the number of its row in a spreadsheet, from 1 on.
         separator: the separator between the fields.
     """
 
     lines: Iterator[str]
     first_line: int
+    header_row: int
     separator: str
 
 
-def _rows(path: Path, columns: Sequence[str], reading: Reading) -> NumberedFields:
+def _rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFields:
     """Read all rows of a table, starting with the header."""
-    table = _open_table(path, columns, reading)
     is_plain_tsv = _is_tsv(path) and table.separator == "\t" and reading.delimiter != "\t"
     if is_plain_tsv:
         # Do not look for quotes in a pipe, since it can be read only once.
@@ -165,20 +167,100 @@ _SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n\w])"?\r?\n?', re.IGNORECASE)
 def _open_table(path: Path, columns: Sequence[str], reading: Reading) -> _OpenTable:
     """Find the header and the separator, which Excel may name in a line before it (`sep=;`)."""
     lines = reading.lines(path)
-    header = next(lines, "")
-    first_line = 1
-
-    named = _SEPARATOR_LINE.fullmatch(header)
+    first = next(lines, "")
+    named = _SEPARATOR_LINE.fullmatch(first)
     if named:
-        separator = named[1]
-        header = next(lines, "")
-        first_line = 2
+        separators = [named[1]]
+        first = next(lines, "")
     else:
-        separator = _separator_of(path, header, columns, reading)
+        usual = reading.delimiter or _usual_separator(path)
+        separators = [usual, *(separator for separator in SEPARATORS if separator != usual)]
 
-    if header:
-        lines = chain([header], lines)
-    return _OpenTable(lines, first_line, separator)
+    first_lines = [first] if first else []
+    header = _Header(0, 0)
+    is_usual = columns and set(columns) <= set(_fields(first, separators[0]))
+    if not is_usual:
+        first_lines += _first_lines(lines)
+        header = _header_among(first_lines, columns, separators)
+
+    separator = separators[0]
+    if not named and first_lines:
+        separator = _separator_of(path, first_lines[header.line], columns, reading)
+    return _OpenTable(
+        lines=chain(first_lines[header.line :], lines),
+        first_line=header.line + (2 if named else 1),
+        header_row=header.row + 1,
+        separator=separator,
+    )
+
+
+class _Header(NamedTuple):
+    """The place of a header among the first lines and among their rows, from 0 on."""
+
+    line: int
+    row: int
+
+
+def _header_among(
+    lines: Sequence[str], columns: Sequence[str], separators: Sequence[str]
+) -> _Header:
+    """Find the header among the first lines: the row with these columns, or the likely one.
+
+    Args:
+        lines: the first lines of a table.
+        columns: the names of columns that the header must have.
+        separators: the separators that it may have, the usual one first.
+    """
+    found = []
+    for separator in separators:
+        rows = _first_rows(lines, separator)[:FIRST_ROWS]
+        number = row_with([fields for _, fields in rows], columns)
+        if number is not None:
+            found.append(_Header(rows[number][0], number))
+    if found:
+        return min(found)
+
+    rows = _first_rows(lines, separators[0])
+    number = _likely_header(rows)
+    if number and _share_that_fits(rows, number) >= MIN_FITTING:
+        return _Header(rows[number][0], number)
+    return _Header(0, 0)
+
+
+def _first_lines(lines: Iterator[str]) -> list[str]:
+    """Take the first lines, but no more than memory should hold."""
+    first_lines = []
+    num_characters = 0
+    for line in islice(lines, GUESSED_LINES):
+        first_lines.append(line)
+        num_characters += len(line)
+        if num_characters > LONGEST_LINE:
+            break
+    return first_lines
+
+
+def _first_rows(lines: Sequence[str], separator: str) -> list[tuple[int, list[str]]]:
+    """Split lines into rows, each with the index of its first line, as far as they are CSV."""
+    reader = csv.reader(lines, delimiter=separator)
+    rows = []
+    first_line = 0
+    with suppress(csv.Error):
+        for fields in reader:
+            rows.append((first_line, fields))
+            first_line = reader.line_num
+    return rows
+
+
+def _likely_header(rows: Sequence[tuple[int, list[str]]]) -> int:
+    return likely_header([fields for _, fields in rows[:FIRST_ROWS]])
+
+
+def _share_that_fits(rows: Sequence[tuple[int, list[str]]], header: int) -> float:
+    """The share of the rows from the header on that have as many fields as the header."""
+    num_fields = [len(fields) for _, fields in rows[header:] if fields]
+    if not num_fields:
+        return 0.0
+    return num_fields.count(num_fields[0]) / len(num_fields)
 
 
 # The separators that are tried if the header does not fit the usual separator.

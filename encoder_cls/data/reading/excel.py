@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from encoder_cls.data.reading.columns import Columns, numbered, repeats_header
+from encoder_cls.data.reading.columns import MAX_LISTED, Columns, numbered, repeats_header
 from encoder_cls.data.reading.content_errors import content_errors
 from encoder_cls.data.reading.file_format import Format
+from encoder_cls.data.reading.header import (
+    FIRST_ROWS,
+    likely_header,
+    note_on_rows_above,
+    row_with,
+)
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Record
@@ -22,10 +29,9 @@ from encoder_cls.data.reading.xlsx import (
     Workbook,
     opened_workbook,
 )
-from encoder_cls.errors import DataError
-from encoder_cls.system.display import shown
+from encoder_cls.errors import DataError, MissingColumnError
+from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.encodings import SKIP
-from encoder_cls.system.libraries import WHOLE, check_installed, installed_version
 
 # What messages call the value `NO_RESULT`.
 WITHOUT_RESULT = "a formula without a stored result"
@@ -37,15 +43,15 @@ def excel_header(path: Path, columns: Sequence[str], reading: Reading) -> list[s
     Repeated names are numbered.
     """
     with _open_excel(path) as workbook:
-        _, header = _sheet_with(path, workbook, columns, reading.sheet)
-    return numbered(header)
+        table = _chosen_table(path, _tables(workbook, columns), columns, reading.sheet)
+    return numbered(table.header)
 
 
 def visible_sheets(path: Path) -> list[str]:
-    """List the names of the sheets that are not hidden and have a header in their first row."""
+    """List the names of the sheets that are not hidden and not empty."""
     with _open_excel(path) as workbook:
-        in_sight = [sheet for sheet in workbook.sheets if not sheet.is_hidden]
-        return [sheet.title for sheet in in_sight if _header(workbook, sheet)]
+        tables = _tables(workbook, ())
+    return [table.sheet.title for table in tables if not table.sheet.is_hidden]
 
 
 class SheetLayout(NamedTuple):
@@ -63,33 +69,41 @@ class SheetLayout(NamedTuple):
 def sheet_layout(path: Path, columns: Sequence[str], reading: Reading) -> SheetLayout:
     """Find out how a spreadsheet shows the sheet that has the given columns."""
     with _open_excel(path) as workbook:
-        sheet, header = _sheet_with(path, workbook, columns, reading.sheet)
-        by_number = workbook.layout(sheet)
+        table = _chosen_table(path, _tables(workbook, columns), columns, reading.sheet)
+        by_number = workbook.layout(table.sheet, header_row=table.header_row)
 
     by_name = {}
-    for number, name in enumerate(numbered(header), start=1):
+    for number, name in enumerate(numbered(table.header), start=1):
         by_name[name] = by_number.get(number, ColumnLayout())
-    return SheetLayout(sheet.title, by_name)
+    return SheetLayout(table.sheet.title, by_name)
 
 
 def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Read the rows of the sheet that has the columns, whose first row is the header.
+    """Read the rows below the header, in the sheet that has the columns.
 
     In text columns, a number becomes a text of its digits, and an empty cell an empty text. In
     other columns, values keep their types.
     """
     with _open_excel(path) as workbook:
-        sheet, header = _sheet_with(path, workbook, columns.named, reading.sheet)
-        names = columns.checked(path, header, line=":1")
-        for number, cells in workbook.rows(sheet):
-            if number == 1 or all(cell is None for cell in cells):
+        tables = _tables(workbook, columns.named)
+        table = _chosen_table(path, tables, columns.named, reading.sheet)
+        _check_present(path, table, tables, columns)
+        header = table.header
+        names = columns.checked(path, header, line=f":{table.header_row}")
+        if table.header_row > 1:
+            reading.note(note_on_rows_above(path, table.header_row))
+
+        num_hidden = 0
+        for row in workbook.rows(table.sheet):
+            if row.number <= table.header_row or not row.cells:
                 continue
+            num_hidden += row.is_hidden
             if reading.leaves_out_row():
                 continue
 
-            where = SourceLocation(str(path), number)
+            where = SourceLocation(str(path), row.number)
             try:
-                values = _values(where, cells, len(header))
+                values = _values(where, row.cells, len(header))
                 if repeats_header(where, values, header):
                     reading.notes.repeated_headers.add(where)
                     continue
@@ -104,20 +118,25 @@ def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
                 reading.note(f"warning: {path}: cells that hold {WITHOUT_RESULT} are read as empty")
             yield where, _plain_values(record, columns.text)
 
+    if num_hidden:
+        reading.note(
+            f"{path}: the sheet hides {counted(num_hidden, 'row')}, as a filter does; hidden rows "
+            "are read, too"
+        )
 
-def _values(where: SourceLocation, cells: Cells, num_columns: int) -> Cells:
-    """Fill up the cells of a row to the number of columns of the header with None.
+
+def _values(where: SourceLocation, cells: Cells, num_columns: int) -> list[Any]:
+    """List the values of a row in the columns of the header; None for an empty cell.
 
     Raises:
         DataError: a cell to the right of these columns is not empty.
     """
-    for cell in cells[num_columns:]:
-        if cell is not None:
-            what = f"a cell to the right of the header's {num_columns} columns: {shown(str(cell))}"
-            raise DataError(where, what)
-
-    num_missing = num_columns - len(cells)
-    return cells[:num_columns] + [None] * num_missing
+    last_column = max(cells)
+    if last_column > num_columns:
+        cell = shown(str(cells[last_column]))
+        what = f"a cell to the right of the header's {num_columns} columns: {cell}"
+        raise DataError(where, what)
+    return [cells.get(column) for column in range(1, num_columns + 1)]
 
 
 def _check_values(where: SourceLocation, record: dict[str, Any], columns: Columns) -> None:
@@ -162,84 +181,94 @@ def _as_text(value: Any) -> Any:
     return value
 
 
-def _sheet_with(
-    path: Path, workbook: Workbook, columns: Sequence[str], title: str | None
-) -> tuple[Sheet, list[str]]:
-    """Find the sheet with these columns.
+class _Table(NamedTuple):
+    """A sheet that is not empty, the number of its row with the names of columns, and the names."""
 
-    A hidden sheet is chosen only if no other sheet has the columns, or if it is named.
+    sheet: Sheet
+    header_row: int
+    header: list[str]
 
-    Args:
-        path: the file, for messages.
-        workbook: the open file.
-        columns: the names of the columns.
-        title: the name of the sheet to choose if several sheets have the columns.
 
-    Returns:
-        The sheet and its header. If no sheet has the columns, the first sheet that is not empty.
+def _tables(workbook: Workbook, columns: Sequence[str]) -> list[_Table]:
+    """The sheets that are not empty; the header of each has the given columns if any row has."""
+    tables = []
+    for sheet in workbook.sheets:
+        filled_rows = (row for row in workbook.rows(sheet) if row.cells)
+        rows = list(islice(filled_rows, FIRST_ROWS))
+        names = [_names_in(row.cells) for row in rows]
+        if not any(names):
+            continue
+
+        number = row_with(names, columns)
+        if number is None:
+            number = likely_header(names)
+        tables.append(_Table(sheet, rows[number].number, names[number]))
+    return tables
+
+
+def _names_in(cells: Cells) -> list[str]:
+    """List the texts of a row, up to the last one that is not empty."""
+    names = []
+    for column in range(1, max(cells) + 1):
+        cell = cells.get(column, NO_RESULT)
+        names.append("" if cell is NO_RESULT else str(cell))
+    while names and not names[-1]:
+        names.pop()
+    return names
+
+
+def _chosen_table(
+    path: Path, tables: Sequence[_Table], columns: Sequence[str], title: str | None
+) -> _Table:
+    """Choose the sheet to read.
+
+    It is the one of this title if there is one, even if it lacks the columns. Else it is the one
+    that has the columns; a hidden sheet is chosen only if no other has them. If no sheet has all of
+    them, the result is the one that has most of them.
 
     Raises:
-        DataError: the file is empty, or several sheets have the columns.
+        DataError: all sheets are empty, or several sheets have the columns.
     """
-    filled = []
-    for sheet in workbook.sheets:
-        header = _header(workbook, sheet)
-        if header:
-            filled.append((sheet, header))
-    if not filled:
+    if not tables:
         raise DataError(path, "the file is empty")
+    for table in tables:
+        if table.sheet.title == title:
+            return table
 
-    fitting = [(sheet, header) for sheet, header in filled if set(columns) <= set(header)]
+    fitting = [table for table in tables if set(columns) <= set(table.header)]
     if not fitting:
-        # The caller raises an error that lists the columns of this sheet.
-        return filled[0]
+        in_sight_first = sorted(tables, key=lambda table: table.sheet.is_hidden)
+        return max(in_sight_first, key=lambda table: len(set(columns) & set(table.header)))
 
-    named = [(sheet, header) for sheet, header in fitting if sheet.title == title]
-    in_sight = [(sheet, header) for sheet, header in fitting if not sheet.is_hidden]
-    if named:
-        fitting = named
-    elif in_sight:
+    in_sight = [table for table in fitting if not table.sheet.is_hidden]
+    if in_sight:
         fitting = in_sight
     if len(fitting) > 1:
-        titles = ", ".join(shown(sheet.title) for sheet, _ in fitting)
+        titles = ", ".join(shown(table.sheet.title) for table in fitting)
         what = f"several sheets have these columns ({titles})"
         hint = "name one of them in data.sheet, or save it as a file"
         raise DataError(path, what, hint)
     return fitting[0]
 
 
-def _header(workbook: Workbook, sheet: Sheet) -> list[str]:
-    """List the texts of the first row, up to the last text that is not empty."""
-    number, cells = next(workbook.rows(sheet), (1, []))
-    if number != 1:
-        return []
-
-    names = []
-    for cell in cells:
-        has_text = cell is not None and cell is not NO_RESULT
-        names.append(str(cell) if has_text else "")
-    while names and not names[-1]:
-        names.pop()
-    return names
-
-
-def check_excel_installed(needed_by: str) -> None:
-    """Check that the library for Excel files is installed.
-
-    Args:
-        needed_by: the file or the option that needs the library, for the message.
-
-    Raises:
-        ConfigError: the library is not installed.
-    """
-    distribution, _ = installed_version() or (WHOLE, "")
-    check_installed("openpyxl", needed_by=needed_by, install=f"'{distribution}[excel]'")
+def _check_present(path: Path, table: _Table, tables: Sequence[_Table], columns: Columns) -> None:
+    """Raise a MissingColumnError if the chosen sheet lacks a column; it names other sheets."""
+    try:
+        columns.check_present(path, table.header)
+    except MissingColumnError as error:
+        others = [other.sheet.title for other in tables if other is not table]
+        if not others:
+            raise
+        hint = (
+            f"this is sheet {shown(table.sheet.title)}; data.sheet names another one "
+            f"({listed(others, most=MAX_LISTED)})"
+        )
+        raise MissingColumnError(path, error.column, error.what, hint) from None
 
 
 @contextmanager
 def _open_excel(path: Path) -> Iterator[Workbook]:
     """Open a file; errors about its content become a DataError."""
-    check_excel_installed(str(path))
     with content_errors(path, "Excel"), opened_workbook(path) as workbook:
         yield workbook
 

@@ -1,20 +1,25 @@
 """Read the cells of Excel files (Office Open XML, ECMA-376) as a spreadsheet shows them.
 
 The XML is parsed piece by piece, without a tree of its elements. So the memory depends on the
-longest row and on the shared strings, and not on the unpacked size of the file. openpyxl is used to
-find out which number formats are dates.
+longest row and on the shared strings, and not on the unpacked size of the rows. All other parts are
+refused if they unpack to far more than the file.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from encoder_cls.data.reading.number_formats import (
+    BUILT_IN_CODES,
+    NumberFormat,
+    number_format_of,
+)
 from encoder_cls.errors import DataError
 from encoder_cls.system.encodings import LONGEST_LINE, longer_than
 
@@ -34,13 +39,18 @@ class NoResult:
 
 NO_RESULT = NoResult()
 
-# The values of a row. A value is a str, int, float, bool, date, time, duration or None, an
-# `ErrorCell`, or `NO_RESULT`.
-Cells = list[Any]
+# The values of a row by column, from 1 on, without the empty cells. A value is a str, int, float,
+# bool, date, datetime, time or timedelta, an `ErrorCell`, or `NO_RESULT`.
+Cells = dict[int, Any]
 
 
 # The number of bytes that are read and parsed at once.
 READ_BYTES = 1 << 16
+# How many times larger than the file a part without rows may be when it is unpacked, besides the
+# bytes that each part may have. Distinct strings shrink to about a tenth when they are packed well.
+# Apache POI also refuses parts that shrink to less than a hundredth.
+MAX_UNPACKED = 100
+SMALL_PART = 1 << 22
 
 
 class Sheet(NamedTuple):
@@ -54,6 +64,20 @@ class Sheet(NamedTuple):
 
     title: str
     part: str
+    is_hidden: bool
+
+
+class SheetRow(NamedTuple):
+    """A row of a sheet.
+
+    Attributes:
+        number: its number in the sheet, from 1 on.
+        cells: its values.
+        is_hidden: whether spreadsheets do not show the row, as when a filter hides it.
+    """
+
+    number: int
+    cells: Cells
     is_hidden: bool
 
 
@@ -80,20 +104,21 @@ class Workbook:
     def __init__(self, path: Path, archive: ZipFile) -> None:
         self._path = path
         self._archive = archive
+        self._most_unpacked = SMALL_PART + MAX_UNPACKED * path.stat().st_size
 
         main = next(iter(self._related("", "/officeDocument").values()), "xl/workbook.xml")
         book = _Book()
         self._parse(main, book)
-        if book.is_strict:
-            hint = "save it as an ordinary .xlsx file in a spreadsheet program"
-            raise DataError(path, "a Strict Open XML file", hint)
 
         parts = self._related(main, "/worksheet")
-        self.sheets = [
-            Sheet(title, parts[relationship_id], is_hidden)
-            for title, relationship_id, is_hidden in book.sheets
-            if relationship_id in parts
-        ]
+        sheets: dict[str, Sheet] = {}
+        for title, relationship_id, is_hidden in book.sheets:
+            if relationship_id in parts:
+                part = parts[relationship_id]
+                # No two sheets of a sound file have the same cells.
+                sheets.setdefault(part, Sheet(title, part, is_hidden))
+        self.sheets = list(sheets.values())
+
         self._counts_from_1904 = book.counts_from_1904
         self._formats = _Formats()
         for part in self._related(main, "/styles").values():
@@ -102,32 +127,28 @@ class Workbook:
         for part in self._related(main, "/sharedStrings").values():
             self._parse(part, self._strings)
 
-    def rows(self, sheet: Sheet) -> Iterator[tuple[int, Cells]]:
-        """Iterate over the rows of a sheet, each as its number, from 1 on, and its cells."""
+    def rows(self, sheet: Sheet) -> Iterator[SheetRow]:
+        """Iterate over the rows of a sheet."""
         target = _Rows(self._path, self._value)
         for _ in self._steps(sheet.part, target):
-            for number, cells in target.finished:
-                last_column = max(cells, default=0)
-                yield number, [cells.get(column) for column in range(1, last_column + 1)]
+            yield from target.finished
             target.finished.clear()
 
-    def layout(self, sheet: Sheet) -> dict[int, ColumnLayout]:
+    def layout(self, sheet: Sheet, *, header_row: int) -> dict[int, ColumnLayout]:
         """Find out how a spreadsheet shows the columns of a sheet, by their numbers from 1 on.
 
         The format of a column is that of the first cell below the header that is not empty.
         """
-        target = _Layout(self._path)
+        target = _Layout(self._path, header_row)
         for _ in self._steps(sheet.part, target):
-            if target.num_rows > LAYOUT_ROWS:
+            if target.row > header_row + LAYOUT_ROWS:
                 break
 
         columns = {}
         for column in target.widths.keys() | target.styles.keys():
             number_format = None
-            style = target.styles.get(column)
-            # A file may have no formats at all.
-            if style is not None and self._formats.codes:
-                number_format = self._formats.codes[style]
+            if column in target.styles:
+                number_format = self._formats.of(target.styles[column]).code
             columns[column] = ColumnLayout(target.widths.get(column), number_format)
         return columns
 
@@ -155,12 +176,20 @@ class Workbook:
         return parts
 
     def _parse(self, part: str, target: _Part) -> None:
-        """Parse a part of the archive from beginning to end."""
-        for _ in self._steps(part, target):
-            pass
+        """Parse a part of the archive from beginning to end.
 
-    def _steps(self, part: str, target: _Part) -> Iterator[None]:
-        """Parse a part of the archive, and yield after each block of bytes.
+        Raises:
+            DataError: it is too large.
+        """
+        num_bytes = 0
+        for num_new in self._steps(part, target):
+            num_bytes += num_new
+            if num_bytes > self._most_unpacked:
+                what = f"{part} unpacks to more than {MAX_UNPACKED} times the size of the file"
+                raise DataError(self._path, what, "save the sheet as CSV")
+
+    def _steps(self, part: str, target: _Part) -> Iterator[int]:
+        """Parse a part of the archive, and yield the size of each block of bytes after it.
 
         Args:
             part: the path of the part in the archive.
@@ -180,13 +209,13 @@ class Workbook:
         with self._archive.open(part) as source:
             for block in iter(lambda: source.read(READ_BYTES), b""):
                 parser.Parse(block)
-                yield
+                yield len(block)
 
                 num_bytes += len(block)
                 if num_bytes - parser.CurrentByteIndex > LONGEST_LINE:
                     raise DataError(self._path, f"an element of {part} {longer_than(LONGEST_LINE)}")
             parser.Parse(b"", True)
-            yield
+            yield 0
 
     def _value(self, kind: str, style: int, written: str) -> Any:
         """Convert what is written in a cell into its value.
@@ -197,33 +226,31 @@ class Workbook:
             written: the text of the cell's element.
         """
         if kind == "s":
-            return self._strings.texts[int(written)]
+            return self._strings.text(int(written))
         if kind in {"str", "inlineStr"}:
             return _unescaped(written)
         if kind == "e":
             return ErrorCell(written)
         if kind == "b":
             return written not in {"0", "false"}
-        return self._number_or_time(kind, style, written)
 
-    def _number_or_time(self, kind: str, style: int, written: str) -> Any:
-        """Convert a number into an int or float, or into a date or time if its format shows one."""
-        from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH, from_excel, from_ISO8601
-
+        number_format = self._formats.of(style)
         if kind == "d":
-            return from_ISO8601(written)
+            return _from_iso_8601(written, number_format)
+        return self._number_or_time(_number(written), number_format)
 
-        number = _number(written)
-        if style not in self._formats.of_times:
-            return number
-
-        epoch = MAC_EPOCH if self._counts_from_1904 else WINDOWS_EPOCH
-        is_duration = style in self._formats.of_durations
-        try:
-            return from_excel(number, epoch, timedelta=is_duration)
-        except (OverflowError, ValueError):
-            # Spreadsheets show this for a number that is before or after all dates.
-            return ErrorCell("########")
+    def _number_or_time(self, number: int | float, number_format: NumberFormat) -> Any:
+        """The date or time that a number is, or its digits where the format shows leading zeros."""
+        if number_format.is_time:
+            try:
+                return _time(number, number_format, counts_from_1904=self._counts_from_1904)
+            except (OverflowError, ValueError):
+                # Spreadsheets show this for a number that is before or after all dates.
+                return ErrorCell("########")
+        is_whole = isinstance(number, int) and number >= 0
+        if is_whole and len(str(number)) < number_format.num_digits:
+            return str(number).zfill(number_format.num_digits)
+        return number
 
 
 @contextmanager
@@ -253,6 +280,46 @@ def _number(written: str) -> int | float:
     if number.is_integer() and abs(number) < MAX_WHOLE:
         return int(number)
     return number
+
+
+# The days from which Excel counts, and that on which it counts one that has never been.
+FIRST_DAY = datetime(1899, 12, 30)
+FIRST_DAY_OF_1904 = datetime(1904, 1, 1)
+LEAP_DAY_OF_1900 = 60
+MILLISECONDS_OF_DAY = 24 * 60 * 60 * 1000
+
+
+def _time(
+    days: float, number_format: NumberFormat, *, counts_from_1904: bool
+) -> date | time | timedelta:
+    """Convert a number of days into a date, a time of day or a duration, to the millisecond."""
+    if number_format.is_duration:
+        return timedelta(milliseconds=round(days * MILLISECONDS_OF_DAY))
+
+    day, fraction = divmod(days, 1)
+    clock = timedelta(milliseconds=round(fraction * MILLISECONDS_OF_DAY))
+    if day == 0 and clock < timedelta(days=1):
+        return (datetime.min + clock).time()
+    if not counts_from_1904 and 0 < day < LEAP_DAY_OF_1900:
+        day += 1
+    first_day = FIRST_DAY_OF_1904 if counts_from_1904 else FIRST_DAY
+    return _without_midnight(first_day + timedelta(days=day) + clock, number_format)
+
+
+def _without_midnight(moment: datetime, number_format: NumberFormat) -> date:
+    """The date alone of a midnight that the format of its cell does not show."""
+    if moment.time() == time() and not number_format.has_clock:
+        return moment.date()
+    return moment
+
+
+def _from_iso_8601(written: str, number_format: NumberFormat) -> date | time | str:
+    """Parse a date or a time; what is neither stays a text."""
+    with suppress(ValueError):
+        return _without_midnight(datetime.fromisoformat(written), number_format)
+    with suppress(ValueError):
+        return time.fromisoformat(written)
+    return written
 
 
 _ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
@@ -301,6 +368,11 @@ def _name(tag: str) -> str:
     return tag.rpartition("}")[2]
 
 
+def _is_true(value: str | None) -> bool:
+    """Whether an attribute that may be missing is true."""
+    return value in {"1", "true"}
+
+
 class _Relationships(_Part):
     """The relationships of one kind.
 
@@ -317,71 +389,60 @@ class _Relationships(_Part):
             self.targets[attributes["Id"]] = attributes["Target"]
 
 
-# A piece of the namespaces of Excel's other format with the same ending, Strict Open XML.
-_STRICT = "purl.oclc.org"
-
-
 class _Book(_Part):
     """The part `workbook.xml`, which lists the sheets.
 
     Attributes:
         sheets: the title of each sheet, the id of its relationship, and whether it is hidden.
         counts_from_1904: whether dates are counted from 1904 instead of 1900.
-        is_strict: whether the file is in the format Strict Open XML, which is not supported.
     """
 
     def __init__(self) -> None:
         self.sheets: list[tuple[str, str, bool]] = []
         self.counts_from_1904 = False
-        self.is_strict = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         name = _name(tag)
-        if name == "workbook":
-            self.is_strict = _STRICT in tag
-        elif name == "workbookPr":
-            self.counts_from_1904 = attributes.get("date1904") in {"1", "true"}
+        if name == "workbookPr":
+            self.counts_from_1904 = _is_true(attributes.get("date1904"))
         elif name == "sheet":
             title = attributes.get("name", "")
-            relationship_id = next(value for key, value in attributes.items() if _name(key) == "id")
+            ids = [value for key, value in attributes.items() if _name(key) == "id"]
+            relationship_id = ids[0] if ids else ""
             is_hidden = attributes.get("state", "visible") != "visible"
             self.sheets.append((title, relationship_id, is_hidden))
 
 
-class _Formats(_Part):
-    """The cell formats that show times.
+GENERAL = number_format_of("General")
 
-    Attributes:
-        codes: the code of each format, such as `yyyy-mm-dd`, in the order of their numbers.
-        of_times: the numbers of the formats that show dates, times of day or durations.
-        of_durations: the numbers of the formats that show durations.
-    """
+
+class _Formats(_Part):
+    """The formats of numbers by the numbers with which cells name them."""
 
     def __init__(self) -> None:
-        from openpyxl.styles.numbers import BUILTIN_FORMATS
-
-        self._codes_by_id = dict(BUILTIN_FORMATS)
+        self._codes = dict(BUILT_IN_CODES)
+        self._by_code: dict[str, NumberFormat] = {}
+        self._of_styles: list[NumberFormat] = []
         self._is_in_cells = False
-        self.codes: list[str] = []
-        self.of_times: set[int] = set()
-        self.of_durations: set[int] = set()
+
+    def of(self, style: int) -> NumberFormat:
+        """The format of cells with a style."""
+        # A file may have no formats at all.
+        if 0 <= style < len(self._of_styles):
+            return self._of_styles[style]
+        return GENERAL
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        from openpyxl.styles.numbers import is_date_format, is_timedelta_format
-
         name = _name(tag)
         if name == "numFmt" and "numFmtId" in attributes:
-            self._codes_by_id[int(attributes["numFmtId"])] = attributes.get("formatCode", "")
+            self._codes[int(attributes["numFmtId"])] = attributes.get("formatCode", "")
         elif name == "cellXfs":
             self._is_in_cells = True
         elif name == "xf" and self._is_in_cells:
-            number = len(self.codes)
-            code = self._codes_by_id.get(int(attributes.get("numFmtId", 0)), "")
-            self.codes.append(code)
-            if is_date_format(code):
-                self.of_times.add(number)
-            if is_timedelta_format(code):
-                self.of_durations.add(number)
+            code = self._codes.get(int(attributes.get("numFmtId", 0)), GENERAL.code)
+            if code not in self._by_code:
+                self._by_code[code] = number_format_of(code)
+            self._of_styles.append(self._by_code[code])
 
     def end(self, tag: str) -> None:
         if _name(tag) == "cellXfs":
@@ -432,37 +493,29 @@ class _Pieces(_Part):
         raise DataError(self._path, f"{what} {longer_than(LONGEST_LINE)}")
 
 
-# How many times larger than the file its strings may be when they are unpacked. Distinct strings
-# shrink to about a tenth when they are packed well. Apache POI also refuses parts that shrink to
-# less than a hundredth.
-MAX_UNPACKED = 100
-
-
 class _SharedStrings(_Pieces):
-    """The strings to which cells of type `s` refer by number.
-
-    Attributes:
-        texts: the strings in their order.
-    """
+    """The strings to which cells of type `s` refer by number."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, ("t",))
-        self.texts: list[str] = []
-        self._memory = 0
-        self._max_memory = LONGEST_LINE + MAX_UNPACKED * path.stat().st_size
+        self._texts: list[str] = []
+
+    def text(self, number: int) -> str:
+        """The string with a number."""
+        if not 0 <= number < len(self._texts):
+            raise ValueError(f"a cell names text {number}, which is not there")
+        return self._texts[number]
 
     def end(self, tag: str) -> None:
         super().end(tag)
-        if _name(tag) != "si":
-            return
+        if _name(tag) == "si":
+            self._texts.append(_unescaped(self._taken()))
+            self._size = 0
 
-        text = _unescaped(self._taken())
-        self.texts.append(text)
-        self._size = 0
-        self._memory += sys.getsizeof(text)
-        if self._memory > self._max_memory:
-            what = f"its texts are more than {MAX_UNPACKED} times as large as the file"
-            raise DataError(self._path, what, "save them as CSV")
+
+def _number_of_row(attributes: dict[str, str], last_row: int) -> int:
+    """The number of a row; some programs write none, and then it is below the last one."""
+    return int(float(attributes.get("r", last_row + 1)))
 
 
 # The largest number of columns of a sheet in Excel and in LibreOffice.
@@ -499,6 +552,8 @@ def _column_of(path: Path, attributes: dict[str, str], *, row: int, last_column:
 
 # The number of first rows by which the formats of columns are found.
 LAYOUT_ROWS = 100
+# The largest width of a column in Excel, in characters.
+MAX_WIDTH = 255
 
 
 class _Layout(_Part):
@@ -508,57 +563,63 @@ class _Layout(_Part):
         widths: the width of each column that has one, in characters.
         styles: for each column the number of the format of the first cell below the header that is
             not empty.
-        num_rows: the number of rows that have begun.
+        row: the number of the last row that has begun.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, header_row: int) -> None:
         self._path = path
+        self._header_row = header_row
         self._column = 0
         self._style = 0
+        # The column after those whose widths are known. Widths come from left to right.
+        self._next_column = 1
         self.widths: dict[int, float] = {}
         self.styles: dict[int, int] = {}
-        self.num_rows = 0
+        self.row = 0
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         name = _name(tag)
         if name == "col":
             self._add_width(attributes)
         elif name == "row":
-            self.num_rows += 1
+            self.row = _number_of_row(attributes, self.row)
             self._column = 0
         elif name == "c":
             self._column = _column_of(
-                self._path, attributes, row=self.num_rows, last_column=self._column
+                self._path, attributes, row=self.row, last_column=self._column
             )
             self._style = int(attributes.get("s", 0))
-        elif name in {"v", "is"} and self.num_rows > 1:
+        elif name in {"v", "is"} and self.row > self._header_row:
             self.styles.setdefault(self._column, self._style)
 
     def _add_width(self, attributes: dict[str, str]) -> None:
         """Add the width of neighbouring columns, unless they are hidden."""
         width = float(attributes.get("width", 0))
-        first = int(attributes["min"])
-        last = min(int(attributes["max"]), MAX_COLUMNS)
-        if width > 0 and attributes.get("hidden", "0") not in {"1", "true"}:
-            for column in range(first, last + 1):
-                self.widths[column] = width
+        columns = range(
+            max(int(attributes["min"]), self._next_column),
+            min(int(attributes["max"]), MAX_COLUMNS) + 1,
+        )
+        self._next_column = max(self._next_column, columns.stop)
+        if 0 < width <= MAX_WIDTH and not _is_true(attributes.get("hidden")):
+            self.widths.update(dict.fromkeys(columns, width))
 
 
 class _Rows(_Pieces):
     """The rows of a sheet.
 
     Attributes:
-        finished: the number of each row that was read to its end, and its values by column, from 1
-            on. The reader of the rows removes them from this list.
+        finished: the rows that were read to their ends. The reader of the rows removes them from
+            this list.
     """
 
     def __init__(self, path: Path, value: Any) -> None:
         super().__init__(path, ("v", "t"))
-        self.finished: list[tuple[int, dict[int, Any]]] = []
+        self.finished: list[SheetRow] = []
         self._value = value
+        # The row that is being read.
         self._number = 0
-        # The values of the row that is being read, by column.
-        self._cells: dict[int, Any] = {}
+        self._is_hidden = False
+        self._cells: Cells = {}
         self._column = 0
         self._cell: dict[str, str] = {}
         self._has_formula = False
@@ -569,7 +630,8 @@ class _Rows(_Pieces):
 
         name = _name(tag)
         if name == "row":
-            self._number = int(float(attributes.get("r", self._number + 1)))
+            self._number = _number_of_row(attributes, self._number)
+            self._is_hidden = _is_true(attributes.get("hidden"))
             self._cells = {}
             self._column = 0
             self._size = 0
@@ -591,7 +653,7 @@ class _Rows(_Pieces):
         if name == "c":
             self._end_cell()
         elif name == "row":
-            self.finished.append((self._number, self._cells))
+            self.finished.append(SheetRow(self._number, self._cells, self._is_hidden))
 
     def _end_cell(self) -> None:
         """Add the value of the cell that ends to the values of its row."""
