@@ -180,12 +180,7 @@ class TableColumns:
         *,
         keeps_all: bool,
     ) -> None:
-        if options.fill is not None and options.fill not in columns:
-            present = listed(list(columns), most=MAX_LISTED)
-            raise ConfigError(
-                f"--fill: no column {shown(options.fill)} in the input; it has {present}"
-            )
-
+        _check_fill(options.fill, columns)
         self.kept = list(columns)
         self._kept_set = set(columns)
         self._keeps_all = keeps_all
@@ -274,6 +269,13 @@ class TableColumns:
         if self._explained:
             values.append(predicted.words or Explanation())
         return values
+
+
+def _check_fill(column: str | None, columns: ColumnTypes) -> None:
+    """Raise a `ConfigError` if the input lacks the column that is filled."""
+    if column is not None and column not in columns:
+        present = listed(list(columns), most=MAX_LISTED)
+        raise ConfigError(f"--fill: no column {shown(column)} in the input; it has {present}")
 
 
 def _names_of_facts(classifier: Classifier, *, keeps_all: bool) -> list[str]:

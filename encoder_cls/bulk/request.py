@@ -329,8 +329,6 @@ def _check_format(request: Request, output_format: str, *, is_printed: bool) -> 
 def _check_fill(request: Request, output_format: str, *, has_files: bool) -> None:
     """Check that the output keeps the column that is filled, with values that can change."""
     _check_kept_columns("--fill", output_format, has_files=has_files)
-    if not request.fill:
-        raise ConfigError("--fill: names no column")
     if request.keep_columns is False:
         raise ConfigError("--fill: fills a column of the input, which --no-keep-columns leaves out")
     if output_format == "parquet":

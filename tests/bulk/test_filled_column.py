@@ -79,7 +79,6 @@ def test_a_withheld_label_leaves_its_cell_empty(cli, trained_run):
         ),
         (["--output", "o.parquet", "--fill", "topic"], "--fill: does not fill columns of Parquet"),
         (["--output", "o.txt", "--fill", "topic"], "--fill: the format text has no columns"),
-        (["--output", "o.csv", "--fill", ""], "--fill: names no column"),
     ],
 )
 def test_a_column_that_cannot_be_filled_is_refused(cli, trained_run, options, message):

@@ -111,7 +111,7 @@ def guessed_separator(path: Path, reading: Reading) -> str:
         The separator that cuts nearly all rows into the same number of fields, and into the most
         fields. If there is none, the usual separator of the format.
     """
-    first_lines = _first_lines(reading.lines(path))
+    first_lines = _first_lines(path, reading)
     usual = reading.delimiter or _usual_separator(path)
     if reading.delimiter is not None or not first_lines:
         return usual
@@ -176,18 +176,20 @@ def _open_table(path: Path, columns: Sequence[str], reading: Reading) -> _OpenTa
         usual = reading.delimiter or _usual_separator(path)
         separators = [usual, *(separator for separator in SEPARATORS if separator != usual)]
 
-    first_lines = [first] if first else []
     header = _Header(0, 0)
     is_usual = columns and set(columns) <= set(_fields(first, separators[0]))
-    if not is_usual:
-        first_lines += _first_lines(lines)
-        header = _header_among(first_lines, columns, separators)
+    # A pipe can be read only once.
+    if not is_usual and path.is_file():
+        first_lines = _first_lines(path, reading)
+        header = _header_among(first_lines[1 if named else 0 :], columns, separators)
+        for _ in range(header.line):
+            first = next(lines)
 
     separator = separators[0]
-    if not named and first_lines:
-        separator = _separator_of(path, first_lines[header.line], columns, reading)
+    if not named and first:
+        separator = _separator_of(path, first, columns, reading)
     return _OpenTable(
-        lines=chain(first_lines[header.line :], lines),
+        lines=chain([first], lines) if first else lines,
         first_line=header.line + (2 if named else 1),
         header_row=header.row + 1,
         separator=separator,
@@ -227,15 +229,16 @@ def _header_among(
     return _Header(0, 0)
 
 
-def _first_lines(lines: Iterator[str]) -> list[str]:
-    """Take the first lines, but no more than memory should hold."""
+def _first_lines(path: Path, reading: Reading) -> list[str]:
+    """Read the first lines, up to one that is malformed, but no more than memory should hold."""
     first_lines = []
     num_characters = 0
-    for line in islice(lines, GUESSED_LINES):
-        first_lines.append(line)
-        num_characters += len(line)
-        if num_characters > LONGEST_LINE:
-            break
+    with suppress(DataError):
+        for line in islice(reading.lines(path), GUESSED_LINES):
+            first_lines.append(line)
+            num_characters += len(line)
+            if num_characters > LONGEST_LINE:
+                break
     return first_lines
 
 
