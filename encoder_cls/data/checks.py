@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,7 @@ def seen_warnings(name: str, split: Split, learned: Iterable[str]) -> Iterator[s
         split: the rows to score.
         learned: the texts that the model has learned from.
     """
-    seen = set(split.texts).intersection(learned)
-    count = sum(text in seen for text in split.texts)
+    count = int(split.are_among(learned).sum())
     if count <= MAX_SEEN * len(split):
         return
 
@@ -126,37 +126,34 @@ def _missing_classes(
 
 def _repeated_texts(dataset: Dataset, *, learns_validation: bool) -> Iterator[str]:
     """Warn of texts that occur twice in train, and of texts and groups that two splits share."""
-    hashes = {}
-    for name, split in dataset.splits.items():
-        hashes[name] = np.fromiter(map(hash, split.texts), dtype=np.int64, count=len(split))
-
-    yield from _repeated_in_train(dataset.train, hashes["train"])
+    yield from _repeated_in_train(dataset.train)
 
     for name, split in dataset.splits.items():
         if name == "train":
             continue
 
-        is_learned = _is_learned(name, hashes, learns_validation=learns_validation)
-        yield from _known_texts(
-            name, split, is_learned, where="among the training texts, too", than="new texts"
-        )
+        learned: Iterable[str] = dataset.train.texts
+        if name == "test" and learns_validation:
+            learned = chain(learned, dataset.validation.texts)
+        consequence = "such texts have better scores than new texts"
+        if name == "validation" and len(dataset.new_validation_rows) < len(split):
+            consequence = "such texts select no weights, calibrate nothing and guarantee nothing"
+        where = "among the training texts, too"
+        yield from _known_texts(name, split, split.are_among(learned), where, consequence)
 
         shares_group = split.shares_group_with(dataset.train)
         where = "in a group (data.group_column) that train has, too"
-        yield from _known_texts(name, split, shares_group, where=where, than="new groups")
+        consequence = "such texts have better scores than new groups"
+        yield from _known_texts(name, split, shares_group, where, consequence)
 
 
 # What a repeated text repeats. A caller that repeats texts by itself knows the warning by this.
 EARLIER_TEXT = "an earlier text with the same label"
 
 
-def _repeated_in_train(train: Split, hashes: NDArray[np.int64]) -> Iterator[str]:
-    """Warn of training texts that occur with other labels, and of texts that repeat another one.
-
-    Args:
-        train: the training texts.
-        hashes: the hash of each text, (rows,).
-    """
+def _repeated_in_train(train: Split) -> Iterator[str]:
+    """Warn of training texts that occur with other labels, and of texts that repeat another one."""
+    hashes = np.fromiter(map(hash, train.texts), dtype=np.int64, count=len(train))
     rows, first_rows, is_contradicted = _repetitions(train, hashes)
 
     contradicted = rows[is_contradicted]
@@ -209,34 +206,19 @@ def _repetitions(
     return rows, rows[firsts], num_labels[text_numbers] > 1
 
 
-def _is_learned(
-    name: str, hashes: Mapping[str, NDArray[np.int64]], *, learns_validation: bool
-) -> NDArray[np.bool_]:
-    """Whether each text of a split is also a text that the final model learns from, (rows,)."""
-    is_learned = np.isin(hashes[name], hashes["train"])
-    if name == "test" and learns_validation:
-        is_learned |= np.isin(hashes[name], hashes["validation"])
-    return is_learned
-
-
 def _known_texts(
-    name: str, split: Split, is_known: NDArray[np.bool_], *, where: str, than: str
+    name: str, split: Split, is_known: NDArray[np.bool_], where: str, consequence: str
 ) -> Iterator[str]:
-    """Warn of texts of a split that are too easy to predict.
+    """Warn of texts of a split that are too easy to predict, and of what follows.
 
-    Args:
-        name: the name of the split.
-        split: the rows.
-        is_known: whether each text is one of these, (rows,).
-        where: where else these texts occur.
-        than: which other texts would have worse scores.
+    `is_known` is whether each text is one of these, (rows,); `where` is where else they occur.
     """
     count = int(is_known.sum())
     if count:
         first = split.where[int(is_known.argmax())]
         yield (
             f"{count:,} of {counted(len(split), f'{name} text')} {_be(count)} {where}, the first "
-            f"at {first}; such texts have better scores than {than}"
+            f"at {first}; {consequence}"
         )
 
 

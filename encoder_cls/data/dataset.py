@@ -111,6 +111,11 @@ class Split:
             vars(chosen)["split_groups"] = self.split_groups[indices]
         return chosen
 
+    def are_among(self, texts: Iterable[str]) -> NDArray[np.bool_]:
+        """Whether the text of each row is one of some texts, (rows,)."""
+        found = set(self.texts).intersection(texts)
+        return np.fromiter((text in found for text in self.texts), dtype=np.bool_, count=len(self))
+
     def shares_group_with(self, other: Split) -> NDArray[np.bool_]:
         """Whether each row has a group that also occurs in another split, (rows,)."""
         if other.groups is None or self.groups is None:
@@ -205,7 +210,7 @@ class Dataset:
             occur in train.
         train: the labelled texts to learn from.
         validation: the texts to select the best weights by. Some may have labels that never occur
-            in train; `known_validation` is without these.
+            in train, or texts that are in train; `known_validation` is without these.
         test: the texts of the final report; None if the config names no test data.
         unlabelled: texts without labels, to learn from as well.
         labels_are: whether the labels in the files are names or indices into `data.label_names`.
@@ -259,20 +264,42 @@ class Dataset:
         return sum(notes.num_unread for _, notes in self.sources)
 
     @cached_property
-    def known_validation(self) -> Split:
-        """The validation rows whose labels occur in train; they select the best weights.
+    def new_validation_rows(self) -> NDArray[np.int64]:
+        """The indices of the validation rows whose texts are not in train, (rows,).
 
-        In multi-label data these are all validation rows, but without the labels that never occur
-        in train.
+        A model knows the labels of the others by heart. A row of a group counts as new: its group
+        says what belongs together, and new groups have such texts, too.
         """
-        split = self.validation
-        num_classes = len(self.label_names)
-        if not split.unseen_names:
-            return split
-        if split.is_multi_label:
-            return replace(split, labels=split.labels[:, :num_classes], unseen_names=())
-        seen = split.subset(np.flatnonzero(split.labels < num_classes))
-        return replace(seen, unseen_names=())
+        is_learned = self.validation.are_among(self.train.texts)
+        if self.validation.groups is not None:
+            is_learned &= self.validation.groups == NO_GROUP
+        return np.flatnonzero(~is_learned)
+
+    @cached_property
+    def known_validation_rows(self) -> NDArray[np.int64]:
+        """The indices of the rows of `known_validation` in `validation`, (rows,)."""
+        rows = self.new_validation_rows
+        if self.is_multi_label:
+            return rows
+        return rows[self.validation.labels[rows] < len(self.label_names)]
+
+    @cached_property
+    def known_validation(self) -> Split:
+        """The new validation rows whose labels occur in train; they select the best weights.
+
+        In multi-label data these are all new rows, but without the labels that never occur in
+        train.
+        """
+        known = self.validation
+        if len(self.known_validation_rows) < len(known):
+            known = known.subset(self.known_validation_rows)
+        if not known.unseen_names:
+            return known
+
+        labels = known.labels
+        if known.is_multi_label:
+            labels = labels[:, : len(self.label_names)]
+        return replace(known, labels=labels, unseen_names=())
 
     @property
     def texts_to_learn(self) -> Iterable[str]:
@@ -364,6 +391,15 @@ def renumbered(labels: NDArray[Any], names: Sequence[str], order: Sequence[str])
     columns = np.zeros((len(labels), len(order)), dtype=labels.dtype)
     columns[:, numbers] = labels
     return columns
+
+
+def joined_splits(first: Split, second: Split) -> Split:
+    """The texts and labels of two splits of the same classes, the rows of `second` last."""
+    return Split(
+        texts=concatenated(first.texts, second.texts),
+        labels=np.concatenate([first.labels, second.labels]),
+        where=concatenated(first.where, second.where),
+    )
 
 
 def concatenated(*columns: Sequence[str]) -> Sequence[str]:

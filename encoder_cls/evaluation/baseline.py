@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.data.dataset import Dataset, Split, joined_splits
 from encoder_cls.evaluation.comparisons import score_predictions, scores_without_intervals
 from encoder_cls.linear.svm import fit_svm
 from encoder_cls.metrics.classification import padded
@@ -31,10 +31,11 @@ def baseline_scores(
     dataset: Dataset,
     split: Split,
     *,
+    with_validation: bool = False,
     seconds: float | None = None,
     max_texts: int | None = None,
 ) -> dict[str, Any] | None:
-    """Train the baseline on the training texts of a data set, and score it on a split.
+    """Train the baseline on the texts that a model has learned from, and score it on a split.
 
     If there are too many training texts, the baseline learns from a random sample of them; if there
     are too many features, it uses the most frequent ones. A text whose label does not occur in the
@@ -44,6 +45,7 @@ def baseline_scores(
     Args:
         dataset: the data of a run, for its training and validation texts.
         split: the texts to score.
+        with_validation: whether the model has learned from the validation texts, too.
         seconds: the time limit; None for no limit. With a limit, the baseline first learns from a
             small sample, to estimate how many characters it can learn from in time.
         max_texts: the maximum number of training texts to learn from; None for no maximum.
@@ -52,8 +54,11 @@ def baseline_scores(
         The scores, and the numbers `texts` of `of_texts` and `features` of `of_features` that the
         baseline has used; None if no text has a word, or if time or memory is not enough.
     """
-    train = _drawn(dataset.train, max_texts)
-    num_classes = _num_classes(dataset.train)
+    learned = dataset.train
+    if with_validation:
+        learned = joined_splits(learned, dataset.known_validation)
+    train = _drawn(learned, max_texts)
+    num_classes = _num_classes(learned)
     try:
         max_characters = _max_characters(train, split, num_classes, seconds)
         if max_characters == 0:
@@ -74,7 +79,7 @@ def baseline_scores(
     return {
         **scores,
         "texts": len(features.sample),
-        "of_texts": len(dataset.train),
+        "of_texts": len(learned),
         "features": len(features.kept),
         "of_features": len(features.vectorizer.vocabulary_),
     }

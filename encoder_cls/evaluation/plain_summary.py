@@ -137,17 +137,35 @@ def _how_often(report: Report, num_right: int) -> Iterator[str]:
 
     if isinstance(metrics, SingleLabelMetrics):
         yield f"It gives the right class to {num_right:,} of {texts}{_origin(evaluation)}."
+        yield from _without_learned(evaluation)
         yield from _comparison(report, metrics)
         return
 
     yield f"It gives exactly the right labels to {num_right:,} of {texts}{_origin(evaluation)}."
+    yield from _without_learned(evaluation)
     yield from _label_shares(evaluation)
 
 
 def _origin(evaluation: SplitEvaluation) -> str:
-    if evaluation.split_name in {"test", "validation"}:
+    if evaluation.num_learned == 0:
         return " that it had not learned from"
     return ""
+
+
+def _without_learned(evaluation: SplitEvaluation) -> Iterator[str]:
+    """Yield a sentence on how often it is right for new texts, if it has learned from some."""
+    new_texts = evaluation.new_texts
+    if new_texts is None:
+        return
+
+    if new_texts.num_texts == 0:
+        yield "It has learned from all of them, so this says nothing about new texts."
+        return
+    share = _percent(new_texts.num_right / new_texts.num_texts)
+    yield (
+        f"It has learned from {evaluation.num_learned:,} of them; of the {new_texts.num_texts:,} "
+        f"new ones, it is right for {new_texts.num_right:,} ({share})."
+    )
 
 
 def _comparison(report: Report, metrics: SingleLabelMetrics) -> Iterator[str]:
@@ -190,9 +208,16 @@ def _label_shares(evaluation: SplitEvaluation) -> Iterator[str]:
 
 
 def _trust(evaluation: SplitEvaluation, num_right: int) -> Iterator[str]:
-    metrics = evaluation.metrics
-    low, high = wilson_interval(num_right, metrics.num_examples)
-    texts = counted(metrics.num_examples, "text")
+    num_texts = evaluation.metrics.num_examples
+    if evaluation.new_texts is not None:
+        num_texts = evaluation.new_texts.num_texts
+        num_right = evaluation.new_texts.num_right
+    if num_texts == 0:
+        yield "Not at all: score texts that it has not learned from."
+        return
+
+    low, high = wilson_interval(num_right, num_texts)
+    texts = counted(num_texts, "text")
     if high - low >= WIDE_INTERVAL:
         yield (
             f"Only roughly, because {texts} are few. On other texts of the same kind, it may be "
@@ -204,7 +229,8 @@ def _trust(evaluation: SplitEvaluation, num_right: int) -> Iterator[str]:
 
     if evaluation.split_name == "validation":
         yield "It was tuned on these texts, so expect slightly less on new ones."
-    yield from _calibration(metrics)
+    if evaluation.metrics_of_new is not None:
+        yield from _calibration(evaluation.metrics_of_new)
 
 
 def _calibration(metrics: Metrics) -> Iterator[str]:
@@ -298,8 +324,8 @@ def _more_labels(evaluation: SplitEvaluation) -> NextStep:
 def _who_decides(evaluation: SplitEvaluation) -> Iterator[NextStep]:
     """Yield the step of using the model: alone, above a threshold, or only for suggestions."""
     threshold = evaluation.threshold
-    num_texts = evaluation.metrics.num_examples
-    if threshold is None or num_texts < MIN_PREDICTIONS:
+    metrics = evaluation.metrics_of_new
+    if threshold is None or metrics is None or metrics.num_examples < MIN_PREDICTIONS:
         return
 
     wanted = _percent(WANTED_ACCURACY)

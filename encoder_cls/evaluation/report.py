@@ -83,6 +83,8 @@ class Report:
             if key.endswith("_interval"):
                 values[key] = score
 
+        values["learned_texts"] = evaluation.num_learned
+        values["new_texts"] = evaluation.new_texts and evaluation.new_texts.to_dict()
         values["parts"] = evaluation.parts
         values["comparison"] = None
         if evaluation.part_comparison:

@@ -79,7 +79,7 @@ def summary_sections(report: Report) -> Sections:
         {
             f"{score} on {evaluation.split_name}": _score_lines(report),
             "Is the encoder worth it?": _part_lines(report),
-            "Can the probabilities be trusted?": calibration(evaluation.metrics),
+            "Can the probabilities be trusted?": _calibration_lines(evaluation),
             "Threshold": _threshold_lines(evaluation),
             "Notes": _reservations(evaluation, report.run_findings),
         }
@@ -95,13 +95,15 @@ def figure_sections(report: Report) -> Sections:
     evaluation = report.evaluation
     findings = report.run_findings
     notes = [length_note(evaluation)]
+    if evaluation.new_texts:
+        notes.insert(0, learned_note(evaluation))
     for note in _reservations(evaluation, findings):
         if note != VALIDATION_NOTE:
             notes.append(note)
     return _sections_with_lines(
         {
             "Is the encoder worth it?": _part_sentences(report),
-            "Can the probabilities be trusted?": calibration(evaluation.metrics),
+            "Can the probabilities be trusted?": _calibration_lines(evaluation),
             "Threshold": _threshold_lines(evaluation),
             "Compared with other runs": _run_comparisons(report),
             "Notes": notes,
@@ -153,6 +155,10 @@ def _score_lines(report: Report) -> Iterator[str]:
     if scores_alone:
         yield scores_alone
 
+    learned = learned_note(report.evaluation)
+    if learned:
+        yield learned
+
     if report.baseline_scores:
         sample = baseline_note(report.baseline_scores)
         baseline_scores = _scores_with_intervals(report.baseline_scores)
@@ -193,6 +199,19 @@ def _scores_with_intervals(scores: Mapping[str, Any]) -> str:
             part += f" [{low:.3f}, {high:.3f}]"
         parts.append(part)
     return ", ".join(parts)
+
+
+def learned_note(evaluation: SplitEvaluation) -> str:
+    """A sentence on texts that the classifier has learned from; empty if there are none."""
+    new_texts = evaluation.new_texts
+    if new_texts is None:
+        return ""
+    if new_texts.num_texts == 0:
+        return "the model has learned from all of these texts: this says nothing about new texts"
+    return (
+        f"the model has learned from {evaluation.num_learned:,} of these texts; "
+        f"the {new_texts.num_texts:,} new ones alone: {_scores_with_intervals(new_texts.scores)}"
+    )
 
 
 def further_scores(metrics: Metrics) -> str:
@@ -389,6 +408,9 @@ def score_table(report: Report) -> ScoreTable:
     scores_by_name: dict[str, Mapping[str, Any]] = {"this model": evaluation.scores}
     if evaluation.part_comparison:
         scores_by_name = {name: evaluation.parts[part] for part, name in PARTS.items()}
+    if evaluation.new_texts and evaluation.new_texts.num_texts:
+        name = next(iter(scores_by_name))
+        scores_by_name[f"{name}, new texts alone"] = evaluation.new_texts.scores
     if report.baseline_scores:
         sample = baseline_note(report.baseline_scores)
         scores_by_name[f"TF-IDF baseline (linear SVM{sample})"] = report.baseline_scores
@@ -436,6 +458,12 @@ def calibration_grade(metrics: Metrics) -> Calibration:
     return Calibration.POOR
 
 
+def _calibration_lines(evaluation: SplitEvaluation) -> tuple[str, ...]:
+    if evaluation.metrics_of_new is None:
+        return ()
+    return calibration(evaluation.metrics_of_new)
+
+
 def calibration(metrics: Metrics) -> tuple[str, str]:
     """Two phrases on calibration: how good it is, and how to read a probability."""
     grade = calibration_grade(metrics)
@@ -472,8 +500,9 @@ def _threshold_lines(evaluation: SplitEvaluation) -> Iterator[str]:
             f"validation texts: {metrics.predicted_per_text:.2f} labels a text; "
             "--threshold sets one threshold for all labels"
         )
-    if evaluation.threshold:
-        yield _threshold_line(evaluation.threshold, num_texts=metrics.num_examples)
+    new_metrics = evaluation.metrics_of_new
+    if evaluation.threshold and new_metrics:
+        yield _threshold_line(evaluation.threshold, num_texts=new_metrics.num_examples)
     if evaluation.guarantees:
         yield from evaluation.guarantees.sentences()
 

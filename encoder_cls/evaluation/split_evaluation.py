@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.comparisons import COMBINED, PartComparison, Scores, score_parts
+from encoder_cls.evaluation.comparisons import (
+    COMBINED,
+    PartComparison,
+    Scores,
+    score_parts,
+    score_predictions,
+)
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees, measure_guarantees
@@ -23,12 +30,35 @@ from encoder_cls.metrics.logits import Logits
 
 
 @dataclass(frozen=True, kw_only=True)
+class NewTexts:
+    """The texts of a split that a classifier has not learned from, judged without the others.
+
+    Attributes:
+        num_texts: the number of these texts.
+        num_right: the number of these texts that are predicted correctly.
+        metrics: the metrics of their predictions; None without such a text.
+        scores: the scores of their predictions; empty without such a text.
+    """
+
+    num_texts: int
+    num_right: int
+    metrics: Metrics | None
+    scores: Scores
+
+    def to_dict(self) -> dict[str, Any]:
+        """The number of texts and the scores, as JSON values."""
+        return {"num_examples": self.num_texts, **self.scores}
+
+
+@dataclass(frozen=True, kw_only=True)
 class SplitEvaluation:
     """The evaluation of a classifier on the labelled texts of a split.
 
     Attributes:
         predictions: the predictions, with the texts and labels.
         metrics: the metrics of the predictions.
+        num_learned: the number of texts that the classifier has learned from; None if unknown.
+        new_texts: the other texts alone; None if there is no text that it has learned from.
         parts: the scores of the classifier, `combined`, and of each of its parts `linear` and
             `encoder` alone.
         part_comparison: the classifier compared with its linear part alone; None if it has only one
@@ -37,10 +67,10 @@ class SplitEvaluation:
             None if unknown.
         cascade: the `gate`, and `skipped_fraction`, the fraction of the texts that skip the
             encoder; None if the classifier has no gate.
-        threshold: the suggested threshold; None in a multi-label task, whose labels have thresholds
-            already.
-        guarantees: the guarantees of the classifier, measured on these texts; None if it has none,
-            or if they were fitted to these texts.
+        threshold: the suggested threshold, by the texts that are new; None in a multi-label task,
+            whose labels have thresholds already.
+        guarantees: the guarantees of the classifier, measured on the texts that are new; None if it
+            has none, if they were fitted to these texts, or if no text is new.
         worst_mistakes: the most confident mistakes, the most confident first.
         doubtful_labels: the indices of the texts whose labels seem to be wrong.
         top_features: the words and pairs of words that speak most for each class, by class; empty
@@ -63,6 +93,15 @@ class SplitEvaluation:
     top_features: Mapping[str, list[NgramWeight]]
     truncated_fraction: float
     unknown_fraction: float
+    num_learned: int | None = None
+    new_texts: NewTexts | None = None
+
+    @property
+    def metrics_of_new(self) -> Metrics | None:
+        """The metrics by which new texts can be judged; None if there are none."""
+        if self.new_texts is None:
+            return self.metrics
+        return self.new_texts.metrics
 
     @property
     def split_name(self) -> str:
@@ -94,6 +133,7 @@ def evaluate_split(
     split: Split,
     *,
     name: str,
+    learned: Iterable[str] | None = None,
     batch_tokens: int | None = None,
     validation_predictions: ValidationPredictions | None = None,
 ) -> SplitEvaluation:
@@ -104,6 +144,8 @@ def evaluate_split(
         split: the texts and their labels, which are indices into the classes of the classifier,
             followed by the `unseen_names` of the split.
         name: the name of the split: `test`, `validation` or a file.
+        learned: the texts that the classifier has learned from, or that the held-out predictions
+            come from; None if unknown.
         batch_tokens: the most tokens in one batch of the encoder, padding included.
         validation_predictions: the held-out predictions of the classifier's run, which count for
             their texts in place of the predictions of the final classifier; None if there are none.
@@ -124,6 +166,17 @@ def evaluate_split(
         predictions.logits, predictions.labels, predictions.label_names, predictions.thresholds
     )
 
+    # What is said of new texts is measured without those that the classifier has learned from.
+    of_new = predictions
+    num_learned = None
+    new_texts = None
+    if learned is not None:
+        is_learned = split.are_among(learned)
+        num_learned = int(is_learned.sum())
+        if num_learned:
+            of_new = predictions.subset(np.flatnonzero(~is_learned))
+            new_texts = _new_texts(of_new)
+
     labels_by_part = _predicted_labels_of_parts(classifier, predictions, part_logits)
     parts, part_comparison = score_parts(labels_by_part, predictions.labels, predictions.groups)
 
@@ -135,13 +188,32 @@ def evaluate_split(
         part_comparison=part_comparison,
         mixture_shares=classifier.mixture.shares,
         cascade=_cascade(classifier, part_logits),
-        threshold=_threshold(predictions),
-        guarantees=_guarantees(classifier, predictions),
+        threshold=_threshold(of_new),
+        guarantees=_guarantees(classifier, of_new),
         worst_mistakes=worst_mistakes(classifier, predictions, tokenized, frozenset(doubtful)),
         doubtful_labels=doubtful,
         top_features=classifier.top_features_of_classes(tokenized, top_k=TOP_FEATURES),
         truncated_fraction=float(classifier.truncated(tokenized).mean()),
         unknown_fraction=tokenized.unknown_fraction,
+        num_learned=num_learned,
+        new_texts=new_texts,
+    )
+
+
+def _new_texts(predictions: SplitPredictions) -> NewTexts:
+    """Judge the predictions for the texts that a classifier has not learned from."""
+    num_texts = len(predictions.split)
+    if num_texts == 0:
+        return NewTexts(num_texts=0, num_right=0, metrics=None, scores={})
+
+    metrics = compute_metrics(
+        predictions.logits, predictions.labels, predictions.label_names, predictions.thresholds
+    )
+    return NewTexts(
+        num_texts=num_texts,
+        num_right=num_texts - len(predictions.mistakes),
+        metrics=metrics,
+        scores=score_predictions(predictions.predicted_labels, predictions.labels),
     )
 
 
@@ -187,9 +259,11 @@ def _guarantees(classifier: Classifier, predictions: SplitPredictions) -> Measur
     """Measure the guarantees of the classifier on the texts of the predictions.
 
     Guarantees are fitted to the validation texts, so validation texts cannot confirm them. For
-    these, and if the classifier has no guarantees, the result is None.
+    these, without texts, and if the classifier has no guarantees, the result is None.
     """
     if classifier.guarantees is None or predictions.name == "validation":
+        return None
+    if not len(predictions.split):
         return None
     return measure_guarantees(
         classifier.guarantees,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -39,6 +39,10 @@ class SplitPredictions:
     logits: Logits
     label_names: tuple[str, ...]
     thresholds: tuple[float, ...] = ()
+
+    def subset(self, rows: NDArray[np.int64]) -> SplitPredictions:
+        """The predictions for the texts with these indices."""
+        return replace(self, split=self.split.subset(rows), logits=self.logits[rows])
 
     @cached_property
     def labels(self) -> NDArray[Any]:

@@ -86,9 +86,13 @@ def _report_of(path: Path) -> Mapping[str, Any]:
 def _scores(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences about the scores in a report, which may have none."""
     split = report.get("split", "test")
-    texts = (
-        f"{counted(report.get('num_examples', 0), f'{split} text')} that it has not learned from"
-    )
+    learned = report.get("learned_texts")
+    if learned:
+        # What it does on texts that it has learned from says nothing here.
+        report = report.get("new_texts") or {}
+    texts = counted(report.get("num_examples", 0), f"{split} text")
+    if learned is not None:
+        texts += " that it has not learned from"
 
     if "accuracy" in report:
         accuracy = f"{report['accuracy']:.0%}"

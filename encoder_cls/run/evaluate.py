@@ -238,7 +238,8 @@ def _score_source(
     """
     config = None
     dataset = None
-    learned: Iterable[str] = ()
+    learned: Iterable[str] | None = None
+    learns_validation = False
     if run:
         config = config_with_moved_data(run, moved)
         dataset = dataset_of_run_for_baseline(run, config, classifier, reporter=reporter)
@@ -248,14 +249,17 @@ def _score_source(
                 run, classifier, dataset, is_required=False, reporter=reporter
             )
             learned = learned_texts(dataset, validation_predictions)
+            learns_validation = validation_predictions is not None
 
     data_config = _config_of_source(source, classifier, config, reading)
-    split = load_labelled(source, classifier, data_config, dataset, learned, reporter=reporter)
+    split = load_labelled(
+        source, classifier, data_config, dataset, learned or (), reporter=reporter
+    )
 
     baseline = None
     if dataset:
-        baseline = baseline_scores(dataset, split)
-    evaluation = evaluate_split(classifier, split, name=source)
+        baseline = baseline_scores(dataset, split, with_validation=learns_validation)
+    evaluation = evaluate_split(classifier, split, name=source, learned=learned)
     report = Report(evaluation=evaluation, baseline_scores=baseline)
     return _Scored(report, data_config, config)
 

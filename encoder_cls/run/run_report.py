@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.linear.class_weights import class_weights_note
+from encoder_cls.run.labelled_source import learned_texts
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.deadlines import seconds_until
 from encoder_cls.system.reporter import SILENT, Reporter
@@ -48,6 +50,15 @@ class LoadedRun:
         if self.validation_predictions is None:
             return 0
         return len(self.validation_predictions.predictions.rows)
+
+    def learned_texts(self, split_name: str) -> Iterable[str]:
+        """The labelled texts that the predictions for a split have learned from.
+
+        The final fit may include the validation texts, but these have held-out predictions.
+        """
+        if split_name == "validation":
+            return self.dataset.train.texts
+        return learned_texts(self.dataset, self.validation_predictions)
 
 
 # With less time left, class weights are not tried: that takes some seconds, which the baseline
@@ -93,6 +104,7 @@ def report_of_run(
         split,
         name=name,
         batch_tokens=batch_tokens,
+        learned=run.learned_texts(name),
         validation_predictions=run.validation_predictions,
     )
     changes_since_base = _compare_with_base_run(run, device=device)
@@ -109,9 +121,16 @@ def report_of_run(
     )
 
     reporter.working("fitting the TF-IDF baseline")
-    max_texts = len(run.dataset.train) - num_unread
+    with_validation = name == "test" and run.num_refitted > 0
+    max_texts = len(run.dataset.train) - num_unread if num_unread else None
     baseline = run_interruptibly(
-        lambda: baseline_scores(run.dataset, split, seconds=seconds_until(end), max_texts=max_texts)
+        lambda: baseline_scores(
+            run.dataset,
+            split,
+            with_validation=with_validation,
+            seconds=seconds_until(end),
+            max_texts=max_texts,
+        )
     )
     reporter.working("")
 

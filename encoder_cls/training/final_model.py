@@ -95,20 +95,22 @@ def _measure_guarantees(
 ) -> None:
     """Measure the guarantees of the best model, and add them to it.
 
-    The guarantees are measured on all validation texts, also on those whose labels do not occur in
-    train. If cross-validation has predicted the training texts as well, the guarantees are also
-    measured on these texts.
+    The guarantees are measured on all validation texts that are not in train, also on those whose
+    labels do not occur there. If cross-validation has predicted the training texts as well, the
+    guarantees are also measured on these texts.
     """
     dataset = prepared.dataset
-    splits = [dataset.validation]
+    new_rows = dataset.new_validation_rows
+    splits = [dataset.validation.subset(new_rows)]
     linear_predictions = []
     if held_out_predictions:
-        linear_predictions.append(held_out_predictions.validation)
+        rows = np.searchsorted(new_rows, held_out_predictions.validation.rows)
+        linear_predictions.append(held_out_predictions.validation._replace(rows=rows))
 
     # Below, the training texts follow the validation texts, so shift their rows.
     if held_out_predictions and prepared.plan.predicts_labels_out_of_fold:
         splits.append(dataset.train)
-        rows = held_out_predictions.train.rows + len(dataset.validation)
+        rows = held_out_predictions.train.rows + len(new_rows)
         linear_predictions.append(held_out_predictions.train._replace(rows=rows))
 
     # The run has tokens of the known validation texts. Tokenize if more texts are measured on.

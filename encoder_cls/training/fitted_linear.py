@@ -106,11 +106,8 @@ def held_out_predictions_by_split(
     num_train = len(dataset.train)
     is_train = rows < num_train
 
-    # Translate rows of `Dataset.known_validation` to rows of `Dataset.validation`, which also has
-    # the texts whose labels do not occur in train.
-    is_known = ~dataset.validation.has_unseen_label(len(dataset.label_names))
-    known_rows = np.flatnonzero(is_known)
-    validation_rows = known_rows[rows[~is_train] - num_train]
+    # Translate rows of `Dataset.known_validation` to rows of `Dataset.validation`.
+    validation_rows = dataset.known_validation_rows[rows[~is_train] - num_train]
 
     return HeldOutPredictions(
         validation=LinearPredictions(

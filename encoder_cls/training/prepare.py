@@ -18,6 +18,7 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
 from encoder_cls.run.checkpoint_files import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.system.display import counted
 from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.text.tokenized_data import TokenizedData, tokenized_data
 from encoder_cls.training.plan import (
@@ -71,6 +72,7 @@ def prepare(
     if base_run and dataset.base:
         _check_base_data(dataset.base, base_run)
     check_config_fits_data(config, dataset)
+    _check_validation_is_new(config, dataset)
 
     def check_time_is_left() -> None:
         if budget.is_spent:
@@ -106,6 +108,17 @@ def prepare(
         base=base,
         model_class=model_class,
     )
+
+
+def _check_validation_is_new(config: Config, dataset: Dataset) -> None:
+    """Raise a `DataError` if each validation text is in train, so that none can choose anything."""
+    if not len(dataset.known_validation):
+        texts = counted(len(dataset.validation), "text")
+        raise DataError(
+            config.data.validation or config.data.train,
+            f"each of its {texts} is in train, too, so none shows how good a model is",
+            "name other texts; or leave data.validation out, so that part of train is held out",
+        )
 
 
 def _plan(

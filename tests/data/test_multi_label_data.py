@@ -179,7 +179,7 @@ def test_a_single_class_is_enough():
 def test_labels_that_train_never_shows_count_and_choose_nothing():
     """They come after the classes; without them their texts still choose the weights."""
     train = write_jsonl("a.jsonl", [("one", ["a", "b"]), ("two", ["b"])] * 20)
-    validation = write_jsonl("b.jsonl", [("one", ["a"])] * 30 + [("new", ["a", "z"])])
+    validation = write_jsonl("b.jsonl", [("three", ["a"])] * 30 + [("new", ["a", "z"])])
 
     dataset = load(train, validation=validation)
 

@@ -39,6 +39,17 @@ def test_the_baseline_learns_words():
     }
 
 
+def test_the_baseline_learns_from_the_validation_texts_that_the_model_has_learned_from():
+    validation = split_of(["new odd"] * 4, [1] * 4)
+    dataset = Dataset(label_names=("a", "b"), train=TRAIN, validation=validation, test=None)
+    test = split_of(["odd"] * 4, [1] * 4)
+
+    both = baseline_scores(dataset, test, with_validation=True)
+
+    assert (both["accuracy"], both["texts"], both["of_texts"]) == (1, 12, 12)
+    assert baseline_scores(dataset, test)["of_texts"] == 8
+
+
 def test_words_of_the_other_class_are_predicted_wrongly():
     different = [f"{word} {letter}" for letter in "pqrs" for word in ("poor", "fine")]
     scores = scores_of(TRAIN, split_of(different, [0, 1] * 4))
@@ -74,7 +85,8 @@ def test_the_time_is_estimated_from_a_label_that_can_be_learned(monkeypatch):
     labels = np.array([[0, 1, 0], [0, 1, 1]] * 200)
     labels[0, 0] = 1
     split = split_of(["good fine", "bad poor"] * 200, labels)
-    dataset = Dataset(label_names=("a", "b", "c"), train=split, validation=split, test=None)
+    validation = split_of(["good", "bad"], [[0, 1, 0], [0, 1, 1]])
+    dataset = Dataset(label_names=("a", "b", "c"), train=split, validation=validation, test=None)
 
     scores = baseline_scores(dataset, split, seconds=60)
 

@@ -124,7 +124,9 @@ def test_validation_rows_of_labels_that_training_never_shows_count(
         rows.append((text, "abc"[label]))
     unseen_rows = [(text, "d") for text, _ in rows[:12]]
 
-    contents = {"train": rows, "known": rows, "all": [*rows, *unseen_rows]}
+    # Train has the validation texts with one more word.
+    train = [(f"{text} more", label) for text, label in rows]
+    contents = {"train": train, "known": rows, "all": [*rows, *unseen_rows]}
     for name, content in contents.items():
         with Path(f"{name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([("text", "label"), *content])

@@ -10,7 +10,7 @@ from support.reports import BASELINE_SCORES, evaluation_of, report_of, report_on
 
 from encoder_cls.evaluation.plain_summary import plain_summary
 from encoder_cls.evaluation.report import Report
-from encoder_cls.evaluation.split_evaluation import SplitEvaluation
+from encoder_cls.evaluation.split_evaluation import SplitEvaluation, evaluate_split
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.evaluation.suggested_threshold import SuggestedThreshold
 from encoder_cls.metrics.classification import ClassMetrics, Confusion, compute_metrics
@@ -31,7 +31,9 @@ def evaluation_of_labels(classifier, labels, predictions, **changes) -> SplitEva
 
 
 def test_it_says_how_often_the_classifier_is_right(classifier):
-    evaluation = evaluation_of_labels(classifier, [0] * 60 + [1] * 40, [0] * 90 + [1] * 10)
+    evaluation = evaluation_of_labels(
+        classifier, [0] * 60 + [1] * 40, [0] * 90 + [1] * 10, num_learned=0
+    )
 
     summary = plain_summary(Report(evaluation=evaluation, baseline_scores=BASELINE_SCORES))
 
@@ -44,10 +46,38 @@ def test_it_says_how_often_the_classifier_is_right(classifier):
     assert "expect it to be right for 60% to 78%" in summary.trust[0]
 
 
-def test_a_file_may_have_texts_that_the_classifier_has_learned(classifier):
-    report = report_on(classifier, split_of(["rain and snow"] * 2), name="mine.csv")
+def test_what_the_classifier_has_learned_from_may_be_unknown(classifier):
+    report = report_on(classifier, split_of(["rain and snow"] * 2))
 
     assert "learned" not in plain_summary(report).how_often[0]
+
+
+def test_texts_that_the_classifier_has_learned_from_say_nothing_of_new_ones(classifier):
+    """The number of right ones, and what to expect, are those of the new texts."""
+    texts = ["rain and snow", "ball goal team"] * 30
+    labels = [2, 1] * 10 + [0, 0] * 20
+    split = split_of([f"{text} {row}" for row, text in enumerate(texts)], labels)
+    evaluation = evaluate_split(classifier, split, name="test", learned=split.texts[:20])
+
+    summary = plain_summary(Report(evaluation=evaluation))
+
+    assert summary.how_often[:2] == (
+        "It gives the right class to 20 of 60 texts.",
+        "It has learned from 20 of them; of the 40 new ones, it is right for 0 (0%).",
+    )
+    assert summary.trust[0].endswith("expect it to be right for 0% to 9%.")
+
+
+def test_where_the_classifier_has_learned_from_all_texts_nothing_is_known(classifier):
+    split = split_of(["rain and snow"] * 2, [2, 2])
+    evaluation = evaluate_split(classifier, split, name="test", learned=["rain and snow"])
+
+    summary = plain_summary(Report(evaluation=evaluation))
+
+    assert summary.how_often[1] == (
+        "It has learned from all of them, so this says nothing about new texts."
+    )
+    assert summary.trust == ("Not at all: score texts that it has not learned from.",)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +237,7 @@ def test_several_labels_are_right_if_all_of_a_text_are(classifier):
         thresholds=(0.5, 0.5, 0.5),
     )
     evaluation = replace(
-        evaluation_of(classifier),
+        evaluation_of(classifier, num_learned=0),
         predictions=predictions,
         metrics=compute_metrics(logits, labels, NAMES, predictions.thresholds),
         threshold=None,

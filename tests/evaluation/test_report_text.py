@@ -46,6 +46,26 @@ def test_a_printed_report_is_what_the_terminal_shows(classifier):
     assert repr(report) == "Report('test', 3 examples)"
 
 
+def test_texts_that_the_classifier_has_learned_from_are_scored_and_judged_apart(classifier):
+    """In the terminal, in the table of the page, in JSON; no threshold is suggested by them."""
+    texts = [f"rain and snow {row}" for row in range(300)]
+    split = split_of(texts, [2] * 200 + [0] * 100)
+    evaluation = evaluate_split(classifier, split, name="test", learned=split.texts[:200])
+
+    report = Report(evaluation=evaluation)
+
+    assert evaluation.scores["accuracy"] == 2 / 3
+    assert evaluation.threshold.probability is None
+    new_texts = report.to_dict()["new_texts"]
+    assert (report.to_dict()["learned_texts"], new_texts["num_examples"]) == (200, 100)
+    assert new_texts["accuracy"] == 0
+    words = "the model has learned from 200 of these texts; the 100 new ones alone: accuracy 0.0000"
+    assert words in full_text(report)
+    assert words.replace("the model", "The model") in render_report("x", report)
+    assert report_text.score_table(report).rows[3].name == "both together, new texts alone"
+    assert "poorly calibrated" in full_text(report)
+
+
 @pytest.mark.parametrize(
     ("ece", "accuracy", "texts", "gist", "words"),
     [

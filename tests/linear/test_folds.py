@@ -87,7 +87,10 @@ def test_where_all_groups_are_large_texts_are_held_out():
 
 
 def write_repeated_texts(path: Path, endings: list[str]) -> None:
-    """Sixty texts of one customer each, five times with different endings; labels are chance."""
+    """Sixty texts of one customer each, five times with different endings; labels are chance.
+
+    A second file, whose name begins with `validation-`, has the same texts with one more word.
+    """
     random = np.random.default_rng(0)
     texts = []
     for _ in range(60):
@@ -97,11 +100,14 @@ def write_repeated_texts(path: Path, endings: list[str]) -> None:
 
     next_endings = itertools.cycle(endings)
     lines = ["text,label,customer"]
+    validation = ["text,label,customer"]
     for _ in range(5):
         for customer in range(60):
             ending = next(next_endings)
             lines.append(f"{texts[customer]}{ending},{labels[customer]},{customer}")
+            validation.append(f"{texts[customer]}{ending} v,{labels[customer]},{customer}")
     path.write_text("\n".join(lines))
+    path.with_name(f"validation-{path.name}").write_text("\n".join(validation))
 
 
 @pytest.mark.parametrize("few_labels", [False, True])
@@ -118,7 +124,7 @@ def test_the_linear_classifier_is_not_sure_of_what_is_repeated(few_labels):
                 "model.encoder": False,
                 "train.label_names_as_texts": few_labels,
                 "data.train": file,
-                "data.validation": file,
+                "data.validation": f"validation-{file}",
                 "data.group_column": group_column,
             },
             source="test",

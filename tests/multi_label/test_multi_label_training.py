@@ -145,13 +145,14 @@ def test_a_dry_run_has_a_line_about_texts_with_several_labels(cli):
         ("four", ["a"]),
     ]
     write_json_lines(Path("train.jsonl"), texts)
-    Path("a.yaml").write_text("data: {train: train.jsonl, validation: train.jsonl}\n")
+    write_json_lines(Path("validation.jsonl"), [("five", ["a"])])
+    Path("a.yaml").write_text("data: {train: train.jsonl, validation: validation.jsonl}\n")
 
     outcome = succeed(cli, "train", "a.yaml", "--dry-run")
 
     reason = "multi-label (train.jsonl:1: labels in a list)"
     assert f"{reason}: 1.00 labels a text, several 25.0%, none 25.0%" in outcome.err
-    assert "4 training, 4 validation texts, 2 classes" in outcome.err
+    assert "4 training, 1 validation texts, 2 classes" in outcome.err
 
 
 def test_weights_of_classes_find_more_of_the_heavier(tmp_path):

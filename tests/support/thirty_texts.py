@@ -25,20 +25,26 @@ TRAIN_VALUES = {
 def prepare_thirty_texts(
     folder: Path, pretrain: dict[str, object] | None = None, **train_values: object
 ) -> Prepared:
-    """Prepare a run on thirty texts of five words each, which are validation texts, too.
+    """Prepare a run on thirty texts of five words each, which validation has in reverse order.
 
-    No word is in two texts.
+    No word is in two texts of a split.
     """
-    lines = ["text,label"]
+    train = ["text,label"]
+    validation = ["text,label"]
     for number in range(30):
         words = [f"w{number}x{position}" for position in range(5)]
-        lines.append(f"{' '.join(words)},{CLASSES[number % 3]}")
-    path = folder / "train.csv"
-    path.write_text("\n".join(lines) + "\n")
+        train.append(f"{' '.join(words)},{CLASSES[number % 3]}")
+        validation.append(f"{' '.join(reversed(words))},{CLASSES[number % 3]}")
+
+    paths = {}
+    for split, lines in (("train", train), ("validation", validation)):
+        path = folder / f"{split}.csv"
+        path.write_text("\n".join(lines) + "\n")
+        paths[split] = str(path)
 
     config = make_config(
         folder,
-        data={"train": str(path), "validation": str(path)},
+        data=paths,
         pretrain=pretrain,
         linear=True,
         **TRAIN_VALUES | train_values,

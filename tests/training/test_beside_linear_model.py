@@ -17,6 +17,7 @@ from support.small_runs import (
     metric_rows,
     model_hash,
     run_all,
+    write_data,
 )
 
 from encoder_cls.classifier import validation_result
@@ -410,7 +411,11 @@ def test_validation_texts_of_a_base_run_are_not_learned_from(tmp_path, monkeypat
 
 
 def test_validation_texts_of_a_file_are_not_learned_from_though_labels_are_few(tmp_path):
-    data = {"validation": str(tmp_path / "train.csv")}
+    other = tmp_path / "other"
+    other.mkdir()
+    lines = write_data(other, texts=60).read_text().replace(" end,", " the end,")
+    (other / "train.csv").write_text(lines)
+    data = {"validation": str(other / "train.csv")}
     base_config = make_config(tmp_path, **WITH_LINEAR, epochs=1, data=data)
 
     setup, fitted = fit_of_continued_run(tmp_path, base_config)

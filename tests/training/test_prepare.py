@@ -11,7 +11,7 @@ import torch
 from support.small_runs import make_config, make_training
 
 from encoder_cls.config.schema import Config, TokenizerConfig
-from encoder_cls.errors import ConfigError, StoppedError
+from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.system import stop as interruptible
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.text import tokenizer_training
@@ -48,6 +48,25 @@ def prepared(folder, *, max_seq_len: int = 64) -> Prepared:
         batch_size=2,
     )
     return prepare(config)
+
+
+def test_a_validation_text_that_is_in_train_chooses_nothing(tmp_path):
+    """One among others is left out; without others, there is nothing to choose by."""
+    (tmp_path / "learned.csv").write_text("text,label\nword and,a\nand word,b\n")
+    data = {"validation": str(tmp_path / "learned.csv")}
+    (tmp_path / "train.csv").write_text("text,label\nword and,a\nword,b\n")
+    setup = prepare(make_config(tmp_path, data=data))
+
+    assert list(setup.dataset.known_validation.texts) == ["and word"]
+    assert len(setup.validation_texts) == 1
+    assert list(setup.dataset.validation.texts) == ["word and", "and word"]
+    (warning,) = [line for line in setup.warnings() if "validation text" in line]
+    assert warning.startswith("1 of 2 validation texts is among the training texts, too")
+    assert warning.endswith("such texts select no weights, calibrate nothing and guarantee nothing")
+
+    config = make_config(tmp_path, data={"validation": str(tmp_path / "train.csv")})
+    with pytest.raises(DataError, match="each of its 2 texts is in train, too"):
+        prepare(config)
 
 
 def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
