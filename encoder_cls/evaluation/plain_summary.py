@@ -22,7 +22,7 @@ from encoder_cls.evaluation.report_text import Calibration, calibration_grade, n
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.suggested_threshold import MIN_PREDICTIONS, WANTED_ACCURACY
 from encoder_cls.metrics.classification import Metrics, SingleLabelMetrics
-from encoder_cls.metrics.intervals import wilson_interval
+from encoder_cls.metrics.intervals import accuracy_interval
 from encoder_cls.system.display import counted
 
 # The most pairs of confused classes on the first screen: the rest is further down on the page.
@@ -111,7 +111,7 @@ def plain_summary(report: Report) -> PlainSummary:
     return PlainSummary(
         right=_percent(num_right / metrics.num_examples),
         how_often=tuple(_how_often(report, num_right)),
-        trust=tuple(_trust(evaluation, num_right)),
+        trust=tuple(_trust(evaluation)),
         confused=confused,
         confusion_note=confusion_note,
         next_steps=tuple(_next_steps(evaluation)),
@@ -161,10 +161,10 @@ def _without_learned(evaluation: SplitEvaluation) -> Iterator[str]:
     if new_texts.num_texts == 0:
         yield "It has learned from all of them, so this says nothing about new texts."
         return
-    share = _percent(new_texts.num_right / new_texts.num_texts)
+    are_right = new_texts.predictions.are_right
     yield (
         f"It has learned from {evaluation.num_learned:,} of them; of the {new_texts.num_texts:,} "
-        f"new ones, it is right for {new_texts.num_right:,} ({share})."
+        f"new ones, it is right for {are_right.sum():,} ({_percent(are_right.mean())})."
     )
 
 
@@ -207,16 +207,14 @@ def _label_shares(evaluation: SplitEvaluation) -> Iterator[str]:
 # How far can I trust it?
 
 
-def _trust(evaluation: SplitEvaluation, num_right: int) -> Iterator[str]:
-    num_texts = evaluation.metrics.num_examples
-    if evaluation.new_texts is not None:
-        num_texts = evaluation.new_texts.num_texts
-        num_right = evaluation.new_texts.num_right
+def _trust(evaluation: SplitEvaluation) -> Iterator[str]:
+    predictions = evaluation.predictions_of_new
+    num_texts = len(predictions.split)
     if num_texts == 0:
         yield "Not at all: score texts that it has not learned from."
         return
 
-    low, high = wilson_interval(num_right, num_texts)
+    low, high = accuracy_interval(predictions.are_right, predictions.groups)
     texts = counted(num_texts, "text")
     if high - low >= WIDE_INTERVAL:
         yield (

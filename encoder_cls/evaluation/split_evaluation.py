@@ -34,16 +34,19 @@ class NewTexts:
     """The texts of a split that a classifier has not learned from, judged without the others.
 
     Attributes:
-        num_texts: the number of these texts.
-        num_right: the number of these texts that are predicted correctly.
+        predictions: the predictions for these texts.
         metrics: the metrics of their predictions; None without such a text.
         scores: the scores of their predictions; empty without such a text.
     """
 
-    num_texts: int
-    num_right: int
+    predictions: SplitPredictions = field(repr=False, compare=False)
     metrics: Metrics | None
     scores: Scores
+
+    @property
+    def num_texts(self) -> int:
+        """The number of these texts."""
+        return len(self.predictions.split)
 
     def to_dict(self) -> dict[str, Any]:
         """The number of texts and the scores, as JSON values."""
@@ -95,6 +98,13 @@ class SplitEvaluation:
     unknown_fraction: float
     num_learned: int | None = None
     new_texts: NewTexts | None = None
+
+    @property
+    def predictions_of_new(self) -> SplitPredictions:
+        """The predictions by which new texts can be judged."""
+        if self.new_texts is None:
+            return self.predictions
+        return self.new_texts.predictions
 
     @property
     def metrics_of_new(self) -> Metrics | None:
@@ -202,19 +212,14 @@ def evaluate_split(
 
 def _new_texts(predictions: SplitPredictions) -> NewTexts:
     """Judge the predictions for the texts that a classifier has not learned from."""
-    num_texts = len(predictions.split)
-    if num_texts == 0:
-        return NewTexts(num_texts=0, num_right=0, metrics=None, scores={})
+    if not len(predictions.split):
+        return NewTexts(predictions=predictions, metrics=None, scores={})
 
     metrics = compute_metrics(
         predictions.logits, predictions.labels, predictions.label_names, predictions.thresholds
     )
-    return NewTexts(
-        num_texts=num_texts,
-        num_right=num_texts - len(predictions.mistakes),
-        metrics=metrics,
-        scores=score_predictions(predictions.predicted_labels, predictions.labels),
-    )
+    scores = score_predictions(predictions.predicted_labels, predictions.labels, predictions.groups)
+    return NewTexts(predictions=predictions, metrics=metrics, scores=scores)
 
 
 def _predicted_labels_of_parts(

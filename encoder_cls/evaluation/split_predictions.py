@@ -83,8 +83,12 @@ class SplitPredictions:
 
         In a multi-label task, a prediction is wrong if any label is wrong or missing.
         """
-        task = task_of(self.split.labels)
-        return np.flatnonzero(~task.are_correct(self.predicted_labels, self.labels))
+        return np.flatnonzero(~self.are_right)
+
+    @property
+    def are_right(self) -> NDArray[np.bool_]:
+        """Whether each prediction is right, (texts,); it is if it is none of the `mistakes`."""
+        return task_of(self.split.labels).are_correct(self.predicted_labels, self.labels)
 
     def names(self, labels: Any) -> tuple[str, ...]:
         """The names of the labels of one text.
