@@ -23,6 +23,11 @@ let isBusy = false;
 // The number of actions so far. News that were asked for before the last action are out of date.
 let numActions = 0;
 
+// Let the keys belong to the page again. A button or a field that kept the focus would take Enter.
+function leaveForText() {
+  byId("text").focus({ preventScroll: true });
+}
+
 function element(name, className, text) {
   const made = document.createElement(name);
   if (className) made.className = className;
@@ -133,6 +138,7 @@ function show(newState) {
   const isNew = !state || state.text?.key !== newState.text?.key || state.back !== newState.back;
   state = newState;
   if (isNew) {
+    if (document.activeElement?.matches("#asked button")) leaveForText();
     chosen = new Set(state.text?.labels ?? state.text?.guess?.labels_now ?? []);
     showText();
   }
@@ -328,8 +334,7 @@ function renameForm(name) {
   form.hidden = state.is_review;
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    field.blur();
-    button.blur();
+    leaveForText();
     await act("rename-class", { name, new_name: field.value });
   });
   return form;
@@ -418,8 +423,10 @@ const COMMANDS = {
 };
 
 document.addEventListener("keydown", (event) => {
-  // Keys with modifiers belong to the browser.
+  // Keys with modifiers belong to the browser, and keys that compose a character to the input method.
+  // Safari says 229 of the Enter that ends a composition.
   if (event.ctrlKey || event.altKey || event.metaKey || event.repeat || !state) return;
+  if (event.isComposing || event.keyCode === 229) return;
 
   if (event.key === "Escape") {
     leaveField(event.target);
@@ -433,7 +440,7 @@ document.addEventListener("keydown", (event) => {
 
 function leaveField(field) {
   if (field === byId("filter")) field.value = "";
-  else field.blur();
+  else leaveForText();
   showClasses();
 }
 
@@ -448,8 +455,18 @@ function chooseFirst(event) {
 // Whether the element with the focus uses the key itself. An empty filter leaves keys to the page.
 function belongsToElement({ key, target }) {
   if (target === byId("filter")) return false;
-  const pressesButton = key === "Enter" && target.matches("button");
-  return pressesButton || target.matches("input, textarea, summary");
+  if (target.matches("button, summary")) return key === "Enter" || key === " ";
+  if (target.matches("input[type=checkbox]")) return key === " ";
+  return target.matches("input, textarea");
+}
+
+// The character or the name of a key. A key that gives no Latin letter, digit or + counts as the
+// key at its place: 1 is typed as & on a French keyboard, as ۱ on a Persian one, and a as ф on a
+// Russian one.
+function meaningOf({ key, code, shiftKey }) {
+  if (key.length > 1 || shiftKey || /[0-9a-z+]/i.test(key)) return key;
+  const [, place] = /^(?:Digit|Numpad|Key)(.)$/.exec(code) ?? [];
+  return place?.toLowerCase() ?? key;
 }
 
 // Do what a key stands for, on the page as a whole.
@@ -457,12 +474,14 @@ function obeyKey(event) {
   const isCharacter = event.key.length === 1;
   if (isCharacter && !byId("keys").checked) return;
 
-  const number = isCharacter ? CLASS_KEYS.indexOf(event.key.toLowerCase()) : -1;
+  // The characters of a class's name are typed as they are.
+  const key = hasFilter() ? event.key : meaningOf(event);
+  const number = isCharacter ? CLASS_KEYS.indexOf(key.toLowerCase()) : -1;
   if (!hasFilter() && number >= 0 && number < state.classes.length) {
     choose(state.classes[number].name);
     event.preventDefault();
-  } else if (Object.hasOwn(COMMANDS, event.key)) {
-    COMMANDS[event.key]();
+  } else if (Object.hasOwn(COMMANDS, key)) {
+    COMMANDS[key]();
     event.preventDefault();
   } else if (hasFilter() && isCharacter) {
     byId("filter").focus();
@@ -484,9 +503,27 @@ byId("add-form").addEventListener("submit", async (event) => {
   const field = byId("new-class");
   if (await act("add-class", { name: field.value })) {
     field.value = "";
-    field.blur();
+    leaveForText();
   }
 });
+
+// A click leaves the focus on what was clicked, and closing a part leaves it there, but Enter belongs
+// to the page. The button's own action comes after this, and may move the focus on.
+document.addEventListener(
+  "click",
+  (event) => {
+    const isOfPointer = event.detail > 0;
+    if (isOfPointer && event.target.closest("button, summary")) leaveForText();
+  },
+  true,
+);
+document.addEventListener(
+  "toggle",
+  ({ target }) => {
+    if (!target.open && target.contains(document.activeElement)) leaveForText();
+  },
+  true,
+);
 
 setInterval(() => {
   if (!document.hidden) refresh();

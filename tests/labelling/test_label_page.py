@@ -15,11 +15,22 @@ HOSTILE = '<img src=x onerror="document.title=1"> =1+1'
 NUM_TEXTS = 60
 
 
-def press(page: Page, key: str) -> None:
-    """Press and release a key."""
-    text = key if len(key) == 1 else ""
-    page.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text)
-    page.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+def press(page: Page, key: str, *, code: str = "") -> None:
+    """Press and release a key, which may be at a certain place of the keyboard."""
+    text = "\r" if key == "Enter" else key if len(key) == 1 else ""
+    page.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=code, text=text)
+    page.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=code)
+
+
+def click(page: Page, selector: str) -> None:
+    """Click on the middle of an element."""
+    x, y = page.run(
+        f"(() => {{ const part = document.querySelector({selector!r}); part.scrollIntoView();"
+        "const box = part.getBoundingClientRect();"
+        "return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+    )
+    for kind in ("mousePressed", "mouseReleased"):
+        page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
 
 def press_and_wait(page: Page, key: str) -> None:
@@ -105,6 +116,96 @@ def test_every_key_does_what_its_button_says(start, browser):
         assert page.run("state.num_asked") == 2
         press_and_wait(page, "4")
         assert [row["label"] for row in read_table(Path("labels.csv"))] == ["weather", "m2"]
+
+
+def shows_guesses(page: Page, label: str) -> None:
+    """Let the page show this guess for each text from now on, as after a fit."""
+    page.run(
+        "globalThis.plainShow ??= show; show = (news) => {"
+        f"if (news.text) news.text.guess = {{ labels: [{label!r}], top: [] }}; plainShow(news); }}; 0"
+    )
+
+
+def test_enter_takes_the_guess_that_the_page_names_after_a_click(start, browser):
+    """Whatever was clicked before: a class, a button, a setting, the summary of a part."""
+    running = start()
+    with browser.opened(running.address) as page:
+        page.until("!!state && !!state.text")
+        shows_guesses(page, "weather")
+        click(page, "[data-name=sport]")
+        page.until("state.num_asked == 1 && !isBusy")
+        press_and_wait(page, "Enter")
+        click(page, "#skip")
+        page.until("state.num_asked == 3 && !isBusy")
+        press_and_wait(page, "Enter")
+        for part in ("#settings summary", "#keys", "#keys", "#settings summary"):
+            click(page, part)
+        press_and_wait(page, "Enter")
+        click(page, "#settings summary")
+        click(page, "#hide")
+        click(page, "#hide")
+        press_and_wait(page, "Enter")
+    labels = [row["label"] for row in read_table(Path("labels.csv"))]
+    assert labels == ["sport", *["weather"] * 4]
+
+
+def test_a_button_that_was_reached_by_keyboard_is_pressed_once(start, browser):
+    """The next text takes the focus, so that Enter accepts the guess that the page names."""
+    running = start()
+    with browser.opened(running.address) as page:
+        page.until("!!state && !!state.text")
+        shows_guesses(page, "weather")
+        page.run("document.querySelector('[data-name=sport]').focus()")
+        press_and_wait(page, "Enter")
+        press_and_wait(page, "Enter")
+        assert page.run("document.activeElement.id") == "text"
+
+        # A part that is closed leaves Enter to the page, too.
+        page.run("document.querySelector('#manage summary').focus()")
+        press(page, "Enter")
+        page.until("document.querySelector('#manage').open")
+        press(page, "Enter")
+        page.until("document.activeElement.id == 'text'")
+        press_and_wait(page, "Enter")
+        assert not page.run("document.querySelector('#manage').open")
+    labels = [row["label"] for row in read_table(Path("labels.csv"))]
+    assert labels == ["sport", "weather", "weather"]
+
+
+def test_a_key_without_a_latin_letter_or_digit_counts_as_the_key_at_its_place(start, browser):
+    """On French, Persian and Russian keyboards; a + or a Latin letter is what it says."""
+    running = start()
+    with browser.opened(running.address) as page:
+        page.until("!!state && !!state.text")
+        page.run("for (const name of 'defghij') state.classes.push({ name, count: 0 })")
+        page.run("chosen = []; choose = (name) => chosen.push(name); addClass = () => choose('+')")
+        keys = [("&", "Digit1"), ("\u06f2", "Digit2"), ("\u0444", "KeyA"), ("a", "KeyQ")]
+        keys += [("+", "Digit1"), ("\u00f9", "Quote")]
+        for key, code in keys:
+            press(page, key, code=code)
+        assert page.run("chosen") == ["küche", "sport", "j", "j", "+"]
+
+
+def test_the_enter_of_an_input_method_labels_nothing(start_label, browser, topics):
+    names = ",".join(f"分類{number}" for number in range(24))
+    running = start_label(
+        "pool.csv", "--labels", names, "--output", "labels.csv", before=WITHOUT_MODEL
+    )
+    with browser.opened(running.address) as page:
+        page.until("!!state && !!state.text")
+        page.run("document.querySelector('#filter').focus()")
+        page.call("Input.imeSetComposition", text="分類7", selectionStart=3, selectionEnd=3)
+        page.until("document.querySelectorAll('#classes button').length == 1")
+        # Chromium marks the Enter that ends a composition, and Safari the one after it.
+        for marks in ("isComposing: true", "keyCode: 229"):
+            page.run(
+                "document.querySelector('#filter').dispatchEvent(new KeyboardEvent('keydown', "
+                f"{{ key: 'Enter', bubbles: true, {marks} }}))"
+            )
+        assert not page.run("isBusy")
+        page.call("Input.insertText", text="分類7")
+        press_and_wait(page, "Enter")
+    assert [row["label"] for row in read_table(Path("labels.csv"))] == ["分類7"]
 
 
 def test_many_classes_are_found_by_typing(start_label, browser, topics):
