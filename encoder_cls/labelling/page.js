@@ -195,12 +195,15 @@ function showClasses() {
   const wanted = hasFilter() ? byId("filter").value.trim().toLowerCase() : "";
   const hadFocus = document.activeElement?.dataset?.name;
 
-  byId("classes").replaceChildren();
+  const buttons = [];
   for (const [number, { name }] of state.classes.entries()) {
-    if (!name.toLowerCase().includes(wanted)) continue;
-    const button = classButton(name, CLASS_KEYS[number]);
-    byId("classes").append(button);
-    if (name === hadFocus) button.focus();
+    if (name.toLowerCase().includes(wanted)) buttons.push(classButton(name, CLASS_KEYS[number]));
+  }
+  // A button that is replaced while the pointer is down would not be clicked.
+  const html = buttons.map((button) => button.outerHTML).join("");
+  if (html !== byId("classes").innerHTML) {
+    byId("classes").replaceChildren(...buttons);
+    buttons.find((button) => button.dataset.name === hadFocus)?.focus();
   }
   showActions();
 }

@@ -90,11 +90,14 @@ class _Action(NamedTuple):
         table: the table that has the row.
         row: the row. In the table of skipped texts, its column `how` says why.
         how: how the text was chosen.
+        replaced: the earlier action with this text and its position, if this one is a change made
+            by this process; undoing a change brings them back.
     """
 
     table: LabelTable
     row: LabelledText
     how: str
+    replaced: tuple[int, _Action] | None = None
 
 
 class Session:
@@ -218,7 +221,7 @@ class Session:
         self._do(self.skipped, row, current.how)
 
     def undo(self, num_asked: int) -> None:
-        """Take back the last label or skip, and ask its text again.
+        """Take back the last action: ask the text of a label or skip again, or undo a change.
 
         Args:
             num_asked: the number of texts that had been asked when the page was shown.
@@ -233,10 +236,16 @@ class Session:
             raise RefusedError(409, "another page has labelled or undone a text; look again")
 
         action = self._actions[-1]
-        action.table.replace([row for row in action.table.rows if row is not action.row])
-        self._actions.pop()
-        row = action.row
-        self._current = ChosenText(PoolText(row.key, row.text, row.cells), action.how)
+        if action.replaced:
+            position, earlier = action.replaced
+            self._exchange(action, earlier)
+            self._actions.pop()
+            self._actions.insert(position, earlier)
+        else:
+            action.table.replace([row for row in action.table.rows if row is not action.row])
+            self._actions.pop()
+            row = action.row
+            self._current = ChosenText(PoolText(row.key, row.text, row.cells), action.how)
         self.model.labels_changed()
 
     def add_class(self, name: str) -> None:
@@ -264,20 +273,35 @@ class Session:
         except ValueError as error:
             raise RefusedError(422, str(error)) from None
 
-        # Rows that a person has copied are equal, so each row is known by its identity.
+        # Rows that a person has copied are equal, so each row is known by its identity. Rows of
+        # labels that were changed since are no longer in the table, but an undo brings them back.
         new_rows: dict[int, LabelledText] = {}
-        for row in self.labels.rows:
-            label = self.classes.renamed_cell(row.label, renamed)
-            guess = self.classes.renamed_cell(row.guess, renamed)
-            new_rows[id(row)] = row._replace(label=label, guess=guess)
+
+        def new_row(row: LabelledText) -> LabelledText:
+            if id(row) not in new_rows:
+                label = self.classes.renamed_cell(row.label, renamed)
+                guess = self.classes.renamed_cell(row.guess, renamed)
+                new_rows[id(row)] = row._replace(label=label, guess=guess)
+            return new_rows[id(row)]
 
         # Nothing changes here before the labels are on the disk.
-        self.labels.replace(list(new_rows.values()))
+        new_actions = [self._with_new_row(action, new_row) for action in self._actions]
+        self.labels.replace([new_row(row) for row in self.labels.rows])
         self.classes = renamed
-        for position, action in enumerate(self._actions):
-            new_row = new_rows.get(id(action.row), action.row)
-            self._actions[position] = action._replace(row=new_row)
+        self._actions = new_actions
         self.model.labels_changed()
+
+    def _with_new_row(
+        self, action: _Action, new_row: Callable[[LabelledText], LabelledText]
+    ) -> _Action:
+        """The same action after the rows of the table of labels have been exchanged."""
+        if action.table is not self.labels:
+            return action
+        replaced = None
+        if action.replaced:
+            position, earlier = action.replaced
+            replaced = (position, self._with_new_row(earlier, new_row))
+        return action._replace(row=new_row(action.row), replaced=replaced)
 
     def state(self, back: int = 0) -> dict[str, Any]:
         """What the page shows, as JSON.
@@ -370,19 +394,27 @@ class Session:
         self.model.labels_changed()
 
     def _change(self, position: int, label: str) -> None:
-        """Give a text that has been labelled or skipped another label."""
-        table, row, how = self._actions[position]
+        """Give a text that has been labelled or skipped another label, as the last action."""
+        earlier = self._actions[position]
 
         # The row of a skipped text says why it was skipped, that of a label how it was chosen.
-        changed = row._replace(label=label, labelled_at=self._time(), how=how)
-        if table is self.labels:
-            self.labels.replace([changed if old is row else old for old in table.rows])
-        else:
-            # Write the label first: a text in both tables counts as labelled.
-            self.labels.append(changed)
-            table.replace([old for old in table.rows if old is not row])
-        self._actions[position] = _Action(self.labels, changed, how)
+        row = earlier.row._replace(label=label, labelled_at=self._time(), how=earlier.how)
+        change = _Action(self.labels, row, earlier.how, replaced=(position, earlier))
+        self._exchange(earlier, change)
+        self._actions.pop(position)
+        self._actions.append(change)
         self.model.labels_changed()
+
+    def _exchange(self, old: _Action, new: _Action) -> None:
+        """Write the row of one action in place of that of another one with the same text."""
+        if old.table is new.table:
+            rows = [new.row if row is old.row else row for row in old.table.rows]
+            old.table.replace(rows)
+            return
+
+        # A text must not be in neither table, and one in both counts as labelled.
+        new.table.append(new.row)
+        old.table.replace([row for row in old.table.rows if row is not old.row])
 
     def _guess_to_keep(self, chosen: ChosenText, shown_guess: Sequence[str]) -> str:
         """The guess for the column of guesses.
@@ -447,7 +479,7 @@ class Session:
         """The last action, with the guess that was hidden until then."""
         if not self._actions:
             return None
-        table, row, _ = self._actions[-1]
+        table, row, *_ = self._actions[-1]
         if table is self.skipped:
             return {"labels": None, "why_skipped": row.how, "guess": ""}
         return {"labels": self.classes.labels_in(row.label), "why_skipped": "", "guess": row.guess}

@@ -24,13 +24,10 @@ def press(page: Page, key: str, *, code: str = "") -> None:
 
 def click(page: Page, selector: str) -> None:
     """Click on the middle of an element."""
-    x, y = page.run(
-        f"(() => {{ const part = document.querySelector({selector!r}); part.scrollIntoView();"
-        "const box = part.getBoundingClientRect();"
-        "return [box.x + box.width / 2, box.y + box.height / 2]; })()"
-    )
+    box = page.run(f"document.querySelector({selector!r}).getBoundingClientRect().toJSON()")
+    place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
     for kind in ("mousePressed", "mouseReleased"):
-        page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        page.call("Input.dispatchMouseEvent", type=kind, **place, button="left", clickCount=1)
 
 
 def press_and_wait(page: Page, key: str) -> None:
@@ -121,8 +118,8 @@ def test_every_key_does_what_its_button_says(start, browser):
 def shows_guesses(page: Page, label: str) -> None:
     """Let the page show this guess for each text from now on, as after a fit."""
     page.run(
-        "globalThis.plainShow ??= show; show = (news) => {"
-        f"if (news.text) news.text.guess = {{ labels: [{label!r}], top: [] }}; plainShow(news); }}; 0"
+        f"const guess = {{ labels: [{label!r}], top: [] }}; const plainShow = show;"
+        "show = (news) => { if (news.text) news.text.guess = guess; plainShow(news); }; 0"
     )
 
 
@@ -131,6 +128,8 @@ def test_enter_takes_the_guess_that_the_page_names_after_a_click(start, browser)
     running = start()
     with browser.opened(running.address) as page:
         page.until("!!state && !!state.text")
+        # A window in which nothing scrolls.
+        page.resize(1200)
         shows_guesses(page, "weather")
         click(page, "[data-name=sport]")
         page.until("state.num_asked == 1 && !isBusy")
@@ -147,6 +146,18 @@ def test_enter_takes_the_guess_that_the_page_names_after_a_click(start, browser)
         press_and_wait(page, "Enter")
     labels = [row["label"] for row in read_table(Path("labels.csv"))]
     assert labels == ["sport", *["weather"] * 4]
+
+
+def test_a_click_is_not_lost_while_news_of_the_model_come(start, browser):
+    running = start()
+    with browser.opened(running.address) as page:
+        page.until("!!state && !!state.text")
+        page.run("document.querySelector('[data-name=sport]').isOld = true")
+        page.run("refresh()")
+        assert page.run("document.querySelector('[data-name=sport]').isOld")
+        shows_guesses(page, "sport")
+        page.run("refresh()")
+        assert page.run("document.querySelector('[data-name=sport]').className") == "guessed"
 
 
 def test_a_button_that_was_reached_by_keyboard_is_pressed_once(start, browser):

@@ -92,7 +92,39 @@ def test_a_text_is_changed_later(reopen):
 
     session.label(shown["key"], ["food"], is_change=True)
     assert [row["label"] for row in read_table(FILE)] == ["food", "sport"]
-    assert session.state(back=2)["text"]["labels"] == ["food"]
+    assert session.state(back=1)["text"] == shown | {"labels": ["food"]}
+
+
+def test_undo_brings_back_the_label_before_a_change(reopen):
+    """Also a skip; then it goes on with the action before. Classes may be renamed in between."""
+    session = reopen().session
+    keys = []
+    for label in ("sport", "food"):
+        keys.append(session.state()["text"]["key"])
+        session.label(keys[-1], [label])
+    keys.append(session.state()["text"]["key"])
+    session.skip(keys[-1], SKIPPED)
+    asked = session.state()["text"]["key"]
+
+    session.label(keys[0], ["food"], is_change=True)
+    session.label(keys[2], ["food"], is_change=True)
+    session.label(keys[0], ["sport"], is_change=True)
+    session.rename_class("food", "cuisine")
+    assert [row["label"] for row in read_table(FILE)] == ["sport", "cuisine", "cuisine"]
+
+    session.undo(3)
+    assert [row["label"] for row in read_table(FILE)] == ["cuisine", "cuisine", "cuisine"]
+    session.undo(3)
+    session.undo(3)
+    assert [row["label"] for row in read_table(FILE)] == ["sport", "cuisine"]
+    assert session.state()["text"]["key"] == asked
+    assert session.state(back=1)["text"]["why_skipped"] == SKIPPED
+
+    session.undo(3)
+    assert session.state()["text"]["key"] == keys[2]
+    session.undo(2)
+    assert session.state()["text"]["key"] == keys[1]
+    assert [row["label"] for row in read_table(FILE)] == ["sport"]
 
 
 def test_a_page_that_is_out_of_date_changes_nothing(reopen):
