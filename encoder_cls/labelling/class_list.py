@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Self
 
@@ -11,6 +12,9 @@ from encoder_cls.system.display import shown
 
 # The maximum number of characters of the name of a class.
 MAX_NAME = 200
+# The Unicode categories that a name may not have: control characters, half surrogates, and the ends
+# of lines and paragraphs. Joiners (Cf) and no-break spaces (Zs) belong to words of many languages.
+REFUSED_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 # The separator between several labels of a text, as in `data.label_separator`.
 SEPARATOR = "|"
 
@@ -115,11 +119,11 @@ class ClassList:
             ValueError: the name is not valid, or is like one of the other names.
         """
         name = name.strip()
-        if not name:
+        if not label_key(name):
             raise ValueError("the name of a class is empty")
         if len(name) > MAX_NAME:
             raise ValueError(f"the name of a class has more than {MAX_NAME} characters")
-        if not name.isprintable():
+        if any(unicodedata.category(character) in REFUSED_CATEGORIES for character in name):
             raise ValueError(f"the name of a class has unprintable characters: {shown(name)}")
         if self.is_multi_label and SEPARATOR in name:
             raise ValueError(f"{shown(name)}: a name may not contain {SEPARATOR} here")

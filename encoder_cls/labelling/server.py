@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
+import tempfile
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from threading import Thread
 
 import uvicorn
@@ -48,11 +51,32 @@ def serve_session(
 
         def on_start() -> None:
             log(f"label on {address} ; press Ctrl-C to stop")
-            if opens_browser:
+            if page:
                 # Starting a browser may take seconds.
-                Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+                Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
 
-        _Server(config, on_start).run(sockets=[listener])
+        folder = session.labels.path.absolute().parent
+        with leading_to(address, folder) if opens_browser else nullcontext() as page:
+            _Server(config, on_start).run(sockets=[listener])
+
+
+@contextmanager
+def leading_to(address: str, folder: Path) -> Iterator[Path]:
+    """Write a file that leads a browser to an address, while the block runs.
+
+    Everybody on this machine can list the arguments of a browser, but only the owner reads the
+    file. It lies where the person works, because some browsers may not read the folder of temporary
+    files or hidden ones.
+    """
+    # This makes a file that its owner alone may read.
+    handle, name = tempfile.mkstemp(prefix="label-", suffix=".html", dir=folder)
+    os.close(handle)
+    path = Path(name)
+    try:
+        path.write_text(f'<meta http-equiv="refresh" content="0; url={address}">', "utf-8")
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 class _Server(uvicorn.Server):

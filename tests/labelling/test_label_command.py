@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from support.excel import write_sheets
@@ -63,6 +64,33 @@ def test_requests_that_are_not_json_are_refused(running):
     """A form of another page could send them."""
     path = f"/{running.token}/undo"
     assert running.ask(path, {"num_asked": 0}, Content_Type="text/plain")[0] == 415
+
+
+def test_the_browser_gets_the_secret_address_by_a_file(start_label, pool):
+    """Everybody can list the arguments of its process, but only the owner reads the file."""
+    before = (
+        WITHOUT_MODEL
+        + """
+import webbrowser
+from pathlib import Path
+
+webbrowser.open = Path("opened").write_text
+"""
+    )
+    arguments = (pool, "--labels", "sport,food", "--output", "labels.csv", "--browser")
+    running = start_label(*arguments, before=before)
+    deadline = time.monotonic() + TIME_LIMIT
+    while not (Path("opened").exists() and Path("opened").read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+    opened = Path("opened").read_text()
+    assert running.token not in opened
+    file = Path(urlsplit(opened).path)
+    assert f"url={running.address}" in file.read_text("utf-8")
+    assert file.stat().st_mode & 0o077 == 0
+    running.stop()
+    assert not file.exists()
 
 
 def test_a_second_program_on_the_same_file_is_refused(running, cli):

@@ -159,6 +159,27 @@ def test_classes_are_added_and_renamed(reopen):
     assert names == ["sport", "food", "music"]
 
 
+def test_names_may_have_joiners_and_spaces_of_their_script(reopen):
+    """Persian, Indic and emoji joiners, the French no-break space, marks of direction."""
+    session = reopen().session
+    names = [
+        "می\u200cخواهم",
+        "क्\u200dष",
+        "\U0001f469\u200d\U0001f4bb",
+        "À\u00a0traiter",
+        "אב\u200f",
+    ]
+    for name in names:
+        session.add_class(name)
+        label_next(session, name)
+    assert [row["label"] for row in read_table(FILE)] == names
+    assert [each["name"] for each in reopen().session.state()["classes"]][2:] == names
+
+    for name in ("À traiter", "\u200d", "a\u2028b", "a\x7fb"):
+        with pytest.raises(RefusedError):
+            session.add_class(name)
+
+
 def test_a_class_is_renamed_though_a_guess_names_a_class_that_is_gone(reopen):
     label_next(reopen().session, "sport")
     FILE.write_text(FILE.read_text("utf-8").replace(",random,,", ",random,tennis,"), "utf-8")
