@@ -175,7 +175,7 @@ def _highest(share: float) -> str:
 
 
 def _not_guaranteed(option: str, share: float, guarantees: Guarantees, remedy: str) -> ConfigError:
-    held_out = f"its {guarantees.num_texts:,} held-out texts"
+    held_out = f"its {guarantees.num_texts:,} independent held-out texts"
     return ConfigError(f"{option} {share:g}: cannot be guaranteed by {held_out}; {remedy}")
 
 

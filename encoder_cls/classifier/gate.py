@@ -14,6 +14,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.metrics.classification import compute_metrics, predicted_labels
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.losses import losses_of_texts
+from encoder_cls.metrics.row_groups import RowGroups
 
 # The gates that are tried, in ascending order. The lower the gate, the more texts skip the encoder.
 GATES = (
@@ -42,7 +43,10 @@ MAX_LOSS_INCREASE = 0.01
 
 
 def fit_gate(
-    classifier: Classifier, part_logits: Mapping[str, Logits], labels: NDArray[Any]
+    classifier: Classifier,
+    part_logits: Mapping[str, Logits],
+    labels: NDArray[Any],
+    groups: RowGroups,
 ) -> float | None:
     """Find the lowest gate with which a classifier predicts as well as without a gate.
 
@@ -57,17 +61,20 @@ def fit_gate(
         classifier: the classifier; its own gate is ignored.
         part_logits: the logits of each part for validation texts, (texts, classes), without a gate.
         labels: the labels of these texts, (texts,); multi-label, 0 or 1, (texts, classes).
+        groups: which of these texts belong together.
 
     Returns:
         The gate; None if no gate is good enough, if there is only one part, or if there are too few
-        texts to measure `MAX_CHANGED`.
+        independent texts to measure `MAX_CHANGED`.
     """
-    if len(classifier.parts) == 1 or len(labels) * MAX_CHANGED < 1:
+    if len(classifier.parts) == 1 or groups.num_groups * MAX_CHANGED < 1:
         return None
 
-    without_gate = _GatedPredictions.by(replace(classifier, gate=None), part_logits, labels)
+    without_gate = _GatedPredictions.by(replace(classifier, gate=None), part_logits, labels, groups)
     for gate in GATES:
-        with_gate = _GatedPredictions.by(replace(classifier, gate=gate), part_logits, labels)
+        with_gate = _GatedPredictions.by(
+            replace(classifier, gate=gate), part_logits, labels, groups
+        )
         if with_gate.are_as_good_as(without_gate):
             return gate
     return None
@@ -81,6 +88,7 @@ class _GatedPredictions:
         classifier: the classifier, with the gate.
         logits: the combined logits, (texts, classes).
         labels: class numbers, (texts,); multi-label, 0 or 1, (texts, classes).
+        groups: which texts belong together.
         predictions: the predicted class numbers, (texts, 1); multi-label, whether each label is
             predicted, (texts, classes).
         is_correct: whether the prediction for each text is correct, (texts,); multi-label, whether
@@ -91,13 +99,18 @@ class _GatedPredictions:
     classifier: Classifier
     logits: Logits
     labels: NDArray[Any]
+    groups: RowGroups
     predictions: NDArray[Any]
     is_correct: NDArray[np.bool_]
     losses: NDArray[np.float64]
 
     @classmethod
     def by(
-        cls, classifier: Classifier, part_logits: Mapping[str, Logits], labels: NDArray[Any]
+        cls,
+        classifier: Classifier,
+        part_logits: Mapping[str, Logits],
+        labels: NDArray[Any],
+        groups: RowGroups,
     ) -> _GatedPredictions:
         """Predict texts from the logits of both parts, (texts, classes)."""
         logits = classifier.combined(part_logits)
@@ -109,6 +122,7 @@ class _GatedPredictions:
             classifier=classifier,
             logits=logits,
             labels=labels,
+            groups=groups,
             predictions=predictions,
             is_correct=is_correct,
             losses=losses_of_texts(logits, labels),
@@ -120,24 +134,23 @@ class _GatedPredictions:
         if is_changed.mean() > MAX_CHANGED:
             return False
 
-        max_increase = min(MAX_LOSS_INCREASE, _standard_error(without_gate.losses))
+        max_increase = min(MAX_LOSS_INCREASE, self._standard_error(without_gate.losses))
         if self.losses.mean() > without_gate.losses.mean() + max_increase:
             return False
 
-        accuracy_error = _standard_error(without_gate.is_correct)
+        accuracy_error = self._standard_error(without_gate.is_correct)
         if self.is_correct.mean() < without_gate.is_correct.mean() - accuracy_error:
             return False
 
         # Compare the calibration errors last, because they take the longest to compute.
         return self._calibration_error() <= without_gate._calibration_error() + accuracy_error
 
+    def _standard_error(self, values: NDArray[Any]) -> float:
+        """The standard error of the mean of some values, (texts,)."""
+        return float(values.std()) / math.sqrt(self.groups.effective_number(values))
+
     def _calibration_error(self) -> float:
         """The expected calibration error of the predictions."""
         label_names = self.classifier.label_names
         thresholds = self.classifier.thresholds
         return compute_metrics(self.logits, self.labels, label_names, thresholds).ece
-
-
-def _standard_error(values: NDArray[Any]) -> float:
-    """The standard error of the mean of some values, (texts,)."""
-    return float(values.std()) / math.sqrt(len(values))

@@ -10,6 +10,10 @@ The coverage is the fraction of texts whose set of classes contains the label. I
 split conformal prediction (Angelopoulos and Bates, 2021, https://arxiv.org/abs/2107.07511, section
 1), on average over texts and trained models.
 
+Texts of a split group are likely to be predicted rightly or wrongly together, so counts are those
+of independent texts: the more alike the texts of a group are, the less each of them counts, and all
+copies of a text count once (`row_groups`).
+
 In a multi-label task, a prediction is that of a whole text: it is correct if the text has exactly
 the predicted labels, and a set of classes must contain all labels of its text. There, each label
 has a guaranteed precision of its own as well, among the texts that get this label.
@@ -26,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import task_of
 
 # The probability that a guaranteed precision holds.
@@ -48,6 +53,7 @@ class PrecisionCounts:
     """Counts of held-out predictions at each of the `THRESHOLDS`, which guarantee a precision.
 
     Each array is (thresholds,), and its counts do not increase from one threshold to the next.
+    Predictions for texts that belong together count as the independent ones that they are worth.
 
     Attributes:
         num_confident: the number of predictions with at least the probability of the threshold.
@@ -59,17 +65,35 @@ class PrecisionCounts:
 
     @classmethod
     def count(
-        cls, confidence: NDArray[np.float64], is_correct: NDArray[np.bool_]
+        cls,
+        confidence: NDArray[np.float64],
+        is_correct: NDArray[np.bool_],
+        groups: RowGroups,
     ) -> PrecisionCounts:
         """Count held-out predictions.
 
         Args:
             confidence: the probability of each prediction, (predictions,).
             is_correct: whether each prediction is correct, (predictions,).
+            groups: which texts of the predictions belong together.
         """
+        weights = _independent_weights(is_correct, groups)
+        num_confident = _sums_from(confidence, weights)
+        weighted_correct = _sums_from(confidence[is_correct], weights[is_correct])
+
+        # Large groups may be harder than small ones, and then the precision over all texts is lower
+        # than the weighted one. The lower of the two counts.
+        precision = np.minimum(
+            weighted_correct / np.maximum(num_confident, SMALLEST_WEIGHT),
+            counts_from(THRESHOLDS, confidence[is_correct])
+            / np.maximum(1, counts_from(THRESHOLDS, confidence)),
+        )
+        num_independent = _rounded_down(num_confident)
+        num_correct = _rounded_down(num_independent * precision)
         return cls(
-            num_confident=counts_from(THRESHOLDS, confidence),
-            num_correct=counts_from(THRESHOLDS, confidence[is_correct]),
+            num_confident=num_independent,
+            # A lower threshold keeps more predictions, but perhaps with a lower precision.
+            num_correct=np.minimum.accumulate(num_correct),
         )
 
     @property
@@ -198,6 +222,8 @@ class Guarantees(PrecisionCounts):
         probabilities: NDArray[np.float64],
         labels: NDArray[Any],
         thresholds: Sequence[float] = (),
+        *,
+        groups: RowGroups,
     ) -> Guarantees:
         """Count held-out texts.
 
@@ -207,6 +233,7 @@ class Guarantees(PrecisionCounts):
                 columns from `classes` on are labels that the classifier does not know; their texts
                 are never predicted correctly.
             thresholds: multi-label, the probability from which a text gets each label, (classes,).
+            groups: which texts belong together.
         """
         task = task_of(labels)
         num_classes = probabilities.shape[1]
@@ -214,9 +241,11 @@ class Guarantees(PrecisionCounts):
         # Count whole texts.
         predictions = task.predictions(probabilities, thresholds)
         confidence = task.prediction_probabilities(probabilities, predictions)
-        texts = PrecisionCounts.count(confidence, task.are_correct(predictions, labels))
+        is_correct = task.are_correct(predictions, labels)
+        texts = PrecisionCounts.count(confidence, is_correct, groups)
         is_known = task.are_known(labels, num_classes)
         label_probabilities = task.label_probabilities(probabilities, labels)[is_known]
+        weights = _independent_weights(is_correct, groups)[is_known]
 
         # Count the texts that get each label of a multi-label task.
         counts_of_labels = []
@@ -225,13 +254,15 @@ class Guarantees(PrecisionCounts):
                 gets_label = predictions[:, number]
                 has_label = labels[gets_label, number] > 0
                 counts_of_labels.append(
-                    PrecisionCounts.count(probabilities[gets_label, number], has_label)
+                    PrecisionCounts.count(
+                        probabilities[gets_label, number], has_label, groups.subset(gets_label)
+                    )
                 )
 
         return cls(
             num_confident=texts.num_confident,
             num_correct=texts.num_correct,
-            num_covered=counts_from(THRESHOLDS, label_probabilities),
+            num_covered=_rounded_down(_sums_from(label_probabilities, weights)),
             labels=tuple(counts_of_labels),
         )
 
@@ -290,8 +321,6 @@ class Guarantees(PrecisionCounts):
         counts_of_labels = []
         for counts in values.get("labels", ()):
             counts_of_labels.append(PrecisionCounts.from_json(counts))
-            if counts_of_labels[-1].num_texts > texts.num_texts:
-                raise ValueError("guarantees.labels: more texts than there are")
         return cls(
             num_confident=texts.num_confident,
             num_correct=texts.num_correct,
@@ -310,6 +339,27 @@ def _counts_of(values: Mapping[str, Any], name: str) -> Counts:
     if counts.min() < 0 or (np.diff(counts) > 0).any():
         raise ValueError(f"guarantees.{name}: invalid value (expected counts, none increasing)")
     return counts
+
+
+# Smaller sums of weights count as this one, so that nothing is divided by zero.
+SMALLEST_WEIGHT = 1e-9
+
+
+def _independent_weights(is_correct: NDArray[np.bool_], groups: RowGroups) -> NDArray[np.float64]:
+    """How much each prediction counts, (predictions,), by the correlation within its group."""
+    return groups.weights(groups.correlation(is_correct))
+
+
+def _sums_from(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For each of the `THRESHOLDS`, sum the weights of the values that reach it, (thresholds,)."""
+    order = np.argsort(values)
+    sums = np.concatenate([np.cumsum(weights[order][::-1])[::-1], [0.0]])
+    return np.asarray(sums[np.searchsorted(values[order], THRESHOLDS)])
+
+
+def _rounded_down(sums: NDArray[Any]) -> Counts:
+    """Round sums of weights down to counts, but for their floating-point errors."""
+    return np.floor(sums + 1e-9).astype(np.int64)
 
 
 def counts_from(thresholds: NDArray[np.float64], values: NDArray[np.float64]) -> Counts:

@@ -24,6 +24,7 @@ from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, Line
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.precision_recall import ClassCounts
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.prepared import Prepared
@@ -83,7 +84,7 @@ def finish_model(
             # The linear model has learned from the validation texts, so use its held-out logits.
             # They have the same rows as `texts`.
             part_logits["linear"] = held_out_predictions.validation.logits
-        best.gate = fit_gate(best, part_logits, labels)
+        best.gate = fit_gate(best, part_logits, labels, prepared.validation_groups)
 
     _measure_guarantees(best, prepared, held_out_predictions)
     save_measurements(best, run.model)
@@ -119,7 +120,8 @@ def _measure_guarantees(
     if num_texts > len(texts):
         texts = best.tokenize(list(chain.from_iterable(split.texts for split in splits)))
     labels = np.concatenate([split.labels for split in splits])
-    fit_guarantees(best, texts, labels, linear_predictions=linear_predictions)
+    groups = RowGroups(np.concatenate([split.split_groups for split in splits]))
+    fit_guarantees(best, texts, labels, groups, linear_predictions=linear_predictions)
 
 
 # The number types in which a model may be saved instead of float32, the smallest first.
@@ -265,6 +267,7 @@ def fit_guarantees(
     classifier: Classifier,
     texts: TokenizedTexts,
     labels: NDArray[Any],
+    groups: RowGroups,
     *,
     linear_predictions: Sequence[LinearPredictions] = (),
 ) -> None:
@@ -275,6 +278,7 @@ def fit_guarantees(
         texts: the held-out texts.
         labels: the labels of the texts. A prediction for a text whose label is no class of the
             classifier counts as a mistake, and the text does not count as familiar.
+        groups: which texts belong together.
         linear_predictions: held-out predictions of the linear model for those texts that it has
             since learned from.
     """
@@ -296,7 +300,10 @@ def fit_guarantees(
     if has_words.any():
         probabilities = classifier.task.probabilities(logits[has_words])
         classifier.guarantees = Guarantees.of(
-            probabilities, labels[has_words], classifier.thresholds
+            probabilities,
+            labels[has_words],
+            classifier.thresholds,
+            groups=groups.subset(has_words),
         )
     is_familiar = has_words & classifier.task.are_known(labels, logits.shape[1])
     classifier.familiarity = Familiarity.of(familiarity_features[is_familiar])

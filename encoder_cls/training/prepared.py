@@ -25,6 +25,7 @@ from encoder_cls.encoder.predicting_encoder import PredictingEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.linear.class_weights import balanced_weights
 from encoder_cls.linear.corpus import sample_rows
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.text.tokens import MAX_LEARNED_LENGTH, TokenizedTexts
@@ -80,6 +81,11 @@ class Prepared:
     def train_texts(self) -> TokenizedTexts:
         """The tokens of the labelled training texts."""
         return self.texts[: len(self.dataset.train)]
+
+    @cached_property
+    def validation_groups(self) -> RowGroups:
+        """Which of `validation_texts` belong together."""
+        return RowGroups(self.dataset.known_validation.split_groups)
 
     @cached_property
     def encoder_rows(self) -> NDArray[np.int64]:

@@ -33,6 +33,7 @@ from sklearn.metrics import roc_auc_score
 from encoder_cls import Classifier, load_classifier
 from encoder_cls.classifier.familiarity import measure_familiarity
 from encoder_cls.classifier.guarantees import CONFIDENCE, THRESHOLDS, Guarantees
+from encoder_cls.metrics.row_groups import RowGroups
 
 DATA = ("trec6", "sst2", "banking77", "sst2_glue", "ag_news", "imdb")
 # A data set whose texts have several labels, so that no classifier is trained on it.
@@ -149,13 +150,13 @@ def halve(probabilities: Probabilities, labels: Labels) -> Found:
         reached, and the mean coverage.
     """
     random = np.random.default_rng(0)
-    whole = Guarantees.of(probabilities, labels)
+    whole = Guarantees.of(probabilities, labels, groups=RowGroups.single(len(labels)))
     given = dict.fromkeys(PRECISIONS, 0)
     broken = dict.fromkeys(PRECISIONS, 0)
     coverages = []
     for _ in range(HALVINGS):
         half = random.permutation(len(labels))[: len(labels) // 2]
-        one = Guarantees.of(probabilities[half], labels[half])
+        one = Guarantees.of(probabilities[half], labels[half], groups=RowGroups.single(len(half)))
 
         for precision in PRECISIONS:
             threshold = one.precision_threshold(precision)

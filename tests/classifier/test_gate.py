@@ -17,6 +17,7 @@ from encoder_cls.encoder.engine_choice import new_encoder
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.metrics.logits import sigmoid, softmax
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 
 TEXTS = [
@@ -226,7 +227,8 @@ def gate_of(
     classifier = Classifier(None, object(), ("a", "b"), max_seq_len=8)
     for part in parts:
         setattr(classifier, part, object())
-    return fit_gate(classifier, part_logits, np.concatenate(labels).astype(np.int64))
+    all_labels = np.concatenate(labels).astype(np.int64)
+    return fit_gate(classifier, part_logits, all_labels, RowGroups.single(len(all_labels)))
 
 
 def test_every_text_may_skip_where_the_encoder_changes_nothing():

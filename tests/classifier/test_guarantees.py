@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from encoder_cls.classifier.guarantees import THRESHOLDS, Guarantees
+from encoder_cls.metrics.row_groups import RowGroups
 
 
 def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -18,14 +19,14 @@ def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:
 def test_a_guarantee_fails_for_one_model_in_ten_at_most():
     """Many texts show the true precision. Without a test, half of the guarantees would fail."""
     random = np.random.default_rng(0)
-    many = Guarantees.of(*draw(random, 200_000))
+    many = Guarantees.of(*draw(random, 200_000), groups=RowGroups.single(200_000))
     precision = dict(zip(THRESHOLDS, many.num_correct / many.num_confident, strict=True))
 
     num_guaranteed = 0
     num_broken = 0
     num_broken_without_bound = 0
     for _ in range(300):
-        guarantees = Guarantees.of(*draw(random, 400))
+        guarantees = Guarantees.of(*draw(random, 400), groups=RowGroups.single(400))
         threshold = guarantees.precision_threshold(0.9)
         if threshold is not None:
             num_guaranteed += 1
@@ -48,14 +49,16 @@ def test_sets_have_the_label_as_often_as_guaranteed():
 
     coverages = []
     for _ in range(200):
-        threshold = Guarantees.of(*draw(random, 99)).coverage_threshold(0.9)
+        threshold = Guarantees.of(
+            *draw(random, 99), groups=RowGroups.single(99)
+        ).coverage_threshold(0.9)
         assert threshold is not None
         coverages.append((label_probabilities >= threshold).mean())
     assert 0.895 < np.mean(coverages) < 0.925
 
 
 def test_few_texts_cannot_guarantee_a_high_coverage():
-    few = Guarantees.of(*draw(np.random.default_rng(1), 9))
+    few = Guarantees.of(*draw(np.random.default_rng(1), 9), groups=RowGroups.single(9))
 
     assert few.coverage_threshold(0.9) is not None
     assert few.coverage_threshold(0.91) is None
@@ -65,7 +68,7 @@ def test_few_texts_cannot_guarantee_a_high_coverage():
 def test_few_texts_guarantee_little():
     sure = np.tile([0.9, 0.1], (10, 1))
 
-    guarantees = Guarantees.of(sure, np.zeros(10, dtype=int))
+    guarantees = Guarantees.of(sure, np.zeros(10, dtype=int), groups=RowGroups.single(10))
 
     assert guarantees.precision_threshold(0.95) is None
     assert guarantees.highest_precision == pytest.approx(0.1**0.1, abs=0.001)
@@ -75,7 +78,7 @@ def test_few_texts_guarantee_little():
 def test_wrong_predictions_guarantee_nothing():
     sure = np.tile([0.9, 0.1], (10, 1))
 
-    wrong = Guarantees.of(sure, np.ones(10, dtype=int))
+    wrong = Guarantees.of(sure, np.ones(10, dtype=int), groups=RowGroups.single(10))
 
     assert wrong.highest_precision == 0
     assert wrong.precision_threshold(0.5) is None
@@ -87,7 +90,9 @@ def test_a_label_that_training_never_shows_is_not_right_and_in_no_set():
     probabilities = np.where(np.arange(2) == labels[:, None], 0.99, 0.01)
     labels[:5] = 2
 
-    guarantees = Guarantees.from_json(Guarantees.of(probabilities, labels).to_json())
+    guarantees = Guarantees.from_json(
+        Guarantees.of(probabilities, labels, groups=RowGroups.single(len(labels))).to_json()
+    )
 
     assert guarantees.num_texts == 100
     assert guarantees.num_correct[0] == 95
@@ -104,20 +109,22 @@ def test_one_wrong_label_among_the_surest_predictions_does_not_prevent_a_guarant
     labels = np.zeros(2000, dtype=int)
     labels[:3] = 1
 
-    threshold = Guarantees.of(probabilities, labels).precision_threshold(0.98)
+    threshold = Guarantees.of(
+        probabilities, labels, groups=RowGroups.single(len(labels))
+    ).precision_threshold(0.98)
 
     assert threshold is not None
     assert threshold <= 0.6
 
 
 def test_certainty_is_not_guaranteed():
-    guarantees = Guarantees.of(*draw(np.random.default_rng(2), 400))
+    guarantees = Guarantees.of(*draw(np.random.default_rng(2), 400), groups=RowGroups.single(400))
 
     assert guarantees.precision_threshold(1.0) is None
     assert guarantees.coverage_threshold(1.0) is None
 
 
-SAVED = Guarantees.of(*draw(np.random.default_rng(3), 50)).to_json()
+SAVED = Guarantees.of(*draw(np.random.default_rng(3), 50), groups=RowGroups.single(50)).to_json()
 NUM_THRESHOLDS = len(THRESHOLDS)
 
 
@@ -165,12 +172,16 @@ SEVERAL_THRESHOLDS = (0.5, 0.4, 0.3, 0.2)
 
 def test_guarantees_of_labels_and_of_whole_texts_fail_for_one_model_in_ten_at_most():
     random = np.random.default_rng(0)
-    many = Guarantees.of(*draw_several(random, 100_000), SEVERAL_THRESHOLDS)
+    many = Guarantees.of(
+        *draw_several(random, 100_000), SEVERAL_THRESHOLDS, groups=RowGroups.single(100_000)
+    )
     counts_of_all = [*many.labels, many]
     num_guaranteed = np.zeros(5)
     num_broken = np.zeros(5)
     for _ in range(200):
-        found = Guarantees.of(*draw_several(random, 600), SEVERAL_THRESHOLDS)
+        found = Guarantees.of(
+            *draw_several(random, 600), SEVERAL_THRESHOLDS, groups=RowGroups.single(600)
+        )
         for number, counts in enumerate([*found.labels, found]):
             threshold = counts.precision_threshold(0.8)
             if threshold is not None:
@@ -190,7 +201,9 @@ def test_only_the_texts_that_get_a_label_count_for_it():
     probabilities = np.array([[0.9, 0.2], [0.8, 0.6], [0.3, 0.1]])
     labels = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]])
 
-    guarantees = Guarantees.of(probabilities, labels, (0.5, 0.5))
+    guarantees = Guarantees.of(
+        probabilities, labels, (0.5, 0.5), groups=RowGroups.single(len(labels))
+    )
 
     first, second = guarantees.labels
     assert (first.num_texts, first.num_correct[0]) == (2, 1)
@@ -201,14 +214,37 @@ def test_only_the_texts_that_get_a_label_count_for_it():
 
     saved = guarantees.to_json()
     assert Guarantees.from_json(saved).to_json() == saved
-    too_many = saved | {"labels": [SAVED]}
-    with pytest.raises(ValueError, match=r"guarantees\.labels: more texts than there are"):
-        Guarantees.from_json(too_many)
 
 
 def test_a_label_that_no_text_gets_cannot_be_guaranteed():
     probabilities = np.full((50, 1), 0.1)
     labels = np.zeros((50, 1))
-    guarantees = Guarantees.of(probabilities, labels, (0.5,))
+    guarantees = Guarantees.of(probabilities, labels, (0.5,), groups=RowGroups.single(len(labels)))
     assert guarantees.labels[0].highest_precision == 0
     assert guarantees.labels[0].precision_threshold(0.5) is None
+
+
+def test_copies_of_a_held_out_text_count_once():
+    """A precision that is guaranteed with twenty copies of each text is that of one of each."""
+    probabilities, labels = draw(np.random.default_rng(5), 60)
+    once = Guarantees.of(probabilities, labels, groups=RowGroups.single(60))
+
+    copies = RowGroups(np.repeat(np.arange(60), 20))
+    copied = Guarantees.of(
+        np.repeat(probabilities, 20, axis=0), np.repeat(labels, 20), groups=copies
+    )
+
+    assert copied.to_json() == once.to_json()
+
+
+def test_large_groups_of_mistakes_are_not_outweighed_by_small_groups():
+    """One customer sends half of the texts, and most of them are predicted wrongly."""
+    groups = RowGroups(np.repeat(np.arange(201), [200, *[1] * 200]))
+    labels = np.zeros(400, dtype=int)
+    labels[:160] = 1
+    probabilities = np.tile([0.9, 0.1], (400, 1))
+
+    guarantees = Guarantees.of(probabilities, labels, groups=groups)
+
+    assert guarantees.num_texts < 210
+    assert guarantees.highest_precision < 240 / 400

@@ -19,6 +19,7 @@ from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.evaluation.held_out_predictions import LinearPredictions
 from encoder_cls.evaluation.measured_guarantees import measure_guarantees
 from encoder_cls.metrics.logits import softmax
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.final_model import fit_guarantees
 
@@ -57,7 +58,7 @@ def held_out() -> tuple[list[str], np.ndarray]:
 def measure(classifier, folder, held_out) -> None:
     """Fit the guarantees of a classifier on held-out texts, and save them in its folder."""
     texts, labels = held_out
-    fit_guarantees(classifier, classifier.tokenize(texts), labels)
+    fit_guarantees(classifier, classifier.tokenize(texts), labels, RowGroups.single(len(labels)))
     save_measurements(classifier, folder)
 
 
@@ -106,7 +107,9 @@ def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp
     logits = np.tile(np.array([9.0, 0, 0], dtype=np.float32), (241, 1))
     predictions = [LinearPredictions(np.arange(241), logits, features)]
 
-    fit_guarantees(classifier, tokenized, labels, linear_predictions=predictions)
+    fit_guarantees(
+        classifier, tokenized, labels, RowGroups.single(len(labels)), linear_predictions=predictions
+    )
     save_measurements(classifier, tmp_path / "model")
 
     guarantees = load_classifier(tmp_path / "model").guarantees
@@ -120,8 +123,10 @@ def test_validation_rows_of_labels_that_training_never_shows_count(
     monkeypatch.setattr(training_plan, "MAX_LABELLED", 0)
     texts, labels = held_out
     rows = []
-    for text, label in zip(texts[:-1], labels[:-1], strict=True):
-        rows.append((text, "abc"[label]))
+    for number, (text, label) in enumerate(zip(texts[:-1], labels[:-1], strict=True)):
+        # A word of its own makes each text different.
+        own_word = f"{number:b}".replace("0", "q").replace("1", "z")
+        rows.append((f"{text} {own_word}", "abc"[label]))
     unseen_rows = [(text, "d") for text, _ in rows[:12]]
 
     # Train has the validation texts with one more word.
@@ -244,7 +249,10 @@ def test_every_format_has_sets_and_flags(predict):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--coverage", 0.999], "by its 240 held-out texts; the highest that can be is 0.995"),
+        (
+            ["--coverage", 0.999],
+            "by its 240 independent held-out texts; the highest that can be is 0.995",
+        ),
         (["--min-precision", 0.9, "--threshold", 0.5], "not both"),
         (["--threshold", "nan"], "nan is not in the range"),
         (["--coverage", "nan"], "nan is not in the range"),
@@ -266,7 +274,10 @@ def test_a_precision_that_cannot_be_guaranteed_names_the_highest(cli, folder):
     refused = cli("predict", "--model", folder, "--min-precision", 0.99, "rain")
 
     assert refused.code == 2
-    assert f"by its 240 held-out texts; the highest that can be is {highest:g}" in refused.err
+    assert (
+        f"by its 240 independent held-out texts; the highest that can be is {highest:g}"
+        in refused.err
+    )
     assert refused.err.count("\n") == 1
 
 

@@ -28,6 +28,7 @@ from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.export import model_file
 from encoder_cls.export.javascript import javascript_module
 from encoder_cls.export.model_file import exportable_model
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.text.tokenizer import token_reader
 
@@ -77,7 +78,9 @@ def multi_label() -> Classifier:
     draw = np.random.default_rng(0)
     probabilities = draw.beta(0.1, 0.1, size=(300, 3))
     labels = (draw.random(size=(300, 3)) < probabilities).astype(np.int64)
-    classifier.guarantees = Guarantees.of(probabilities, labels, classifier.thresholds)
+    classifier.guarantees = Guarantees.of(
+        probabilities, labels, classifier.thresholds, groups=RowGroups.single(len(labels))
+    )
     return classifier
 
 
@@ -98,7 +101,9 @@ def of_three_classes() -> Classifier:
     draw = np.random.default_rng(0)
     probabilities = draw.dirichlet([0.1, 0.1, 0.1], size=300)
     labels = np.array([draw.choice(3, p=row) for row in probabilities])
-    classifier.guarantees = Guarantees.of(probabilities, labels)
+    classifier.guarantees = Guarantees.of(
+        probabilities, labels, groups=RowGroups.single(len(labels))
+    )
     return classifier
 
 

@@ -32,13 +32,14 @@ def sure_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     folder = tmp_path_factory.mktemp("sure")
     draw = random.Random(0)
     validation = []
-    for text, labels in labelled_texts(300, seed=3):
+    for number, (text, labels) in enumerate(labelled_texts(300, seed=3)):
         kept = []
         for label in labels:
             if label != "food" or draw.random() < 0.65:
                 kept.append(label)
-        # Train has no text with the last word.
-        validation.append((f"{text} validated", kept))
+        # A word of its own makes each text different, also from the texts of train.
+        own_word = f"{number:b}".replace("0", "q").replace("1", "z")
+        validation.append((f"{text} {own_word}", kept))
     test = labelled_texts(60, seed=1)
 
     settings = {
@@ -206,7 +207,8 @@ def test_a_validation_text_with_a_label_that_training_never_shows_counts(tmp_pat
 
     classifier = load_classifier(run.path)
     assert "odd" not in classifier.label_names
-    assert classifier.guarantees.num_texts == 41
+    # Two of the 41 texts have the same words, so they count as one.
+    assert classifier.guarantees.num_texts == 40
 
 
 def test_people_read_in_a_report_what_can_be_guaranteed(cli, sure_run):
