@@ -54,6 +54,9 @@ WEIGHTS_FILE = "model.safetensors"
 # The largest size of a head in bytes; the safetensors library refuses larger ones, too.
 MAX_HEAD_BYTES = 100_000_000
 
+# The largest whole number that is exact in the JSON of every program.
+LARGEST_INT = 2**53
+
 # The hash of a file is in its own head. While the hash is computed, the head has these zeros in its
 # place.
 NO_HASH = b"0" * 64
@@ -156,7 +159,8 @@ def _reporting_damage(source: str | Path) -> Iterator[None]:
         yield
     except (
         ValueError,
-        KeyError,
+        LookupError,
+        ArithmeticError,
         TypeError,
         AttributeError,
         RuntimeError,
@@ -213,7 +217,15 @@ def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
     if not 0 < length <= min(MAX_HEAD_BYTES, size):
         raise ValueError(f"{WEIGHTS_FILE} has no head")
     metadata = json.loads(file.read(length))["__metadata__"]
-    return dict(json.loads(metadata[FORMAT])), size - 8 - length
+    return dict(json.loads(metadata[FORMAT], parse_int=_checked_int)), size - 8 - length
+
+
+def _checked_int(digits: str) -> int:
+    """Parse an integer; raise a `ValueError` if no size or count of a model is so large."""
+    number = int(digits)
+    if not -LARGEST_INT <= number <= LARGEST_INT:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return number
 
 
 def _read_whole(file: BinaryIO, head: Mapping[str, Any]) -> bytes:

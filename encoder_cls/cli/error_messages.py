@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.system.display import shortened, shown
+from encoder_cls.system.display import shortened
 
 # The name of the program in all messages, also if it is started as `python -m encoder_cls`.
 PROGRAM = "encoder-cls"
@@ -16,8 +16,6 @@ PROGRAM = "encoder-cls"
 _OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")
 # The maximum number of characters that are shown of the message of an unexpected error.
 _LONGEST_REASON = 400
-# The maximum number of characters that are shown of the value of an environment variable.
-_LONGEST_VALUE = 40
 
 
 def message_and_exit_code(error: BaseException) -> tuple[str, int]:
@@ -87,10 +85,10 @@ def _unexpected_message(error: BaseException) -> str:
 
 
 def _environment_variables_in(message: str) -> list[str]:
-    """The environment variables whose name or value appears in an error message.
+    """The names of environment variables whose name or value appears in an error message.
 
     An invalid value may come from an environment variable that a library reads, and the error of
-    the library often does not say so.
+    the library often does not say so. The value may be a secret.
     """
     variables = []
     for name, value in os.environ.items():
@@ -98,5 +96,5 @@ def _environment_variables_in(message: str) -> list[str]:
             continue
         is_named = re.search(rf"\b{re.escape(name)}\b", message) is not None
         if is_named or repr(value) in message:
-            variables.append(f"{name}={shown(value, limit=_LONGEST_VALUE)}")
+            variables.append(name)
     return variables

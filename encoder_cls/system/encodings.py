@@ -43,7 +43,7 @@ MAX_GUESSED_LINES = 1000
 COUNTED_BYTES = 1 << 20
 # The maximum number of bytes of a line, a row or a text. They are about three million words.
 LONGEST_LINE = 1 << 24
-# The maximum number of bytes of a JSON array in a gzip file, which is read into memory at once.
+# The maximum number of bytes of a line of a JSON array in a gzip file: many arrays are one line.
 MAX_UNPACKED_JSON = 1 << 28
 
 SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"

@@ -10,7 +10,8 @@ import json
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, count
 from typing import Any, NamedTuple
@@ -253,14 +254,8 @@ def parse_tokenizer(content: str) -> Tokenizer:
     Raises:
         ValueError: the content is not JSON of a tokenizer that `tokenizer_training` could make.
     """
-    try:
+    with _panics_as_value_errors():
         tokenizer = Tokenizer.from_str(content)
-        parts = json.loads(tokenizer.to_str())
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        # Catch `BaseException`, because a panic in Rust is no `Exception`.
-        raise ValueError(f"not a tokenizer: {error}") from None
 
     first_tokens = [tokenizer.id_to_token(number) for number in range(len(SPECIAL_TOKENS))]
     if first_tokens != SPECIAL_TOKENS:
@@ -270,12 +265,27 @@ def parse_tokenizer(content: str) -> Tokenizer:
     if ids != list(range(tokenizer.get_vocab_size())):
         raise ValueError("its token ids are not 0, 1, 2, ...")
 
+    # Write it only now: the library writes a line for each id that no token has.
+    with _panics_as_value_errors():
+        parts = json.loads(tokenizer.to_str())
+
     # Refuse unknown normalizers and pre-tokenizers: a regular expression of an untrusted file could
     # run for ever.
     if not (_is_own_normalizer(parts["normalizer"]) and _is_own_splitter(parts["pre_tokenizer"])):
         raise ValueError("it prepares texts in a way that no tokenizer of encoder-cls does")
 
     return with_cls_template(tokenizer)
+
+
+@contextmanager
+def _panics_as_value_errors() -> Iterator[None]:
+    """Turn any error of the library into a `ValueError`, also a panic, which is no `Exception`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ValueError(f"not a tokenizer: {error}") from None
 
 
 def _is_own_normalizer(normalizer: dict[str, Any] | None) -> bool:

@@ -276,6 +276,7 @@ def invalid_heads() -> Iterator[dict[str, Any]]:
         yield {"mixture_weights": {"encoder": weight}}
     for weights in ({}, {"linear": 1.0}, {"encoder": 1.0, "linear": 1.0}, [1.0], 1.0, None):
         yield {"mixture_weights": weights}
+    yield {"mixture_weights": {"encoder": 10**400}}
     for shares in ({"encoder": 1.5}, {"encoder": "nan"}, {"linear": 1.0}, {}, [1.0], "much"):
         yield {"mixture_shares": shares}
     for parts in ([], ["linear"], ["encoder", "linear"], ["encoder"] * 2, "encoder", None):
@@ -312,6 +313,7 @@ def test_a_head_that_no_classifier_has_is_refused(tmp_path, head):
         ),
         ({"text_columns": []}, "text_columns"),
         ({"text_columns": [1]}, "text_columns"),
+        ({"max_seq_len": 10**400}, "a number of 401 digits"),
         ({"max_seq_len": 17}, r"encoder: invalid value \(expected the max_seq_len of the config\)"),
         ({"encoder": {}}, "missing 10 required"),
         ({"encoder": {"d_model": 16}}, "missing 9 required"),

@@ -658,12 +658,12 @@ def test_the_environment_of_libraries_is_set_where_nobody_has_set_it(monkeypatch
 
 @pytest.mark.parametrize(
     "message",
-    ["invalid literal for int() with base 10: 'abc'", "not known:\n abc; try LIBRARY_SIZE=1"],
+    ["invalid literal for int() with base 10: 'abc'", "not known; try LIBRARY_SIZE=1"],
 )
 def test_an_error_names_the_environment_variable_that_a_library_could_not_read(
     cli, trained_run, monkeypatch, message
 ):
-    """Libraries read their variables when they are imported, and do not name them in errors."""
+    """It does not show the value, which may be a secret."""
 
     def fail(*_arguments, **_options):
         raise ValueError(message)
@@ -675,4 +675,5 @@ def test_an_error_names_the_environment_variable_that_a_library_could_not_read(
     assert outcome.code == 1
     assert outcome.err.count("\n") == 1
     assert "unexpected ValueError" in outcome.err
-    assert "(perhaps by the environment: LIBRARY_SIZE='abc'; encoder-cls --debug" in outcome.err
+    assert "(perhaps by the environment: LIBRARY_SIZE; encoder-cls --debug" in outcome.err
+    assert outcome.err.count("abc") == message.count("abc")

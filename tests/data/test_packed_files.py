@@ -88,14 +88,40 @@ def test_a_small_file_that_unpacks_to_a_giant_row_is_refused_in_little_memory(
     assert peak < MEMORY_OF_BYTE * LONGEST_LINE
 
 
+def test_an_object_of_a_packed_array_has_the_length_of_a_row(monkeypatch):
+    """An object of many fields takes more than twenty times the memory of its text."""
+    monkeypatch.setattr(json_files, "LONGEST_LINE", 1 << 18)
+    content = b'[{"label": 1, "text": ""' + b',"b":0\n' * (1 << 19) + b"}]"
+    write("a.json.gz", gzip.compress(content))
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=r"^a\.json\.gz:1: the object is longer than 0 MiB"):
+            read("a.json.gz")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(content)
+
+
 ITEMS = [json.dumps({"text": f"text {number}", "label": 1}) for number in range(30)]
 
 
 @pytest.mark.parametrize("separator", [",", ",\n"])
-def test_a_packed_array_of_json_is_read_as_a_whole_up_to_a_limit(monkeypatch, separator):
-    """An array that is as large on the disk has no such limit."""
+def test_an_array_of_json_is_read_block_by_block(monkeypatch, separator):
+    """A block may end anywhere, and an object may be longer than a block."""
+    content = f" [{separator.join(ITEMS)}] "
+    for characters in (1, 7, 100):
+        monkeypatch.setattr(json_files, "BLOCK_CHARACTERS", characters)
+        rows = read(write("a.json", content))
+        assert [row.text for row in rows] == [f"text {number}" for number in range(30)]
+        assert rows[-1].where == "a.json:30"
+
+
+def test_a_packed_array_of_json_has_a_limit_for_its_line(monkeypatch):
+    """A line that is as large on the disk has no such limit."""
     monkeypatch.setattr(json_files, "MAX_UNPACKED_JSON", 500)
-    content = f"[{separator.join(ITEMS)}]"
+    content = f"[{','.join(ITEMS)}]"
 
     write("a.json.gz", gzip.compress(content.encode()))
     with pytest.raises(DataError, match=r"^a\.json\.gz.* longer than"):

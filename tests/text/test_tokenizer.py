@@ -162,13 +162,15 @@ def test_a_vocabulary_that_does_not_begin_with_our_special_tokens_is_refused(voc
         parse_tokenizer(with_word_level_vocabulary(ids))
 
 
-@pytest.mark.parametrize("number", [4, 99, 2**32 - 1])
-def test_ids_that_are_doubled_or_have_gaps_are_refused(number):
+@pytest.mark.parametrize("number", [4, 99, 2**31, 2**32 - 1])
+def test_ids_that_are_doubled_or_have_gaps_are_refused(number, capfd):
+    """The library would print the ids of a gap when it writes the tokenizer, or abort."""
     tokens = [*SPECIAL_TOKENS, "a", "b"]
     ids = {token: number for number, token in enumerate(tokens)}
     ids["c"] = number
     with pytest.raises(ValueError, match="token ids are not 0, 1, 2"):
         parse_tokenizer(with_word_level_vocabulary(ids))
+    assert capfd.readouterr().err == ""
 
 
 def with_word_level_vocabulary(ids: dict[str, int]) -> str:

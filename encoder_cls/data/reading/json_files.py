@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from encoder_cls.data.reading.text_lines import numbered_lines
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind
 from encoder_cls.system.encodings import (
+    LONGEST_LINE,
     MAX_UNPACKED_JSON,
     SKIP,
     count_lines,
@@ -32,7 +34,7 @@ def json_line_records(path: Path, columns: Columns, reading: Reading) -> Iterato
         if not line.strip():
             continue
         try:
-            record = _checked_object(where, _parsed(where, line, hint=SKIP), columns)
+            record = _checked_object(where, _parsed(where, line), columns)
         except DataError as error:
             reading.bad_row(error)
             continue
@@ -46,14 +48,12 @@ def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
         yield from json_line_records(path, columns, reading)
         return
 
-    # Make undecodable bytes an error even if bad rows are skipped: an array is read as a whole, so
+    # Make undecodable bytes an error even if bad rows are skipped: an array is often one line, so
     # to skip them would be to skip the whole array.
     strict = replace(reading, bad_rows="error")
-    content = _joined(path, strict.lines(path, longest=max_bytes), max_bytes)
-    for number, item in enumerate(_parsed(str(path), content), start=1):
+    for where, item in _array_items(path, strict.lines(path, longest=max_bytes)):
         if reading.leaves_out_row():
             continue
-        where = SourceLocation(str(path), number)
         try:
             record = _checked_object(where, item, columns)
         except DataError as error:
@@ -70,17 +70,108 @@ def _is_array(path: Path, reading: Reading, max_bytes: int) -> bool:
     return False
 
 
-def _joined(path: Path, lines: Iterable[str], max_bytes: int) -> str:
-    """Join lines; raise a DataError if they are longer than `max_bytes` (-1 for no limit)."""
-    kept: list[str] = []
-    length = 0
+# White space in JSON.
+_BLANKS = re.compile(r"[ \t\r\n]*")
+# The number of characters of an array that are read at once.
+BLOCK_CHARACTERS = 1 << 16
+
+
+class _UnparsedText:
+    """A text that is read block by block, and the position up to which it has been parsed."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._blocks = _blocks(lines)
+        self.text = ""
+        self.position = 0
+
+    def read_on(self) -> bool:
+        """Forget what has been parsed, and double the rest; False at the end of the text."""
+        parts = [self.text[self.position :]]
+        missing = max(len(parts[0]), BLOCK_CHARACTERS)
+        for block in self._blocks:
+            parts.append(block)
+            missing -= len(block)
+            if missing <= 0:
+                break
+
+        self.text = "".join(parts)
+        self.position = 0
+        return len(parts) > 1
+
+    def next_character(self) -> str:
+        """Skip white space, and return the character after it; empty at the end of the text."""
+        while True:
+            blanks = _BLANKS.match(self.text, self.position)
+            assert blanks
+            self.position = blanks.end()
+            if self.position < len(self.text):
+                return self.text[self.position]
+            if not self.read_on():
+                return ""
+
+
+def _blocks(lines: Iterable[str]) -> Iterator[str]:
+    """Cut lines, of which one may be a whole file, into blocks."""
     for line in lines:
-        kept.append(line)
-        length += len(line)
-        if 0 <= max_bytes < length:
-            what = f"a packed JSON array that {longer_than(max_bytes)}"
-            raise DataError(path, what, "save it as JSON lines, which are read one by one")
-    return "".join(kept)
+        for start in range(0, len(line), BLOCK_CHARACTERS):
+            yield line[start : start + BLOCK_CHARACTERS]
+
+
+def _array_items(path: Path, lines: Iterable[str]) -> Iterator[tuple[SourceLocation, Any]]:
+    """Parse the items of an array one by one: all of them may need far more memory than the text.
+
+    Args:
+        path: the file.
+        lines: its lines, which begin with the array.
+
+    Raises:
+        DataError: the text is not a JSON array.
+    """
+    text = _UnparsedText(lines)
+    text.next_character()
+    text.position += 1
+
+    separator = ","
+    if text.next_character() == "]":
+        separator = "]"
+        text.position += 1
+
+    number = 0
+    while separator == ",":
+        number += 1
+        where = SourceLocation(str(path), number)
+        yield where, _next_item(where, text)
+
+        separator = text.next_character()
+        text.position += 1
+        if separator not in {",", "]"}:
+            raise DataError(where, "not valid JSON: no ',' or ']' after the object")
+
+    if text.next_character():
+        raise DataError(path, "not valid JSON: there is something after the array")
+
+
+def _next_item(where: SourceLocation, text: _UnparsedText) -> Any:
+    """Parse the next item of an array; raise a DataError if it is not valid or too long."""
+    text.next_character()
+    while True:
+        try:
+            item, end = _DECODER.raw_decode(text.text, text.position)
+        except json.JSONDecodeError as error:
+            reason = error.msg
+            # The longest word of JSON in which the text may end is `-Infinity`.
+            is_cut = "Unterminated" in reason or error.pos + len("-Infinity") >= len(text.text)
+        except (ValueError, RecursionError) as error:
+            reason = str(error)
+            is_cut = False
+        else:
+            text.position = end
+            return item
+
+        if is_cut and len(text.text) - text.position >= LONGEST_LINE:
+            raise DataError(where, f"the object {longer_than(LONGEST_LINE)}")
+        if not is_cut or not text.read_on():
+            raise DataError(where, f"not valid JSON: {reason}")
 
 
 def _checked_object(where: SourceLocation, item: Any, columns: Columns) -> dict[str, Any]:
@@ -95,12 +186,12 @@ def _checked_object(where: SourceLocation, item: Any, columns: Columns) -> dict[
     return item
 
 
-def _parsed(where: str, text: str, *, hint: str = "") -> Any:
-    """Parse JSON; raise a DataError with a hint if it is not valid."""
+def _parsed(where: str, text: str) -> Any:
+    """Parse a line of JSON; raise a DataError if it is not valid."""
     try:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError) as error:
-        raise DataError(where, f"not valid JSON: {error}", hint) from None
+        raise DataError(where, f"not valid JSON: {error}", SKIP) from None
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -109,6 +200,9 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) != len(pairs):
         raise ValueError("a key occurs twice")
     return record
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_without_doubles)
 
 
 JSON_LINES = Format(
