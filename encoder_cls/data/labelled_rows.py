@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -22,7 +23,7 @@ from encoder_cls.data.sources import read_rows
 from encoder_cls.data.text_groups import NO_GROUP, group_number
 from encoder_cls.errors import DataError, NoRowsError
 from encoder_cls.system.disk_arrays import DiskBackedArray
-from encoder_cls.system.display import counted, kind
+from encoder_cls.system.display import counted, kind, listed
 from encoder_cls.system.json_values import label_name
 from encoder_cls.system.lazy_sequences import DiskBackedTexts, in_chunks
 
@@ -160,7 +161,9 @@ def collect_labelled(
     first_multi_label_row: SourceLocation | None = None
     empty = LeftOut()
 
-    rows_with_text = _rows_with_text(rows, config, reading, may_have_none=may_have_none)
+    # The first location of each label of a row without a text, or of weight 0.
+    left_out: dict[str, SourceLocation] = {}
+    rows_with_text = _rows_with_text(rows, config, reading, left_out, may_have_none=may_have_none)
     for chunk in in_chunks(rows_with_text):
         chunk_numbers = []
         for row, labels in chunk:
@@ -182,6 +185,7 @@ def collect_labelled(
         where.append([row.where for row, _ in chunk])
 
     _check_left_out(source, len(texts), config, reading)
+    _warn_of_lost_labels(source, left_out.keys() - locations.keys(), left_out, reading)
     return LabelledRows(
         texts=texts,
         where=where,
@@ -202,15 +206,25 @@ def _group_of(row: Row) -> int:
 
 
 def _rows_with_text(
-    rows: Iterable[Row], config: DataConfig, reading: Reading, *, may_have_none: bool
+    rows: Iterable[Row],
+    config: DataConfig,
+    reading: Reading,
+    left_out: dict[str, SourceLocation],
+    *,
+    may_have_none: bool,
 ) -> Iterator[tuple[Row, list[str]]]:
-    """Iterate over the rows that have a text and a weight above 0, each with its labels."""
+    """Iterate over the rows that have a text and a weight above 0, each with its labels.
+
+    The labels of the other rows are added to `left_out`, with their first locations.
+    """
     for row in rows:
-        if row.weight == 0:
-            reading.notes.weightless.add(row.where)
-            continue
-        if not row.text.strip():
-            reading.notes.empty.add(row.where)
+        if row.weight == 0 or not row.text.strip():
+            notes = reading.notes
+            reasons = notes.weightless if row.weight == 0 else notes.empty
+            reasons.add(row.where)
+            with suppress(DataError):
+                for label in _labels(row, config.label_separator, may_have_none=True):
+                    left_out.setdefault(label, row.where)
             continue
         try:
             labels = _labels(row, config.label_separator, may_have_none=may_have_none)
@@ -219,6 +233,22 @@ def _rows_with_text(
             reading.bad_row(error)
             continue
         yield row, labels
+
+
+def _warn_of_lost_labels(
+    source: str,
+    lost: Collection[str],
+    left_out: Mapping[str, SourceLocation],
+    reading: Reading,
+) -> None:
+    """Warn of labels all of whose rows are left out, by the first locations of these rows."""
+    labels = [label for label in left_out if label in lost]
+    if labels:
+        reading.note(
+            f"warning: labels of {source} whose rows are all left out, because they have no text "
+            f"or the weight 0: {len(labels):,} ({listed(labels)}, the first at "
+            f"{left_out[labels[0]]})"
+        )
 
 
 def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str]:

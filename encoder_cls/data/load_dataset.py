@@ -238,6 +238,7 @@ def _read_dataset(
         _check_two_classes(names_in_train, config)
     new_names = [name for name in names_in_train if name not in known_names]
     label_names = (*known_names, *new_names)
+    _note_names_not_in_train(all_rows, config, label_names)
 
     splits = {}
     for role, rows in rows_by_role.items():
@@ -298,6 +299,18 @@ def _note_labels_not_in_data(all_rows: DatasetRows, classes: Classes) -> None:
     if labels:
         all_rows.readings["train"].note(
             f"warning: labels of data.label_map that no row has: {len(labels):,} ({listed(labels)})"
+        )
+
+
+def _note_names_not_in_train(
+    all_rows: DatasetRows, config: DataConfig, label_names: Sequence[str]
+) -> None:
+    """Note the classes of `data.label_names` that no row of train has."""
+    names = [name for name in config.label_names or () if name not in label_names]
+    if names:
+        all_rows.readings["train"].note(
+            "warning: classes of data.label_names that no row of train has, which the model cannot "
+            f"predict: {len(names):,} ({listed(names)})"
         )
 
 

@@ -37,6 +37,14 @@ HEAD_BYTES = 1024
 READ_BYTES = 1 << 16
 # The number of bytes to read to decide whether most lines of a file are UTF-8.
 JUDGED_BYTES = 1 << 24
+# The shares of UTF-8 among the lines that are not ASCII from which on a file counts as UTF-8, and
+# as one with parts in it.
+MOSTLY = 0.5
+HARDLY = 0.02
+TWO_ENCODINGS = (
+    "the file seems to join parts in UTF-8 and in Windows-1252: save both as UTF-8 before they are "
+    "joined"
+)
 # The number of lines that are not UTF-8 by which another encoding is guessed.
 MAX_GUESSED_LINES = 1000
 # The number of bytes to read at once to count lines.
@@ -47,8 +55,15 @@ LONGEST_LINE = 1 << 24
 MAX_UNPACKED_JSON = 1 << 28
 
 SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
-# The first bytes of every gzip file.
-GZIP_MARK = b"\x1f\x8b"
+# The first bytes of files that are no text, and what they are.
+_NO_TEXTS = {
+    b"\x1f\x8b": "is a gzip file; name it {name}.gz, or unpack it",
+    b"PK\x03\x04": "is a ZIP archive; unpack it",
+    b"\xd0\xcf\x11\xe0": "is an Excel file of an old form (.xls); save it as .xlsx or CSV",
+    b"PAR1": "is a Parquet file; name it {stem}.parquet",
+}
+# What the head of an Excel file has: the first names in its archive.
+_EXCEL_NAMES = re.compile(rb"\[Content_Types\]\.xml|xl/|_rels/|docProps/")
 # The half surrogates by which `text_lines` keeps invalid bytes.
 INVALID = re.compile("[\udc80-\udcff]")
 
@@ -172,8 +187,7 @@ def text_lines(
     """
     with opened(path) as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
-        if head.startswith(GZIP_MARK):
-            raise DataError(f"{path}: is a gzip file; name it {path.name}.gz, or unpack it")
+        _check_is_text(path, head)
         if head.startswith(codecs.BOM_UTF8):
             encoding = UTF8
 
@@ -202,6 +216,16 @@ def text_lines(
             if number == 1 and is_utf8(encoding):
                 text = text.removeprefix("\ufeff")
             yield text
+
+
+def _check_is_text(path: Path, head: bytes) -> None:
+    """Raise a `DataError` if a file begins as an archive or as another file that is no text."""
+    for mark, what in _NO_TEXTS.items():
+        if not head.startswith(mark):
+            continue
+        if mark == b"PK\x03\x04" and _EXCEL_NAMES.search(head):
+            what = "is an Excel file; name it {stem}.xlsx"  # noqa: PLW2901
+        raise DataError(f"{path}: {what.format(name=path.name, stem=path.stem)}")
 
 
 def count_lines(path: Path) -> int:
@@ -285,9 +309,12 @@ def undecodable(path: Path, line: bytes, start: int, encoding: str) -> tuple[str
     if text is None:
         return wrong, "save the file as UTF-8, or name its encoding in data.encoding"
 
-    if _is_mostly_utf8(path):
+    share = _utf8_share(path)
+    if share > MOSTLY:
         what = f"{wrong}, as other lines are; in Windows-1252 it would be {text}: correct the line"
         return what, SKIP
+    if share > HARDLY:
+        return f"{wrong}, as other lines are; in Windows-1252 it would be {text}", TWO_ENCODINGS
 
     hint = (
         f"the file seems to be Windows-1252, which has this line as {text}: {_setting(WINDOWS)} "
@@ -316,28 +343,41 @@ def seems_utf8(path: Path) -> bool:
     return _is_valid(content)
 
 
+def joins_utf8(path: Path, encoding: str) -> bool:
+    """Whether a file that is read in a Western encoding of one byte has parts in UTF-8."""
+    is_western = codecs.lookup(encoding).name in {"cp1252", "iso8859-1", "iso8859-15"}
+    return is_western and _utf8_share(path) > HARDLY
+
+
 def guessed_encoding(path: Path) -> str | None:
     """Guess the encoding of a text file by its whole content.
 
     Returns:
         UTF-8, also if a few lines are not; UTF-16; or Windows-1252. None if the file is in none of
         them.
+
+    Raises:
+        DataError: the file is no text, or joins parts in UTF-8 and in Windows-1252.
     """
     with opened(path) as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
+        _check_is_text(path, head)
         wide = _wide_encoding(head)
         if wide:
             return wide
 
         invalid_lines = (line for line in byte_lines(file) if not _is_valid(line))
         invalid = list(islice(invalid_lines, MAX_GUESSED_LINES))
-    if not invalid or _is_mostly_utf8(path):
+    share = _utf8_share(path) if invalid else 1.0
+    if share > MOSTLY:
         return UTF8
 
     are_windows = [_as_windows(line) is not None for line in invalid]
-    if 2 * sum(are_windows) > len(are_windows):
-        return WINDOWS
-    return None
+    if 2 * sum(are_windows) <= len(are_windows):
+        return None
+    if share > HARDLY:
+        raise EncodingError(path, "some of its lines are UTF-8, and others are not", TWO_ENCODINGS)
+    return WINDOWS
 
 
 def _is_valid(content: bytes, encoding: str = UTF8) -> bool:
@@ -395,10 +435,10 @@ def _as_windows(line: bytes) -> str | None:
     return shown(text.rstrip("\r\n"))
 
 
-def _is_mostly_utf8(path: Path) -> bool:
-    """Whether most of the lines that are not ASCII are valid UTF-8."""
+def _utf8_share(path: Path) -> float:
+    """The share of valid UTF-8 among the lines that are not ASCII; 0 for a pipe."""
     if not path.is_file():
-        return False
+        return 0.0
 
     num_lines = 0
     num_valid = 0
@@ -409,4 +449,4 @@ def _is_mostly_utf8(path: Path) -> bool:
             if not line.isascii():
                 num_lines += 1
                 num_valid += _is_valid(line)
-    return num_valid > num_lines / 2
+    return num_valid / max(1, num_lines)

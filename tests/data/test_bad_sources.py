@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import re
+import zipfile
 
 import pyarrow
 import pyarrow.parquet
@@ -15,6 +16,14 @@ from support.data import refusal, write
 from encoder_cls.data.reading.formats import FORMATS
 
 CSV = "text,label\none,x\ntwo,y\n"
+
+
+def zipped(name: str) -> bytes:
+    """A ZIP archive with an empty file of this name."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr(name, "")
+    return archive.getvalue()
 
 
 def packed(content: str) -> bytes:
@@ -179,6 +188,9 @@ def test_a_fasttext_line_without_label_or_text_is_refused(name, content, message
             packed(CSV),
             r"a\.csv: is a gzip file; name it a\.csv\.gz, or unpack it",
         ),
+        ("a.csv", zipped("a.txt"), r"a\.csv: is a ZIP archive; unpack it"),
+        ("a.csv", zipped("[Content_Types].xml"), r"a\.csv: is an Excel file; name it a\.xlsx"),
+        ("a.csv", b"PAR1\x15\x04", r"a\.csv: is a Parquet file; name it a\.parquet"),
         (
             "a.csv.gz",
             CSV,
@@ -195,7 +207,7 @@ def test_a_fasttext_line_without_label_or_text_is_refused(name, content, message
             r"a\.csv\.gz: not a readable gzip file: ",
         ),
     ],
-    ids=["packed without a sign", "not packed", "cut", "damaged"],
+    ids=["no sign", "archive", "Excel", "Parquet", "not packed", "cut", "damaged"],
 )
 def test_a_packed_file_that_is_damaged_or_misnamed_is_refused(name, content, message):
     assert re.match(message, refusal(write(name, content)))

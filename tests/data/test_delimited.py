@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from support.data import write
+from support.data import refusal, write
 from support.tables import write_table
 
 from encoder_cls.data.reading.columns import Columns
@@ -116,6 +116,14 @@ def test_a_named_separator_gives_way_to_a_header_without_doubt():
     reading = Reading(delimiter=";")
     assert read(write("a.csv", "text,label\na,x\n"), reading) == [("a", "x")]
     assert "read with ','" in reading.notes.messages[0]
+
+
+def test_quotes_after_backslashes_are_refused_as_what_they_are():
+    """To skip such rows would leave out every text with a quotation."""
+    source = write("a.csv", 'text,label\n"she said \\"no\\" twice",x\nb,y\n')
+    message = refusal(source)
+    assert message.startswith("a.csv:2: not valid CSV: a backslash before a quote, as MySQL")
+    assert "bad_rows" not in message
 
 
 def test_a_part_of_no_bytes_has_no_rows():

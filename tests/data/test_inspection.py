@@ -64,6 +64,15 @@ def office_rows(*, num_blank: int = 0) -> list[list[object]]:
 # Reading
 
 
+def test_rows_that_cannot_be_read_are_named_before_the_columns():
+    """Here, all lines but the last have a comma after them."""
+    lines = [json.dumps({"text": text, "label": label}) for text, label in TEXTS]
+    problem = problem_of(write("a.jsonl", ",\n".join(lines)))
+    assert problem.startswith(
+        f"{len(TEXTS) - 1} rows cannot be read (a.jsonl:1, a.jsonl:2, a.jsonl:3, …): not valid JSON"
+    )
+
+
 @pytest.mark.parametrize(
     ("num_rows", "taken"),
     [

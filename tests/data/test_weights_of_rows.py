@@ -9,8 +9,10 @@ import pytest
 from support.data import load, write
 
 from encoder_cls.config.loading import config_of
+from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.continued_data import joined
 from encoder_cls.data.dataset import Split, relative_weights
+from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.errors import ConfigError, DataError
 
 
@@ -57,6 +59,26 @@ def test_a_row_of_weight_0_is_left_out():
 
     assert list(dataset.train.texts) == ["text a", "text b", "text d", "text f"]
     assert "weighted.csv: left out 2 rows of weight 0" in dataset.notes
+
+
+def test_a_label_whose_rows_are_all_left_out_is_named():
+    """They have no text or the weight 0, or there are none but the name of the class."""
+    rows = "".join(f"text {letter},{letter},1\n" for letter in "abcabc")
+    source = write("a.csv", f"text,label,w\n{rows}ghost,d,0\ntext e,a,0\n,f,1\n")
+    config = DataConfig(
+        train=source,
+        validation=write("b.csv", "text,label\nnew text,a\n"),
+        weight_column="w",
+        empty_texts="drop",
+        label_names=("a", "b", "c", "d", "f", "g"),
+    )
+
+    lost, no_rows = [note for note in load_dataset(config).notes if note.startswith("warning")]
+    assert lost == (
+        "warning: labels of a.csv whose rows are all left out, because they have no text or the "
+        "weight 0: 2 ('d', 'f', the first at a.csv:8)"
+    )
+    assert no_rows.endswith("which the model cannot predict: 3 ('d', 'f', 'g')")
 
 
 def test_only_train_needs_weights():

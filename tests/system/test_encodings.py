@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.errors import DataError
+from encoder_cls.errors import DataError, EncodingError
 from encoder_cls.system.encodings import (
     delimiter_named,
     encoding_named,
     guessed_encoding,
+    joins_utf8,
     text_lines,
 )
 
@@ -89,6 +90,11 @@ def test_legacy_encodings_are_read_by_their_names(encoding, text):
             "é\nü\n".encode() + b"caf\xe9\n",
             "utf-8",
             r"a\.csv:3: .*, as other lines are; in Windows-1252 it would be 'café'",
+        ),
+        (
+            "é\n".encode() + b"caf\xe9\n" * 3,
+            "utf-8",
+            r"a\.csv:2: .* 'café'; the file seems to join parts in UTF-8 and in Windows-1252: save",
         ),
         (
             "привет мир\n".encode("cp1251"),
@@ -168,6 +174,16 @@ def test_a_few_wrong_lines_do_not_change_the_guess(tmp_path: Path):
     path = tmp_path / "a.txt"
     path.write_bytes("grün\n".encode() * 3 + b"gr\xfcn\n")
     assert guessed_encoding(path) == "utf-8"
+
+
+def test_no_encoding_is_guessed_of_parts_in_two_encodings(tmp_path: Path):
+    """In the encoding of one part, a class of the other would have other letters."""
+    path = tmp_path / "a.txt"
+    path.write_bytes("grün\n".encode() + b"gr\xfcn\n" * 3)
+    with pytest.raises(EncodingError, match="join parts in UTF-8 and in Windows-1252"):
+        guessed_encoding(path)
+    assert joins_utf8(path, "latin-1")
+    assert not joins_utf8(path, "shift_jis")
 
 
 def test_no_encoding_is_guessed_of_another_alphabet(tmp_path: Path):

@@ -41,7 +41,7 @@ from encoder_cls.data.reading.options import LeftOut, Notes, Reading
 from encoder_cls.data.source_files import data_files
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError, NoRowsError
-from encoder_cls.system.display import listed
+from encoder_cls.system.display import counted, listed
 from encoder_cls.system.encodings import UTF8, text_lines
 
 # The largest number of rows by which columns are described. They are taken from the whole source,
@@ -291,7 +291,12 @@ NAMES_FIRST = "the first row must have the names of the columns: remove the rows
 def _problem_of_table(table: Table) -> str:
     """What is missing in a table; empty if nothing is."""
     names = listed(table.names, most=MAX_LISTED_COLUMNS)
-    return _problem_of_names(table, names) or _problem_of_columns(table, names)
+    problem = _problem_of_names(table, names) or _problem_of_columns(table, names)
+    if problem and table.names and table.unread.count:
+        unread = table.unread
+        rows = f"{counted(unread.count, 'row')} cannot be read ({unread.locations})"
+        return f"{rows}: {unread.reason}; {problem}"
+    return problem
 
 
 def _problem_of_names(table: Table, names: str) -> str:

@@ -369,16 +369,20 @@ def _quoted_rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFie
                 row_lines.clear()
             break
         except csv.Error as error:
-            reading.bad_row(_malformed_row(f"{path}:{number}", error))
+            reading.bad_row(_malformed_row(f"{path}:{number}", error, row_lines[0]))
             lines = chain(row_lines[1:], lines)
             number += 1
             row_lines.clear()
 
 
-def _malformed_row(where: str, error: csv.Error) -> DataError:
-    """Turn an error of the csv module into an error that names the row."""
+def _malformed_row(where: str, error: csv.Error, line: str) -> DataError:
+    """Turn an error of the csv module into an error that names the row, by its first line."""
     reason = str(error)
     hint = SKIP
+    if '\\"' in line:
+        what = "not valid CSV: a backslash before a quote, as MySQL and Spark write quotes"
+        hint = "write each quote inside a field as two quotes (in Spark: escape='\"')"
+        return DataError(where, what, hint)
     if "new-line" in reason:
         reason = "a carriage return without a line feed"
         hint = ""

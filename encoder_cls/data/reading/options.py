@@ -15,6 +15,7 @@ from encoder_cls.system.encodings import (
     SKIP,
     UTF8,
     is_utf8,
+    joins_utf8,
     seems_utf8,
     text_lines,
     undecodable,
@@ -182,6 +183,11 @@ class Reading:
                     f"{path}: read as UTF-8, which it seems to be, not as {encoding} as in training"
                 )
                 encoding = UTF8
+        elif joins_utf8(path, encoding):
+            self.note(
+                f"warning: {path}: is read as {encoding} (data.encoding), but some of its lines "
+                "seem to be UTF-8; save all of it as UTF-8"
+            )
         yield from text_lines(path, encoding, keep_invalid=self.skips, longest=longest)
 
     def is_valid(self, path: Path, where: SourceLocation, text: str) -> bool:
