@@ -27,9 +27,11 @@ from encoder_cls.labelling.representative_texts import (
     choose_representatives,
     text_similarities,
 )
+from encoder_cls.linear.corpus import sample_rows
 from encoder_cls.linear.effort import FEW_LABELS_EFFORTS, PLANNED, Effort, EffortChoice
 from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
 from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
+from encoder_cls.linear.few_labels_work import CorpusSizes, count_fits
 from encoder_cls.linear.folds import FOLDS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.model_selection import cross_validate, fit_calibrated
@@ -41,9 +43,10 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 Floats = NDArray[np.float64]
 
-# The maximum time of a fit in seconds. A fit that would take longer has fewer rounds of
-# self-training, or learns from a sample of the pool.
-SECONDS_OF_FIT = 60.0
+# The most work of a fit, in tokens that a machine learns from: about a minute on two cores. A fit
+# that would be more work has fewer rounds of self-training, or learns from a sample of the pool. It
+# is counted and not timed, so that the same labels give the same guesses on every computer.
+MAX_WORK = 20_000_000
 # The first choice of an effort: folds that hold out so few labels that a model without them is
 # hardly worse than the model in use. The five folds of a training hold out a fifth of the labels,
 # and the accuracy that the page shows would be that of a model with fewer labels. Twenty folds take
@@ -244,22 +247,26 @@ class PoolModel:
         is_unlabelled[self.pool_size :] = False
         rows = np.concatenate([labels.texts, np.flatnonzero(is_unlabelled)]).astype(np.int64)
 
-        efforts: Sequence[Effort] = FEW_LABELS_EFFORTS
-        if len(labels.texts) <= MAX_SMALL_FOLDS:
-            efforts = (SMALL_FOLDS, *FEW_LABELS_EFFORTS)
+        chosen = texts.take(rows)
+        num_labelled = len(labels.texts)
+        config = TrainConfig()
+        sizes = CorpusSizes(
+            labelled=num_labelled,
+            unlabelled=len(sample_rows(chosen, num_labelled, MAX_TOKENS)) - num_labelled,
+            classes=len(labels.class_names),
+        )
+        tokens_per_text = float(texts.lengths_within(MAX_TOKENS).mean())
+        effort = chosen_effort(sizes, tokens_per_text, config)
 
         # Each text is a group.
-        labelled = LabelledTexts(
-            texts=texts.take(rows), labels=targets, split_groups=np.arange(len(targets))
-        )
+        labelled = LabelledTexts(texts=chosen, labels=targets, split_groups=np.arange(len(targets)))
         names = tokenize(tokenizer, names_as_texts(labels.class_names), max_seq_len=MAX_TOKENS)
         return fit_linear_from_few_labels(
             labelled,
             names,
             _options(labels),
-            config=TrainConfig(),
-            effort_choice=EffortChoice(end=time.monotonic() + SECONDS_OF_FIT),
-            efforts=efforts,
+            config=config,
+            effort_choice=EffortChoice(effort),
         )
 
     def _fit_to_labels(self, labels: Labels, targets: NDArray[Any]) -> tuple[LinearModel, Logits]:
@@ -297,6 +304,21 @@ class PoolModel:
             [index for index in labelled if index < num_texts],
             number,
         )
+
+
+def chosen_effort(sizes: CorpusSizes, tokens_per_text: float, config: TrainConfig) -> Effort:
+    """The first effort of a fit to few labels that is at most `MAX_WORK`, or the least one."""
+    efforts: Sequence[Effort] = FEW_LABELS_EFFORTS
+    if sizes.labelled <= MAX_SMALL_FOLDS:
+        efforts = (SMALL_FOLDS, *FEW_LABELS_EFFORTS)
+
+    num_machines = SINGLE_LABEL.num_one_vs_rest(sizes.classes)
+    work_of_fit = sizes.labelled * num_machines * tokens_per_text
+    for effort in efforts:
+        num_fits = count_fits(effort, sizes, config, num_held_out=0, with_teacher=False)
+        if num_fits * work_of_fit <= MAX_WORK:
+            return effort
+    return efforts[-1]
 
 
 def _top_classes(

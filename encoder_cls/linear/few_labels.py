@@ -7,7 +7,6 @@ its rounds, and a model of the labels alone. Cross-validation decides which of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -77,7 +76,6 @@ def fit_linear_from_few_labels(
     config: TrainConfig,
     with_teacher: bool = False,
     effort_choice: EffortChoice = ALL_AS_PLANNED,
-    efforts: Sequence[Effort] = FEW_LABELS_EFFORTS,
     progress: FitProgress = UNREPORTED,
 ) -> tuple[LinearModel, FewLabelsFit]:
     """Fit a linear model by self-training, or to the labels alone if that is more accurate.
@@ -91,7 +89,6 @@ def fit_linear_from_few_labels(
         config: which techniques are used.
         with_teacher: whether to also fit a model that has not learned from the validation texts.
         effort_choice: decides which effort is made.
-        efforts: the efforts to choose from if the time is limited, from the most work to the least.
         progress: expects and counts the work of the fit.
 
     Returns:
@@ -113,7 +110,7 @@ def fit_linear_from_few_labels(
         with_teacher=with_teacher,
     )
     effort = effort_choice.choose(
-        efforts, seconds_of_fit=training.seconds_to_fit, num_fits=num_fits
+        FEW_LABELS_EFFORTS, seconds_of_fit=training.seconds_to_fit, num_fits=num_fits
     )
     _expect_work(progress, corpus, num_fits=num_fits(effort, time_without_lsa=1))
 

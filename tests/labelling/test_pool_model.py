@@ -10,16 +10,22 @@ import pytest
 from support.topics import labelled_texts
 
 from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.config.schema import TrainConfig
 from encoder_cls.labelling import pool_model
 from encoder_cls.labelling.pool_model import (
+    SMALL_FOLDS,
     Fit,
     Labels,
     PoolModel,
     _top_classes,
+    chosen_effort,
     class_has_other_texts,
     has_enough,
 )
+from encoder_cls.linear import self_training
+from encoder_cls.linear.effort import LABELS_ALONE, TWO_ROUNDS
 from encoder_cls.linear.few_labels import fit_linear_from_few_labels
+from encoder_cls.linear.few_labels_work import CorpusSizes
 
 TEXTS = labelled_texts(30, seed=5)
 TOPICS = sorted({topic for _, topic in TEXTS})
@@ -69,6 +75,28 @@ def test_a_labelled_text_is_predicted_from_nearly_all_other_labels(monkeypatch):
     monkeypatch.setattr(pool_model, "fit_linear_from_few_labels", counted_fit)
     new_model()(labels_of(LABELLED))
     assert fold_counts == [12]
+
+
+@pytest.mark.parametrize(
+    ("labelled", "unlabelled", "classes", "tokens", "effort"),
+    [
+        (60, 1440, 6, 12, SMALL_FOLDS),
+        (100, 20_000, 4, 48, TWO_ROUNDS),
+        (300, 9000, 74, 15, TWO_ROUNDS),
+        (2000, 50_000, 500, 1000, LABELS_ALONE),
+    ],
+)
+def test_a_fit_does_less_where_it_would_be_more_work(labelled, unlabelled, classes, tokens, effort):
+    sizes = CorpusSizes(labelled=labelled, unlabelled=unlabelled, classes=classes)
+    assert chosen_effort(sizes, tokens, TrainConfig()) == effort
+
+
+def test_a_busy_computer_gives_the_same_guesses(fit, monkeypatch):
+    """The time that machines take decides nothing."""
+    seconds = self_training.seconds_of_machines
+    monkeypatch.setattr(self_training, "seconds_of_machines", lambda *given: 1000 * seconds(*given))
+    again = new_model()(labels_of(LABELLED))
+    assert (again.top_probabilities == fit.top_probabilities).all()
 
 
 def test_the_only_text_of_a_class_does_not_count_as_predictable():
