@@ -14,6 +14,7 @@ import typer
 
 from encoder_cls.cli.options import SOURCE_KEYS, TextColumns, check_ending, data_overrides
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.files import path_of
 from encoder_cls.system.libraries import WHOLE, check_installed, check_training_installed
 from encoder_cls.system.terminal import note
 
@@ -79,6 +80,9 @@ def label_command(
     check_training_installed()
     for library in ("starlette", "uvicorn", "prometheus_client"):
         check_installed(library, needed_by="label", install=f"'{WHOLE}[serve]'")
+    # A link stays a link, and the file behind it has one lock under all its names.
+    output = path_of(output) if output.is_symlink() else output
+    check_ending(output, ".csv")
     page = PageOptions(output, port, opens_browser=browser)
 
     if review:
@@ -127,13 +131,17 @@ def _label(
 ) -> None:
     """Label the texts of a pool."""
     from encoder_cls.bulk.output_checks import check_outputs
+    from encoder_cls.labelling.label_table import is_own_table
     from encoder_cls.labelling.model_loop import ModelLoop, curve_file
     from encoder_cls.labelling.open_session import PoolOptions, open_session, skipped_file
     from encoder_cls.labelling.server import serve_session
 
     output = page.output
-    outputs = [output, skipped_file(output), curve_file(output)]
-    check_outputs(outputs, sources=[pool], model=model)
+    # A pattern also fits the tables that an earlier session has written beside the texts.
+    is_pattern = not Path(pool).exists()
+    tables = [output, skipped_file(output)]
+    new = [table for table in tables if not (is_pattern and is_own_table(table))]
+    check_outputs([*new, curve_file(output)], sources=[pool], model=model)
 
     options = PoolOptions(pool)
     if model:
@@ -199,6 +207,8 @@ def _locked(output: Path) -> Iterator[None]:
 def _report(session: Session, options: PoolOptions) -> None:
     """Say how many labels there are, and how to train with them."""
     from encoder_cls.labelling.class_list import SEPARATOR
+    from encoder_cls.labelling.label_table import LABEL
+    from encoder_cls.labelling.open_session import PoolOptions
 
     rows = session.labels.rows
     counts = Counter[str]()
@@ -210,12 +220,22 @@ def _report(session: Session, options: PoolOptions) -> None:
     if len([name for name in session.classes.names if counts[name]]) < 2:
         return
 
-    settings = {"train": str(session.labels.path), "unlabelled": options.source}
+    labels = session.labels
+    settings = {"train": str(labels.path), "unlabelled": options.source}
+    # Names with commas or colons are quoted in JSON, which is YAML.
     if tuple(options.text_columns) != ("text",):
-        # Names with commas or colons are quoted in JSON, which is YAML.
         settings["text_column"] = json.dumps(options.text_columns, ensure_ascii=False)
-    if options.sheet:
-        settings["sheet"] = options.sheet
+    if labels.label_column != LABEL:
+        settings["label_column"] = labels.label_column
+    if labels.blank_rows:
+        settings["label_names"] = json.dumps(
+            [name for name in session.classes.names if counts[name]], ensure_ascii=False
+        )
+    # The labels are read as the texts are.
+    for key in ("delimiter", "encoding", "sheet", "bad_rows"):
+        value = getattr(options, key)
+        if value != PoolOptions._field_defaults[key]:
+            settings[key] = value
     if session.classes.is_multi_label:
         settings["label_separator"] = SEPARATOR
     words = ["encoder-cls", "train"]

@@ -60,12 +60,11 @@ def suggestion_table(
         values = record | {"probability": f"{record['probability']:.6f}"}
         rows.append([cell(values.get(column)) for column in columns])
 
-    is_guarded = form.is_guarded or is_for_terminal
     for row in rows:
         fields = row
         if is_for_terminal:
             fields = [printable(field) for field in row]
-        yield f"{csv_row(fields, separator=form.separator, is_guarded=is_guarded)}\n"
+        yield f"{csv_row(fields, separator=form.separator)}\n"
 
 
 def suggestion_records(

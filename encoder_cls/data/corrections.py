@@ -28,7 +28,6 @@ from encoder_cls.data.reading.options import Notes, Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError, EncodingError, MissingColumnError
-from encoder_cls.system.csv_cells import unguarded
 from encoder_cls.system.display import listed, shown
 from encoder_cls.system.encodings import WINDOWS, is_utf8
 
@@ -142,7 +141,7 @@ def _correction(row: Row) -> Correction:
     if not key:
         raise DataError(row.where, "the key is empty", "remove the row, or review again")
 
-    label = "" if row.label is None else unguarded(str(row.label))
+    label = "" if row.label is None else str(row.label)
     return Correction(row.where, key, label)
 
 
@@ -151,7 +150,7 @@ def _label_in_data(row: Row, config: DataConfig) -> str | None:
     label = (row.record or {}).get(added_column(LABEL_IN_DATA, config))
     if label is None:
         return None
-    return unguarded(str(label)).strip()
+    return str(label).strip()
 
 
 def with_corrections(

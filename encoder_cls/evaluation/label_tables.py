@@ -17,7 +17,7 @@ from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import read_again
-from encoder_cls.system.csv_cells import cell, csv_row, guarded
+from encoder_cls.system.csv_cells import cell, csv_row
 
 # The columns that are added to those of the data. `row` is the number of the row in a spreadsheet.
 ADDED = ("suggested", "score", "split", "file", "line", "row", LABEL_IN_DATA, KEY)
@@ -188,11 +188,6 @@ def _added_values(row: LabelRow, row_read: Row | None, added: Mapping[str, str])
 
 def _csv_of(table: LabelTable, form: CsvForm) -> Iterator[bytes]:
     """Write a table as lines of CSV."""
-    # These texts do not come from the data, so they are guarded against formulas whatever the form
-    # of the data is. The label in the data is compared with the column of labels, which is not
-    # guarded, either.
-    guarded_columns = {name for key, name in table.added.items() if key != LABEL_IN_DATA}
-
     lines = []
     for record in table.records:
         fields = []
@@ -200,8 +195,7 @@ def _csv_of(table: LabelTable, form: CsvForm) -> Iterator[bytes]:
             value = record.get(column)
             if column == table.added["score"]:
                 value = f"{value:.4f}"
-            field = cell(value)
-            fields.append(guarded(field) if column in guarded_columns else field)
+            fields.append(cell(value))
         lines.append(fields)
     yield from csv_table(table.columns, lines, form)
 
@@ -214,7 +208,7 @@ def csv_table(
         # A spreadsheet recognizes UTF-8 by this mark.
         yield BOM_UTF8
     for row in chain([columns], rows):
-        line = csv_row(row, separator=form.separator, is_guarded=form.is_guarded)
+        line = csv_row(row, separator=form.separator)
         yield f"{line}\r\n".encode("utf-8", "backslashreplace")
 
 

@@ -15,6 +15,7 @@ from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.metrics.classification import SingleLabelMetrics
+from encoder_cls.system.csv_cells import guarded
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
 from encoder_cls.system.json_values import json_text
 from encoder_cls.system.libraries import is_installed
@@ -104,7 +105,6 @@ def _changed_predictions(changes_since_base: ChangesSinceBase | None) -> Iterato
     rows = []
     for prediction in changes_since_base.changed:
         file, line = file_and_line(prediction.where)
-        rows.append(
-            (file, line, prediction.text, prediction.label, prediction.before, prediction.now)
-        )
+        fields = (file, line, prediction.text, prediction.label, prediction.before, prediction.now)
+        rows.append([guarded(field) for field in fields])
     return csv_table(CHANGED_COLUMNS, rows)

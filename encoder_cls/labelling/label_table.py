@@ -1,47 +1,46 @@
 """The table of labels: a CSV file to which a label is appended before the next text is shown.
 
 The table is an ordinary CSV file that `train` reads. A row has the columns of the pool, then the
-label, when and how it was given, what the model had guessed, and the key of the text.
+label, when and how it was given, what the model had guessed, and the key of the text. Where the
+pool has a column of such a name, that of the table begins with `label_`.
+
+The file may be edited between two sessions, but not during one: a file that is not byte for byte as
+this process has left it is not written.
 """
 
 from __future__ import annotations
 
 import csv
-import io
+import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from encoder_cls.data.corrections import LABEL_IN_DATA
 from encoder_cls.data.key_of_text import KEY, key_of_text
-from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.columns import Columns, numbered
 from encoder_cls.data.reading.csv_form import CsvForm
 from encoder_cls.data.reading.options import Reading
-from encoder_cls.data.sources import read_rows
-from encoder_cls.errors import EncoderClsError
+from encoder_cls.data.sources import column_names, read_rows
+from encoder_cls.errors import DataError, EncoderClsError
 from encoder_cls.evaluation.label_tables import csv_table
-from encoder_cls.system.csv_cells import LINE_END, cell, csv_row, unguarded
+from encoder_cls.labelling.pool import PoolText
+from encoder_cls.system.csv_cells import LINE_END, cell, csv_row
 from encoder_cls.system.files import read_file, reporting_os_errors, write_file
 
 LABEL = "label"
 LABELLED_AT = "labelled_at"
 HOW = "how"
 GUESS = "guess"
-# The columns after those of the pool. The key comes last: a line that ends with a key is complete.
+# The columns after those of the pool.
 ADDED_COLUMNS = (LABEL, LABELLED_AT, HOW, GUESS, KEY)
 # The columns after those of the data in a table of `data.corrections`.
 REVIEW_COLUMNS = (LABEL, LABEL_IN_DATA, LABELLED_AT, HOW, GUESS, KEY)
-
-# A key, or none in a row that a person has added.
-_KEY = re.compile("(k[a-z]{12})?")
-# The end of a complete line.
-_END_OF_LINE = re.compile(rb"[,;|\t]k[a-z]{12}\r\n")
-# The largest size of a torn line: a longer rest without the end of a line is no line of this
-# program, and must not be removed.
-MAX_TORN_BYTES = 1 << 24
+# What stands before the name of an added column that the pool has, too.
+PREFIX = "label_"
 
 
 class LabelledText(NamedTuple):
@@ -73,17 +72,21 @@ class LabelTable:
 
     Attributes:
         path: the CSV file.
-        rows: the rows, in the order of the file.
+        rows: the rows that count, in the order of the file.
+        blank_rows: the rows without a label, by key. They stay in the file until their text is
+            labelled.
     """
 
     def __init__(
         self,
         path: Path,
-        columns: Sequence[str],
+        columns: Iterable[str],
         form: CsvForm,
         *,
+        text_columns: Sequence[str] = ("text",),
+        needs_label: bool = False,
         added: Sequence[str] = ADDED_COLUMNS,
-        names: Mapping[str, str] | None = None,
+        fixed_names: Mapping[str, str] | None = None,
     ) -> None:
         """Describe a table without rows; `read` reads those of the file.
 
@@ -91,30 +94,44 @@ class LabelTable:
             path: the CSV file.
             columns: the names of the columns of the pool, in order.
             form: the form of the pool, such as its separator, which the table keeps.
+            text_columns: the columns with the text.
+            needs_label: whether only rows with a label count.
             added: the columns after those of the pool.
-            names: the names of these columns in the file, where they differ.
+            fixed_names: the names in the file of added columns that other programs look for.
         """
-        self._name_of = {name: name for name in added} | dict(names or {})
         self.path = path
         self.rows: list[LabelledText] = []
-        self._columns = [name for name in columns if name not in self._name_of.values()]
-        self._added = added
+        self.blank_rows: dict[str, LabelledText] = {}
+        self._text_columns = text_columns
         self._form = form
-        # The size of the file in bytes as this process has left it; None if there is no file.
-        self._size: int | None = None
-        # Whether a line that was written in part may still be at the end of the file.
-        self._has_torn_end = False
+        self._needs_label = needs_label
+        self._added = added
+        self._fixed_names = fixed_names or {}
+        # The columns of the pool with their names in the file. Fields inside objects are columns,
+        # too.
+        self._columns = _names_in_file([*columns, *text_columns])
+        self._own_names = self._free_names()
+        # The hash of the file as this process has left it; None if there is no file.
+        self._written: hashlib._Hash | None = None
+        # The size of the file and the line that was appended, if the part of it that was written
+        # could not be removed.
+        self._torn: tuple[int, bytes] | None = None
 
-    def read(self, text_columns: Sequence[str], encoding: str) -> list[str]:
+    @property
+    def label_column(self) -> str:
+        """The name of the column of labels in the file."""
+        return self._own_names[LABEL]
+
+    def read(self, encoding: str, texts: Sequence[PoolText] = ()) -> list[str]:
         """Read the rows of the file, if it exists, and repair what a power cut has left.
 
         A file that was sorted, edited or saved by a spreadsheet keeps its rows and columns, and is
-        written again in the form of this table. Rows whose label was emptied stay in `rows`; the
-        caller decides what they mean.
+        written again in the form of this table.
 
         Args:
-            text_columns: the columns with the text.
             encoding: the encoding of the pool, for a file that is not UTF-8.
+            texts: the texts that may be labelled. The last line of the file may be the beginning of
+                the line of one of them, and is then moved to another file.
 
         Returns:
             Notes for the user.
@@ -128,28 +145,26 @@ class LabelTable:
 
         notes = []
         content = read_file(self.path)
-        num_torn = _size_of_torn_line(content, self._form.separator)
-        if num_torn:
-            notes.append(
-                f"{self.path}: its last line was not complete, as after a power cut, and is "
-                "removed; its text is asked again"
-            )
-            write_file(self.path, content[: len(content) - num_torn])
-            content = content[: len(content) - num_torn]
-
         if content.strip():
-            self.rows = self._read_rows(text_columns, encoding)
+            reading = Reading(delimiter=self._form.separator, encoding=encoding, is_sure=False)
+            header = column_names(self.path, self._text_columns, reading)
+            torn = self._torn_line(content, header, texts)
+            if torn:
+                notes.append(self._move_torn_line(content, torn))
+                content = content.removesuffix(torn)
+            self._read_rows(header, reading)
+
         new_content = self._content(self.rows)
         if content != new_content:
             if content.strip():
                 notes.append(f"{self.path}: is continued; columns of `label` are added as needed")
             write_file(self.path, new_content)
-        self._size = len(new_content)
+        self._written = hashlib.sha256(new_content)
         return notes
 
     def create(self) -> None:
         """Write the header, unless the file exists."""
-        if self._size is None:
+        if self._written is None:
             self.replace([])
 
     def append(self, row: LabelledText) -> None:
@@ -159,50 +174,57 @@ class LabelTable:
             EncoderClsError: the row cannot be written, or another program has changed the file. The
                 file and `rows` are as before.
         """
-        if self._size is None:
-            self.replace([row])
+        if self._written is None or row.key in self.blank_rows:
+            self.replace([*self.rows, row])
             return
 
-        line = (self._line(row) + LINE_END).encode("utf-8", "backslashreplace")
+        line = self._line(row)
         with self._opened() as file:
             self._append_line(file, line)
-        self._size += len(line)
+        self._written.update(line)
         self.rows.append(row)
 
     def replace(self, rows: Sequence[LabelledText]) -> None:
-        """Replace all rows, durably and atomically.
+        """Replace all rows that count, durably and atomically.
 
         Raises:
             EncoderClsError: the rows cannot be written, or another program has changed the file.
                 The file and `rows` are as before.
         """
-        # What another program has written in the meantime must not be lost.
-        if self._size is not None:
-            with self._opened():
-                pass
-
+        self.check_unchanged()
         content = self._content(rows)
         write_file(self.path, content)
-        self._size = len(content)
+        self._written = hashlib.sha256(content)
         self.rows = list(rows)
+
+    def check_unchanged(self) -> None:
+        """Check that the file is as this process has left it.
+
+        Raises:
+            EncoderClsError: another program has changed, removed or made it.
+        """
+        if self._written is not None:
+            with self._opened():
+                return
+        if os.path.lexists(self.path):
+            raise self._changed()
 
     def _append_line(self, file: BinaryIO, line: bytes) -> None:
         """Write a line at the end of the file, and wait until it is on the disk.
 
         If the disk is full, the part of the line that was written is removed.
         """
-        assert self._size is not None
+        size = file.seek(0, os.SEEK_END)
         try:
-            file.seek(self._size)
             num_written = 0
             while num_written < len(line):
                 num_written += file.write(line[num_written:])
             os.fsync(file.fileno())
         except OSError:
-            self._has_torn_end = True
+            self._torn = (size, line)
             with suppress(OSError):
-                file.truncate(self._size)
-                self._has_torn_end = False
+                file.truncate(size)
+                self._torn = None
             raise
 
     @contextmanager
@@ -214,81 +236,218 @@ class LabelTable:
                 this process wrote it.
         """
         with reporting_os_errors(self.path), self.path.open("r+b", buffering=0) as file:
-            if self._has_torn_end:
-                file.truncate(self._size)
-                self._has_torn_end = False
+            content = file.readall()
+            if self._torn:
+                size, line = self._torn
+                if line.startswith(content[size:]):
+                    content = content[:size]
 
-            if os.fstat(file.fileno()).st_size != self._size:
-                raise EncoderClsError(
-                    f"{self.path}: another program has changed it; close that program, and start "
-                    "this command again"
-                )
+            assert self._written is not None
+            if hashlib.sha256(content).digest() != self._written.digest():
+                raise self._changed()
+            if self._torn:
+                file.truncate(len(content))
+                self._torn = None
             yield file
 
-    def _read_rows(self, text_columns: Sequence[str], encoding: str) -> list[LabelledText]:
-        """Read the rows of the file, and add its columns to those of the table."""
-        columns = Columns(text_columns, self._name_of[LABEL], every=True)
-        added_names = set(self._name_of.values())
-        reading = Reading(encoding=encoding, is_sure=False)
-        rows = []
-        for row in read_rows(str(self.path), columns, reading):
-            cells = {name: cell(value) for name, value in (row.record or {}).items()}
-            if self._form.is_guarded:
-                cells = {name: unguarded(value) for name, value in cells.items()}
-            for name in cells:
-                if name not in self._columns and name not in added_names:
-                    self._columns.append(name)
+    def _changed(self) -> EncoderClsError:
+        return EncoderClsError(
+            f"{self.path}: another program has changed it; close that program, and start this "
+            "command again"
+        )
 
-            text = row.text
-            if self._form.is_guarded:
-                text = " ".join(cells.get(name, "") for name in text_columns)
-            # Rows that a person has added by hand have no key.
-            added = {name: cells.get(self._name_of[name], "") for name in self._added}
-            added[KEY] = added[KEY].strip() or key_of_text(text)
-            added[LABEL] = added[LABEL].strip()
-            own_cells = {name: cells[name] for name in cells if name not in added_names}
-            rows.append(LabelledText(text=text, cells=own_cells, **added))
-        return rows
+    # Reading
+
+    def _read_rows(self, header: Sequence[str], reading: Reading) -> None:
+        """Read the rows of the file, and add its columns to those of the table."""
+        names = self._own_names_in(header)
+        columns = self._columns_by_name()
+        for name in header:
+            if name not in columns and name not in names.values():
+                columns[name] = name
+        self._columns = {column: name for name, column in columns.items()}
+        self._own_names = self._free_names()
+
+        try:
+            wanted = Columns(self._text_columns, names[LABEL], every=True)
+            for row in read_rows(str(self.path), wanted, reading):
+                values = {name: cell(value) for name, value in (row.record or {}).items()}
+                cells = {column: values.get(name, "") for name, column in columns.items()}
+                added = {name: values.get(names[name], "") for name in self._added}
+                # Rows that a person has added by hand have no key.
+                added[KEY] = added[KEY].strip() or key_of_text(row.text)
+                added[LABEL] = added[LABEL].strip()
+                self._add(LabelledText(text=row.text, cells=cells, **added))
+        except DataError as error:
+            hint = "correct it in a text editor, or name another --output"
+            raise DataError(error.where, error.what, hint) from None
+
+    def _add(self, row: LabelledText) -> None:
+        if row.label or not self._needs_label:
+            self.rows.append(row)
+        else:
+            self.blank_rows.setdefault(row.key, row)
+
+    def _own_names_in(self, header: Sequence[str]) -> dict[str, str]:
+        """The names of the added columns in a file with this header."""
+        last = header[-len(self._added) :]
+        if len(last) == len(self._added):
+            names = dict(zip(self._added, last, strict=True))
+            if all(self._is_own(name, in_file) for name, in_file in names.items()):
+                return names
+        return self._own_names
+
+    def _columns_by_name(self) -> dict[str, str]:
+        return {name: column for column, name in self._columns.items()}
+
+    def _is_own(self, name: str, in_file: str) -> bool:
+        """Whether an added column may have this name in the file."""
+        if name in self._fixed_names:
+            return in_file == self._fixed_names[name]
+        return re.fullmatch(f"(?:{PREFIX})*{name}", in_file) is not None
+
+    def _torn_line(self, content: bytes, header: Sequence[str], texts: Sequence[PoolText]) -> bytes:
+        """The last line, if a power cut has left only a part of it; else empty.
+
+        It is the beginning of the line that this program writes for one of the texts. Whatever else
+        the file ends with was written by a person or by another program.
+        """
+        names = self._own_names_in(header)
+        if list(header[-len(self._added) :]) != list(names.values()):
+            return b""
+
+        columns = self._columns_by_name()
+        order = [columns.get(name, name) for name in header[: -len(self._added)]]
+        last_line = _last_line(content)
+        # Some file systems leave zeros.
+        rest = last_line.rstrip(b"\0")
+        if not rest:
+            return last_line
+
+        for text in texts:
+            row = LabelledText(text.key, text.text, "", cells=text.cells)
+            cells = csv_row([*self._cells(row, order), ""], separator=self._form.separator)
+            start = _encoded(cells)
+            if start.startswith(rest):
+                return last_line
+            if rest.startswith(start):
+                is_torn = self._is_torn(rest.removeprefix(start), text.key)
+                return last_line if is_torn else b""
+        return b""
+
+    def _is_torn(self, added: bytes, key: str) -> bool:
+        """Whether the added columns at the end of the file are those of a line that is cut."""
+        line = added.decode("utf-8", "replace").rstrip("\r")
+        try:
+            fields = next(csv.reader([line], delimiter=self._form.separator), [])
+        except csv.Error:
+            return False
+        by_name = dict(zip(self._added, fields, strict=False))
+        is_time = re.fullmatch("[0-9T:.+-]*", by_name.get(LABELLED_AT, "")) is not None
+        return len(fields) <= len(self._added) and is_time and by_name.get(KEY) != key
+
+    def _move_torn_line(self, content: bytes, torn: bytes) -> str:
+        """Move the part of a line at the end of the file to another file; return a note."""
+        moved = self.path.with_name(f"{self.path.stem}-torn.txt")
+        with reporting_os_errors(moved), moved.open("ab") as file:
+            file.write(torn + LINE_END.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        write_file(self.path, content.removesuffix(torn))
+        return (
+            f"{self.path}: its last line was not complete, as after a power cut, and is moved to "
+            f"{moved}; its text is asked again"
+        )
+
+    # Writing
+
+    def _free_names(self) -> dict[str, str]:
+        """The names of the added columns, which no column of the pool has.
+
+        A column `label` of the pool is continued: only texts are asked that have none there.
+        """
+        taken = {*self._columns.values(), *self._fixed_names.values()}
+        if LABEL not in self._text_columns:
+            taken.discard(LABEL)
+
+        names = {}
+        for name in self._added:
+            own_name = self._fixed_names.get(name, name)
+            if name not in self._fixed_names:
+                while own_name in taken:
+                    own_name = PREFIX + own_name
+            names[name] = own_name
+            taken.add(own_name)
+        return names
 
     def _content(self, rows: Sequence[LabelledText]) -> bytes:
-        """Write the whole table."""
-        names = [*self._columns, *(self._name_of[name] for name in self._added)]
-        return b"".join(csv_table(names, map(self._fields, rows), self._form))
+        """Write the whole table; rows without a label come first."""
+        keys = {row.key for row in rows}
+        blank_rows = [row for key, row in self.blank_rows.items() if key not in keys]
+        header = [self._columns[column] for column in self._written_columns()]
+        fields = map(self._fields, [*blank_rows, *rows])
+        return b"".join(csv_table([*header, *self._own_names.values()], fields, self._form))
 
-    def _line(self, row: LabelledText) -> str:
-        return csv_row(
-            self._fields(row), separator=self._form.separator, is_guarded=self._form.is_guarded
-        )
+    def _line(self, row: LabelledText) -> bytes:
+        line = csv_row(self._fields(row), separator=self._form.separator)
+        return _encoded(line + LINE_END)
 
     def _fields(self, row: LabelledText) -> list[str]:
         fields = row._asdict()
-        cells = [row.cells.get(name, "") for name in self._columns]
-        return cells + [fields[name] for name in self._added]
+        return self._cells(row, self._written_columns()) + [fields[name] for name in self._added]
+
+    def _written_columns(self) -> list[str]:
+        """The columns of the pool without one that an added column continues."""
+        own_names = self._own_names.values()
+        return [column for column, name in self._columns.items() if name not in own_names]
+
+    def _cells(self, row: LabelledText, columns: Sequence[str]) -> list[str]:
+        """The values of a row in columns of the pool."""
+        cells = dict(row.cells)
+        # A field inside an object has no column of its own, so its text is written.
+        cells.setdefault(self._text_columns[0], row.text)
+        # A person may have written more beside a text before it was labelled.
+        blank_row = self.blank_rows.get(row.key)
+        values = []
+        for column in columns:
+            value = cells.get(column, "")
+            if not value and blank_row:
+                value = blank_row.cells.get(column, "")
+            values.append(value)
+        return values
 
 
-def _size_of_torn_line(content: bytes, separator: str) -> int:
-    """The size of a last line that was written only in part; 0 if the last line is complete."""
-    # Find the end of the last complete line. The first line has the names of the columns.
-    header, _, _ = content.partition(b"\n")
-    end = len(header) + 1
-    if not header.rstrip().endswith(KEY.encode()):
-        return 0
-
-    for match in _END_OF_LINE.finditer(content):
-        end = match.end()
-
-    rest = content[end:]
-    if not rest.strip() or len(rest) > MAX_TORN_BYTES:
-        return 0
-
-    # Other programs write complete lines that end otherwise, for example without a line end.
-    lines = (header + b"\n" + rest).decode("utf-8", "replace")
+def is_own_table(path: Path) -> bool:
+    """Whether a file has the columns that this program adds to texts, or to a review."""
     try:
-        rows = list(csv.reader(io.StringIO(lines, newline=""), delimiter=separator, strict=True))
-    except csv.Error:
-        return len(rest)
-    if rest.endswith(b"\n"):
-        return 0
-    has_all_fields = len(rows[-1]) == len(rows[0])
-    has_key = has_all_fields and _KEY.fullmatch(rows[-1][-1])
-    return 0 if has_key else len(rest)
+        with path.open("rb") as file:
+            header = file.readline().decode("utf-8", "replace").rstrip()
+    except OSError:
+        return False
+    names = re.split("[^a-z_]+", header)
+    return all(name in names for name in (LABELLED_AT, HOW, GUESS, KEY))
+
+
+def _names_in_file(columns: Iterable[str]) -> dict[str, str]:
+    """The names of columns as a file has them and as they are read from it, by column."""
+    different = list(dict.fromkeys(columns))
+    names = numbered([_encoded(column).decode() for column in different])
+    return dict(zip(different, names, strict=True))
+
+
+def _encoded(text: str) -> bytes:
+    """Encode a text of the file; half surrogate pairs, which UTF-8 cannot hold, are escaped."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _last_line(content: bytes) -> bytes:
+    """What follows the last line end that is in no field; empty if the last line is complete."""
+    rest: list[bytes] = []
+    is_quoted = False
+    for line in content.split(LINE_END.encode()):
+        if not is_quoted:
+            rest = []
+        rest.append(line)
+        if line.count(b'"') % 2:
+            is_quoted = not is_quoted
+    return LINE_END.encode().join(rest)

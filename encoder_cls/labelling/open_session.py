@@ -9,10 +9,11 @@ from typing import NamedTuple
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.labelling.class_list import ClassList
-from encoder_cls.labelling.label_table import LabelTable
+from encoder_cls.labelling.label_table import LABEL, LabelTable
 from encoder_cls.labelling.pool import PoolText, read_pool, without_near_duplicates
 from encoder_cls.labelling.session import Session
 from encoder_cls.labelling.text_queue import TextQueue
+from encoder_cls.system.display import counted
 
 
 class PoolOptions(NamedTuple):
@@ -81,18 +82,32 @@ def open_session(
     except ValueError as error:
         raise ConfigError(f"--labels: {error}") from None
 
-    pool = read_pool(options.source, options.text_columns, options.reading())
+    pool = read_pool(
+        options.source,
+        options.text_columns,
+        options.reading(),
+        label_column=None if LABEL in options.text_columns else LABEL,
+        left_out=(output, skipped_file(output)),
+    )
     notes = list(pool.notes)
-    labels = LabelTable(output, pool.columns, pool.form)
-    skipped = LabelTable(skipped_file(output), pool.columns, pool.form)
+    labels = LabelTable(
+        output,
+        pool.columns,
+        pool.form,
+        text_columns=options.text_columns,
+        needs_label=not is_multi_label,
+    )
+    skipped = LabelTable(
+        skipped_file(output), pool.columns, pool.form, text_columns=options.text_columns
+    )
     for table in (labels, skipped):
-        notes += table.read(options.text_columns, options.encoding)
+        notes += table.read(options.encoding, pool.texts)
     labels.create()
-
-    # A text whose label was emptied in a spreadsheet is asked again.
-    labelled_rows = [row for row in labels.rows if row.label or is_multi_label]
-    if len(labelled_rows) < len(labels.rows):
-        labels.replace(labelled_rows)
+    if labels.blank_rows:
+        notes.append(
+            f"{output}: {counted(len(labels.blank_rows), 'row')} without a label: they are kept, "
+            "and asked again if the texts have them"
+        )
     _add_classes_of(labels, classes)
 
     known_texts = {row.key: row.text for row in (*labels.rows, *skipped.rows)}

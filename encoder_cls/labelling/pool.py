@@ -6,8 +6,10 @@ import hashlib
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
+from encoder_cls.bulk.suggestions import has_label
 from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.csv_form import CsvForm, form_of
@@ -18,6 +20,8 @@ from encoder_cls.data.sources import EXAMPLE, HUB, read_rows
 from encoder_cls.data.text_groups import texts_alike
 from encoder_cls.errors import NoRowsError
 from encoder_cls.system.csv_cells import cell
+from encoder_cls.system.display import counted, shown
+from encoder_cls.system.files import path_of
 
 # The maximum number of texts in memory. A larger pool is sampled: nobody labels as many texts.
 MAX_TEXTS = 50_000
@@ -65,13 +69,22 @@ def drawn_rank(key: str) -> int:
     return int.from_bytes(digest[:8])
 
 
-def read_pool(source: str, text_columns: Sequence[str], reading: Reading) -> Pool:
+def read_pool(
+    source: str,
+    text_columns: Sequence[str],
+    reading: Reading,
+    *,
+    label_column: str | None = None,
+    left_out: Sequence[Path] = (),
+) -> Pool:
     """Read the texts of a pool.
 
     Args:
         source: a file, a folder or a pattern of files.
         text_columns: the columns with the text.
         reading: how files are read.
+        label_column: a column whose rows have been labelled where it is not empty.
+        left_out: files that are not part of the pool, though a pattern may fit them.
 
     Raises:
         DataError: the pool is missing or malformed, or has no text.
@@ -81,13 +94,26 @@ def read_pool(source: str, text_columns: Sequence[str], reading: Reading) -> Poo
 
     # The names of the columns, in the order in which they occur.
     columns: dict[str, None] = {}
+    num_labelled = 0
+    files_left_out = {str(path_of(file)) for file in left_out}
 
-    def rows_with_noted_columns() -> Iterator[Row]:
+    def unlabelled_rows() -> Iterator[Row]:
+        nonlocal num_labelled
         for row in read_rows(source, Columns(text_columns, every=True), reading):
+            if files_left_out and str(path_of(Path(row.where.file))) in files_left_out:
+                continue
             columns.update(dict.fromkeys(row.record or ()))
-            yield row
+            if label_column is not None and has_label(row, label_column):
+                num_labelled += 1
+            else:
+                yield row
 
-    texts = _drawn_texts(rows_with_noted_columns())
+    texts = _drawn_texts(unlabelled_rows())
+    if label_column is not None and num_labelled:
+        with_label = f"{counted(num_labelled, 'row')} with a label in column {shown(label_column)}"
+        if not texts:
+            raise NoRowsError(f"{source}: has no texts to label, only {with_label}")
+        notes.append(f"{source}: {with_label} left out")
     if not texts:
         raise NoRowsError(f"{source}: has no texts to label")
     notes += [f"warning: {warning}" for warning in reading.notes.warnings(source)]

@@ -88,11 +88,13 @@ def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedRevi
 
     # Equal texts have one correction. The first of them is the most doubtful one.
     text_column = review.data.text_column[0]
+    split_column = added_column("split", review.data)
+    place_column = added_column("place", review.data)
     texts: dict[str, PoolText] = {}
     rows: dict[str, LabelRow] = {}
     for row in review.rows:
         place = row.where.removeprefix(f"{Path.cwd()}{os.sep}")
-        cells = {text_column: row.text, "split": row.split, "place": place}
+        cells = {text_column: row.text, split_column: row.split, place_column: place}
         texts.setdefault(row.key, PoolText(row.key, row.text, cells))
         rows.setdefault(row.key, row)
 
@@ -103,18 +105,20 @@ def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedRevi
     }
     # The fields have the separator of the data, with which the corrections will be read.
     reading = Reading(delimiter=review.data.delimiter, encoding=review.data.encoding)
-    form = form_of_data(review.data, reading)._replace(has_mark=True, is_guarded=True)
+    form = form_of_data(review.data, reading)._replace(has_mark=True)
     tables = []
     notes = []
     for path in (output, skipped_file(output)):
         table = LabelTable(
             path,
-            (text_column, "split", "place"),
+            (text_column, split_column, place_column),
             form,
+            text_columns=(text_column,),
+            needs_label=path == output and not review.is_multi_label,
             added=REVIEW_COLUMNS,
-            names=names,
+            fixed_names=names,
         )
-        notes += table.read((text_column,), "utf-8")
+        notes += table.read("utf-8", list(texts.values()))
         tables.append(table)
     labels, skipped = tables
     labels.create()

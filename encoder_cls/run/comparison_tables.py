@@ -14,7 +14,7 @@ from encoder_cls.metrics.scores import Place, Score, main_score, scores_shown_in
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task
 from encoder_cls.run.compare import RunSummary
 from encoder_cls.run.run_groups import RunGroup, best_of
-from encoder_cls.system.csv_cells import cell, csv_row
+from encoder_cls.system.csv_cells import cell, csv_row, guarded
 from encoder_cls.system.display import aligned, duration, printable
 from encoder_cls.system.json_values import json_text
 
@@ -152,7 +152,7 @@ def csv_lines(
         head.append("p_value")
     else:
         head += ["interval_low", "interval_high"]
-    yield csv_row([*head, "model_bytes", "seconds", "parameters", *differing])
+    yield csv_row(map(guarded, [*head, "model_bytes", "seconds", "parameters", *differing]))
 
     for group in groups:
         values: list[Any] = [group.name, len(group.runs)]
@@ -170,7 +170,7 @@ def csv_lines(
 
         settings = group.first["settings"] or {}
         values += [settings.get(key) for key in differing]
-        yield csv_row([cell(value) for value in values])
+        yield csv_row([guarded(cell(value)) for value in values])
 
 
 # --- The two tables -------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""Write rows and cells of CSV that are safe to open in a spreadsheet.
+"""Write rows and cells of CSV.
 
-A cell that a spreadsheet could take for a formula gets an apostrophe before it (OWASP, "CSV
-Injection", https://owasp.org/www-community/attacks/CSV_Injection).
+In predictions, a cell that a spreadsheet could take for a formula gets an apostrophe before it
+(OWASP, "CSV Injection", https://owasp.org/www-community/attacks/CSV_Injection). Tables in which a
+person fills in labels have none: they are trained on, and must say what was written.
 """
 
 from __future__ import annotations
@@ -22,16 +23,8 @@ _NEGATIVE = re.compile(r"-[0-9]+(?:\.[0-9]+)?")
 LINE_END = "\r\n"
 
 
-def csv_row(fields: Iterable[str], *, separator: str = ",", is_guarded: bool = True) -> str:
-    """Write a row of CSV without a line end.
-
-    Args:
-        fields: the fields of the row.
-        separator: the character between two fields.
-        is_guarded: whether to put an apostrophe before fields that look like formulas.
-    """
-    if is_guarded:
-        fields = [guarded(field) for field in fields]
+def csv_row(fields: Iterable[str], *, separator: str = ",") -> str:
+    """Write a row of CSV without a line end and without guards."""
     (line,) = csv_lines([fields], separator=separator)
     return line
 
@@ -56,13 +49,6 @@ def guarded(cell: str) -> str:
     """Put an apostrophe before a cell if a spreadsheet could take the cell for a formula."""
     if cell.startswith(_FORMULA) and not _NEGATIVE.fullmatch(cell):
         return f"'{cell}"
-    return cell
-
-
-def unguarded(cell: str) -> str:
-    """Remove the apostrophe that `guarded` has put before a cell."""
-    if cell.startswith("'") and cell[1:].startswith(_FORMULA):
-        return cell[1:]
     return cell
 
 

@@ -440,10 +440,15 @@ def locked(path: Path, *, wait: bool = True, doing: str = "working") -> Iterator
     Raises:
         LockedError: another process holds the lock, and `wait` is False. The message names the
             other process.
-        EncoderClsError: the lock file cannot be written, or the file system has no locks.
+        EncoderClsError: the lock file is a link or cannot be written, or the file system has no
+            locks.
     """
     # Import this library here, because most predictions do not need it.
     from filelock import FileLock, Timeout
+
+    # Another user may have put a link there, and the file behind it would be written.
+    if path.is_symlink():
+        raise EncoderClsError(f"{path}: is a link where a lock file is expected; remove it")
 
     timeout = -1 if wait else 0
     lock = FileLock(path, timeout=timeout, thread_local=False)

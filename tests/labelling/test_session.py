@@ -216,7 +216,7 @@ def test_an_emptied_label_is_asked_again(reopen):
     FILE.write_text(FILE.read_text("utf-8").replace(",sport,", ",,", 1), encoding="utf-8")
 
     session = reopen().session
-    assert [row["label"] for row in read_table(FILE)] == ["food"]
+    assert [row["label"] for row in read_table(FILE)] == ["", "food"]
     asked = set()
     while session.state()["text"]:
         asked.add(label_next(session, "food"))
