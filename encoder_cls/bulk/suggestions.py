@@ -11,7 +11,7 @@ al., 2009, https://arxiv.org/abs/0902.2206), so that n-grams outside the vocabul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,10 +24,14 @@ from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.classifier.prediction import Prediction
+from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.data.reading.fields import field_of
 from encoder_cls.data.reading.rows import Row
+from encoder_cls.errors import EncoderClsError
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.ngrams import count_features, find
+from encoder_cls.run.reloaded_data import config_with_moved_data
+from encoder_cls.run.run_folder import run_of
 from encoder_cls.system.display import counted, shown
 from encoder_cls.system.terminal import note
 from encoder_cls.text.tokens import TokenizedTexts
@@ -80,7 +84,8 @@ class Suggestion(NamedTuple):
 def suggest_from(options: InputOptions, run: Path, number: int) -> PoolSuggestions:
     """Choose texts of an input to label next.
 
-    Rows that have a label in the label column of the training data are left out.
+    Rows that have a label in the label column of the training data are left out, and so are the
+    texts of the run's data, which have labels there.
 
     Args:
         options: the input, and how to read it.
@@ -96,7 +101,8 @@ def suggest_from(options: InputOptions, run: Path, number: int) -> PoolSuggestio
     choose_engine(classifier, size_of(texts.files))
 
     with Progress(texts.files, doing="classified") as progress:
-        rows = _UnlabelledRows(texts, label_column, progress)
+        known = _hashes_of_run(run)
+        rows = _UnlabelledRows(texts, label_column, known, progress)
         suggestions = suggest(classifier, rows.chunks(), number)
 
     for warning in texts.skipped_rows():
@@ -105,6 +111,11 @@ def suggest_from(options: InputOptions, run: Path, number: int) -> PoolSuggestio
         note(
             f"{options.source}: {counted(rows.num_labelled, 'row')} with a label in column "
             f"{shown(label_column)} left out"
+        )
+    if rows.num_known:
+        note(
+            f"{options.source}: {counted(rows.num_known, 'row')} left out whose text has a label "
+            "in the data of the run"
         )
     if len(suggestions) < number:
         note(f"warning: {options.source}: has only {len(suggestions):,} different texts to suggest")
@@ -115,22 +126,48 @@ class _UnlabelledRows:
     """The rows of an input that have no label.
 
     Attributes:
-        num_labelled: the number of other rows that have been read.
+        num_labelled: the number of rows with a label that have been read.
+        num_known: the number of rows without a label whose text has one in the data of the run.
     """
 
-    def __init__(self, texts: InputTexts, label_column: str, progress: Progress) -> None:
+    def __init__(
+        self, texts: InputTexts, label_column: str, known: Set[int], progress: Progress
+    ) -> None:
         self._texts = texts
+        self._known = known
         self._label_column = label_column
         self._progress = progress
         self.num_labelled = 0
+        self.num_known = 0
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the rows in chunks, which may be empty, and show how many rows are done."""
         for chunk in self._texts.chunks(self._progress.note):
             unlabelled = [row for row in chunk if not has_label(row, self._label_column)]
             self.num_labelled += len(chunk) - len(unlabelled)
-            yield unlabelled
+            unknown = [row for row in unlabelled if _hash_of(row.text) not in self._known]
+            self.num_known += len(unlabelled) - len(unknown)
+            yield unknown
             self._progress.done(chunk[-1].where, len(chunk))
+
+
+def _hashes_of_run(path: Path) -> set[int]:
+    """The hashes of all labelled texts of a run; empty for a model without its run."""
+    run = run_of(path)
+    if run is None:
+        return set()
+
+    try:
+        dataset = load_all_data(config_with_moved_data(run))
+    except EncoderClsError as error:
+        note(f"warning: texts of the run's data may be suggested, which cannot be read: {error}")
+        return set()
+    return {_hash_of(text) for split in dataset.splits.values() for text in split.texts}
+
+
+def _hash_of(text: str) -> int:
+    """A hash that is equal for texts that differ only in case and white space."""
+    return hash(" ".join(text.casefold().split()))
 
 
 def has_label(row: Row, label_column: str) -> bool:
@@ -164,7 +201,7 @@ def suggest(classifier: Classifier, chunks: Iterable[Chunk], number: int) -> lis
     for chunk in chunks:
         new_rows = []
         for row in chunk:
-            key = hash(" ".join(row.text.casefold().split()))
+            key = _hash_of(row.text)
             if key not in seen:
                 seen.add(key)
                 new_rows.append(row)

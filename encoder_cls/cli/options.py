@@ -10,6 +10,7 @@ import typer
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.encodings import delimiter_named, encoding_named
+from encoder_cls.system.files import stream_named
 from encoder_cls.system.json_values import json_text
 from encoder_cls.system.libraries import check_excel_installed
 from encoder_cls.system.terminal import be_quiet, print_out
@@ -107,6 +108,13 @@ def check_ending(output: Path | None, *endings: str) -> None:
         raise ConfigError(f"--output {output}: the name must end with {known}")
     if ending == EXCEL_ENDING:
         check_excel_installed(f"--output {output}")
+
+
+def check_is_new(output: Path | None) -> None:
+    """Raise a `ConfigError` if an output is a file, in which a person may have filled in labels."""
+    is_named_file = output is not None and output.is_file() and stream_named(output) is None
+    if is_named_file:
+        raise ConfigError(f"{output}: exists already; name another file with --output")
 
 
 def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from encoder_cls.cli.options import (
     SOURCE_KEYS,
     AsJson,
     check_ending,
+    check_is_new,
     data_overrides,
     print_json,
 )
@@ -69,6 +70,7 @@ def review_command(
     check_ending(output, ".csv", ".tsv", EXCEL_ENDING)
     outputs = [output] if output else []
     check_outputs(outputs, model=run, is_printing=True)
+    check_is_new(output)
     moved = data_overrides(overrides, *SOURCE_KEYS)
 
     from encoder_cls.run.review import review_run

@@ -15,9 +15,11 @@ from encoder_cls.cli.options import (
     TextColumns,
     TrainedModel,
     check_ending,
+    check_is_new,
     data_overrides,
 )
 from encoder_cls.cli.suggestion_table import (
+    added_names,
     separator_of_suggestions,
     suggestion_records,
     suggestion_table,
@@ -76,6 +78,7 @@ def suggest_command(
     is_printing = as_json or output is None
     outputs = [output] if output else []
     check_outputs(outputs, sources=[pool], model=run, is_printing=is_printing)
+    check_is_new(output)
 
     from encoder_cls.bulk.suggestions import suggest_from
     from encoder_cls.metrics.tasks import MULTI_LABEL
@@ -154,8 +157,10 @@ def _excel_table(found: PoolSuggestions) -> bytes:
     """The suggestions as the content of an Excel file."""
     from encoder_cls.bulk.excel_table import excel_table
 
-    columns, records = suggestion_records(found.suggestions, found.classifier.text_format)
-    return excel_table(columns, records, title="suggestions", probability_column="probability")
+    text_format = found.classifier.text_format
+    columns, records = suggestion_records(found.suggestions, text_format)
+    probability = added_names(found.suggestions, text_format)["probability"]
+    return excel_table(columns, records, title="suggestions", probability_column=probability)
 
 
 def _next_step(run: Path, output: Path) -> str:

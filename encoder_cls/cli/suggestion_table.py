@@ -4,12 +4,13 @@ A row has the columns of the input, then an empty label, the predicted label wit
 the file and line of the text, and its key, as all tables of labels have it. In a multi-label task,
 it has all predicted labels, with the probability that exactly these are right. The label has the
 column, and several labels have the separator, of the training data, so that a table that is filled
-in can be trained on.
+in can be trained on. Where the input has a column of such a name, that of the table begins with
+`suggest_`; but those of an earlier table of suggestions are replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from encoder_cls.data.key_of_text import KEY, key_of_text
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # The columns that follow those of the input and the label.
 ADDED_COLUMNS = ("suggested", "probability", "file", "line", KEY)
+# What stands before the name of an added column that the input has, too.
+PREFIX = "suggest_"
 # The last column, for inputs such as spreadsheets in which the number of a row is not its line.
 ROW_COLUMN = "row"
 
@@ -33,9 +36,10 @@ def suggestions_as_json_lines(
     suggestions: Sequence[Suggestion], text_format: TextFormat
 ) -> Iterator[str]:
     """Write suggestions as lines of JSON, with the text as the first key."""
+    names = added_names(suggestions, text_format)
     for suggestion in suggestions:
-        record = {"text": suggestion.row.text} | _record(suggestion, text_format.label_column)
-        yield f"{record_text(record)}\n"
+        record = _record(suggestion, text_format.label_column, names)
+        yield f"{record_text({'text': suggestion.row.text} | record)}\n"
 
 
 def suggestion_table(
@@ -54,10 +58,11 @@ def suggestion_table(
         is_for_terminal: whether to escape control characters.
     """
     columns, records = suggestion_records(suggestions, text_format)
+    probability = added_names(suggestions, text_format)["probability"]
 
     rows = [columns]
     for record in records:
-        values = record | {"probability": f"{record['probability']:.6f}"}
+        values = record | {probability: f"{record[probability]:.6f}"}
         rows.append([cell(values.get(column)) for column in columns])
 
     for row in rows:
@@ -76,15 +81,34 @@ def suggestion_records(
         The names of the columns, and the values of each row by column, with their types.
     """
     label_column = text_format.label_column
-    records = [_record(suggestion, label_column) for suggestion in suggestions]
-    columns = _columns(records, label_column)
+    names = added_names(suggestions, text_format)
+    records = [_record(suggestion, label_column, names) for suggestion in suggestions]
+    columns = _columns(records, label_column, names)
 
     for record in records:
-        record.setdefault(ROW_COLUMN, record["line"])
-        if isinstance(record["suggested"], list):
+        record.setdefault(names[ROW_COLUMN], record[names["line"]])
+        suggested = record[names["suggested"]]
+        if isinstance(suggested, list):
             separator = separator_of_suggestions(text_format)
-            record["suggested"] = joined_labels(record["suggested"], separator)
+            record[names["suggested"]] = joined_labels(suggested, separator)
     return columns, records
+
+
+def added_names(suggestions: Sequence[Suggestion], text_format: TextFormat) -> dict[str, str]:
+    """The names of the added columns in the table."""
+    taken = {text_format.label_column, *text_format.columns}
+    for suggestion in suggestions:
+        record = suggestion.row.record or {}
+        is_suggested_before = all(name in record for name in ADDED_COLUMNS)
+        if not is_suggested_before:
+            taken.update(record)
+
+    names = {}
+    for name in (*ADDED_COLUMNS, ROW_COLUMN):
+        names[name] = name
+        while names[name] in taken:
+            names[name] = PREFIX + names[name]
+    return names
 
 
 def separator_of_suggestions(text_format: TextFormat) -> str:
@@ -92,7 +116,7 @@ def separator_of_suggestions(text_format: TextFormat) -> str:
     return text_format.label_separator or SEPARATORS[0]
 
 
-def _record(suggestion: Suggestion, label_column: str) -> dict[str, Any]:
+def _record(suggestion: Suggestion, label_column: str, names: Mapping[str, str]) -> dict[str, Any]:
     """The values of a suggestion by column.
 
     There is a value for the column `row` only if the number of the row is not its line.
@@ -102,33 +126,35 @@ def _record(suggestion: Suggestion, label_column: str) -> dict[str, Any]:
 
     # The input may be the output of an earlier `suggest`. Its columns are replaced.
     record = dict(suggestion.row.record or {})
-    for column in (label_column, *ADDED_COLUMNS, ROW_COLUMN):
+    for column in (label_column, *names.values()):
         record.pop(column, None)
 
     record[label_column] = None
-    record["suggested"] = prediction.label
+    record[names["suggested"]] = prediction.label
     if prediction.labels is not None:
-        record["suggested"] = list(prediction.labels)
-    record["probability"] = prediction.prediction_probability
-    record["file"] = where.file
-    record["line"] = where.line if where.line >= 0 else None
-    record[KEY] = key_of_text(suggestion.row.text)
+        record[names["suggested"]] = list(prediction.labels)
+    record[names["probability"]] = prediction.prediction_probability
+    record[names["file"]] = where.file
+    record[names["line"]] = where.line if where.line >= 0 else None
+    record[names[KEY]] = key_of_text(suggestion.row.text)
     if where.row != where.line:
-        record[ROW_COLUMN] = where.row
+        record[names[ROW_COLUMN]] = where.row
     return record
 
 
-def _columns(records: Sequence[dict[str, Any]], label_column: str) -> list[str]:
+def _columns(
+    records: Sequence[dict[str, Any]], label_column: str, names: Mapping[str, str]
+) -> list[str]:
     """The names of all columns: the columns of the input in their order, then the added columns."""
     input_columns: list[str] = []
-    known = {label_column, *ADDED_COLUMNS, ROW_COLUMN}
+    known = {label_column, *names.values()}
     for record in records:
         for column in record:
             if column not in known:
                 known.add(column)
                 input_columns.append(column)
 
-    columns = [*input_columns, label_column, *ADDED_COLUMNS]
-    if any(ROW_COLUMN in record for record in records):
-        columns.append(ROW_COLUMN)
+    columns = [*input_columns, label_column, *(names[name] for name in ADDED_COLUMNS)]
+    if any(names[ROW_COLUMN] in record for record in records):
+        columns.append(names[ROW_COLUMN])
     return columns

@@ -272,8 +272,8 @@ class LabelTable:
             wanted = Columns(self._text_columns, names[LABEL], every=True)
             for row in read_rows(str(self.path), wanted, reading):
                 values = {name: cell(value) for name, value in (row.record or {}).items()}
+                added = {name: values.pop(names[name], "") for name in self._added}
                 cells = {column: values.get(name, "") for name, column in columns.items()}
-                added = {name: values.get(names[name], "") for name in self._added}
                 # Rows that a person has added by hand have no key.
                 added[KEY] = added[KEY].strip() or key_of_text(row.text)
                 added[LABEL] = added[LABEL].strip()

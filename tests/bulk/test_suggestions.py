@@ -18,7 +18,9 @@ from support.tables import read_table, write_table
 from encoder_cls.bulk.suggestions import choose, suggest
 from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
+from encoder_cls.config.loading import load_config
 from encoder_cls.data.key_of_text import key_of_text
+from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Row
@@ -215,18 +217,19 @@ FORMULA = '=HYPERLINK("a")'
 ODD_TEXTS = ["rain\x1b[2J\x9b\n soup", "-1"]
 
 
-def test_a_table_is_safe_to_open(cli, trained_run):
-    """A spreadsheet gets no formulas that it did not have; other texts stay as they are."""
+def test_texts_stay_as_they_are(cli, trained_run):
+    """Those like formulas, too: the table is trained on."""
     texts = [FORMULA, *ODD_TEXTS]
     write_texts("pool.csv", texts)
     with Path("pool.jsonl").open("w") as file:
         for text in texts:
             file.write(f"{json.dumps({'text': text})}\n")
 
-    for source, formula in (("pool.csv", FORMULA), ("pool.jsonl", f"'{FORMULA}")):
-        cli("suggest", trained_run.path, "--input", source, "--output", "next.csv")
-        _, *rows = read_table("next.csv")
-        assert {row[0] for row in rows} == {formula, *ODD_TEXTS}
+    for source in ("pool.csv", "pool.jsonl"):
+        output = f"next-{source}.csv"
+        cli("suggest", trained_run.path, "--input", source, "--output", output)
+        _, *rows = read_table(output)
+        assert {row[0] for row in rows} == {FORMULA, *ODD_TEXTS}
 
 
 def test_a_table_is_safe_to_show(cli, trained_run, monkeypatch):
@@ -238,6 +241,51 @@ def test_a_table_is_safe_to_show(cli, trained_run, monkeypatch):
 
     assert len(shown.splitlines()) == 4
     assert shown.replace("\n", "").isprintable()
+
+
+def test_columns_of_the_input_keep_their_names_and_values(cli, trained_run):
+    """Those of an earlier table of suggestions are replaced."""
+    rows = [["key", "file", "text"], *(["SHOP-1", "by mail", text] for text in [*SURE, *UNSURE])]
+    write_table("pool.csv", rows)
+    cli("suggest", trained_run.path, "--input", "pool.csv", "--n", 3, "--output", "next.csv")
+
+    header, *suggested = read_table("next.csv")
+    assert header == [
+        *rows[0],
+        *("label", "suggested", "probability", "suggest_file", "line", "suggest_key"),
+    ]
+    assert [row[:2] for row in suggested] == [["SHOP-1", "by mail"]] * 3
+    assert [row[-1] for row in suggested] == [key_of_text(row[2]) for row in suggested]
+
+    cli("suggest", trained_run.path, "--input", "pool.csv", "--n", 3, "--output", "next.jsonl")
+    (record, *_) = json_records(Path("next.jsonl").read_text())
+    assert (record["key"], record["file"]) == ("SHOP-1", "by mail")
+
+    write_texts("pool.csv", [*SURE, *UNSURE])
+    cli("suggest", trained_run.path, "--input", "pool.csv", "--output", "first.csv")
+    cli("suggest", trained_run.path, "--input", "first.csv", "--output", "second.csv")
+    assert read_table("second.csv")[0] == COLUMNS
+
+
+def test_texts_that_have_labels_in_the_data_of_the_run_are_left_out(cli, trained_run):
+    dataset = load_all_data(load_config(trained_run.config_file))
+    known = [dataset.train.texts[0], dataset.validation.texts[0].upper()]
+    write_texts("pool.csv", [*known, *UNSURE])
+
+    outcome = cli("suggest", trained_run.path, "--input", "pool.csv")
+
+    assert "2 rows left out whose text has a label in the data of the run" in outcome.err
+    assert {row["text"] for row in table_rows(outcome.out)} <= set(UNSURE)
+
+
+def test_a_file_that_a_person_may_have_filled_in_is_not_replaced(cli, trained_run, pool):
+    command = ["suggest", trained_run.path, "--input", pool, "--output", "next.csv"]
+    assert cli(*command).code == 0
+    filled_in = Path("next.csv").read_text().replace(",,", ",mine,")
+    Path("next.csv").write_text(filled_in)
+
+    assert_failed(cli(*command), 2, "next.csv: exists already")
+    assert Path("next.csv").read_text() == filled_in
 
 
 def test_a_table_that_is_filled_in_is_data_like_the_input(cli, trained_run):

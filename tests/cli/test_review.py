@@ -306,9 +306,11 @@ def test_a_review_after_corrections_replaces_the_one_before(cli, reviewed):
     labels = labels_by_place(dataset(corrections="again.csv"))
     assert labels == labels_by_place(dataset(corrections="corrected.csv"))
 
-    # But it does not replace a file that the run was trained on.
+    # But it replaces neither a file that the run was trained on, nor one that was corrected since.
     refused = cli("review", "runs/d", "--output", "corrected.csv")
     assert_failed(refused, 2, "is a file that is read")
+    refused = cli("review", "runs/d", "--output", "again.csv")
+    assert_failed(refused, 2, "again.csv: exists already")
 
 
 def test_a_review_that_nobody_changed_changes_nothing(reviewed):

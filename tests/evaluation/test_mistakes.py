@@ -152,7 +152,7 @@ def rows_of(content: bytes) -> list[dict[str, str]]:
 
 
 def test_each_row_leads_back_to_its_data():
-    """It has split, file and line; the most doubtful row comes first; no text can be a formula."""
+    """It has split, file and line; the most doubtful row comes first; texts are as they are."""
     texts = ["=1+1", 'he said "no",\r\nthen; left\n', "天気 \N{GRINNING FACE}", "right"]
     split = Split(
         texts=texts,
@@ -181,7 +181,7 @@ def test_each_row_leads_back_to_its_data():
     assert [tuple(row.values()) for row in found] == [
         (texts[2], "new", "b", "1.0000", "test", "good/7.txt", "", "new", keys[2]),
         (texts[1], "b", "a", "0.9000", "test", "c:/d.csv", "3", "b", keys[1]),
-        ("'=1+1", "a", "b", "0.6000", "test", "'=f.csv", "12", "a", keys[0]),
+        ("=1+1", "a", "b", "0.6000", "test", "=f.csv", "12", "a", keys[0]),
     ]
     assert rows_of(b"".join(none)) == []
 

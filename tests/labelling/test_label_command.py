@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from support.labelling import WITHOUT_MODEL, read_table, write_pool
 from support.programs import TIME_LIMIT, assert_failed
 
 from encoder_cls.config.loading import load_config
+from encoder_cls.data.load_dataset import load_dataset
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +177,72 @@ def test_the_command_that_trains_names_a_column_of_any_name(start_label):
 
     [setting] = re.findall(r"'(data.text_column=.*?)'", printed)
     assert load_config(None, [setting]).data.text_column == (name,)
+
+
+def test_the_command_that_trains_runs(start_label, cli):
+    """For texts in another encoding, with another separator, in a column of any name."""
+    texts = [f"{word} für die Gäste" for word in ("Suppe", "Ball", "Brot", "Tor")]
+    Path("pool.csv").write_text(
+        "\n".join(["key^label", *(f"{text}^{text}" for text in texts)]), "cp1252"
+    )
+    running = start_label(
+        *("pool.csv", "--output", "labels.csv", "--labels", "@sport,+", "--text-column", "label"),
+        *(
+            "--set",
+            "data.delimiter=^",
+            "--set",
+            "data.encoding=cp1252",
+            "--set",
+            "data.bad_rows=skip",
+        ),
+        before=WITHOUT_MODEL,
+    )
+    state = running.act("state")
+    for label in ("@sport", "+", "@sport", "+"):
+        state = running.label(state, label)
+    _, printed = running.stop()
+
+    settings = shlex.split(printed.partition("train with: encoder-cls train ")[2])
+    config = load_config(None, [each for each in settings if each != "--set"]).data
+    dataset = load_dataset(config)
+    assert dataset.label_names == ("+", "@sport")
+    assert {*dataset.train.texts, *dataset.validation.texts} == set(texts)
+
+
+def test_texts_with_a_label_are_not_asked(start_label):
+    Path("pool.csv").write_text("text,label\na soup,food\na goal,\n")
+    running = start_label("pool.csv", "--output", "labels.csv", before=WITHOUT_MODEL)
+    assert "pool.csv: 1 row with a label in column 'label' left out" in "".join(running.lines)
+    state = running.act("state")
+    assert state["num_texts"] == 1
+    assert state["text"]["text"] == "a goal"
+
+
+def test_a_pattern_that_fits_the_labels_is_continued(start_label, pool):
+    """The tables of an earlier session are no texts, but any other file keeps its content."""
+    pattern = pool.parent / "*.csv"
+    arguments = (pattern, "--labels", "sport,food", "--output", "labels.csv")
+    running = start_label(*arguments, before=WITHOUT_MODEL)
+    state = running.label(running.act("state"), "food")
+    running.stop()
+
+    again = start_label(*arguments, before=WITHOUT_MODEL)
+    assert again.act("state")["text"] == state["text"]
+    assert again.act("state")["num_texts"] == state["num_texts"]
+
+
+def test_a_link_stays_a_link_and_has_the_lock_of_its_file(start_label, cli, pool):
+    Path("real").mkdir()
+    link = Path("labels.csv")
+    link.symlink_to("real/labels.csv")
+    running = start_label(pool, "--labels", "sport,food", "--output", link, before=WITHOUT_MODEL)
+    running.label(running.act("state"), "food")
+
+    outcome = cli("label", pool, "--output", "real/labels.csv", "--no-browser")
+    assert_failed(outcome, 1, "is labelling here")
+    running.act("undo", {"num_asked": 1})
+    assert link.is_symlink()
+    assert read_table(Path("real/labels.csv")) == []
 
 
 def test_a_run_gives_classes_and_first_guesses(start_label, trained_run, pool):
