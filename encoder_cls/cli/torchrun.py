@@ -30,21 +30,37 @@ def process_group() -> Iterator[ProcessGroup]:
     """
     check_training_installed()
 
-    from encoder_cls.encoder.distributed import LostProcessError, joined_process_group
+    from encoder_cls.encoder.distributed import (
+        LostProcessError,
+        is_first_process,
+        joined_process_group,
+    )
 
-    with joined_process_group() as group:
-        if not group.is_first:
-            be_quiet()
-        try:
-            yield group
-        except LostProcessError:
-            if group.is_first:
-                raise
-            # The first process reports the lost process. If the first process itself has ended,
-            # torchrun reports that.
-            raise typer.Exit(1) from None
-        except EncoderClsError:
-            if group.is_first:
-                raise
-            # The first process reports the same error, and ends with its exit code.
-            raise typer.Exit(0) from None
+    try:
+        with joined_process_group() as group:
+            if not group.is_first:
+                be_quiet()
+            with _reporting_once(group):
+                yield group
+    except LostProcessError:
+        if is_first_process():
+            raise
+        # The first process reports the lost process. If the first process itself has ended,
+        # torchrun reports that.
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def _reporting_once(group: ProcessGroup) -> Iterator[None]:
+    """Let the first process alone report an error that all processes of the group raise."""
+    from encoder_cls.encoder.distributed import LostProcessError
+
+    try:
+        yield
+    except LostProcessError:
+        raise
+    except EncoderClsError:
+        if group.is_first:
+            raise
+        # The first process reports the same error, and ends with its exit code.
+        raise typer.Exit(0) from None

@@ -79,9 +79,9 @@ def train_command(
         from encoder_cls.encoder.distributed import is_restarted
         from encoder_cls.run.run_folder import RunDir
 
-        resume = resume or is_restarted()
         with group.failing_together():
-            resumed_run = run_dir if resume else None
+            resumed_run = run_dir if resume else _run_before_restart(run_dir)
+            resume = resume or is_restarted()
             config_file = chosen_config_file(
                 config_argument, config_option, resumed_run=resumed_run
             )
@@ -129,6 +129,16 @@ def train_command(
             started=started,
             as_json=as_json,
         )
+
+
+def _run_before_restart(run_dir: Path | None) -> Path | None:
+    """The run that torchrun has restarted; None if its processes failed before there was a run."""
+    from encoder_cls.encoder.distributed import is_restarted
+    from encoder_cls.run.run_folder import RunDir
+
+    if run_dir and is_restarted() and RunDir(run_dir).is_run():
+        return run_dir
+    return None
 
 
 def _dry_run(

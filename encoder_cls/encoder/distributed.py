@@ -39,9 +39,10 @@ T = TypeVar("T")
 class LostProcessError(EncoderClsError):
     """Another process of the training has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, message: str = "") -> None:
         super().__init__(
-            "another process of this training has ended; "
+            message
+            or "another process of this training has ended; "
             "--resume continues from the newest checkpoint"
         )
 
@@ -305,6 +306,11 @@ def _error_of(rank: int, failure: Mapping[str, Any]) -> EncoderClsError:
     return EncoderClsError(message)
 
 
+def is_first_process() -> bool:
+    """Whether this process is, or will be, the first one of its group."""
+    return not number_in_environment("RANK", least=0)
+
+
 def is_restarted() -> bool:
     """Whether torchrun has restarted the processes after one of them failed."""
     return _number_of_restarts() != "0"
@@ -315,8 +321,16 @@ def _number_of_restarts() -> str:
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
-# The maximum time for which processes wait for the first one, which may be fitting a linear model
-# for hours. Processes do not wait for one that has died: they notice that at once.
+# The maximum time for which a process waits until all others have begun. One that was killed before
+# cannot be told from one that begins slowly. torchrun ends all processes if one of them dies, so
+# that only its agents, which may load the libraries at different speeds, need patience.
+MAX_WAIT_TO_MEET = timedelta(seconds=8)
+MAX_WAIT_TO_MEET_UNDER_TORCHRUN = timedelta(minutes=10)
+# The maximum time for which a process waits for the address of another one that has begun. gloo
+# waits for five times as long until they are connected.
+MAX_WAIT_TO_CONNECT = timedelta(seconds=3)
+# The maximum time for which connected processes wait for the first one, which may be fitting a
+# linear model for hours. They do not wait for one that has died: they notice that at once.
 MAX_WAIT = timedelta(days=7)
 
 
@@ -328,7 +342,7 @@ def joined_process_group() -> Iterator[ProcessGroup]:
         The group. Without torchrun, it has this process alone.
 
     Raises:
-        LostProcessError: the other processes cannot be reached.
+        LostProcessError: another process has ended, or does not begin in time.
         ConfigError: an environment variable set by torchrun is missing or invalid.
     """
     size = number_in_environment("WORLD_SIZE", least=1) or 1
@@ -339,6 +353,7 @@ def joined_process_group() -> Iterator[ProcessGroup]:
     import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed.distributed_c10d import _set_pg_timeout
     from torch.distributed.rendezvous import rendezvous
 
     backend = "gloo"
@@ -346,19 +361,27 @@ def joined_process_group() -> Iterator[ProcessGroup]:
         backend = "cpu:gloo,cuda:nccl"
 
     try:
-        store, rank, size = next(iter(rendezvous("env://")))
+        store, rank, size = next(iter(rendezvous("env://", timeout=_max_wait_to_meet())))
         # The store survives a restart. The prefix keeps the keys of the processes before the
         # restart apart from those of the processes after it.
         store = PrefixStore(f"encoder-cls-{_number_of_restarts()}", store)
+        _meet(store, rank, size)
+
         dist.init_process_group(
             backend,
             store=store,
             rank=rank,
             world_size=size,
-            timeout=MAX_WAIT,
+            timeout=MAX_WAIT_TO_CONNECT,
         )
+        # From here on, a dead process is noticed by its connection, so nothing else needs a limit.
+        _set_pg_timeout(MAX_WAIT, None)
+        store.set_timeout(MAX_WAIT)
     except RuntimeError as error:
-        raise LostProcessError from error
+        raise LostProcessError(
+            f"the {size} processes of this training have not found each other: one of them has "
+            "ended, or began too late; start all of them again"
+        ) from error
     except ValueError as error:
         raise ConfigError(
             f"WORLD_SIZE is {size}, but the processes cannot reach each other: {error} "
@@ -371,6 +394,18 @@ def joined_process_group() -> Iterator[ProcessGroup]:
     finally:
         group.end()
         dist.destroy_process_group()
+
+
+def _meet(store: Store, rank: int, size: int) -> None:
+    """Wait until all processes have begun; torchrun's own store does not wait for them."""
+    store.set(f"begun-{rank}", "")
+    store.wait([f"begun-{other}" for other in range(size)], _max_wait_to_meet())
+
+
+def _max_wait_to_meet() -> timedelta:
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return MAX_WAIT_TO_MEET_UNDER_TORCHRUN
+    return MAX_WAIT_TO_MEET
 
 
 def device_of_rank(name: str) -> torch.device:

@@ -26,8 +26,9 @@ LONGEST_TRAINED = 6.5
 FILE_EVENTS_OF_A_RUN = 240
 FILE_EVENTS_OF_A_CACHE = 60
 SHARDS = 4
-# Seconds until the others end, after one of several processes has been killed.
-LONGEST_UNTIL_ALL_END = 10.0
+# Seconds until the others end, after one of several processes has been killed: most are spent where
+# it was killed before it met them.
+LONGEST_UNTIL_ALL_END = 30.0
 # Several processes have the losses of one but for rounding, which grows with each step.
 EARLY_STEPS = 12
 ROUNDING = 1e-3
@@ -108,9 +109,11 @@ def test_kill_rank(space, draw, number):
     waited = time.monotonic() - killed
     if ended[victim].code == -signal.SIGKILL:
         errors = [rank.err for rank in ended]
+        # torch itself may write lines about a lost connection.
+        reports = [error for error in errors if "error:" in error]
         assert waited < LONGEST_UNTIL_ALL_END, f"ended {waited:.1f} s after one was killed"
         assert not any("Traceback" in error for error in errors), errors
-        assert victim == 0 or not any(errors[1:]), errors
+        assert reports in ([], errors[:1]), errors
 
     for rank in started(space, variant, run, len(ranks), attempt=1):
         rank.end().check()

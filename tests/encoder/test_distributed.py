@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import torch
 from safetensors.torch import load_file
 from support.programs import TIME_LIMIT
 from support.small_runs import NO_TECHNIQUES, PRETRAINED, make_config, make_training
+from support.topics import labelled_texts, write_labelled_texts
 
 from encoder_cls.config.schema import Config
+from encoder_cls.encoder import distributed
+from encoder_cls.encoder.distributed import LostProcessError, joined_process_group
 from encoder_cls.encoder.training_state import StepMetrics
 from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.training.prepare import prepare
@@ -130,7 +134,7 @@ def jobs(tmp_path_factory) -> Jobs:
         folder,
         {"name": "killed", "size": 3, "signal": "SIGKILL", "to": 2, "at_step": 5},
         {"name": "four", "size": 4},
-        {"name": "missing", "size": 2, "arguments_of": {"1": other_data}},
+        {"name": "missing", "size": 2, "arguments_of": {"1": other_data}, "late": 1},
         {"name": "killed", "size": 2},
         epochs=1,
     )
@@ -215,6 +219,7 @@ def test_too_many_processes_are_refused(jobs):
 
 
 def test_data_that_one_process_does_not_find_ends_all(jobs):
+    """The first process waits for the other one for longer than either had time to join."""
     message = f"process 1: {jobs.folder}/nowhere.csv: no such file"
     jobs.ended["missing 2"].check_failed(code=3, message=message)
 
@@ -245,6 +250,31 @@ def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(slow_
     slow_jobs.ended["stopped 5"].check_succeeded()
 
     assert_close(slow_jobs, "one", "two", "killed", "stopped")
+
+
+def test_a_process_does_not_wait_long_for_one_that_never_begins(monkeypatch):
+    """torchrun ends all processes in that case; other programs that start them may not."""
+    monkeypatch.setattr(distributed, "MAX_WAIT_TO_MEET", timedelta(seconds=0.1))
+    environment = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    with (
+        pytest.raises(LostProcessError, match="have not found each other"),
+        joined_process_group(),
+    ):
+        pass
+
+
+def test_torchrun_may_restart_a_training_that_has_no_run_folder_yet(cli, monkeypatch):
+    """No `--config` is needed then, as at the first start."""
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    write_labelled_texts(Path("train.csv"), labelled_texts(4, seed=0))
+
+    command = "train --set data.train=train.csv --run-dir new --device cpu --dry-run"
+    outcome = cli(*command.split())
+
+    assert outcome.code == 0, outcome.err
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ ended to standard output as JSON. All processes are forks of this one, which has
 long to import and computed nothing.
 
 A job has a `size` (its number of processes) and the `arguments` of all of them. It may have
-`arguments_of` single ranks, `restarts` (the number of the attempt), and a `signal` that is sent to
-the process `to` as soon as the file `after` is there.
+`arguments_of` single ranks, `restarts` (the number of the attempt), a rank that is `late` (it lets
+the others wait for longer than it may take to join), and a `signal` that is sent to the process
+`to` as soon as the file `after` is there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import socket
 import sys
 import tempfile
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ from support.blank_plots import PLOTS, blank_plot
 from support.programs import TIME_LIMIT
 
 from encoder_cls.cli.app import main
+from encoder_cls.encoder import distributed
+from encoder_cls.encoder.distributed import ProcessGroup
 from encoder_cls.evaluation import matplotlib_figures
 from encoder_cls.training import train as training
 
@@ -43,6 +47,9 @@ LIBRARIES = (
     "sklearn.linear_model",
     "sklearn.svm",
 )
+
+# The time that processes have to join in a job with a late one.
+LIMIT_TO_CONNECT = timedelta(seconds=0.5)
 
 Job = dict[str, Any]
 
@@ -66,9 +73,24 @@ def start_process(rank: int, job: Job, port: int, output: Path) -> int:
     os.dup2(descriptor, sys.stdout.fileno())
     os.dup2(descriptor, sys.stderr.fileno())
     torch.set_num_threads(1)
+    if "late" in job:
+        distributed.MAX_WAIT_TO_CONNECT = LIMIT_TO_CONNECT
+    if job.get("late") == rank:
+        let_others_wait()
     more = job.get("arguments_of", {}).get(str(rank), [])
     sys.argv = ["encoder-cls", *job["arguments"], *more]
     run_and_exit()
+
+
+def let_others_wait() -> None:
+    """Let this process, once it has joined, be busy for longer than it may take to join."""
+    check_size = ProcessGroup.check_size
+
+    def check_size_late(group: ProcessGroup, num_shards: int) -> None:
+        time.sleep(3 * LIMIT_TO_CONNECT.total_seconds())
+        check_size(group, num_shards)
+
+    ProcessGroup.check_size = check_size_late  # type: ignore[method-assign]
 
 
 def run_and_exit() -> None:
