@@ -41,7 +41,10 @@ def data_beside_config(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def absolute_sources(config: Config) -> Config:
-    """Make the paths of the data, the cache and the base run of a config absolute."""
+    """Make the paths of the data, the cache and the base run of a config absolute.
+
+    A link to a base run is resolved, since it may point to another run tomorrow, even to this one.
+    """
     absolute = {}
     for key in (*SOURCES, "cache"):
         source = getattr(config.data, key)
@@ -50,7 +53,7 @@ def absolute_sources(config: Config) -> Config:
 
     from_run = config.from_run
     if from_run:
-        from_run = str(Path(from_run).absolute())
+        from_run = str(Path(from_run).resolve())
     data = config.data.model_copy(update=absolute)
     return config.model_copy(update={"data": data, "from_run": from_run})
 

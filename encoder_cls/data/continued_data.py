@@ -55,13 +55,34 @@ def config_of_base(run: str) -> Config:
     return load_config(path)
 
 
+def configs_of_bases(config: Config) -> dict[str, Config]:
+    """Load the configs of the base runs of a run, by their folders, the nearest base run first.
+
+    Raises:
+        ConfigError: a base run is its own base run.
+    """
+    configs: dict[str, Config] = {}
+    places = set()
+    run = config.from_run
+    while run is not None:
+        # Runs of older versions may have recorded a link, which has moved since.
+        place = Path(run).resolve()
+        if place in places:
+            raise ConfigError(
+                f"{run}: continues from itself; write the run that it was started from into "
+                f"from_run of {place / 'config.yaml'}"
+            )
+
+        places.add(place)
+        configs[run] = config_of_base(run)
+        run = configs[run].from_run
+    return configs
+
+
 def names_validation(config: Config) -> bool:
     """Whether the config of a run, or of one of its base runs, names validation data."""
-    if config.data.validation is not None:
-        return True
-    if config.from_run is None:
-        return False
-    return names_validation(config_of_base(config.from_run))
+    configs = [config, *configs_of_bases(config).values()]
+    return any(each.data.validation is not None for each in configs)
 
 
 def check_same_kind(base: Dataset, *, run: str, is_multi_label: bool) -> None:

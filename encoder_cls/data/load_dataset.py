@@ -22,7 +22,7 @@ from encoder_cls.data.continued_data import (
     BaseData,
     check_same_kind,
     choose_new_rows,
-    config_of_base,
+    configs_of_bases,
     joined,
 )
 from encoder_cls.data.corrections import read_corrections, with_corrections
@@ -69,16 +69,24 @@ def load_all_data(
         DataError: data is missing, malformed or too little.
         ConfigError: the config does not fit the data.
     """
-    if config.from_run is None:
-        return load_dataset(config.data, train_rows=train_rows, reporter=reporter)
+    configs_by_run = configs_of_bases(config)
+    for run, base_config in configs_by_run.items():
+        moved = f"encoder-cls train --run-dir {quote(run)} --resume --set KEY=PATH"
+        hint = f"a run that continues it needs its data, too; if the data was moved, run: {moved}"
+        check_sources_of_run(base_config.data, run, hint)
 
-    base_config = config_of_base(config.from_run)
-    moved = f"encoder-cls train --run-dir {quote(config.from_run)} --resume --set KEY=PATH"
-    hint = f"a run that continues it needs its data, too; if the data was moved, run: {moved}"
-    check_sources_of_run(base_config.data, config.from_run, hint)
-
-    base = BaseData(config.from_run, load_all_data(base_config))
+    # Load the data of the oldest run first: each other run adds its new rows.
+    base = None
+    for run, base_config in reversed(configs_by_run.items()):
+        base = BaseData(run, _with_base(load_dataset(base_config.data, base=base), base))
     new = load_dataset(config.data, train_rows=train_rows, base=base, reporter=reporter)
+    return _with_base(new, base)
+
+
+def _with_base(new: Dataset, base: BaseData | None) -> Dataset:
+    """Join new rows to those of the base run, if there is one."""
+    if base is None:
+        return new
     return joined(base.dataset, new, run=base.run)
 
 

@@ -147,7 +147,8 @@ def newest_fingerprint(folder: Path) -> dict[str, Any]:
 def files_to_resume(folder: Path) -> list[Path]:
     """List the files that only a run that is resumed needs, so that a finished run does not.
 
-    They are the files of all checkpoints, except the state and the manifest of the newest one.
+    They are the files of all checkpoints, except the state and the manifest of the newest one. A
+    folder that is a link belongs to somebody else.
 
     Args:
         folder: the folder of all checkpoints, which may be missing.
@@ -155,6 +156,8 @@ def files_to_resume(folder: Path) -> list[Path]:
     kept = _newest_with_state(folder)
     files = []
     for path in _by_age(folder):
+        if path.is_symlink():
+            continue
         names = [MODEL_FILE, OPTIMIZER_FILE]
         if path != kept:
             names += [STATE_FILE, MANIFEST_FILE]

@@ -6,6 +6,8 @@ Only these files are removed, and only from finished runs:
     pretrained/           the best weights of pretraining, with which the training on labels began
     .tmp-*                in these two folders, what a killed process has not finished
 
+Nothing is removed from a folder that is a link, since other runs may need what it points to.
+
 All other files stay: the model, the config, the metrics, the report, TensorBoard's files, the
 held-out predictions, the state of the last checkpoint, and every file of an unfinished run.
 """
@@ -69,10 +71,13 @@ def unneeded_files(run: RunDir) -> UnneededFiles:
     if not run.is_finished():
         return UnneededFiles(run=run, files=())
 
-    files = files_to_resume(run.checkpoints)
-    files += [run.pretrained / name for name in (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE)]
-    for folder in (run.checkpoints, run.pretrained):
-        files += _leftovers(folder)
+    files: list[Path] = []
+    if not run.checkpoints.is_symlink():
+        files += files_to_resume(run.checkpoints)
+        files += _leftovers(run.checkpoints)
+    if not run.pretrained.is_symlink():
+        files += [run.pretrained / name for name in (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE)]
+        files += _leftovers(run.pretrained)
     return UnneededFiles(run=run, files=[file for file in files if _is_file(file)])
 
 

@@ -100,3 +100,23 @@ def test_a_path_without_runs_removes_nothing_elsewhere(cli, runs):
 
     assert_failed(cli("prune", "runs", "empty"), 2, "error: empty: no run in it")
     assert files_in(Path("runs")) == before
+
+
+def test_nothing_is_removed_through_a_link(cli, runs):
+    """A checkpoint, the checkpoints and the pretrained encoder may be links to those of others."""
+    linked = shutil.copytree(runs.path, Path("runs/linked"))
+    for folder in ("pretrained", "checkpoints"):
+        shutil.rmtree(linked / folder)
+        (linked / folder).symlink_to(
+            shutil.copytree(runs.path / folder, Path("mine", folder).resolve())
+        )
+    (runs.checkpoints / "step-0").symlink_to(
+        shutil.copytree("mine/checkpoints", Path("mine/step-0").resolve())
+    )
+    before = files_in(Path("mine"))
+
+    outcome = cli("prune", "runs")
+
+    assert outcome.code == 0
+    assert not runs.pretrained.exists()
+    assert files_in(Path("mine")) == before

@@ -20,6 +20,7 @@ from support.tiny_encoder import SHAPE
 from support.usual_c import trying_usual_c_alone
 
 from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.config.data_paths import absolute_sources
 from encoder_cls.config.loading import load_config
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import NO_TEXTS, Dataset
@@ -309,6 +310,26 @@ def test_a_continued_run_can_be_continued():
     assert dataset.label_names == ("green", "red", "blue", "black")
     assert texts_of("old.csv") <= {*dataset.train.texts, *dataset.validation.texts}
     assert dataset.unlabelled == NO_TEXTS
+
+
+def test_a_link_to_the_base_run_is_recorded_as_the_run_that_it_points_to():
+    """A nightly job trains from a link, and then moves the link to the new run."""
+    Path("live").symlink_to("old")
+    config = absolute_sources(new_config(base="live"))
+    Path("live").unlink()
+    Path("live").symlink_to("new")
+
+    assert config.from_run == str(Path("old").resolve())
+
+
+def test_a_run_that_continues_from_itself_is_refused():
+    """Earlier versions recorded the link."""
+    Path("live").symlink_to("new")
+    config = new_config(base="live")
+    Path("new/config.yaml").write_text(config.to_yaml())
+
+    with pytest.raises(ConfigError, match="live: continues from itself"):
+        load_all_data(load_config(Path("new/config.yaml")))
 
 
 def test_labelled_texts_are_left_out_of_the_unlabelled_ones_of_the_base_run():
