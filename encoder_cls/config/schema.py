@@ -250,7 +250,8 @@ class TokenizerConfig(Section):
     lowercase: bool = True
     """Whether upper case is changed to lower case."""
     normalization: Literal["none", "nfc", "nfkc"] = "nfkc"
-    """The Unicode normalization form: `none`, `nfc` or `nfkc`."""
+    """The Unicode normalization form: `none`, `nfc` or `nfkc`. Characters that cannot be seen, such
+    as soft hyphens, are removed in any case."""
     strip_accents: bool = False
     """Whether accents are removed, so that "café" and "cafe" are one word."""
     max_vocab_size: Annotated[int, Field(ge=16, le=MAX_TOKENS_IN_VOCABULARY)] = 30_000

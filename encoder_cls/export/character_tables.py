@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-from encoder_cls.text.tokenizer import FLAGS, PICTURES, UNSPACED, WORD_CHARACTERS
+from encoder_cls.text.tokenizer import (
+    FLAGS,
+    PICTURES,
+    UNSPACED,
+    WORD_CHARACTERS,
+    continues_character,
+)
 
 # The kinds of characters and the further bits, as in `engine/characters.mjs`.
 SPACE = 1
@@ -115,26 +121,21 @@ def _normalization_bits(characters: list[str]) -> NDArray[np.int64]:
     reordered = _normalized(samples, normalizers.NFD())
     is_unchanged = ~_differ(decomposed, characters)
     is_mark = is_unchanged & _differ(reordered, samples)
-    marks = {characters[index] for index in np.flatnonzero(is_mark)}
 
-    # Characters of which others are composed, and those of them that are not the first one.
+    # Characters of which others are composed.
     components: set[str] = set()
-    later_components: set[str] = set()
     for character, parts in zip(characters, decomposed, strict=True):
         if parts != character:
             components.update(parts)
-            later_components.update(parts[1:])
 
     is_component = np.array([character in components for character in characters])
     is_normalized = is_mark | is_component | _differ(fully_decomposed, characters)
 
-    joining = marks | later_components
-    joins = np.array([parts[:1] in joining for parts in fully_decomposed])
-
+    joins = np.array([continues_character(character) for character in characters])
     stripped = _normalized(characters, normalizers.StripAccents())
     is_accent = np.array([not text for text in stripped])
     bits: NDArray[np.int64] = NORMALIZED * is_normalized.astype(np.int64)
-    bits += JOINS * (joins | is_accent)
+    bits += JOINS * joins
     bits += ACCENT * is_accent
     return bits
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain, count
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from encoder_cls.text.checked_texts import check_are_several
 from encoder_cls.text.tokens import (
@@ -38,7 +40,7 @@ TYPES = ("word_level", "word_piece", "bpe", "unigram")
 # The characters of scripts without spaces between words, for a class of `tokenizers.Regex`.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 # About the same characters, for a class of `re`, which knows no names of scripts.
-UNSPACED_RANGES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+UNSPACED_RANGES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uff66-\uff9f"
 
 # Emoji and other pictures.
 PICTURES = r"\p{Extended_Pictographic}"
@@ -66,6 +68,34 @@ WORDS = (
 )
 # The same words, for texts that consist of ASCII characters only.
 ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)
+
+# Characters that cannot be seen and mean nothing: soft hyphens, spaces without width, marks and
+# embeddings of direction, variation selectors but those of pictures, and the like.
+_MEANINGLESS = (
+    "\u00ad\u034f\u061c\u17b4\u17b5\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0d\ufeff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e001f\U000e0080-\U000e0fff"
+)
+# The blocks of scripts whose letters join or stack, such as Arabic, Devanagari and Mongolian.
+_JOINING = (
+    "\u0600-\u0dff\u0f00-\u109f\u1700-\u18af\u1900-\u1cff\ua800-\uaadf\uabc0-\uabff"
+    "\ufb50-\ufdff\ufe70-\ufefe\U00010a00-\U00011fff\U0001e900-\U0001e95f"
+)
+# The selectors of how a picture or a key is shown, and the tags of flags such as that of Scotland.
+_SELECTORS = "\ufe0e\ufe0f\U000e0020-\U000e007f"
+
+# What is removed from texts, because it cannot be seen. The non-joiner is kept between letters that
+# would join without it, the joiner and the selectors of Mongolian after a letter that they change,
+# the joiner also before a picture, and other selectors after a picture or a key.
+#
+# The pattern means the same in JavaScript, which reads it from the tokenizer. Its first line makes
+# it fast: few characters are looked at more closely.
+INVISIBLE = (
+    rf"(?=[{_MEANINGLESS}\u200c\u200d\u180b-\u180f{_SELECTORS}])(?:"
+    rf"[{_MEANINGLESS}]"
+    rf"|\u200c(?![{_JOINING}])|(?<![{_JOINING}\u200c])\u200c"
+    rf"|(?<![{_JOINING}])[\u200d\u180b-\u180f](?!{PICTURES})"
+    rf"|(?<![{PICTURES}0-9#*{_SELECTORS}])[{_SELECTORS}]+)"
+)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -220,31 +250,47 @@ def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Sp
     """
     read = text[: CHARACTERS_PER_TOKEN * max_seq_len]
     encoding = tokenizer.encode(replace_surrogates(read))
-    tokens = list(zip(encoding.offsets, encoding.word_ids, strict=True))[1:max_seq_len]
+    tokens = zip(encoding.offsets, encoding.word_ids, strict=True)
 
+    starts = _starts_of_characters(read)
     spans = []
-    for number, ((start, end), word) in enumerate(tokens):
-        next_start = len(read)
-        if number + 1 < len(tokens):
-            next_start = tokens[number + 1][0][0]
-
-        last = end
-        while last < next_start and _continues_character(read[last]):
-            last += 1
-        spans.append(Span(start, last, word))
+    for (start, end), word in list(tokens)[1:max_seq_len]:
+        first = bisect_right(starts, start) - 1
+        after_last = bisect_left(starts, end)
+        spans.append(Span(starts[first], starts[after_last], word))
     return spans
 
 
-def _continues_character(character: str) -> bool:
+def _starts_of_characters(text: str) -> list[int]:
+    """Find where each character begins that is not a part of the one before it, and the end."""
+    starts = []
+    for index, character in enumerate(text):
+        if index == 0 or not continues_character(character):
+            starts.append(index)
+    return [*starts, len(text)]
+
+
+@lru_cache(maxsize=1 << 12)
+def continues_character(character: str) -> bool:
     """Whether a character is a part of the character before it.
 
-    Such a character is an accent, or the rest of a decomposed Hangul syllable.
+    Such a character is a mark, such as an accent, or the rest of a decomposed Hangul syllable. Some
+    become one only by normalization, such as the marks of half-width kana.
     """
-    is_rest_of_syllable = "\u1160" <= character <= "\u11ff"
-    return is_rest_of_syllable or unicodedata.combining(character) != 0
+    if character.isascii():
+        return False
+    first = unicodedata.normalize("NFKD", character)[0]
+    is_mark = unicodedata.category(first).startswith("M")
+    is_rest_of_syllable = "\u1160" <= first <= "\u11ff"
+    return is_mark or is_rest_of_syllable
 
 
-# The steps of a normalizer that `tokenizer_training` may make.
+def removes_invisible() -> normalizers.Normalizer:
+    """Make the first step of a normalizer, which removes characters that cannot be seen."""
+    return normalizers.Replace(Regex(INVISIBLE), "")
+
+
+# The further steps of a normalizer that `tokenizer_training` may make.
 NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
 
 
@@ -289,10 +335,11 @@ def _panics_as_value_errors() -> Iterator[None]:
 
 
 def _is_own_normalizer(normalizer: dict[str, Any] | None) -> bool:
-    """Whether a normalizer, given as parsed JSON, is a sequence of `NORMALIZERS`."""
+    """Whether a normalizer, given as parsed JSON, has no steps but those of this program."""
     if normalizer is None or "normalizers" not in normalizer:
         return False
-    return all(step["type"] in NORMALIZERS for step in normalizer["normalizers"])
+    removal = json.loads(removes_invisible().__getstate__())
+    return all(step["type"] in NORMALIZERS or step == removal for step in normalizer["normalizers"])
 
 
 def _is_own_splitter(splitter: Any) -> bool:

@@ -22,6 +22,7 @@ from encoder_cls.text.checked_texts import check_are_several
 from encoder_cls.text.tokenizer import (
     lowercases,
     pre_tokenizer,
+    removes_invisible,
     replace_surrogates,
     split_by_tokenizer,
     token_ids,
@@ -264,7 +265,7 @@ def _untrained(config: TokenizerConfig) -> Tokenizer:
     else:
         tokenizer = Tokenizer(models.Unigram())
 
-    steps: list[normalizers.Normalizer] = []
+    steps: list[normalizers.Normalizer] = [removes_invisible()]
     if config.strip_accents:
         steps.append(normalizers.NFD())
         steps.append(normalizers.StripAccents())

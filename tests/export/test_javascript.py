@@ -46,10 +46,11 @@ rain soup ball goal the a snow, today! big-team 3.14 [PAD] [CLS] zzz
 Küche ÉCOLE e\u0301té İstanbul ΣΊΣΥΦΟΣ ﬁne ½ ﷺ 𝒜𝒷 ǅ straße Å
 我爱北京 カタカナ ｶﾞｷﾞ がぎ 가나다 \u1100\u1161\u11a8 ภาษาไทยน้ำ ພາສາລາວ ភាសាខ្មែរ မြန်မာ
 😀 👩🏽\u200d💻 👨\u200d👩\u200d👧 🇩🇪🇫🇷🇺 ❤\ufe0f\u200d🔥 ©® 1\ufe0f\u20e3 हिन्दी עִבְרִית العَرَبِيَّة
+🏴\U000e0067\U000e0062\U000e007f می\u200cخواهم क्\u200dष pass\u00adword so\u200bup
 =\u0338 \u0301 a\u0345\u0334b \u0600 _ ' \ud800 \udfff x\udc00y
 """
 # Spaces and characters that cannot be seen.
-INVISIBLE = " \t\n\u3000\xa0\0\x01\x1f\x7f\x85\xad\u200b\u200d\u2028\ufeff\ufffd"
+INVISIBLE = " \t\n\u3000\xa0\0\x01\x1f\x7f\x85\xad\u200b\u200c\u200d\u200f\u2028\ufe0f\ufeff\ufffd"
 PIECES = [*ODD_WORDS.split(), *INVISIBLE]
 
 
@@ -389,6 +390,8 @@ def test_explanations_are_those_of_python(exported, name):
         "É e\u0301t ﬁne soup",
         "ball 我爱rain北京 soup",
         "𝒜 ball x\ud800",
+        "ﾊﾟｿｺﾝ မြန်မာ ball\xa0\u0301 น้ำ",
+        "\u200fra\u00adin\u200f ba\ufe0fll\u034f 👩\u200d💻 می\u200cخو \u200b soup",
     ]
     found = ask_node(module, texts, explain=True)["predictions"]
 
@@ -458,7 +461,7 @@ def test_an_export_is_little_larger_than_the_model(exported):
     """Base64 takes 4/3 of the file; the engine and its tables are of one size."""
     classifier, module = exported("both parts")
     weights = Path(classifier.folder) / "model.safetensors"
-    engine_bytes = 150_000
+    engine_bytes = 155_000
     assert module.stat().st_size < 1.34 * weights.stat().st_size + engine_bytes
 
 

@@ -89,15 +89,67 @@ def test_spans_are_the_places_of_tokens_in_the_text_as_given():
     ]
 
 
-def test_spans_cover_whole_characters():
-    """An accent, or a consonant of a Hangul syllable, belongs to the character before it."""
-    syllable = "\u1112\u1161\u11ab"
-    text = f"{syllable} cafe\u0301 ok"
-    tokenizer = train_on(text, normalization="nfc")
+@pytest.mark.parametrize(
+    ("characters", "settings"),
+    [
+        # A consonant of a Hangul syllable, an accent, a mark after a no-break space.
+        (["\u1112\u1161\u11ab", " ", "cafe\u0301", " ", "ok", "\xa0\u0301"], {}),
+        # Half-width kana, whose marks normalization makes; a Burmese vowel sign.
+        (["\uff8a\uff9f", "\uff7f", " ", "\u1019\u103c", "\u1014\u103a", "\u1019\u102c"], {}),
+        # Marks that normalization removes.
+        (["हिन्दी", " ", "❤\ufe0f", " ", "cafe\u0301"], {"strip_accents": True}),
+        (["pass\u00adword", " \u200f", "ok", "\u200f"], {}),
+    ],
+    ids=["marks", "marks of scripts", "accents", "invisible"],
+)
+def test_spans_cover_whole_characters(characters, settings):
+    """A mark belongs to the character before it, also if normalization joins or removes it."""
+    text = "".join(characters)
+    tokenizer = train_on(text, **settings)
 
     spans = token_spans(tokenizer, text, max_seq_len=16)
 
-    assert [text[span.start : span.end] for span in spans] == [syllable, "cafe\u0301", "ok"]
+    words = [character for character in characters if character.strip(" \u200f")]
+    found = [text[span.start : span.end] for span in spans]
+    # Two tokens of one character have the same span.
+    assert list(dict.fromkeys(found)) == words
+
+
+# A Persian word whose non-joiner keeps letters apart that would join.
+PERSIAN = "\u0645\u06cc\u200c\u062e\u0648"
+SEEN_ALIKE = {
+    "soft hyphens": f"pass\u00adword Stra\u00dfe {PERSIAN}",
+    "spaces without width": f"pass\u200bword\u200b Stra\ufeff\u00dfe {PERSIAN}",
+    "marks of direction": f"\u202apassword\u202c \u200fStra\u00dfe\u200e \u2067{PERSIAN}",
+    "joiners": f"pass\u200cword\u200d Stra\u200d\u00dfe \u0645\u06cc\u200c{PERSIAN[2:]}\u200c",
+    "selectors and tags": f"pass\ufe0fword Stra\ufe00\u00dfe\U000e0061\U000e007f {PERSIAN}",
+}
+
+
+@every_type
+def test_characters_that_cannot_be_seen_change_no_token(kind):
+    """Not even where nothing else is normalized."""
+    plain = f"password Stra\u00dfe {PERSIAN}"
+    tokenizer = train_on(plain, "pass word", type=kind, normalization="none")
+    for name, text in SEEN_ALIKE.items():
+        assert ids_of(tokenizer, text) == ids_of(tokenizer, plain), name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PERSIAN,
+        "\u0915\u094d\u200d\u0937 \u0915\u094d\u200c\u0937 \u0dc1\u0dca\u200d\u0dbb\u0dd3",
+        "\u1820\u180e\u1821\u180b",
+        "👩🏽\u200d💻 ❤\ufe0f\u200d🔥 1\ufe0f\u20e3",
+        "🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f",
+    ],
+    ids=["Persian", "Indic", "Mongolian", "emoji", "flag of Scotland"],
+)
+def test_joiners_and_selectors_are_kept_where_they_have_a_meaning(text):
+    tokenizer = train_on(text, normalization="none")
+    words = [tokenizer.id_to_token(token_id) for token_id in ids_of(tokenizer, text)[1:]]
+    assert "".join(words) == text.replace(" ", "")
 
 
 def test_tokens_are_counted_up_to_a_number_of_characters(monkeypatch):

@@ -5,14 +5,15 @@ const MIN_WEIGHT = 0.1;
 // The most tokens that are read to explain one text, which is read once for each of its words.
 const MAX_TOKENS = 1 << 22;
 // The characters of scripts without spaces between words.
-const UNSPACED_START = /^[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]/;
+const UNSPACED_CHARACTER =
+  /[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uff66-\uff9f]/;
 
 // Returns the words of a text with their weights for a class, and how many words at the end have
 // none, because it would take too long.
 export function explain(classifier, text, label, maxTokens = MAX_TOKENS) {
   const { tokens } = classifier.words.tokenize(text);
-  const places = classifier.tokenizer.wordsWithPlaces(text).slice(0, classifier.maxSeqLen - 1);
-  const words = wordsOf(places);
+  const places = classifier.tokenizer.placesOfWords(text).slice(0, classifier.maxSeqLen - 1);
+  const words = wordsOf(places, text);
 
   const numTokens = Math.min(tokens.length, classifier.maxSeqLen);
   const affordable = Math.max(1, Math.floor(maxTokens / numTokens) - 1);
@@ -56,15 +57,15 @@ function occlusion(classifier, tokens, label) {
 }
 
 // Groups tokens that share a character to words: the first and the last token, and the place.
-function wordsOf(places) {
+function wordsOf(places, text) {
   const words = [];
-  places.forEach(([spelling, start, end], token) => {
+  places.forEach(([start, end], token) => {
     const before = words.at(-1);
     if (before && start < before.end) {
       before.last = token;
       before.end = Math.max(before.end, end);
     } else {
-      const isUnspaced = UNSPACED_START.test(spelling);
+      const isUnspaced = UNSPACED_CHARACTER.test(text[start]);
       words.push({ first: token, last: token, start, end, isUnspaced });
     }
   });

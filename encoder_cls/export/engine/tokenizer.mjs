@@ -36,7 +36,10 @@ export class Tokenizer {
   constructor(description, characters, maxSeqLen) {
     this.maxSeqLen = maxSeqLen;
     this.ids = new Map(Object.entries(description.model.vocab));
-    this.steps = description.normalizer.normalizers.map((step) => step.type);
+    const steps = description.normalizer.normalizers;
+    this.steps = steps.map((step) => step.type);
+    const removal = steps.find((step) => step.type === "Replace");
+    this.invisible = new RegExp(removal?.pattern.Regex ?? "(?!)", "gu");
     this.lowers = this.steps.includes("Lowercase");
     this.bits = bitsOfCharacters(characters.bits);
     this.lowercase = lowercaseLetters(characters.lowercase);
@@ -46,7 +49,7 @@ export class Tokenizer {
   // reads less than the whole text. The words do not include [CLS].
   words(text) {
     const { beginning, isCut } = this.beginning(text);
-    const normalized = this.normalize(beginning);
+    const normalized = this.normalize(beginning.replace(this.invisible, ""));
     const maxWords = KEPT_PER_TOKEN * this.maxSeqLen - 1;
 
     const words = [];
@@ -73,7 +76,7 @@ export class Tokenizer {
     return { beginning, isCut: end < text.length };
   }
 
-  // The text after all steps of normalization.
+  // A text that can be seen as a whole, after all steps of normalization.
   normalize(text) {
     if (ASCII.test(text)) return this.lowers ? text.toLowerCase() : text;
 
@@ -199,10 +202,23 @@ export class Tokenizer {
     return index;
   }
 
-  // The words of a text as [word, start, end], with their places in the text itself. A place covers
-  // whole characters, with their accents.
-  wordsWithPlaces(text) {
+  // How many code units can be seen before each place of a text and before its end.
+  visibleBefore(text) {
+    const isInvisible = new Uint8Array(text.length);
+    for (const { 0: found, index } of text.matchAll(this.invisible)) {
+      isInvisible.fill(1, index, index + found.length);
+    }
+    const counts = [0];
+    isInvisible.forEach((number, place) => counts.push(counts[place] + 1 - number));
+    return counts;
+  }
+
+  // The places of the words in a text, as [start, end]. A place covers whole characters, with their
+  // accents.
+  placesOfWords(text) {
     const { beginning } = this.beginning(text);
+    const visible = beginning.replace(this.invisible, "");
+    const visibleBefore = this.visibleBefore(beginning);
 
     // Normalize the text piece by piece: a character, and those that join it.
     let normalized = "";
@@ -210,7 +226,7 @@ export class Tokenizer {
     for (let start = 0; start < beginning.length; ) {
       const end = this.endOfRun(beginning, start + sizeAt(beginning, start), JOINS);
       pieces.push([normalized.length, start, end]);
-      normalized += this.normalize(beginning.slice(start, end));
+      normalized += this.normalize(visible.slice(visibleBefore[start], visibleBefore[end]));
       start = end;
     }
 
@@ -224,7 +240,7 @@ export class Tokenizer {
       while (piece + 1 < pieces.length && pieces[piece + 1][0] <= start) piece++;
       let last = piece;
       while (last + 1 < pieces.length && pieces[last + 1][0] < end) last++;
-      places.push([normalized.slice(start, end), pieces[piece][1], pieces[last][2]]);
+      places.push([pieces[piece][1], pieces[last][2]]);
     }
     return places;
   }
