@@ -72,12 +72,12 @@ function threshold() {
 // --- Many texts ---------------------------------------------------------------------------------
 
 function openTable(content, name) {
-  const opened = readTable(content, settings.textColumns);
-  if (!opened.rows.length) {
-    showError(new Error(`${name}: has no texts`));
+  try {
+    table = readTable(content, settings.textColumns);
+  } catch ({ message }) {
+    showError({ message: `${name}: ${message}` });
     return;
   }
-  table = opened;
   showColumnChoices();
   predictTable();
 }
@@ -171,11 +171,16 @@ function download() {
   setTimeout(() => URL.revokeObjectURL(link.href));
 }
 
-async function openFile(file) {
-  if (!file) return;
+async function openFiles(files) {
+  if (!files.length) return;
+  if (files.length > 1) {
+    showError({ message: `${files.length} files were dropped; drop one at a time` });
+    return;
+  }
+  const [file] = files;
   if (file.size > MAX_FILE_BYTES) {
     const limit = `${MAX_FILE_BYTES / 1e6} MB`;
-    showError(new Error(`${file.name}: is larger than ${limit}; use encoder-cls predict for it`));
+    showError({ message: `${file.name}: is larger than ${limit}; use encoder-cls predict for it` });
     return;
   }
   openTable(decode(new Uint8Array(await file.arrayBuffer())), file.name);
@@ -208,11 +213,11 @@ byId("classify").addEventListener("click", () => openTable(byId("many").value, "
 byId("column").addEventListener("change", predictTable);
 byId("stop").addEventListener("click", stopTable);
 byId("download").addEventListener("click", download);
-byId("file").addEventListener("change", (event) => openFile(event.target.files[0]));
+byId("file").addEventListener("change", (event) => openFiles(event.target.files));
 
 // A file may be dropped anywhere on the page.
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => {
   event.preventDefault();
-  openFile(event.dataTransfer.files[0]);
+  openFiles(event.dataTransfer.files);
 });

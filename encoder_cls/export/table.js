@@ -1,24 +1,47 @@
 // Tables that a person pastes or drops: CSV, TSV, or one text a line.
 
 const SEPARATORS = [",", ";", "\t", "|"];
+// What separates the fields of a table of one column: nothing.
+const NONE = "";
 // What a spreadsheet could take for a formula; a negative number is none.
 const FORMULA = /^[=+\-@\t\r]/;
 const NEGATIVE = /^-[0-9]+(\.[0-9]+)?$/;
 
 // Reads a table: the names of its columns, its rows, and the numbers of the columns with the texts.
-// `textColumns` are the columns that the model was trained on.
+// `textColumns` are the columns that the model was trained on. Throws an error if there are no texts.
 function readTable(content, textColumns) {
   const text = content.replace(/^\ufeff/, "");
+  if (text.includes("\0")) {
+    throw new Error("is not text, but perhaps an Excel or a compressed file; save it as CSV");
+  }
+  if (isJson(text)) throw new Error("is JSON; paste one text a line, or convert it to CSV");
+  if (!text.trim()) throw new Error("has no texts");
   return tableWithColumn(text, textColumns) ?? tableOfEqualRows(text) ?? tableOfLines(text);
+}
+
+// Whether a text, or its first line, is an object of JSON.
+function isJson(text) {
+  if (!/^\s*[{[]/.test(text)) return false;
+  const [firstLine] = text.trim().split("\n", 1);
+  return isParsed(firstLine.replace(/^\[/, "").replace(/,\s*$/, "")) || isParsed(text);
+}
+
+function isParsed(json) {
+  try {
+    return typeof JSON.parse(json) === "object";
+  } catch {
+    return false;
+  }
 }
 
 // The table, if its header has a column that the model was trained on with some separator.
 function tableWithColumn(text, textColumns) {
-  for (const separator of SEPARATORS) {
-    const [header, ...rows] = parseRows(text, separator);
-    const names = header?.map((name) => name.trim()) ?? [];
+  for (const separator of [...SEPARATORS, NONE]) {
+    const [header = [], ...rows] = parseRows(text, separator);
+    const names = header.map((name) => name.trim());
     const found = textColumns.map((name) => names.indexOf(name)).filter((column) => column >= 0);
-    if (found.length) return tableOf(header, rows, found);
+    const isSeparated = names.length > 1 || separator === NONE;
+    if (found.length && isSeparated) return tableOf(header, rows, found);
   }
   return null;
 }
@@ -26,8 +49,8 @@ function tableWithColumn(text, textColumns) {
 // The table, if some separator gives all rows the same number of fields, and more than one.
 function tableOfEqualRows(text) {
   for (const separator of SEPARATORS) {
-    const [header, ...rows] = parseRows(text, separator);
-    const width = header?.length ?? 0;
+    const [header = [], ...rows] = parseRows(text, separator);
+    const width = header.length;
     const areEqual = rows.length > 0 && rows.every((row) => row.length === width);
     if (width > 1 && areEqual && !isProse(header, separator)) {
       return tableOf(header, rows, [widestColumn(rows)]);
@@ -49,10 +72,18 @@ function tableOfLines(text) {
   return tableOf(["text"], rows, [0]);
 }
 
-// A table, in which each column has a name of its own and each row has all columns.
+// A table, in which each column has a name and each row has all columns.
 function tableOf(header, rows, textColumns) {
-  const names = [];
-  for (const name of header) names.push(freeName(name.trim() || "column", names));
+  if (!rows.length) throw new Error("has no texts");
+  rows.forEach((row, index) => {
+    if (row.slice(header.length).some((field) => field.trim())) {
+      throw new Error(
+        `row ${index + 2} has ${row.length} fields, but the header has ${header.length}; ` +
+          "put texts with a separator between quotes",
+      );
+    }
+  });
+  const names = header.map((name, column) => name.trim() || `column ${column + 1}`);
   const complete = rows.map((row) => names.map((_, column) => row[column] ?? ""));
   return { names, rows: complete, textColumns };
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Iterator
@@ -89,9 +90,19 @@ def test_labels_below_a_threshold_are_withheld(page):
         ("rain, snow\nball goal\n\nsoup", ["rain, snow", "ball goal", "soup"]),
         ("rain, snow\nball, goal", ["rain, snow", "ball, goal"]),
         ('id;text\r\n1;"rain; ""snow"""\r\n2;ball', ['rain; "snow"', "ball"]),
+        (
+            "text\r\nrain, snow\r\nball; goal, soup\r\nsoup",
+            ["rain, snow", "ball; goal, soup", "soup"],
+        ),
         ("name\tnote\nA\tball and goal\nB\train and snow", ["ball and goal", "rain and snow"]),
     ],
-    ids=["lines", "sentences with a comma", "a column of the model", "the longest column"],
+    ids=[
+        "lines",
+        "sentences with a comma",
+        "a column of the model",
+        "a column alone",
+        "the longest column",
+    ],
 )
 def test_many_texts_are_pasted(page, classifier, content, texts):
     """One a line, or as a table, in which the column with the texts is found."""
@@ -108,6 +119,49 @@ def test_an_empty_table_leaves_the_one_that_is_being_classified(page):
 
     assert page.texts_of("#rows td:nth-child(3)") == ["rain", "ball"]
     assert page.complaints == []
+
+
+FILES = {
+    "an Excel file": [("a.xlsx", b"PK\3\4\x14\0\0\0\x08\0 and more")],
+    "a compressed file": [("a.csv.gz", gzip.compress(b"text,label\nrain,x\n" * 50))],
+    "UTF-16 without a mark": [("a.csv", "text,id\nrain,1\n".encode("utf-16le"))],
+    "JSON lines": [("a.jsonl", b'{"text": "rain"}\n{"text": "ball"}\n')],
+    "JSON": [("a.json", b'[\n  {"text": "rain"}\n]\n')],
+    "a row with more fields": [("a.csv", b"text,label\nrain, snow,x\n")],
+    "nothing": [("a.csv", b"text,id\n")],
+    "two files": [("a.txt", b"rain"), ("b.txt", b"ball")],
+}
+
+
+def drop(page: Page, files: list[tuple[str, bytes]]) -> None:
+    """Drop files on the page."""
+    contents = [[name, list(content)] for name, content in files]
+    page.run(f"""{{
+        const data = new DataTransfer();
+        for (const [name, content] of {json.dumps(contents)}) {{
+          data.items.add(new File([new Uint8Array(content)], name));
+        }}
+        dispatchEvent(new DragEvent("drop", {{ dataTransfer: data }}));
+    }}""")
+
+
+@needs_browser
+def test_what_is_no_table_of_texts_is_refused(page):
+    """With a message, and nothing of it is classified."""
+    for kind, files in FILES.items():
+        drop(page, files)
+        page.until("document.querySelector('#error').textContent")
+        assert page.run("texts.length") == 0, kind
+        page.run("document.querySelector('#error').textContent = ''")
+
+
+@needs_browser
+def test_a_table_with_thousands_of_columns_without_names_is_read_at_once(page):
+    """As spreadsheets write it whose last column was once used."""
+    page.run("var wide = 'text' + ','.repeat(9999) + '\\nball' + ','.repeat(9999)")
+    page.run("var start = performance.now(); var read = readTable(wide, ['text'])")
+    assert page.run("performance.now() - start") < 2000
+    assert page.run("read.names.slice(0, 3)") == ["text", "column 2", "column 3"]
 
 
 @needs_browser
@@ -140,13 +194,7 @@ def test_the_download_has_the_columns_of_the_table_and_of_the_predictions(page):
 def test_a_dropped_file_is_read_in_its_encoding(page):
     """UTF-8, UTF-16 with a mark, and the encoding of Western Windows."""
     for encoding in ("utf-8-sig", "utf-16", "cp1252"):
-        content = list("text,id\nKüche,1\n".encode(encoding))
-        dropped = f"""
-        const data = new DataTransfer();
-        data.items.add(new File([new Uint8Array({content})], "a.csv"));
-        dispatchEvent(new DragEvent("drop", {{ dataTransfer: data }}));
-        """
-        page.run(f"{{ {dropped} }}")
+        drop(page, [("a.csv", "text,id\nKüche,1\n".encode(encoding))])
         page.until("document.querySelector('#rows td:nth-child(3)')?.textContent === 'Küche'")
         page.run("document.querySelector('#rows').replaceChildren()")
 
