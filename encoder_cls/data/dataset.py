@@ -22,6 +22,10 @@ LabelsAre = Literal["names", "indices"]
 """Whether the labels in files are names of classes, or indices into `data.label_names`."""
 
 
+# The name of the random sample of a table of `label` among the sources of a data set.
+RANDOM_SAMPLE = "the random sample"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Split:
     """Labelled rows: `texts[i]` belongs to class `labels[i]`, and was read at `where[i]`.
@@ -247,6 +251,14 @@ class Dataset:
         if self.test is not None:
             splits["test"] = self.test
         return splits
+
+    @property
+    def sample_note(self) -> str:
+        """A sentence that says which texts could be held out; empty if any text could."""
+        for source, notes in self.sources:
+            if source == RANDOM_SAMPLE and notes.messages:
+                return notes.messages[0]
+        return ""
 
     @property
     def notes(self) -> list[str]:

@@ -27,6 +27,7 @@ from encoder_cls.data.continued_data import (
 )
 from encoder_cls.data.corrections import read_corrections, with_corrections
 from encoder_cls.data.dataset import (
+    RANDOM_SAMPLE,
     Dataset,
     LabelsAre,
     Split,
@@ -43,7 +44,8 @@ from encoder_cls.data.dataset_rows import (
     read_all_rows,
 )
 from encoder_cls.data.labelled_rows import LabelledRows, read_labelled, reading_of
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.random_sample import outside_of_sample
+from encoder_cls.data.reading.options import Notes, Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import content_hash
 from encoder_cls.data.splitting import hold_out
@@ -51,6 +53,9 @@ from encoder_cls.errors import DataError
 from encoder_cls.system.cache import CacheEntry, cached
 from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.reporter import SILENT, Reporter
+
+# The largest share of the random sample of a table of `label` that is held out.
+MOST_OF_SAMPLE = 0.5
 
 
 def load_all_data(
@@ -274,9 +279,14 @@ def _read_dataset(
             if new is not None:
                 uncorrected = uncorrected[new.rows_by_split["train"]]
 
+        fraction = config.validation_fraction
+        if base is None and train_rows is None:
+            must_stay, fraction, sample_notes = _outside_of_sample(splits["train"], config)
+            notes.append((RANDOM_SAMPLE, sample_notes))
+
         splits["train"], splits["validation"] = hold_out(
             splits["train"],
-            fraction=config.validation_fraction,
+            fraction=fraction,
             seed=config.split_seed,
             classes=_by_name(splits["train"].labels, label_names),
             uncorrected=uncorrected,
@@ -296,6 +306,29 @@ def _read_dataset(
         sources=(*notes, ("data.corrections", notes_on_corrections)),
     )
     return without_labelled_texts(dataset)
+
+
+def _outside_of_sample(
+    split: Split, config: DataConfig
+) -> tuple[NDArray[np.bool_] | None, float, Notes]:
+    """Which texts of a table of `label` must not be held out, since they are not typical.
+
+    Returns:
+        Whether each text must stay, (texts,), or None if any may be held out; the share of the
+        others to hold out; and a note on this.
+    """
+    is_outside = outside_of_sample(split, config)
+    if is_outside is None or not is_outside.any():
+        return None, config.validation_fraction, Notes()
+
+    num_outside = int(is_outside.sum())
+    num_sample = len(split) - num_outside
+    fraction = min(MOST_OF_SAMPLE, config.validation_fraction * len(split) / num_sample)
+    note = (
+        f"validation texts are of the {num_sample:,} labels that are a random sample of the texts; "
+        f"the other {num_outside:,} were chosen by `label`, and are not typical"
+    )
+    return is_outside, fraction, Notes(messages=[note])
 
 
 # Checks

@@ -23,6 +23,8 @@ class RunFindings:
         class_weights_note: a sentence that advises class weights; empty if they would not help.
         changes_since_base: how predictions have changed since the base run; None if the run does
             not continue another one.
+        sample_note: a sentence that says which validation texts are a random sample; empty if any
+            text could be held out.
         num_unread: the number of training texts that the run had no time to read, or its linear
             model to learn from.
     """
@@ -31,6 +33,7 @@ class RunFindings:
     class_weights_note: str = ""
     changes_since_base: ChangesSinceBase | None = None
     num_unread: int = 0
+    sample_note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

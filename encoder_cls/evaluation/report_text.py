@@ -536,6 +536,8 @@ def _reservations(evaluation: SplitEvaluation, findings: RunFindings) -> Iterato
     is_validation = evaluation.split_name == "validation"
     if is_validation:
         yield VALIDATION_NOTE
+    if findings.sample_note:
+        yield findings.sample_note
 
     if findings.num_refitted:
         texts = counted(findings.num_refitted, "validation text")

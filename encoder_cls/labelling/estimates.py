@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from encoder_cls.data.random_sample import drawn_rank
 from encoder_cls.labelling.label_table import LabelledText
-from encoder_cls.labelling.pool import drawn_rank
 from encoder_cls.labelling.pool_model import Fit
 from encoder_cls.labelling.text_queue import RANDOM
 from encoder_cls.metrics.intervals import wilson_interval

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 from encoder_cls.bulk.suggestions import has_label
 from encoder_cls.data.key_of_text import key_of_text
+from encoder_cls.data.random_sample import drawn_rank
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.csv_form import CsvForm, form_of
 from encoder_cls.data.reading.options import Reading
@@ -57,16 +57,6 @@ class Pool:
     columns: Sequence[str]
     form: CsvForm
     notes: Sequence[str]
-
-
-def drawn_rank(key: str) -> int:
-    """The rank of a text in the order drawn at random, from 0 to 2**64.
-
-    The rank is a hash of the key, so that it depends neither on the order of the pool nor on the
-    other texts. The least ranks of a pool are a random sample of it.
-    """
-    digest = hashlib.sha256(f"label {key}".encode()).digest()
-    return int.from_bytes(digest[:8])
 
 
 def read_pool(

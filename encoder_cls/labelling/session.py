@@ -412,7 +412,9 @@ class Session:
             old.table.replace(rows)
             return
 
-        # A text must not be in neither table, and one in both counts as labelled.
+        # A text must not be in neither table, and one in both counts as labelled. Where one table
+        # cannot be written, nothing changes.
+        old.table.check_unchanged()
         new.table.append(new.row)
         old.table.replace([row for row in old.table.rows if row is not old.row])
 

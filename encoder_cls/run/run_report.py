@@ -118,6 +118,7 @@ def report_of_run(
         changes_since_base=changes_since_base,
         class_weights_note=note,
         num_unread=num_unread + run.dataset.num_unread,
+        sample_note=run.dataset.sample_note if name == "validation" else "",
     )
 
     reporter.working("fitting the TF-IDF baseline")

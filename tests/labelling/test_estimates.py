@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
+from encoder_cls.data.random_sample import drawn_rank
 from encoder_cls.labelling.estimates import (
     Estimate,
     acceptance,
@@ -17,7 +18,6 @@ from encoder_cls.labelling.estimates import (
     random_sample,
 )
 from encoder_cls.labelling.label_table import LabelledText
-from encoder_cls.labelling.pool import drawn_rank
 from encoder_cls.labelling.pool_model import Fit
 
 START = datetime.fromisoformat("2026-01-01T10:00:00+00:00")

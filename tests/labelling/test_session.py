@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.labelling import read_table
 
-from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.labelling.pool import drawn_rank
+from encoder_cls.data.random_sample import drawn_rank
+from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.labelling.session import NO_CLASS, SKIPPED
 from encoder_cls.labelling.text_queue import BLOCK, is_random_turn
 from encoder_cls.serving.requests import RefusedError
@@ -272,3 +272,17 @@ def test_suggested_texts_and_texts_of_the_random_order_take_turns(reopen):
     # All but the first one, and the last one, after which nothing is suggested, show the guess.
     hows = [row["how"] for row in read_table(FILE)]
     assert hows == ["random", *["suggested"] * 6, "random"]
+
+
+def test_a_change_that_cannot_be_saved_whole_changes_nothing(reopen):
+    """Another program has changed the table of skipped texts: the label is not saved twice."""
+    session = reopen().session
+    key = session.state()["text"]["key"]
+    session.skip(key, SKIPPED)
+    with FILE.with_name("labels-skipped.csv").open("a") as file:
+        file.write("\r\n")
+
+    for label in ("sport", "food"):
+        with pytest.raises(EncoderClsError, match="another program"):
+            session.label(key, [label], is_change=True)
+    assert read_table(FILE) == []

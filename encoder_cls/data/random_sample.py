@@ -1,0 +1,68 @@
+"""The random sample among the labels of `encoder-cls label`, which tell how often a model is right.
+
+Most texts of a table of labels were chosen because a model was unsure of them, so they are harder
+than the texts to come. Only the random sample may be held out to measure a model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.config.schema import DataConfig
+from encoder_cls.data.dataset import Split
+from encoder_cls.data.key_of_text import KEY, key_of_text
+from encoder_cls.data.labelled_rows import reading_of
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.sources import column_names, read_rows
+
+# How a text was chosen: the column `how` of a table of labels.
+RANDOM = "random"
+# The last columns of a table of labels, whose names may have a beginning.
+_LAST_COLUMNS = ("labelled_at", "how", "guess", KEY)
+# The least number of texts of a sample that can be held out from.
+MIN_SAMPLE = 20
+
+
+def drawn_rank(key: str) -> int:
+    """The rank of a text in the order drawn at random, from 0 to 2**64.
+
+    The rank is a hash of the key, so that it depends neither on the order of the pool nor on the
+    other texts. The least ranks of a pool are a random sample of it.
+    """
+    digest = hashlib.sha256(f"label {key}".encode()).digest()
+    return int.from_bytes(digest[:8])
+
+
+def outside_of_sample(split: Split, config: DataConfig) -> NDArray[np.bool_] | None:
+    """Return which training texts are not of the random sample of a table of labels, (texts,).
+
+    The sample are all texts up to the last one that was drawn, in the order in which texts are
+    drawn, also those that were suggested first: without them it would have too many easy texts.
+
+    Returns:
+        None if the training data is no table of labels, or its random sample is too small.
+    """
+    path = Path(config.train or "")
+    if path.suffix != ".csv" or not path.is_file():
+        return None
+    names = column_names(path, config.text_column, reading_of(config))
+    last = names[-len(_LAST_COLUMNS) :]
+    if [name.removeprefix("label_") for name in last] != list(_LAST_COLUMNS):
+        return None
+
+    _, how, _, key = last
+    ranks_of_drawn = [-1]
+    for row in read_rows(str(path), Columns(config.text_column, every=True), reading_of(config)):
+        record = row.record or {}
+        if record[how] == RANDOM:
+            ranks_of_drawn.append(drawn_rank(record[key]))
+
+    ranks = [drawn_rank(key_of_text(text)) for text in split.texts]
+    is_outside = np.array([rank > max(ranks_of_drawn) for rank in ranks])
+    if (~is_outside).sum() < MIN_SAMPLE:
+        return None
+    return is_outside
