@@ -2,7 +2,8 @@
 
 An output must not replace a file that is read, must not become a part of an input, and must not be
 the same file as another output. Files are compared by device and inode, so that links do not
-matter. An output that fits the pattern of an input is refused only if it exists.
+matter. An output that fits the pattern of an input is refused if it exists, and by `predict` in any
+case.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from encoder_cls.data.source_files import every_file, texts_of
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.report_file_names import REPORT_FILES
 from encoder_cls.run.run_folder import LOCK_FILE, RunDir, run_of
-from encoder_cls.system.files import path_of, stream_named
+from encoder_cls.system.files import fits_pattern, path_of, stream_named
 from encoder_cls.system.terminal import warn_if_output_closed
 
 if TYPE_CHECKING:
@@ -85,6 +86,17 @@ def check_outputs(
         _check_not_among(target, read_folders)
         _check_not_data(target, run_data)
         _check_other_outputs(target, written)
+
+
+def check_fit_no_pattern(outputs: Sequence[Path], source: str) -> None:
+    """Raise a `ConfigError` if the next run would read an output, because a pattern matches it."""
+    if Path(source).exists():
+        return
+    for path in outputs:
+        if fits_pattern(path_of(path), source):
+            raise ConfigError(
+                f"{path}: fits the pattern that is read ({source}); name another output"
+            )
 
 
 def check_run_folder(run: RunDir, data: DataConfig) -> None:

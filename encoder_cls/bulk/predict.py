@@ -13,7 +13,7 @@ from pathlib import Path
 from encoder_cls.bulk.chunk_classifier import ChunkClassifier, open_chunk_classifier
 from encoder_cls.bulk.input_size import choose_engine, processes_for
 from encoder_cls.bulk.input_texts import InputTexts, size_of
-from encoder_cls.bulk.output_checks import check_outputs
+from encoder_cls.bulk.output_checks import check_fit_no_pattern, check_outputs
 from encoder_cls.bulk.prediction_loop import predict_texts
 from encoder_cls.bulk.prediction_options import prediction_options
 from encoder_cls.bulk.progress_bar import Progress
@@ -160,6 +160,8 @@ def _check_output_paths(request: CheckedRequest, parts: Sequence[Part]) -> None:
         model=request.model,
         is_printing=request.output is None,
     )
+    if source:
+        check_fit_no_pattern(outputs, source)
 
 
 def _files_to_classify(

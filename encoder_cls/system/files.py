@@ -414,12 +414,25 @@ def fitting_paths(source: str) -> Iterator[str]:
     if "\0" in source:
         return iter(())
 
-    # Escape the innermost folder that exists, so that its name is taken literally.
+    folder, rest = _literal_folder(source)
+    pattern = Path(glob.escape(str(folder)), rest)
+    return glob.iglob(str(pattern), recursive=True)  # noqa: PTH207 - the pattern may be absolute
+
+
+def fits_pattern(path: Path, source: str) -> bool:
+    """Whether a path without links, of a file that need not exist, matches a pattern.
+
+    In contrast to `fitting_paths`, `**` stands for one folder.
+    """
+    folder, rest = _literal_folder(source)
+    return path.match(str(Path(glob.escape(str(path_of(folder))), rest)))
+
+
+def _literal_folder(source: str) -> tuple[Path, Path]:
+    """The innermost folder of a pattern that exists, whose name is literal, and the rest."""
     existing_folders = (parent for parent in Path(source).parents if parent.is_dir())
     folder = next(existing_folders, Path())
-
-    pattern = Path(glob.escape(str(folder)), Path(source).relative_to(folder))
-    return glob.iglob(str(pattern), recursive=True)  # noqa: PTH207 - the pattern may be absolute
+    return folder, Path(source).relative_to(folder)
 
 
 class LockedError(EncoderClsError):

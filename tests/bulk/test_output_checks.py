@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.bulk.output_checks import check_outputs, check_run_folder
+from encoder_cls.bulk.output_checks import check_fit_no_pattern, check_outputs, check_run_folder
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.options import Reading
@@ -124,6 +124,16 @@ def test_no_input_is_an_output(source, outputs):
 @pytest.mark.usefixtures("files")
 def test_other_files_can_be_outputs(source, output):
     check_outputs([Path(output)], sources=[source])
+
+
+@pytest.mark.usefixtures("files")
+def test_an_output_that_a_pattern_matches_would_be_read_the_next_time():
+    for source, output in (("parts/*.csv", "to parts/new.csv"), ("*", "new.csv")):
+        with pytest.raises(ConfigError, match="fits the pattern that is read"):
+            check_fit_no_pattern([Path("parts/new.tsv"), Path(output)], source)
+
+    for source in ("parts/*.csv", "parts", "-"):
+        check_fit_no_pattern([Path("parts/new.tsv"), Path("parts/deep/new.csv")], source)
 
 
 @pytest.mark.parametrize(
