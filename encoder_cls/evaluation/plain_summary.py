@@ -16,9 +16,10 @@ from encoder_cls.data.reading.delimited import CSV
 from encoder_cls.data.reading.excel import EXCEL
 from encoder_cls.data.reading.formats import format_of
 from encoder_cls.evaluation import report_file_names
+from encoder_cls.evaluation.judged_calibration import Calibration, JudgedCalibration
 from encoder_cls.evaluation.label_tables import file_and_line
 from encoder_cls.evaluation.report import Report
-from encoder_cls.evaluation.report_text import Calibration, calibration_grade, name_text
+from encoder_cls.evaluation.report_text import name_text
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.suggested_threshold import MIN_PREDICTIONS, WANTED_ACCURACY
 from encoder_cls.metrics.classification import Metrics, SingleLabelMetrics
@@ -227,20 +228,19 @@ def _trust(evaluation: SplitEvaluation) -> Iterator[str]:
 
     if evaluation.split_name == "validation":
         yield "It was tuned on these texts, so expect slightly less on new ones."
-    if evaluation.metrics_of_new is not None:
-        yield from _calibration(evaluation.metrics_of_new)
+    if evaluation.calibration is not None:
+        yield from _calibration(evaluation.calibration)
 
 
-def _calibration(metrics: Metrics) -> Iterator[str]:
+def _calibration(judged: JudgedCalibration) -> Iterator[str]:
     """Yield a sentence on the probabilities; nothing if there are too few texts to judge them."""
-    grade = calibration_grade(metrics)
+    grade = judged.grade
+    points = f"{100 * judged.error:.0f} points"
     if grade is Calibration.GOOD:
         yield "Its probabilities are honest: where it says 80%, about 80% are right."
     elif grade is Calibration.FAIR:
-        points = f"{100 * metrics.ece:.0f} points"
         yield f"Its probabilities are about right: off by {points} on average."
     elif grade is Calibration.POOR:
-        points = f"{100 * metrics.ece:.0f} points"
         yield f"Do not rely on its probabilities: they are off by {points} on average."
 
 

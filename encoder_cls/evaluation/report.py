@@ -86,6 +86,7 @@ class Report:
             if key.endswith("_interval"):
                 values[key] = score
 
+        values["ece_beyond_chance"] = evaluation.calibration and evaluation.calibration.error
         values["learned_texts"] = evaluation.num_learned
         values["new_texts"] = evaluation.new_texts and evaluation.new_texts.to_dict()
         values["parts"] = evaluation.parts

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
-
-import numpy as np
 
 from encoder_cls.evaluation.comparisons import COMBINED
 from encoder_cls.evaluation.indistinct_classes import indistinct_sentences
+from encoder_cls.evaluation.judged_calibration import Calibration, JudgedCalibration
 from encoder_cls.evaluation.mistakes import Mistake
 from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
@@ -429,60 +427,29 @@ def score_table(report: Report) -> ScoreTable:
 
 # The section of calibration
 
-# The number of texts that are needed to judge calibration. With fewer texts in 15 bins, the
-# calibration error is large by chance.
-MIN_TEXTS_TO_JUDGE = 100
-# The highest calibration error of a classifier that is called well calibrated.
-WELL_CALIBRATED = 0.03
-# The highest calibration error of a classifier that is called fairly calibrated.
-FAIRLY_CALIBRATED = 0.08
-
-
-class Calibration(Enum):
-    """How good the calibration of a classifier is."""
-
-    UNKNOWN = "too few texts to judge"
-    GOOD = "well calibrated"
-    FAIR = "fairly calibrated"
-    POOR = "poorly calibrated"
-
-
-def calibration_grade(metrics: Metrics) -> Calibration:
-    """Judge the calibration by the calibration error."""
-    if sum(metrics.calibration.texts) < MIN_TEXTS_TO_JUDGE:
-        return Calibration.UNKNOWN
-    if metrics.ece <= WELL_CALIBRATED:
-        return Calibration.GOOD
-    if metrics.ece <= FAIRLY_CALIBRATED:
-        return Calibration.FAIR
-    return Calibration.POOR
-
 
 def _calibration_lines(evaluation: SplitEvaluation) -> tuple[str, ...]:
-    if evaluation.metrics_of_new is None:
+    if evaluation.calibration is None:
         return ()
-    return calibration(evaluation.metrics_of_new)
+    return calibration(evaluation.calibration)
 
 
-def calibration(metrics: Metrics) -> tuple[str, str]:
+def calibration(judged: JudgedCalibration) -> tuple[str, str]:
     """Two phrases on calibration: how good it is, and how to read a probability."""
-    grade = calibration_grade(metrics)
-    ece = metrics.ece
-    bins = metrics.calibration
-    num_texts = sum(bins.texts)
-    error = f"(calibration error {ece:.3f})"
+    grade = judged.grade
+    error = f"(calibration error {judged.measured:.3f}; by chance {judged.by_chance:.3f})"
 
     if grade is Calibration.UNKNOWN:
-        return grade.value, f"calibration cannot be judged on {num_texts:,} texts {error}"
+        texts = counted(judged.num_predictions, "text")
+        return grade.value, f"calibration cannot be judged on {texts} {error}"
     if grade is Calibration.GOOD:
         return grade.value, f"where a probability says 80%, about 80% are right {error}"
 
-    # The mean confidence minus the accuracy, over all texts.
-    excess = np.dot(bins.texts, np.subtract(bins.confidence, bins.accuracy)) / num_texts
     direction = "too low"
-    if excess > 0:
+    if judged.excess > 0:
         direction = "too high"
-    gaps = f"{100 * ece:.1f} points on average, {100 * abs(excess):.1f} points {direction} overall"
+    overall = f"{100 * abs(judged.excess):.1f} points {direction} overall"
+    gaps = f"{100 * judged.error:.1f} points on average, {overall}"
 
     if grade is Calibration.FAIR:
         return grade.value, f"probabilities are about right: off by {gaps} {error}"

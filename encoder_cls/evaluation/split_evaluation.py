@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from encoder_cls.evaluation.comparisons import (
 )
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
+from encoder_cls.evaluation.judged_calibration import JudgedCalibration, judge_calibration
 from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees, measure_guarantees
 from encoder_cls.evaluation.mistakes import Mistake, worst_mistakes
 from encoder_cls.evaluation.split_predictions import SplitPredictions
@@ -112,6 +114,17 @@ class SplitEvaluation:
         if self.new_texts is None:
             return self.metrics
         return self.new_texts.metrics
+
+    @cached_property
+    def calibration(self) -> JudgedCalibration | None:
+        """The calibration, judged on new texts; None if there are none."""
+        if self.metrics_of_new is None:
+            return None
+        predictions = self.predictions_of_new
+        num_independent = predictions.groups.effective_number(predictions.are_right)
+        return judge_calibration(
+            self.metrics_of_new.calibration, independent=num_independent / len(predictions.split)
+        )
 
     @property
     def split_name(self) -> str:

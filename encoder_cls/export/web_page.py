@@ -86,6 +86,7 @@ def _report_of(path: Path) -> Mapping[str, Any]:
 def _scores(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences about the scores in a report, which may have none."""
     split = report.get("split", "test")
+    calibration_error = report.get("ece_beyond_chance")
     learned = report.get("learned_texts")
     if learned:
         # What it does on texts that it has learned from says nothing here.
@@ -110,10 +111,10 @@ def _scores(report: Mapping[str, Any]) -> Iterator[str]:
 
     if split == "validation":
         yield "It was tuned on these texts, so expect slightly lower scores on new ones."
-    if "ece" in report:
+    if calibration_error is not None:
         yield (
             "Its probabilities differ from the share of correct labels by "
-            f"{100 * report['ece']:.0f} percentage points on average."
+            f"{100 * calibration_error:.0f} percentage points on average, beyond chance."
         )
 
 

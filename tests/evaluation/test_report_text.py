@@ -67,20 +67,20 @@ def test_texts_that_the_classifier_has_learned_from_are_scored_and_judged_apart(
 
 
 @pytest.mark.parametrize(
-    ("ece", "accuracy", "texts", "gist", "words"),
+    ("accuracy", "texts", "gist", "words"),
     [
-        (0.01, [0.5, 0.9], [100, 100], "well calibrated", "about 80% are right"),
-        (0.05, [0.4, 0.9], [100, 100], "fairly calibrated", "5.0 points too high overall"),
-        (0.2, [0.9, 0.9], [100, 100], "poorly calibrated", "20.0 points too low overall"),
-        (0.2, [0.5, 0.9], [10, 9], "too few texts to judge", "on 19 texts"),
+        ([0.5, 0.9], [100, 100], "well calibrated", "about 80% are right"),
+        ([0.4, 0.9], [500, 500], "fairly calibrated", "5.0 points too high overall"),
+        ([0.9, 0.9], [100, 100], "poorly calibrated", "20.0 points too low overall"),
+        ([0.5, 0.9], [10, 9], "too few texts to judge", "on 19 texts"),
     ],
 )
-def test_calibration_is_put_in_words(classifier, ece, accuracy, texts, gist, words):
+def test_calibration_is_put_in_words(classifier, accuracy, texts, gist, words):
     """How good, in which direction, and only where there are enough texts."""
     bins = CalibrationBins(confidence=[0.5, 0.9], accuracy=accuracy, texts=texts)
-    evaluation = evaluation_of(classifier, metrics={"ece": ece, "calibration": bins})
+    evaluation = evaluation_of(classifier, metrics={"calibration": bins})
 
-    found_gist, found_words = report_text.calibration(evaluation.metrics)
+    found_gist, found_words = report_text.calibration(evaluation.calibration)
 
     assert found_gist == gist
     assert words in found_words
