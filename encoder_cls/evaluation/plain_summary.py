@@ -21,7 +21,7 @@ from encoder_cls.evaluation.label_tables import file_and_line
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_text import name_text
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
-from encoder_cls.evaluation.suggested_threshold import MIN_PREDICTIONS, WANTED_ACCURACY
+from encoder_cls.evaluation.suggested_threshold import MIN_TEXTS, WANTED_ACCURACY
 from encoder_cls.metrics.classification import Metrics, SingleLabelMetrics
 from encoder_cls.metrics.intervals import accuracy_interval
 from encoder_cls.system.display import counted
@@ -322,15 +322,14 @@ def _more_labels(evaluation: SplitEvaluation) -> NextStep:
 def _who_decides(evaluation: SplitEvaluation) -> Iterator[NextStep]:
     """Yield the step of using the model: alone, above a threshold, or only for suggestions."""
     threshold = evaluation.threshold
-    metrics = evaluation.metrics_of_new
-    if threshold is None or metrics is None or metrics.num_examples < MIN_PREDICTIONS:
+    if threshold is None or evaluation.num_independent < MIN_TEXTS:
         return
 
     wanted = _percent(WANTED_ACCURACY)
     if threshold.probability is None:
         yield NextStep(
             sentence=(
-                "Let a person check its predictions: there is no probability from which "
+                "Let a person check its predictions: there is no probability from which surely "
                 f"{wanted} of a good part of them are right."
             )
         )
@@ -345,7 +344,7 @@ def _who_decides(evaluation: SplitEvaluation) -> Iterator[NextStep]:
         yield NextStep(
             sentence=(
                 f"Let it decide where its probability is {probability} or more: that is {share} "
-                f"of the texts, {wanted} of them right. Let a person decide the others."
+                f"of the texts, at least {wanted} of them right. Let a person decide the others."
             ),
             command=f"encoder-cls predict --model RUN --input TEXTS.csv --threshold {probability}",
         )

@@ -14,7 +14,7 @@ from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.suggested_threshold import (
     MIN_PREDICTED,
-    MIN_PREDICTIONS,
+    MIN_TEXTS,
     WANTED_ACCURACY,
     SuggestedThreshold,
 )
@@ -467,14 +467,13 @@ def _threshold_lines(evaluation: SplitEvaluation) -> Iterator[str]:
             f"validation texts: {metrics.predicted_per_text:.2f} labels a text; "
             "--threshold sets one threshold for all labels"
         )
-    new_metrics = evaluation.metrics_of_new
-    if evaluation.threshold and new_metrics:
-        yield _threshold_line(evaluation.threshold, num_texts=new_metrics.num_examples)
+    if evaluation.threshold:
+        yield _threshold_line(evaluation.threshold, num_texts=evaluation.num_independent)
     if evaluation.guarantees:
         yield from evaluation.guarantees.sentences()
 
 
-def _threshold_line(threshold: SuggestedThreshold, *, num_texts: int) -> str:
+def _threshold_line(threshold: SuggestedThreshold, *, num_texts: float) -> str:
     """A sentence on the suggested threshold, or on why there is none."""
     probability = threshold.probability
     if probability == 0:
@@ -485,14 +484,14 @@ def _threshold_line(threshold: SuggestedThreshold, *, num_texts: int) -> str:
     if probability is not None:
         return (
             f"--threshold {probability:.3f} keeps {threshold.predicted_fraction:.0%} of the "
-            f"predictions, {WANTED_ACCURACY:.0%} of them right, on topics seen in training"
+            f"predictions, at least {WANTED_ACCURACY:.0%} of them right, on topics seen in training"
         )
 
-    if num_texts < MIN_PREDICTIONS:
-        return f"no threshold is suggested: that takes at least {MIN_PREDICTIONS} predictions"
+    if num_texts < MIN_TEXTS:
+        return f"no threshold is suggested: that takes at least {MIN_TEXTS} independent texts"
     return (
-        f"no threshold reaches {WANTED_ACCURACY:.0%} precision and still keeps "
-        f"{MIN_PREDICTED:.0%} of the predictions, and at least {MIN_PREDICTIONS}"
+        f"no threshold is sure to reach {WANTED_ACCURACY:.0%} precision on new texts and keeps "
+        f"{MIN_PREDICTED:.0%} of the predictions"
     )
 
 

@@ -73,7 +73,7 @@ class SplitEvaluation:
         cascade: the `gate`, and `skipped_fraction`, the fraction of the texts that skip the
             encoder; None if the classifier has no gate.
         threshold: the suggested threshold, by the texts that are new; None in a multi-label task,
-            whose labels have thresholds already.
+            whose labels have thresholds already, and if no text is new.
         guarantees: the guarantees of the classifier, measured on the texts that are new; None if it
             has none, if they were fitted to these texts, or if no text is new.
         worst_mistakes: the most confident mistakes, the most confident first.
@@ -120,11 +120,16 @@ class SplitEvaluation:
         """The calibration, judged on new texts; None if there are none."""
         if self.metrics_of_new is None:
             return None
+        independent = self.num_independent / len(self.predictions_of_new.split)
+        return judge_calibration(self.metrics_of_new.calibration, independent=independent)
+
+    @cached_property
+    def num_independent(self) -> float:
+        """The number of independent texts by which new texts can be judged."""
         predictions = self.predictions_of_new
-        num_independent = predictions.groups.effective_number(predictions.are_right)
-        return judge_calibration(
-            self.metrics_of_new.calibration, independent=num_independent / len(predictions.split)
-        )
+        if not len(predictions.split):
+            return 0.0
+        return predictions.groups.effective_number(predictions.are_right)
 
     @property
     def split_name(self) -> str:
@@ -266,11 +271,11 @@ def _cascade(classifier: Classifier, part_logits: Mapping[str, Logits]) -> dict[
 
 def _threshold(predictions: SplitPredictions) -> SuggestedThreshold | None:
     """Suggest a threshold for the predictions of a single-label task; None if multi-label."""
-    if predictions.thresholds:
+    if predictions.thresholds or not len(predictions.split):
         return None
     confidence = predictions.probabilities.max(axis=1)
     is_correct = predictions.predicted_labels == predictions.labels
-    return suggest_threshold(confidence, is_correct)
+    return suggest_threshold(confidence, is_correct, predictions.groups)
 
 
 def _guarantees(classifier: Classifier, predictions: SplitPredictions) -> MeasuredGuarantees | None:

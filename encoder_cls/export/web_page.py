@@ -123,8 +123,8 @@ def _advice(report: Mapping[str, Any], classifier: Classifier) -> Iterator[str]:
     threshold = report.get("suggested_threshold")
     if threshold:
         yield (
-            f"Of its labels with a probability of at least {threshold:.2f}, 95% were right; they "
-            f"are {report['answered_fraction']:.0%} of all labels."
+            f"Of its labels with a probability of at least {threshold:.3f}, at least 95% are "
+            f"right; they are {report['answered_fraction']:.0%} of all labels."
         )
     if classifier.familiarity is not None:
         yield (
@@ -144,7 +144,7 @@ def web_page(classifier: Classifier, model: bytes, facts: ModelFacts) -> str:
     """
     suggested = ""
     if facts.suggested_threshold:
-        suggested = f' placeholder="{facts.suggested_threshold:.2f}"'
+        suggested = f' placeholder="{facts.suggested_threshold:.3f}"'
 
     settings = {"textColumns": classifier.text_format.columns}
     body = _source("page.html").format(

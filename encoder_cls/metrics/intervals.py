@@ -59,6 +59,21 @@ def wilson_interval(num_right: float, num_texts: float) -> Interval:
     return min(low, accuracy), max(high, accuracy)
 
 
+def lower_bound(
+    num_right: NDArray[Any], num_texts: NDArray[Any], *, confidence: float
+) -> NDArray[np.float64]:
+    """Return the lowest accuracies that numbers of right predictions of all allow, in their shape.
+
+    Each bound holds with the given confidence. It is the exact one of Clopper and Pearson, "The Use
+    of Confidence or Fiducial Limits Illustrated in the Case of the Binomial" (1934); 0 without a
+    right prediction.
+    """
+    from scipy.stats import beta
+
+    bounds = beta.ppf(1 - confidence, num_right, num_texts - num_right + 1)
+    return np.where(num_right > 0, bounds, 0.0)
+
+
 def accuracy_interval(is_correct: NDArray[np.bool_], groups: RowGroups) -> Interval:
     """Return the interval of the accuracy of predictions, (texts,)."""
     num_texts = groups.effective_number(is_correct)

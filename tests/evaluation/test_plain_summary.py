@@ -210,7 +210,7 @@ def test_weak_classes_are_named_if_they_have_texts_enough(classifier):
     ],
 )
 def test_it_says_who_should_decide(classifier, threshold, words, option):
-    evaluation = evaluation_of_labels(classifier, [0] * 50, [0] * 50, threshold=threshold)
+    evaluation = evaluation_of_labels(classifier, [0] * 250, [0] * 250, threshold=threshold)
 
     step = plain_summary(Report(evaluation=evaluation)).next_steps[-1]
 

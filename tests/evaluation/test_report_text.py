@@ -22,7 +22,7 @@ from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.evaluation.report_text import full_text
 from encoder_cls.evaluation.split_evaluation import evaluate_split
-from encoder_cls.evaluation.suggested_threshold import MIN_PREDICTIONS, SuggestedThreshold
+from encoder_cls.evaluation.suggested_threshold import MIN_TEXTS, SuggestedThreshold
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics
 
 
@@ -89,13 +89,13 @@ def test_calibration_is_put_in_words(classifier, accuracy, texts, gist, words):
 @pytest.mark.parametrize(
     ("num_texts", "threshold", "words"),
     [
-        (3, None, f"that takes at least {MIN_PREDICTIONS} predictions"),
-        (50, None, "threshold reaches 95% precision"),
-        (50, 0.0, "threshold is needed"),
+        (3, None, f"that takes at least {MIN_TEXTS} independent texts"),
+        (300, None, "threshold is sure to reach 95% precision"),
+        (300, 0.0, "threshold is needed"),
     ],
 )
 def test_a_threshold_that_is_not_suggested_has_a_reason(classifier, num_texts, threshold, words):
-    split = split_of(["rain and snow"] * num_texts)
+    split = split_of([f"rain and snow {row}" for row in range(num_texts)])
     evaluation = evaluate_split(classifier, split, name="test")
     suggested = SuggestedThreshold(threshold, 1.0)
 
@@ -246,7 +246,7 @@ def test_the_table_of_scores_has_one_row_for_a_single_part(classifier):
         ),
         (
             {"threshold": SuggestedThreshold(0.9961, 0.66)},
-            "--threshold 0.996 keeps 66% of the predictions, 95% of them right",
+            "--threshold 0.996 keeps 66% of the predictions, at least 95% of them right",
         ),
         ({"predictions": {"name": "validation"}}, "the model was tuned on these texts"),
         (

@@ -3,47 +3,69 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from encoder_cls.evaluation.suggested_threshold import (
-    MIN_PREDICTIONS,
-    WANTED_ACCURACY,
+    MIN_TEXTS,
+    SuggestedThreshold,
     suggest_threshold,
 )
+from encoder_cls.metrics.row_groups import RowGroups
 
 
-def lowest_accurate_threshold(confidence: np.ndarray, correct: np.ndarray) -> float | None:
-    """Find the threshold by trying every one with three digits."""
-    for step in range(1000):
-        threshold = step / 1000
-        is_kept = confidence >= threshold
-        if is_kept.sum() < MIN_PREDICTIONS:
-            return None
-        if correct[is_kept].mean() >= WANTED_ACCURACY:
-            return threshold
-    return None
+def suggested(confidence: np.ndarray, is_correct: np.ndarray) -> SuggestedThreshold:
+    """The suggestion by texts that are independent of each other."""
+    return suggest_threshold(confidence, is_correct, RowGroups.single(len(confidence)))
 
 
-def test_the_suggested_threshold_is_the_lowest_that_is_accurate_enough():
+@pytest.mark.parametrize("num_texts", [200, 1000])
+def test_from_the_suggested_threshold_on_new_predictions_are_accurate(num_texts):
+    """At most one suggestion in ten is too low, though the best of many thresholds is wanted."""
     random = np.random.default_rng(0)
-    found = []
-    for num_texts in (15, 30, 200, 200, 200):
-        confidence = random.choice([0.25, 0.5, 0.9996, 1.0, *random.random(20)], size=num_texts)
-        correct = random.random(num_texts) < 0.8 + 0.2 * confidence
+    new_texts = random.beta(4, 1, 100_000)
 
-        threshold, _ = suggest_threshold(confidence, correct)
+    num_too_low = 0
+    num_suggested = 0
+    for _ in range(200):
+        confidence = random.beta(4, 1, num_texts)
+        probability, _ = suggested(confidence, random.random(num_texts) < confidence)
+        if probability is not None:
+            num_suggested += 1
+            num_too_low += new_texts[new_texts >= probability].mean() < 0.95
 
-        assert threshold == lowest_accurate_threshold(confidence, correct)
-        found.append(threshold)
+    assert num_too_low <= 20
+    assert num_suggested >= 50
 
-    # Both kinds of cases occurred: 15 texts are too few.
-    assert found[0] is None
-    assert any(found)
+
+def test_a_threshold_is_as_low_as_many_texts_show_and_has_the_digits_of_a_report():
+    confidence = np.linspace(0.5, 1, 20_000)
+    is_correct = confidence >= 0.8
+
+    probability, predicted_fraction = suggested(confidence, is_correct)
+
+    # 5% of the kept predictions may be wrong, less what chance may explain.
+    assert probability == round(probability, 3) == pytest.approx(0.791, abs=0.0015)
+    assert predicted_fraction == (confidence >= probability).mean()
+
+
+def test_too_few_predictions_show_nothing():
+    ones = np.ones(MIN_TEXTS)
+
+    assert suggested(ones, ones > 0) == (0.0, 1.0)
+    assert suggested(ones[1:], ones[1:] > 0) == (None, 1.0)
+
+
+def test_copies_of_a_text_count_once():
+    ones = np.ones(10 * MIN_TEXTS)
+    copies = RowGroups(np.arange(len(ones)) % (MIN_TEXTS - 1))
+
+    assert suggest_threshold(ones, ones > 0, copies) == (None, 1.0)
 
 
 def test_a_threshold_that_keeps_few_of_many_predictions_is_not_suggested():
-    """Of 1,000 predictions, 30 are sure and right; that is less than a twentieth."""
-    confidence = np.array([0.99] * 30 + [0.5] * 970)
-    correct = np.array([True] * 30 + [False] * 970)
+    """Of 1,200 predictions, 50 are sure and right; that is less than a twentieth."""
+    confidence = np.array([0.99] * 50 + [0.5] * 1150)
+    is_correct = confidence > 0.9
 
-    assert suggest_threshold(confidence, correct) == (None, 1.0)
-    assert suggest_threshold(confidence[:600], correct[:600]) == (0.501, 0.05)
+    assert suggested(confidence, is_correct) == (None, 1.0)
+    assert suggested(confidence[:900], is_correct[:900]).predicted_fraction == 50 / 900
