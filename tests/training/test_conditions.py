@@ -51,15 +51,15 @@ def test_changed_validation_texts_are_not_resumed(tmp_path, stopped_config):
 def test_changed_class_names_are_not_resumed(tmp_path, stopped_config):
     """A renamed class is another class, even if the order of the classes stays the same."""
     files = [tmp_path / "train.csv", tmp_path / "validation.csv"]
-    content = files[0].read_text()
-    _, _, label = content.splitlines()[1].rpartition(",")
+    contents = [path.read_text() for path in files]
+    _, _, label = contents[0].splitlines()[1].rpartition(",")
 
-    for path in files:
+    for path, content in zip(files, contents, strict=True):
         path.write_text(content.replace(f",{label}\n", f",{label}z\n"))
     with pytest.raises(ConfigError, match="names of the classes have changed"):
         run_all(stopped_config, tmp_path / "run", resume=True)
 
-    for path in files:
+    for path, content in zip(files, contents, strict=True):
         path.write_text(content)
     run_all(stopped_config, tmp_path / "run", resume=True)
 
