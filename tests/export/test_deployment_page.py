@@ -36,7 +36,7 @@ def programs(trained_run, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("programs")
     module = javascript_module(*exportable_model(trained_run.path))
     (folder / "spam.mjs").write_text(module, encoding="utf-8")
-    for name in ("server.mjs", "edge.mjs"):
+    for name in ("worker.mjs", "server.mjs", "edge.mjs"):
         (folder / name).write_text(program(name), encoding="utf-8")
     return folder
 
@@ -67,6 +67,18 @@ for (const body of bodies) {
 }
 process.stdout.write(JSON.stringify(responses), () => process.exit());
 """.replace("TEXTS", json.dumps(TEXTS))
+
+
+@needs_node
+def test_the_worker_answers_messages(programs, classifier):
+    code = f"""
+    globalThis.onmessage = null;
+    globalThis.postMessage = (predictions) => process.stdout.write(JSON.stringify(predictions));
+    await import("{(programs / "worker.mjs").as_uri()}");
+    await onmessage({{ data: {json.dumps(TEXTS)} }});
+    """
+    labels = [prediction["label"] for prediction in json.loads(run_node(code))]
+    assert labels == [prediction.label for prediction in classifier.predict(TEXTS)]
 
 
 @needs_node
