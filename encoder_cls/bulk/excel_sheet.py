@@ -10,7 +10,7 @@ import math
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -128,7 +128,9 @@ class Sheet:
 
     def close(self) -> None:
         """Close the file of the rows, which XlsxWriter leaves open if the work ends early."""
-        self._sheet._opt_close()
+        # Where there is no room for the last rows, writing them has failed already.
+        with suppress(OSError):
+            self._sheet._opt_close()
 
     def _write(self, column: int, value: Cell, number_format: NumberFormat) -> None:
         """Write a value into a cell of the last row."""
