@@ -53,16 +53,18 @@ def compare_command(
         differing_settings,
         runs_of,
         summarize,
+        without_links_to_others,
     )
     from encoder_cls.run.run_groups import FREE_SETTINGS, each_run, group_by_settings, named_group
 
     groups = []
-    other_runs = []
+    paths: list[Path] = []
     for argument in runs:
         if is_grouped and "=" in argument and not Path(argument).exists():
             groups.append(named_group(argument))
         else:
-            other_runs += [summarize(path) for path in runs_of(Path(argument))]
+            paths += runs_of(Path(argument))
+    other_runs = [summarize(path) for path in without_links_to_others(paths)]
     groups += group_by_settings(other_runs) if is_grouped else each_run(other_runs)
 
     summaries = [run for group in groups for run in group.runs]

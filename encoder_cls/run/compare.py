@@ -27,9 +27,6 @@ RunSummary = dict[str, Any]
 def runs_of(path: Path) -> list[Path]:
     """List the runs in a folder, sorted by path.
 
-    A link to another run of the folder, such as `runs/live`, is left out: it would be the same run
-    twice.
-
     Returns:
         The path itself if it is a run, or if it has no runs.
     """
@@ -37,12 +34,13 @@ def runs_of(path: Path) -> list[Path]:
         return [path]
 
     found = sorted(inside for inside in path.glob("*") if RunDir(inside).is_run())
-    not_linked = {inside.resolve() for inside in found if not inside.is_symlink()}
-    runs = []
-    for inside in found:
-        if not inside.is_symlink() or inside.resolve() not in not_linked:
-            runs.append(inside)
-    return runs or [path]
+    return found or [path]
+
+
+def without_links_to_others(runs: Sequence[Path]) -> list[Path]:
+    """Leave out links to other runs of a list, such as `runs/live`: they are the same run twice."""
+    not_linked = {run.resolve() for run in runs if not run.is_symlink()}
+    return [run for run in runs if not run.is_symlink() or run.resolve() not in not_linked]
 
 
 def summarize(path: Path) -> RunSummary:

@@ -11,7 +11,7 @@ from typing import Any
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.metrics.scores import Place, Score, scores_shown_in
-from encoder_cls.run.compare import RunSummary, runs_of, summarize
+from encoder_cls.run.compare import RunSummary, runs_of, summarize, without_links_to_others
 from encoder_cls.system.json_values import json_text
 from encoder_cls.system.libraries import is_installed
 
@@ -123,6 +123,7 @@ def named_group(argument: str) -> RunGroup:
     """
     name, _, pattern = argument.partition("=")
     paths = [run for path in sorted(glob(pattern)) for run in runs_of(Path(path))]  # noqa: PTH207
+    paths = without_links_to_others(paths)
     if not name or not paths:
         raise ConfigError(f"{argument}: no run matches {pattern!r} (expected NAME=PATTERN)")
     return RunGroup(name=name, runs=[summarize(path) for path in paths])

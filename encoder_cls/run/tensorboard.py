@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tensorboard.summary.writer.event_file_writer import _AsyncWriterThread
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
@@ -89,16 +90,20 @@ class TensorBoard:
         self._warn = warn
         self._writer: SummaryWriter | None = None
 
-        # Ignore errors of threads: the thread of the writer would print a traceback. The next call
-        # of the writer raises the same error.
+        # Ignore errors of the thread of the writer, which would print a traceback. The next call of
+        # the writer raises the same error. Threads of the caller report theirs as before.
         self._previous_hook = threading.excepthook
-        threading.excepthook = _ignore
+        threading.excepthook = self._report_unless_of_writer
 
         with self._warning_once():
             for old_file in run.event_files:
                 old_file.unlink(missing_ok=True)
             # Set purge_step, so that a running TensorBoard forgets the content of the old files.
             self._writer = SummaryWriter(str(run.path), purge_step=0)
+
+    def _report_unless_of_writer(self, arguments: threading.ExceptHookArgs) -> None:
+        if not isinstance(arguments.thread, _AsyncWriterThread):
+            self._previous_hook(arguments)
 
     def show_config(self, config: Config) -> None:
         """Show a config as text."""
@@ -184,10 +189,6 @@ class TensorBoard:
                 "training continues without TensorBoard "
                 f"({self._run.metrics_file} has every number)"
             )
-
-
-def _ignore(_: threading.ExceptHookArgs) -> None:
-    """Ignore the error of a thread."""
 
 
 def _data_table(row: Row) -> str:

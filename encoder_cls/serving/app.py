@@ -6,6 +6,7 @@ The predictions are computed by the thread of `request_queue`.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -14,6 +15,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -24,7 +26,11 @@ from encoder_cls.classifier.html_pages import PREDICTION_VIEW, html_page
 from encoder_cls.serving import limits
 from encoder_cls.serving.json_response import HEADERS, PAGE_HEADERS, json_response
 from encoder_cls.serving.metrics import CONTENT_TYPE, Metrics
-from encoder_cls.serving.request_checks import check_content_type, refusal_of_origin
+from encoder_cls.serving.request_checks import (
+    check_content_type,
+    in_origin_form,
+    refusal_of_origin,
+)
 from encoder_cls.serving.request_queue import Batcher, TextResult
 from encoder_cls.serving.requests import RefusedError, parse_predict_request
 from encoder_cls.system.display import shown
@@ -79,7 +85,17 @@ class Service:
         app.router.redirect_slashes = False
         paths = {route.path for route in routes}
 
+        # Browsers ask for these headers before a page of another, allowed site gets an answer.
+        names = "|".join(re.escape(name) for name in self._hosts or ())
+        answering_allowed_pages: ASGIApp = CORSMiddleware(
+            app,
+            allow_origin_regex=f"https?://({names})(:[0-9]+)?",
+            allow_methods=["GET", "POST"],
+            allow_headers=["Content-Type"],
+        )
+
         async def counted_app(scope: Scope, receive: Receive, send: Send) -> None:
+            scope = in_origin_form(scope)
             path = scope["path"]
             if path not in paths:
                 path = "other"
@@ -89,13 +105,17 @@ class Service:
                     self.metrics.requests.labels(path, message["status"]).inc()
                 await send(message)
 
-            responder: ASGIApp = app
+            responder = answering_allowed_pages
             refusal = refusal_of_origin(Request(scope), self._hosts)
             if refusal:
                 responder = json_response({"error": refusal}, 403)
             await responder(scope, receive, counted_send)
 
         return counted_app
+
+    def count_refused_connection(self, status: int) -> None:
+        """Count a request that was refused before its path was known."""
+        self.metrics.requests.labels("other", status).inc()
 
     async def _predict(self, request: Request) -> Response:
         started = time.perf_counter()

@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
+from starlette.types import Scope
 
 from encoder_cls.serving.requests import RefusedError
 
@@ -31,12 +32,13 @@ def refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | No
 
     Args:
         request: the request, of which only the headers are read.
-        hosts: the allowed names of the server besides loopback addresses; None allows all names.
+        hosts: the allowed names of the server besides IP addresses; None allows all names.
     """
     host = request.headers.get("host")
     if host and hosts is not None:
         name = host_name(host)
-        if name not in hosts and not is_loopback(name):
+        # Only a name can be led to this server by its owner. Probes ask by address.
+        if name not in hosts and name != "localhost" and not is_address(name):
             return f"not a name of this server: {name}; --allowed-host NAME allows a name"
 
     origin = request.headers.get("origin")
@@ -46,6 +48,18 @@ def refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | No
     if origin_host != host and host_name(origin) not in (hosts or ()):
         return f"sent by a page of another site, {origin}; --allowed-host NAME allows a site"
     return None
+
+
+def in_origin_form(scope: Scope) -> Scope:
+    """Replace a whole URL in a request line, as proxies send it, by its path and its host."""
+    if not scope["path"].startswith(("http://", "https://")):
+        return scope
+
+    url = urlsplit(scope["path"])
+    path = url.path or "/"
+    headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+    headers.append((b"host", url.netloc.encode()))
+    return {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
 
 
 def host_name(address: str) -> str:
@@ -64,7 +78,13 @@ def is_loopback(host: str) -> bool:
     """Whether a host is `localhost` or a loopback address."""
     if host == "localhost":
         return True
+    return is_address(host) and ip_address(host).is_loopback
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is an IP address, not a name; one with a zone (`%eth0`) does not count."""
     try:
-        return ip_address(host.partition("%")[0]).is_loopback
+        ip_address(host)
     except ValueError:
         return False
+    return "%" not in host

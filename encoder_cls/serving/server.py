@@ -13,9 +13,12 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
+from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -59,6 +62,12 @@ class Connection(H11Protocol):
     # When the client last sent something, on the clock of the event loop, in seconds.
     _last_active: float
 
+    def __init__(
+        self, *arguments: Any, on_refused: Callable[[int], None] | None = None, **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._on_refused = on_refused
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Make room for this new connection if there are too many, or refuse this connection.
 
@@ -101,6 +110,13 @@ class Connection(H11Protocol):
         self._last_active = self.loop.time()
         super().data_received(data)
 
+    def handle_events(self) -> None:
+        """Ignore an empty line before a request, which some clients send after a body."""
+        buffer = self.conn._receive_buffer
+        if self.conn.their_state is h11.IDLE and bytes(buffer)[:2] == b"\r\n":
+            buffer.maybe_extract_at_most(2)
+        super().handle_events()
+
     @property
     def is_waiting_for_client(self) -> bool:
         """Whether the client has sent no request, or does not read its response.
@@ -126,6 +142,8 @@ class Connection(H11Protocol):
         )
         self.transport.write(f"{head}{body}".encode("ascii"))
         self.transport.close()
+        if self._on_refused:
+            self._on_refused(status)
 
 
 def serve(
@@ -168,6 +186,9 @@ def serve(
         service = Service(_load_and_try(folder), log, hosts)
         config = uvicorn_config(
             service.app(), keep_alive=keep_alive, closing_seconds=limits.CLOSING_SECONDS
+        )
+        config.http = partial(  # type: ignore[assignment]
+            Connection, on_refused=service.count_refused_connection
         )
         # `_Server.startup` sets the length of the queue of the system.
         config.backlog = limits.ACCEPTED_AT_ONCE

@@ -27,7 +27,7 @@ DEFAULT_SPACE: dict[str, Choices] = {
 def search_space(config: Config) -> dict[str, Choices]:
     """Return the values to search for each setting, by config key.
 
-    They always include the value that the config has for the setting.
+    A list of values always includes the value that the config has for the setting.
 
     Raises:
         ConfigError: a key is not a setting that can be searched, or a value does not fit the
@@ -50,7 +50,9 @@ def search_space(config: Config) -> dict[str, Choices]:
 
 
 def _with_own_value(key: str, choices: Choices, own_value: Any) -> Choices:
-    """Add the value that the config has for a setting to the values to search.
+    """Add the value that the config has for a setting to a list of values to search.
+
+    A range stays as it is: the first trial has the own value, even where it is outside.
 
     Args:
         key: the config key of the setting.
@@ -70,9 +72,7 @@ def _with_own_value(key: str, choices: Choices, own_value: Any) -> Choices:
             f"tune.{key}: a range is for numbers, but the config has the value {own_value!r}; "
             "name a list of values"
         )
-    low = min(choices.low, own_value)
-    high = max(choices.high, own_value)
-    return choices.model_copy(update={"low": low, "high": high})
+    return choices
 
 
 def _values_to_check(choices: Choices) -> tuple[Any, ...]:

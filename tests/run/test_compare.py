@@ -75,6 +75,8 @@ def test_a_link_to_a_run_of_the_folder_is_not_a_second_run(cli, run_copy, other)
     Path("runs/live").symlink_to("other")
 
     assert cli("compare", "runs").out == without_link
+    named = cli("compare", "runs/live", "runs/other", "runs/tiny")
+    assert named.out == without_link
     assert "runs/live" in cli("compare", "runs/tiny", "runs/live").out
 
 

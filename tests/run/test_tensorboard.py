@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 from support.reports import report_on, split_of
@@ -10,9 +11,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from encoder_cls.config.loading import load_config
-from encoder_cls.run.run_folder import read_metrics
+from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.run.tensorboard import (
     ALWAYS_COMPARED,
+    TensorBoard,
     chosen_settings,
     mistakes_table,
 )
@@ -108,6 +110,19 @@ def test_a_run_is_called_as_its_folder_is(trained_run):
 
     assert trained_run.event_files == [file]
     assert file.parent.name == folder.name
+
+
+def test_errors_of_the_callers_threads_are_reported(tmp_path, monkeypatch):
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    tensorboard = TensorBoard(RunDir(tmp_path), warn=pytest.fail)
+
+    thread = threading.Thread(target=lambda: 1 / 0)
+    thread.start()
+    thread.join()
+    tensorboard.close()
+
+    assert [arguments.exc_type for arguments in reported] == [ZeroDivisionError]
 
 
 def test_chosen_settings_are_those_that_differ_from_their_defaults():

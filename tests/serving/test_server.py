@@ -184,6 +184,8 @@ def test_pages_of_this_machine_get_responses(server, headers):
         {"Host": "evil.example"},
         {"Host": "localhost.evil.example"},
         {"Host": "[localhost"},
+        {"Host": "127.0.0.1%evil.example"},
+        {"Host": "[::1%evil.example]"},
         {"Host": "localhost", "Origin": "http://localhost:3000"},
         {"Origin": "null"},
     ],
@@ -206,6 +208,49 @@ def test_a_name_that_is_allowed_is_that_of_the_server_and_of_pages(start, traine
     assert server.ask("GET", "/health", Host="example.org")[0] == 200
     assert server.ask("GET", "/health", Host="localhost", Origin="https://example.org")[0] == 200
     assert server.ask("GET", "/health", Host="other.org")[0] == 403
+    # Probes ask by address.
+    assert server.ask("GET", "/health", Host=f"10.0.0.7:{server.port}")[0] == 200
+
+    # A browser asks first, and lets the page read the answer if this header names its site.
+    preflight = (
+        b"OPTIONS /predict HTTP/1.1\r\nHost: localhost\r\nOrigin: https://example.org\r\n"
+        b"Access-Control-Request-Method: POST\r\n"
+        b"Access-Control-Request-Headers: content-type\r\nConnection: close\r\n\r\n"
+    )
+    answer = sent(server.port, preflight)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"access-control-allow-origin: https://example.org\r\n" in answer
+
+
+def sent(port: int, content: bytes) -> bytes:
+    """All that a server responds to some bytes until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=TIME_LIMIT) as connection:
+        connection.sendall(content)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_a_line_end_after_a_body_is_ignored(server):
+    """Some clients send one that `Content-Length` does not count."""
+    body = b'{"texts": ["rain"]}'
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n".encode()
+    first = head + b"\r\n" + body + b"\r\n"
+    last = head + b"Connection: close\r\n\r\n" + body
+
+    assert sent(server.port, first + last).count(b"HTTP/1.1 200 ") == 2
+
+
+def test_a_whole_url_in_the_request_line_is_understood(server):
+    """Proxies send it. Its host counts, not that of the header."""
+    own = b"GET http://localhost/health HTTP/1.1\r\nHost: any\r\nConnection: close\r\n\r\n"
+    assert sent(server.port, own).startswith(b"HTTP/1.1 200 ")
+    other = own.replace(b"localhost", b"evil.example").replace(b"any", b"localhost")
+    assert sent(server.port, other).startswith(b"HTTP/1.1 403 ")
+
+
+def test_requests_that_are_no_http_are_counted(server):
+    sent(server.port, b"nonsense\r\n\r\n")
+    assert 'encoder_cls_requests_total{path="other",status="400"}' in server.metrics()
 
 
 def test_at_an_open_address_all_names_are_allowed_unless_there_are_some(open_server):

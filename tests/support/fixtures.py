@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -48,6 +49,19 @@ def _quick_commands() -> Iterator[None]:
         find = typer.main.get_params_from_function
         patch.setattr(typer.main, "get_params_from_function", cache(find))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _usual_signals() -> Iterator[None]:
+    """No signal is ignored, as it is in a suite that `nohup` or a shell's `&` has started."""
+    earlier = {}
+    for name, usual in {"SIGHUP": signal.SIG_DFL, "SIGINT": signal.default_int_handler}.items():
+        number = getattr(signal, name, None)
+        if number and signal.getsignal(number) == signal.SIG_IGN:
+            earlier[number] = signal.signal(number, usual)
+    yield
+    for number, handler in earlier.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

