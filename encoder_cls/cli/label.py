@@ -132,16 +132,16 @@ def _label(
     """Label the texts of a pool."""
     from encoder_cls.bulk.output_checks import check_outputs
     from encoder_cls.labelling.label_table import is_own_table
-    from encoder_cls.labelling.model_loop import ModelLoop, curve_file
+    from encoder_cls.labelling.model_loop import ModelLoop
     from encoder_cls.labelling.open_session import PoolOptions, open_session, skipped_file
     from encoder_cls.labelling.server import serve_session
+    from encoder_cls.labelling.session_memory import curve_file, session_file
 
     output = page.output
-    # A pattern also fits the tables that an earlier session has written beside the texts.
-    is_pattern = not Path(pool).exists()
-    tables = [output, skipped_file(output)]
-    new = [table for table in tables if not (is_pattern and is_own_table(table))]
-    check_outputs([*new, curve_file(output)], sources=[pool], model=model)
+    # A pattern also fits the files that an earlier session has written beside the texts.
+    files = [output, skipped_file(output), curve_file(output), session_file(output)]
+    is_continued = not Path(pool).exists() and is_own_table(output)
+    check_outputs(files, sources=[] if is_continued else [pool], model=model)
 
     options = PoolOptions(pool)
     if model:
@@ -161,7 +161,9 @@ def _label(
         opened = open_session(options, output, class_names, is_multi_label=is_multi_label)
         for line in opened.notes:
             note(line)
-        with ModelLoop(opened.session, opened.queue, opened.texts, note, run=model):
+        with ModelLoop(
+            opened.session, opened.queue, opened.texts, note, run=model, classes_of_run=class_names
+        ):
             serve_session(
                 opened.session, port=page.port, opens_browser=page.opens_browser, log=note
             )

@@ -45,7 +45,7 @@ class ClassList:
         """Make the list of the classes that data have, with any names.
 
         Args:
-            names: the names, in the order of their numbers.
+            names: the names, in the order of their keys.
             is_multi_label: whether a text may have any number of labels.
             separator: the separator between several labels of a text.
         """

@@ -26,12 +26,16 @@ from encoder_cls.labelling.label_table import LabelledText
 from encoder_cls.labelling.pool import PoolText
 from encoder_cls.labelling.pool_model import TOP, Fit, Labels, PoolModel, has_enough
 from encoder_cls.labelling.session import Guess, Session
+from encoder_cls.labelling.session_memory import RememberedGuess, SessionMemory, curve_file
 from encoder_cls.labelling.text_queue import TextQueue
 from encoder_cls.system.json_values import json_text
 from encoder_cls.system.processes import Workers
 
 # The number of labels of the first fit.
 FIRST_FIT = 10
+# The number of texts of the random order whose guesses are kept for the next process, beside those
+# of suggested texts: more than are asked until its first fit.
+NUM_REMEMBERED = 50
 # The number of new labels after which the model is fitted again: at least this many, and this share
 # of the labels so far.
 MIN_NEW_LABELS = 5
@@ -64,6 +68,7 @@ class ModelLoop:
         texts: the texts of the pool.
         log: called with a message if a fit fails.
         run: the folder of a run or model whose guesses are shown until the fits are better.
+        classes_of_run: the names of its classes, some of which the session may have renamed.
         apply: does a task of `PoolModel` in another way than in another process; None by default.
     """
 
@@ -74,6 +79,7 @@ class ModelLoop:
         texts: Sequence[PoolText],
         log: Callable[[str], None],
         run: Path | None = None,
+        classes_of_run: Sequence[str] = (),
         apply: Callable[[PoolModel, Task], Any] | None = None,
     ) -> None:
         self._session = session
@@ -90,8 +96,16 @@ class ModelLoop:
         self._pool_size = len(texts)
         self._model = PoolModel(list(all_texts.values()), len(texts))
 
-        # The fit whose guesses are shown; None before the first one.
+        # The fit whose guesses are shown; None before the first one, when those that the session
+        # has kept are shown.
         self._shown: Fit | None = None
+        self._remembered: Mapping[str, RememberedGuess] = {}
+        if session.memory:
+            self._remembered = session.memory.now.guesses
+            classes_of_run = [session.memory.name_today(name) for name in classes_of_run]
+        # The numbers in the session of the classes of the run.
+        numbers = [session.classes.names.index(name) for name in classes_of_run]
+        self._numbers_of_run = np.array(numbers, dtype=np.int32)
         # The labels of the last fit, which is not made again.
         self._fitted: Labels | None = None
         # The predictions of the run; None if there are none, or once the fits are better.
@@ -100,7 +114,9 @@ class ModelLoop:
         self._estimate: Estimate | None = None
         self._status = ""
         self._curve_file = curve_file(session.labels.path)
-        self._curve = _read_curve(self._curve_file)
+        self._curve = _read_curve(self._curve_file, most_labels=len(session.labels.rows))
+        if self._curve:
+            self._estimate = self._curve[-1]
 
         self._workers: Workers[Task, Any] = Workers(self._model, 1)
         self._thread = BackgroundThread(self._run)
@@ -124,19 +140,29 @@ class ModelLoop:
 
     def guess(self, key: str) -> Guess | None:
         """The prediction for a text of the pool; None if there is none yet."""
+        guess = self._numbered_guess(key)
+        if guess is None:
+            return None
+
+        names = [self._session.classes.names[number] for number in guess.classes]
+        top = list(zip(names, guess.probabilities, strict=True))
+        num_listed = max(TOP, guess.num_predicted)
+        return Guess(labels=names[: guess.num_predicted], top=top[:num_listed])
+
+    def _numbered_guess(self, key: str) -> RememberedGuess | None:
+        """The prediction for a text by the numbers of classes, which renaming keeps."""
         # The thread may exchange the fit at any time.
         fit = self._shown
         if fit is None:
-            return None
+            return self._remembered.get(key)
         index = self._index_of.get(key, self._pool_size)
         if index >= min(self._pool_size, len(fit.top_classes)):
             return None
-
-        num_predicted = int(fit.num_predicted[index])
-        num_listed = max(TOP, num_predicted)
-        names = [self._session.classes.names[number] for number in fit.top_classes[index]]
-        top = list(zip(names, map(float, fit.top_probabilities[index]), strict=True))
-        return Guess(labels=names[:num_predicted], top=top[:num_listed])
+        return RememberedGuess(
+            classes=fit.top_classes[index].tolist(),
+            probabilities=fit.top_probabilities[index].tolist(),
+            num_predicted=int(fit.num_predicted[index]),
+        )
 
     def words(self, key: str) -> None:
         """The words that speak for classes, which only a review has."""
@@ -156,23 +182,30 @@ class ModelLoop:
         if self._estimate:
             accuracy = accuracy_line(self._estimate)
             outlook = outlook_line(self._estimate, self._session.labels.rows)
-        elif self._shown:
+        elif self._has_guesses():
             accuracy = "how often it is right is known after a few more texts drawn at random"
+        elif self._fitted:
+            accuracy = ""
         else:
             accuracy = f"it learns from {FIRST_FIT} labels of two classes on"
 
         return {
-            "has_guesses": self._shown is not None,
+            "has_guesses": self._has_guesses(),
             "accuracy": accuracy,
             "outlook": outlook,
             "status": self._status,
             "curve": [point._asdict() for point in self._curve],
         }
 
+    def _has_guesses(self) -> bool:
+        return self._shown is not None or bool(self._remembered)
+
     def _run(self) -> None:
         """Fit whenever a fit is due, until the block ends."""
-        self._status = "reading the texts"
-        self.work(self._run_folder)
+        # A session that continues needs no first texts: its next fit suggests some.
+        if self._run_folder or self.due() is None:
+            self._status = "reading the texts"
+            self.work(self._run_folder)
         due = self._thread.wait_for(self.due)
         while due is not None:
             self.work(due)
@@ -181,7 +214,7 @@ class ModelLoop:
     def work(self, task: Task) -> None:
         """Let the process fit, predict or choose the first texts, and take its result."""
         if isinstance(task, Labels):
-            self._status = f"learning from {len(task.texts):,} labels"
+            self._status = f"learning from your {len(task.texts):,} labels"
             self._fitted = task
 
         try:
@@ -201,8 +234,10 @@ class ModelLoop:
         if task is None:
             self._queue.suggestions = result
         elif isinstance(task, Path):
-            self._fit_of_run = result
-            self._show(result)
+            self._fit_of_run = result._replace(top_classes=self._numbers_of_run[result.top_classes])
+            # The last guesses of a session that continues stay until its fit is there.
+            if not self._remembered or self.due() is None:
+                self._show(self._fit_of_run)
         else:
             self._take(task, result)
             status = f"learned from {len(task.texts):,} labels in {result.seconds:.0f} s"
@@ -212,6 +247,22 @@ class ModelLoop:
         """Show the guesses of a fit, and ask what it suggests."""
         self._shown = fit
         self._queue.suggestions = fit.suggestions
+        if self._session.memory:
+            self._keep_guesses(self._session.memory, fit)
+
+    def _keep_guesses(self, memory: SessionMemory, fit: Fit) -> None:
+        """Keep the guesses for the next texts, for a process that continues."""
+        keys = list(self._index_of)[: self._pool_size]
+        suggested = [keys[index] for index in fit.suggestions]
+        asked = self._session.asked
+        drawn = [key for key in keys if key not in asked][:NUM_REMEMBERED]
+
+        guesses = {}
+        for key in (*suggested, *drawn):
+            guess = self._numbered_guess(key)
+            if guess:
+                guesses[key] = guess
+        memory.keep(suggested=suggested, guesses=guesses)
 
     def _take(self, labels: Labels, fit: Fit) -> None:
         """Use a fit: its guesses, its suggestions, and what it says of its accuracy."""
@@ -281,21 +332,16 @@ class ModelLoop:
         return rows
 
 
-def curve_file(output: Path) -> Path:
-    """The file with the accuracy after each fit."""
-    return output.with_name(f"{output.stem}-curve.jsonl")
-
-
 def _with_point(curve: Sequence[Estimate], point: Estimate) -> list[Estimate]:
     """Add a point to a curve, in place of those with as many labels or more."""
     return [*(old for old in curve if old.labels < point.labels), point]
 
 
-def _read_curve(path: Path) -> list[Estimate]:
-    """Read the curve of earlier processes; a damaged line is left out."""
+def _read_curve(path: Path, *, most_labels: int) -> list[Estimate]:
+    """Read the curve of earlier processes, without damaged lines and labels that are gone."""
     curve: list[Estimate] = []
     with suppress(OSError):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError, TypeError):
                 curve = _with_point(curve, Estimate(**json.loads(line)))
-    return curve
+    return [point for point in curve if point.labels <= most_labels]

@@ -12,6 +12,7 @@ from encoder_cls.labelling.class_list import ClassList
 from encoder_cls.labelling.label_table import LABEL, LabelTable
 from encoder_cls.labelling.pool import PoolText, read_pool, without_near_duplicates
 from encoder_cls.labelling.session import Session
+from encoder_cls.labelling.session_memory import SessionMemory, curve_file, session_file
 from encoder_cls.labelling.text_queue import TextQueue
 from encoder_cls.system.display import counted
 
@@ -77,17 +78,16 @@ def open_session(
         DataError: the pool or a table is malformed.
         EncoderClsError: a table cannot be written.
     """
-    try:
-        classes = ClassList(class_names, is_multi_label=is_multi_label)
-    except ValueError as error:
-        raise ConfigError(f"--labels: {error}") from None
+    memory = SessionMemory(output)
+    is_multi_label = is_multi_label or memory.now.is_multi_label
+    classes = _classes(class_names, memory, is_multi_label=is_multi_label)
 
     pool = read_pool(
         options.source,
         options.text_columns,
         options.reading(),
         label_column=None if LABEL in options.text_columns else LABEL,
-        left_out=(output, skipped_file(output)),
+        left_out=(output, skipped_file(output), curve_file(output), session_file(output)),
     )
     notes = list(pool.notes)
     labels = LabelTable(
@@ -109,12 +109,33 @@ def open_session(
             "and asked again if the texts have them"
         )
     _add_classes_of(labels, classes)
+    memory.keep(classes=list(classes.names), is_multi_label=is_multi_label)
 
     known_texts = {row.key: row.text for row in (*labels.rows, *skipped.rows)}
     texts = without_near_duplicates(pool.texts, known_texts)
     queue = TextQueue(texts)
-    session = Session(queue, texts, classes, labels, skipped)
+    index_of = {text.key: index for index, text in enumerate(texts)}
+    queue.suggestions = [index_of[key] for key in memory.now.suggested if key in index_of]
+    session = Session(queue, texts, classes, labels, skipped, memory=memory)
     return OpenedSession(session, queue, texts, notes)
+
+
+def _classes(names: Sequence[str], memory: SessionMemory, *, is_multi_label: bool) -> ClassList:
+    """The classes that the session has had, by the keys that they have had, and then new ones.
+
+    Raises:
+        ConfigError: a name is not valid, or is like another one.
+    """
+    try:
+        given = ClassList(names, is_multi_label=is_multi_label)
+        classes = ClassList(memory.now.classes, is_multi_label=is_multi_label)
+        for name in given.names:
+            today = memory.name_today(name)
+            if today not in classes.names:
+                classes.add(today)
+    except ValueError as error:
+        raise ConfigError(f"--labels: {error}") from None
+    return classes
 
 
 def _add_classes_of(labels: LabelTable, classes: ClassList) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,13 +86,12 @@ def read_pool(
     # The names of the columns, in the order in which they occur.
     columns: dict[str, None] = {}
     num_labelled = 0
-    files_left_out = {str(path_of(file)) for file in left_out}
+    sources = _without_files(source, left_out)
 
     def unlabelled_rows() -> Iterator[Row]:
         nonlocal num_labelled
-        for row in read_rows(source, Columns(text_columns, every=True), reading):
-            if files_left_out and str(path_of(Path(row.where.file))) in files_left_out:
-                continue
+        all_columns = Columns(text_columns, every=True)
+        for row in chain.from_iterable(read_rows(name, all_columns, reading) for name in sources):
             columns.update(dict.fromkeys(row.record or ()))
             if label_column is not None and has_label(row, label_column):
                 num_labelled += 1
@@ -113,9 +113,18 @@ def read_pool(
     return Pool(
         texts=texts,
         columns=list(columns),
-        form=_form_of(source, text_columns, reading),
+        form=_form_of(sources[0], text_columns, reading),
         notes=notes,
     )
+
+
+def _without_files(source: str, left_out: Sequence[Path]) -> list[str]:
+    """The source itself; or the files that fit a pattern, without some of them."""
+    if Path(source).exists() or source.startswith((HUB, EXAMPLE)):
+        return [source]
+    own = {path_of(file) for file in left_out}
+    files = [str(file) for file in files_named(source) if path_of(file) not in own]
+    return files or [source]
 
 
 def _drawn_texts(rows: Iterable[Row]) -> list[PoolText]:

@@ -25,6 +25,7 @@ from encoder_cls.labelling.label_table import LABEL, REVIEW_COLUMNS, LabelTable
 from encoder_cls.labelling.open_session import skipped_file
 from encoder_cls.labelling.pool import PoolText
 from encoder_cls.labelling.session import Guess, Session, WordsOfClass
+from encoder_cls.labelling.session_memory import SessionMemory, order_of_keys
 from encoder_cls.labelling.text_queue import ChosenText
 from encoder_cls.run.review import review_run
 
@@ -123,8 +124,12 @@ def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedRevi
     labels, skipped = tables
     labels.create()
 
+    # Classes keep the keys that they had when the data were labelled.
+    labelled = SessionMemory(Path(review.data.train).absolute())
     classes = ClassList.of_data(
-        review.class_names, is_multi_label=review.is_multi_label, separator=review.separator
+        order_of_keys(review.class_names, like=labelled.now.classes),
+        is_multi_label=review.is_multi_label,
+        separator=review.separator,
     )
     session = Session(
         ReviewQueue(list(texts.values())),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypedDict
 from encoder_cls.labelling.class_list import ClassList
 from encoder_cls.labelling.label_table import LabelledText, LabelTable
 from encoder_cls.labelling.pool import PoolText
+from encoder_cls.labelling.session_memory import SessionMemory
 from encoder_cls.labelling.text_queue import RANDOM, SUGGESTED, ChosenText, Queue
 from encoder_cls.serving.requests import RefusedError
 
@@ -107,6 +108,7 @@ class Session:
         classes: the classes.
         labels: the table of labels.
         skipped: the table of texts that were skipped or fit no class.
+        memory: keeps the classes and the last guesses for the next process; None in a review.
         model: the model in the loop.
     """
 
@@ -118,6 +120,7 @@ class Session:
         labels: LabelTable,
         skipped: LabelTable,
         *,
+        memory: SessionMemory | None = None,
         reviewed: Mapping[str, str] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -129,6 +132,7 @@ class Session:
             classes: the classes.
             labels: the table of labels.
             skipped: the table of texts without a label.
+            memory: keeps the classes and the last guesses for the next process.
             reviewed: for a review, the label in the data of each text by its key. The classes are
                 then those of the data.
             now: the clock.
@@ -136,6 +140,7 @@ class Session:
         self.classes = classes
         self.labels = labels
         self.skipped = skipped
+        self.memory = memory
         self.model: Model = NoModel()
         self._queue = queue
         self._texts = texts
@@ -259,6 +264,8 @@ class Session:
             self.classes.add(name)
         except ValueError as error:
             raise RefusedError(422, str(error)) from None
+        if self.memory:
+            self.memory.keep_classes(self.classes.names)
 
     def rename_class(self, name: str, new_name: str) -> None:
         """Rename a class in all labels.
@@ -287,8 +294,11 @@ class Session:
         # Nothing changes here before the labels are on the disk.
         new_actions = [self._with_new_row(action, new_row) for action in self._actions]
         self.labels.replace([new_row(row) for row in self.labels.rows])
+        number = self.classes.names.index(name)
         self.classes = renamed
         self._actions = new_actions
+        if self.memory:
+            self.memory.keep_new_name(name, renamed.names[number], renamed.names)
         self.model.labels_changed()
 
     def _with_new_row(

@@ -23,6 +23,7 @@ from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.labelling import review_session
 from encoder_cls.labelling.review_session import open_review
 from encoder_cls.labelling.session import SKIPPED
+from encoder_cls.labelling.session_memory import session_file
 from encoder_cls.run.review import review_run
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.serving.requests import RefusedError
@@ -590,10 +591,20 @@ def test_a_finished_run_records_the_new_place_of_its_data(cli, folder):
 
 
 def test_doubtful_labels_are_corrected_on_the_page(folder, monkeypatch):
-    """They come in the order of `review`, with words; `data.corrections` reads the table."""
+    """They come in the order of `review`, with words; `data.corrections` reads the table.
+
+    Classes have the keys that they had when the data were labelled.
+    """
     monkeypatch.chdir(folder)
+    review = review_run(Path("runs/c"))
+    names = list(review.class_names)
+    assert names[::-1] != names
+    kept = session_file(Path(review.data.train))
+    kept.write_text(json.dumps({"classes": ["gone", *names[::-1]]}))
     opened = open_review(Path("runs/c"), Path("page.csv"), {})
+    kept.unlink()
     session = opened.session
+    assert session.classes.names == names[::-1]
     asked = []
     with opened.model:
         while session.state()["text"]:

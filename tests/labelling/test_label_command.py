@@ -220,7 +220,7 @@ def test_texts_with_a_label_are_not_asked(start_label):
 
 def test_a_pattern_that_fits_the_labels_is_continued(start_label, pool):
     """The tables of an earlier session are no texts, but any other file keeps its content."""
-    pattern = pool.parent / "*.csv"
+    pattern = pool.parent / "*"
     arguments = (pattern, "--labels", "sport,food", "--output", "labels.csv")
     running = start_label(*arguments, before=WITHOUT_MODEL)
     state = running.label(running.act("state"), "food")

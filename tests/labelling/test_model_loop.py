@@ -110,13 +110,14 @@ def test_the_page_says_that_a_fit_is_there_once_its_estimate_shows(reopen, topic
     loop.work(None)
     loop.work(loop.due())
 
-    assert statuses == ["learning from 10 labels"]
+    assert statuses == ["learning from your 10 labels"]
     assert loop.summary()["status"].startswith("learned from 10 labels in ")
 
 
 def names_of_guesses(loop: ModelLoop, opened: OpenedSession) -> set[str]:
     """The names of all classes that guesses list."""
-    return {name for text in opened.texts for name, _ in loop.guess(text.key).top}
+    guesses = [loop.guess(text.key) for text in opened.texts]
+    return {name for guess in guesses if guess for name, _ in guess.top}
 
 
 @pytest.mark.parametrize("is_during_the_fit", [False, True])
@@ -144,12 +145,53 @@ def test_renamed_classes_have_renamed_guesses(reopen, topics, is_during_the_fit)
     assert loop.due().class_names == ("küche", "sport", "climate")
 
 
+def test_the_last_guesses_are_shown_until_the_next_process_has_fitted(reopen, topics):
+    """Its page says what it learns from, and asks the text that the killed one has asked."""
+    opened = reopen(classes=tuple(sorted(set(topics.values()))))
+    loop = ModelLoop(
+        opened.session, opened.queue, opened.texts, print, apply=lambda model, task: model(task)
+    )
+    for _ in range(10):
+        label_next(opened.session, topics)
+    loop.work(loop.due())
+    for _ in range(2):
+        label_next(opened.session, topics)
+    opened.session.rename_class("weather", "climate")
+    state = opened.session.state()
+
+    again = reopen(classes=())
+    statuses = []
+
+    def fail(model: PoolModel, task: Task) -> Any:
+        statuses.append((task, loop.summary()["status"]))
+        raise MemoryError
+
+    loop = ModelLoop(again.session, again.queue, again.texts, print, apply=fail)
+    again.session.model = loop
+    news = again.session.state()
+    assert news["text"] == state["text"]
+    assert [each["name"] for each in news["classes"]] == ["küche", "sport", "climate"]
+    assert news["model"]["has_guesses"]
+    assert names_of_guesses(loop, again) == {"küche", "sport", "climate"}
+
+    loop._thread.wait_for = lambda find_work: None if statuses else find_work()
+    loop._run()
+    [(task, status)] = statuses
+    assert len(task.texts) == 10
+    assert status == "learning from your 10 labels"
+
+
 def test_guesses_of_a_run_stay_right_when_its_classes_are_renamed(reopen, topics, trained_run):
     """They stay as long as fits are not right more often."""
     opened = reopen(classes=("küche", "sport", "weather"))
     session = opened.session
     loop = ModelLoop(
-        session, opened.queue, opened.texts, print, apply=lambda model, task: model(task)
+        session,
+        opened.queue,
+        opened.texts,
+        print,
+        classes_of_run=("küche", "sport", "weather"),
+        apply=lambda model, task: model(task),
     )
     loop.work(trained_run.path)
     probabilities = [loop.guess(text.key).top[0][1] for text in opened.texts]

@@ -159,6 +159,51 @@ def test_classes_are_added_and_renamed(reopen):
     assert names == ["sport", "food", "music"]
 
 
+def names_of(opened) -> list[str]:
+    return [each["name"] for each in opened.session.state()["classes"]]
+
+
+def test_classes_keep_their_keys_and_names_in_the_next_process(reopen):
+    """Whichever is used first; an added class is there without a label, a renamed one once."""
+    session = reopen(classes=("sport", "food")).session
+    label_next(session, "food")
+    session.add_class("new one")
+    session.rename_class("sport", "games")
+    assert names_of(reopen(classes=("sport", "food"))) == ["games", "food", "new one"]
+    assert names_of(reopen(classes=())) == ["games", "food", "new one"]
+
+    # A name that was free may be given again.
+    session = reopen(classes=("sport", "food")).session
+    session.add_class("sport")
+    session.rename_class("games", "play")
+    assert names_of(reopen(classes=("sport", "food"))) == ["play", "food", "new one", "sport"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, "{", '{"classes": "sport"}', '{"guesses": {"k": {"classes": [7]}}}'],
+    ids=["gone", "torn", "other types", "unknown class"],
+)
+def test_labels_do_not_depend_on_what_a_session_keeps(reopen, content):
+    label_next(reopen().session, "sport")
+    kept = Path("labels-session.json")
+    kept.unlink()
+    if content is not None:
+        kept.write_text(content)
+    opened = reopen(classes=("food",))
+    assert names_of(opened) == ["food", "sport"]
+    assert opened.session.state()["num_labelled"] == 1
+
+
+def test_a_session_of_several_labels_continues_without_its_option(reopen):
+    session = reopen(is_multi_label=True).session
+    for labels in (["food", "sport"], []):
+        session.label(session.state()["text"]["key"], labels)
+    before = FILE.read_bytes()
+    assert reopen(classes=()).session.state()["is_multi_label"]
+    assert FILE.read_bytes() == before
+
+
 def test_names_may_have_joiners_and_spaces_of_their_script(reopen):
     """Persian, Indic and emoji joiners, the French no-break space, marks of direction."""
     session = reopen().session

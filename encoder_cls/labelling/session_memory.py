@@ -1,0 +1,118 @@
+"""What a session keeps beside its table of labels, in `labels-session.json`.
+
+These are the classes in the order of their keys, the names that were changed, and the last guesses.
+Nothing is lost with this file: the labels are in the table, and the next fit makes new guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any, Self
+
+from pydantic import BaseModel, ValidationError, model_validator
+
+from encoder_cls.errors import EncoderClsError
+from encoder_cls.system.files import read_file, to_json, write_file
+
+
+class RememberedGuess(BaseModel, strict=True, extra="forbid"):
+    """The guess for a text.
+
+    Attributes:
+        classes: the numbers of the most probable classes, the predicted ones first.
+        probabilities: their probabilities.
+        num_predicted: how many of the classes are predicted.
+    """
+
+    classes: list[int]
+    probabilities: list[float]
+    num_predicted: int
+
+
+class Remembered(BaseModel, strict=True, extra="forbid"):
+    """The content of the file.
+
+    Attributes:
+        classes: the names of the classes; a class has its place, its number, for ever.
+        renamed: the names of today, by names of before.
+        is_multi_label: whether a text may have any number of labels.
+        suggested: the keys of the texts that the model suggests, the most useful first.
+        guesses: the last guesses for the next texts, by key.
+    """
+
+    classes: list[str] = []
+    renamed: dict[str, str] = {}
+    is_multi_label: bool = False
+    suggested: list[str] = []
+    guesses: dict[str, RememberedGuess] = {}
+
+    @model_validator(mode="after")
+    def _check_guesses(self) -> Self:
+        """Refuse guesses of classes that there are not, as in a file that a person has edited."""
+        for guess in self.guesses.values():
+            is_of_classes = all(0 <= number < len(self.classes) for number in guess.classes)
+            if not is_of_classes or len(guess.probabilities) != len(guess.classes):
+                raise ValueError("a guess is not one of the classes")
+        return self
+
+
+class SessionMemory:
+    """The file, which the page and the thread of the model write.
+
+    Attributes:
+        now: what is remembered.
+    """
+
+    def __init__(self, output: Path) -> None:
+        """Read what the session of a table of labels has kept; nothing if the file is damaged."""
+        self._path = session_file(output)
+        self._lock = Lock()
+        self.now = Remembered()
+        with suppress(EncoderClsError, ValidationError):
+            self.now = Remembered.model_validate_json(read_file(self._path))
+
+    def name_today(self, name: str) -> str:
+        """The name of a class that may have been renamed."""
+        return self.now.renamed.get(name, name)
+
+    def keep(self, **changes: Any) -> None:
+        """Keep new values of fields.
+
+        A full disk fails no action because of this file, since labels do not depend on it.
+        """
+        with self._lock:
+            self.now = self.now.model_copy(update=changes)
+            with suppress(EncoderClsError):
+                write_file(self._path, to_json(self.now.model_dump()))
+
+    def keep_classes(self, classes: Sequence[str]) -> None:
+        """Keep the names of the classes; a name that is new is no longer one of before."""
+        renamed = {old: new for old, new in self.now.renamed.items() if old not in classes}
+        self.keep(classes=list(classes), renamed=renamed)
+
+    def keep_new_name(self, old: str, new: str, classes: Sequence[str]) -> None:
+        """Keep the names of the classes after one has been renamed."""
+        renamed = {name: new if today == old else today for name, today in self.now.renamed.items()}
+        renamed[old] = new
+        self.keep(
+            classes=list(classes),
+            renamed={name: today for name, today in renamed.items() if name not in classes},
+        )
+
+
+def session_file(output: Path) -> Path:
+    """The file with what a session has decided, beside its table of labels."""
+    return output.with_name(f"{output.stem}-session.json")
+
+
+def curve_file(output: Path) -> Path:
+    """The file with the accuracy after each fit."""
+    return output.with_name(f"{output.stem}-curve.jsonl")
+
+
+def order_of_keys(names: Sequence[str], like: Sequence[str]) -> list[str]:
+    """The names in the order of other ones, and then those that are new."""
+    return [name for name in like if name in names] + [name for name in names if name not in like]
