@@ -13,19 +13,25 @@ from encoder_cls.linear.calibration import (
     Floats,
     LogLoss,
     fit_inverse_temperature,
+    independent_weights,
     minimize_loss,
 )
 from encoder_cls.metrics.logits import Logits, combine_logits
+from encoder_cls.metrics.row_groups import RowGroups
 
 # The lowest share of a classifier in a mixture, so that no classifier is dropped entirely.
 MIN_SHARE = 1e-3
 # The strength of the ridge penalty: a share moves from its expected value by 1 only if this lowers
-# the sum of the losses of all texts by more than this number of nats.
+# the sum of the losses of all independent texts by more than this number of nats.
 RIDGE_PENALTY = 8.0
 
 
 def fit_mixture_weights(
-    logits: Sequence[Logits], labels: NDArray[Any], *, expects_equal_shares: bool = False
+    logits: Sequence[Logits],
+    labels: NDArray[Any],
+    groups: RowGroups,
+    *,
+    expects_equal_shares: bool = False,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Fit the weights with which the sum of the logits of classifiers has the lowest loss.
 
@@ -37,6 +43,7 @@ def fit_mixture_weights(
         logits: the logits of each classifier, (texts, classes). Those of the last classifier must
             be calibrated.
         labels: class numbers, (texts,); multi-label, 0 or 1, (texts, classes).
+        groups: which texts belong together.
         expects_equal_shares: whether all classifiers are expected to have the same share, as a
             student and its teacher; by default, the last classifier is expected to have the share 1
             and the others 0.
@@ -46,7 +53,8 @@ def fit_mixture_weights(
     """
     num_classifiers = len(logits)
     float64_logits = [part.astype(np.float64) for part in logits]
-    log_loss = LogLoss(labels, logits[0].shape[1])
+    text_weights = independent_weights(logits[-1], labels, groups)
+    log_loss = LogLoss(labels, logits[0].shape[1], text_weights)
 
     # Find the inverse temperature of each classifier alone. That of the last one is 1, since it is
     # calibrated. That of a student is 1, too, since it learns the probabilities of its calibrated
@@ -54,7 +62,7 @@ def fit_mixture_weights(
     scales_alone = np.ones(num_classifiers)
     if not expects_equal_shares:
         for number in range(num_classifiers - 1):
-            scales_alone[number] = fit_inverse_temperature(logits[number], labels)
+            scales_alone[number] = fit_inverse_temperature(logits[number], labels, text_weights)
 
     equal_shares = np.full(num_classifiers, 1 / num_classifiers)
     expected_shares = equal_shares
@@ -68,8 +76,8 @@ def fit_mixture_weights(
         gradient_of_shares = scales_alone * [(gradient * part).sum() for part in float64_logits]
 
         distances = shares - expected_shares
-        penalty = float(RIDGE_PENALTY * (distances**2).sum() / len(labels))
-        gradient_of_penalty = 2 * RIDGE_PENALTY * distances / len(labels)
+        penalty = float(RIDGE_PENALTY * (distances**2).sum() / log_loss.num_texts)
+        gradient_of_penalty = 2 * RIDGE_PENALTY * distances / log_loss.num_texts
         return value + penalty, gradient_of_shares + gradient_of_penalty
 
     bounds = [(MIN_SHARE, MAX_SCALE)] * num_classifiers

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from encoder_cls.linear.folds import split_into_folds
 from encoder_cls.metrics.logits import Logits, sigmoid
 from encoder_cls.metrics.precision_recall import ClassCounts, best_f1_threshold
+from encoder_cls.metrics.row_groups import RowGroups
 
 Floats = NDArray[np.float64]
 
@@ -57,9 +58,7 @@ LOWEST = -12.0
 HIGHEST = 12.0
 
 
-def fit_thresholds(
-    logits: Logits, targets: NDArray[np.int8], split_groups: NDArray[np.int64]
-) -> Floats:
+def fit_thresholds(logits: Logits, targets: NDArray[np.int8], groups: RowGroups) -> Floats:
     """Fit the threshold of each label, a probability, (labels,).
 
     The rule by which thresholds depend on the number of examples is chosen by cross-validation.
@@ -67,8 +66,8 @@ def fit_thresholds(
     Args:
         logits: the logits of held-out texts, (texts, labels).
         targets: 1 where a text has a label, else 0, (texts, labels).
-        split_groups: the number of the group of each text, (texts,). Texts of one group stay in one
-            fold of the cross-validation.
+        groups: which texts belong together. Texts of one group stay in one fold of the
+            cross-validation, and count as one example of their labels.
     """
     scores = np.clip(logits.astype(np.float64), LOWEST, HIGHEST)
 
@@ -78,10 +77,12 @@ def fit_thresholds(
 
     # Predict the labels of each fold with thresholds that are fitted to the other folds.
     predictions = {rule: np.zeros(targets.shape, dtype=bool) for rule in RULES}
-    for indices in split_into_folds(split_groups[sample]):
+    for indices in split_into_folds(groups.numbers[sample]):
         fold = sample[indices]
         other_folds = np.setdiff1d(sample, fold)
-        thresholds = _thresholds_by_rule(scores[other_folds], targets[other_folds], RULES)
+        thresholds = _thresholds_by_rule(
+            scores[other_folds], targets[other_folds], groups.subset(other_folds), RULES
+        )
         for rule in RULES:
             predictions[rule][fold] = scores[fold] >= thresholds[rule]
 
@@ -92,15 +93,15 @@ def fit_thresholds(
         f1[rule] = counts.micro_f1 + MACRO_WEIGHT * counts.macro_f1
     best_rule = max(RULES, key=f1.__getitem__)
 
-    return sigmoid(_thresholds_by_rule(scores, targets, [best_rule])[best_rule])
+    return sigmoid(_thresholds_by_rule(scores, targets, groups, [best_rule])[best_rule])
 
 
 def _thresholds_by_rule(
-    scores: Floats, targets: NDArray[np.int8], rules: Sequence[_Rule]
+    scores: Floats, targets: NDArray[np.int8], groups: RowGroups, rules: Sequence[_Rule]
 ) -> dict[_Rule, Floats]:
     """Compute the thresholds of all labels by each of the rules, as logits, (labels,)."""
-    num_positives = targets.sum(axis=0, dtype=np.float64)
-    num_negatives = len(targets) - num_positives
+    num_positives = groups.weights() @ targets
+    num_negatives = groups.num_groups - num_positives
     log_odds = np.log((num_positives + 0.5) / (num_negatives + 0.5))
 
     # Find the threshold that is best for each label by itself.

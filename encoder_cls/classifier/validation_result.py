@@ -12,11 +12,12 @@ from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.mixture_weights import fit_mixture_weights
 from encoder_cls.classifier.thresholds import fit_thresholds
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.linear.calibration import fit_inverse_temperature
+from encoder_cls.linear.calibration import fit_inverse_temperature, independent_weights
 from encoder_cls.metrics.classification import Metrics, compute_metrics, predicted_labels
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.losses import losses_of_texts
 from encoder_cls.metrics.precision_recall import ClassCounts
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.scores import SCORES
 from encoder_cls.metrics.validation_score import ValidationScore
 
@@ -80,6 +81,7 @@ def score_mixture(
             Without an encoder, its logits are then left as they are.
     """
     labels = dataset.known_validation.labels
+    groups = RowGroups(dataset.known_validation.split_groups)
     part_logits = {}
     if encoder is not None:
         part_logits["encoder"] = encoder
@@ -88,7 +90,8 @@ def score_mixture(
 
     mixture = _fit_mixture(
         part_logits,
-        dataset,
+        labels,
+        groups,
         expects_equal_shares=expects_equal_shares,
         is_calibrated=is_calibrated,
     )
@@ -96,9 +99,7 @@ def score_mixture(
 
     thresholds: tuple[float, ...] = ()
     if dataset.is_multi_label:
-        thresholds = tuple(
-            fit_thresholds(logits, labels, dataset.known_validation.split_groups).tolist()
-        )
+        thresholds = tuple(fit_thresholds(logits, labels, groups).tolist())
 
     metrics = compute_metrics(logits, labels, dataset.label_names, thresholds)
     scores = metrics.scalars()
@@ -110,7 +111,7 @@ def score_mixture(
         scores |= _scores_of_parts(part_logits, dataset, mixture, thresholds)
         scores["linear_weight"] = mixture.shares["linear"]
         is_sure = surely_lowers_the_loss(
-            linear, logits, labels, standard_errors=STANDARD_ERRORS_TO_JOIN
+            linear, logits, labels, groups, standard_errors=STANDARD_ERRORS_TO_JOIN
         )
 
     score = ValidationScore(
@@ -126,24 +127,25 @@ def score_mixture(
 
 def _fit_mixture(
     part_logits: dict[str, Logits],
-    dataset: Dataset,
+    labels: NDArray[Any],
+    groups: RowGroups,
     *,
     expects_equal_shares: bool,
     is_calibrated: bool,
 ) -> Mixture:
     """Fit the weights with which the sum of the logits has the lowest loss and is calibrated."""
-    labels = dataset.known_validation.labels
     parts = tuple(part_logits)
 
     if parts == ("encoder",):
-        weight = fit_inverse_temperature(part_logits["encoder"], labels)
+        weights_of_texts = independent_weights(part_logits["encoder"], labels, groups)
+        weight = fit_inverse_temperature(part_logits["encoder"], labels, weights_of_texts)
         return Mixture(weights={"encoder": weight}, shares={"encoder": 1.0})
 
     if parts == ("linear",) and is_calibrated:
         return Mixture(weights={"linear": 1.0}, shares={"linear": 1.0})
 
     weights, shares = fit_mixture_weights(
-        list(part_logits.values()), labels, expects_equal_shares=expects_equal_shares
+        list(part_logits.values()), labels, groups, expects_equal_shares=expects_equal_shares
     )
     return Mixture(
         weights=dict(zip(parts, weights, strict=True)),
@@ -152,7 +154,12 @@ def _fit_mixture(
 
 
 def surely_lowers_the_loss(
-    before: Logits, after: Logits, labels: NDArray[Any], *, standard_errors: float
+    before: Logits,
+    after: Logits,
+    labels: NDArray[Any],
+    groups: RowGroups,
+    *,
+    standard_errors: float,
 ) -> bool:
     """Whether the mean loss of logits is significantly lower than that of other logits.
 
@@ -162,10 +169,12 @@ def surely_lowers_the_loss(
         before: the logits to compare with, (texts, classes).
         after: the logits that may have a lower loss, (texts, classes).
         labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        groups: which texts belong together.
         standard_errors: the number of standard errors that the mean difference must exceed.
     """
     gains = losses_of_texts(before, labels) - losses_of_texts(after, labels)
-    return bool(gains.mean() * np.sqrt(len(gains)) > standard_errors * gains.std())
+    num_texts = groups.effective_number(gains)
+    return bool(gains.mean() * np.sqrt(num_texts) > standard_errors * gains.std())
 
 
 def _scores_of_parts(

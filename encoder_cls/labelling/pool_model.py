@@ -36,6 +36,7 @@ from encoder_cls.linear.folds import FOLDS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.model_selection import cross_validate, fit_calibrated
 from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_training import train_and_tokenize
@@ -284,7 +285,7 @@ class PoolModel:
         if num_texts <= MAX_SMALL_FOLDS:
             num_folds = SMALL_FOLDS.num_folds
         folds = split_into_folds(np.arange(num_texts), count=num_folds)
-        calibration = cross_validate(counted, folds)
+        calibration = cross_validate(counted, folds, groups=RowGroups.single(num_texts))
         linear = fit_calibrated(counted, calibration)
         return linear, calibration.logits[np.argsort(np.concatenate(folds))]
 

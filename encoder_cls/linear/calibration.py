@@ -1,7 +1,8 @@
 """Calibrate logits: fit scales and shifts to the labels of held-out texts.
 
-Calibration ignores the class weights of training, so that all texts count alike. Only labelled
-texts that represent texts without labels have weights here (`post_stratification`).
+Calibration ignores the class weights of training, so that all independent texts count alike: the
+texts of a split group count as the independent ones that they are worth (`row_groups`). Labelled
+texts that represent texts without labels have weights as well (`post_stratification`).
 
 In a multi-label task, the parameters of each label are shrunk towards those of all labels, because
 a fit to ten examples of a label alone would overfit. The fewer examples a label has, the more its
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.metrics.logits import Logits, log_sigmoid, sigmoid, softmax
 from encoder_cls.metrics.losses import MIN_PROBABILITY, binary_cross_entropy, cross_entropy, one_hot
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
 
 Floats = NDArray[np.float64]
@@ -56,6 +58,7 @@ def calibrate(
     margins: NDArray[np.float32],
     labels: NDArray[Any],
     class_weights: NDArray[np.float32],
+    groups: RowGroups,
     text_weights: Floats | None = None,
 ) -> Calibration:
     """Calibrate the margins of held-out texts.
@@ -67,21 +70,45 @@ def calibrate(
         margins: the margins of the held-out texts, (texts, machines).
         labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
         class_weights: the weight of each class in the loss of a single-label task, (classes,).
+        groups: which texts belong together.
         text_weights: the weight of each text in a single-label task, (texts,); by default all texts
             count alike.
     """
-    if task_of(labels) is MULTI_LABEL:
-        return _calibrate_labels(margins, labels)
-    return _calibrate_classes(margins, labels, class_weights, text_weights)
+    task = task_of(labels)
+    weights = independent_weights(task.margins_to_logits(margins), labels, groups)
+    if task is MULTI_LABEL:
+        return _calibrate_labels(margins, labels, weights)
+
+    if text_weights is not None:
+        weights = weights * text_weights
+    return _calibrate_classes(margins, labels, class_weights, weights)
 
 
-def _calibrate_labels(margins: NDArray[np.float32], labels: NDArray[Any]) -> Calibration:
+def independent_weights(logits: Logits, labels: NDArray[Any], groups: RowGroups) -> Floats:
+    """How much each text counts in a fit, (texts,), by how alike the texts of a group are.
+
+    The weights sum to the number of independent texts. A group is as alike as the correctness of
+    its predictions.
+
+    Args:
+        logits: the logits of the texts, (texts, classes), perhaps before calibration.
+        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
+        groups: which texts belong together.
+    """
+    task = task_of(labels)
+    predictions = task.predictions(logits.astype(np.float64), [0.0] * logits.shape[1])
+    return groups.weights(groups.correlation(task.are_correct(predictions, labels)))
+
+
+def _calibrate_labels(
+    margins: NDArray[np.float32], labels: NDArray[Any], text_weights: Floats
+) -> Calibration:
     """Calibrate the margins of each label, in a multi-label task."""
-    scales, shifts = fit_platt_per_label(margins, labels)
+    scales, shifts = fit_platt_per_label(margins, labels, text_weights)
     logits = (margins * scales + shifts).astype(np.float32)
 
     # Leave the loss unweighted: class weights have never changed which C has the lowest loss.
-    loss = binary_cross_entropy(sigmoid(logits), labels)
+    loss = binary_cross_entropy(sigmoid(logits), labels, text_weights)
     return Calibration(loss, scales.astype(np.float32), shifts.astype(np.float32), logits)
 
 
@@ -89,7 +116,7 @@ def _calibrate_classes(
     margins: NDArray[np.float32],
     labels: NDArray[np.int64],
     class_weights: NDArray[np.float32],
-    text_weights: Floats | None,
+    text_weights: Floats,
 ) -> Calibration:
     """Calibrate the margins of all classes together, in a single-label task."""
     num_classes = len(class_weights)
@@ -104,9 +131,7 @@ def _calibrate_classes(
 
     # Unlike the scale and the shift, the loss has class weights: it decides which C is best, and
     # the machines are fitted with class weights, too.
-    loss_weights: NDArray[np.floating[Any]] = class_weights[labels]
-    if text_weights is not None:
-        loss_weights = loss_weights * text_weights
+    loss_weights = class_weights[labels] * text_weights
     loss = cross_entropy(softmax(logits), one_hot(labels, num_classes), loss_weights)
     return Calibration(loss, np.float32(scale), np.float32(shift), logits)
 
@@ -119,7 +144,8 @@ def fit_inverse_temperature(
     Args:
         logits: (texts, classes).
         labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-        text_weights: the weight of each text, (texts,), with a mean of 1; by default 1.
+        text_weights: the weight of each text, (texts,), which sum to the number of independent
+            texts; by default 1.
 
     Guo et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
     """
@@ -148,7 +174,8 @@ def fit_platt(
     Args:
         margins: (texts, classes).
         labels: class numbers, (texts,).
-        text_weights: the weight of each text, (texts,), with a mean of 1; by default 1.
+        text_weights: the weight of each text, (texts,), which sum to the number of independent
+            texts; by default 1.
 
     Returns:
         The scale and the shift.
@@ -175,7 +202,9 @@ def fit_platt(
 CALIBRATION_PENALTY = 4.0
 
 
-def fit_platt_per_label(margins: Logits, targets: NDArray[np.int8]) -> tuple[Floats, Floats]:
+def fit_platt_per_label(
+    margins: Logits, targets: NDArray[np.int8], text_weights: Floats
+) -> tuple[Floats, Floats]:
     """Fit a scale and a shift to the margins of each label.
 
     Both are shrunk towards the scale and the shift that fit all labels.
@@ -183,13 +212,17 @@ def fit_platt_per_label(margins: Logits, targets: NDArray[np.int8]) -> tuple[Flo
     Args:
         margins: (texts, labels).
         targets: 1 for each label that a text has, else 0, (texts, labels).
+        text_weights: the weight of each text, (texts,), which sum to the number of independent
+            texts.
 
     Returns:
         The scales and the shifts, both (labels,).
     """
-    smoothed = smoothed_targets(targets, targets.shape[1])
+    num_texts = _number_of(text_weights)
+    smoothed = smoothed_targets(targets, targets.shape[1], num_texts)
     scores = margins.astype(np.float64)
-    num_texts, num_labels = scores.shape
+    num_labels = scores.shape[1]
+    weights = text_weights[:, None]
 
     def losses(log_scales: Floats, shifts: Floats) -> tuple[Floats, Floats]:
         """Return the loss of each label, (labels,), and its gradient, (2, labels).
@@ -198,9 +231,9 @@ def fit_platt_per_label(margins: Logits, targets: NDArray[np.int8]) -> tuple[Flo
         """
         scaled = scores * np.exp(log_scales)
         logits = scaled + shifts
-        losses_of_labels = (np.logaddexp(0, logits) - smoothed * logits).sum(axis=0)
+        losses_of_labels = (weights * (np.logaddexp(0, logits) - smoothed * logits)).sum(axis=0)
 
-        errors = sigmoid(logits) - smoothed
+        errors = weights * (sigmoid(logits) - smoothed)
         gradient = np.stack([(errors * scaled).sum(axis=0), errors.sum(axis=0)])
         return losses_of_labels, gradient
 
@@ -250,19 +283,24 @@ def minimize_loss(
 class LogLoss:
     """The mean negative log-likelihood of labels as a function of logits, with its gradient.
 
+    `num_texts` is the number of independent texts.
+
     Args:
         labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
         num_classes: the number of classes.
-        text_weights: in a single-label task, the weight of each text, (texts,), with a mean of 1;
-            by default all texts count alike.
+        text_weights: the weight of each text, (texts,), which sum to the number of independent
+            texts; by default all texts count alike.
     """
 
     def __init__(
         self, labels: NDArray[Any], num_classes: int, text_weights: Floats | None = None
     ) -> None:
         self._task = task_of(labels)
-        self._targets = smoothed_targets(labels, num_classes)
+        if text_weights is None:
+            text_weights = np.ones(len(labels))
         self._text_weights = text_weights
+        self.num_texts = _number_of(text_weights)
+        self._targets = smoothed_targets(labels, num_classes, self.num_texts)
 
     def with_gradient(self, logits: NDArray[np.floating[Any]]) -> tuple[float, Floats]:
         """Return the loss of logits, (texts, classes), and its gradient, (texts, classes).
@@ -281,35 +319,42 @@ class LogLoss:
         # probability is 0.
         counted = self._targets * (probabilities > MIN_PROBABILITY)
         gradient = counted.sum(axis=-1, keepdims=True) * probabilities - counted
-        if self._text_weights is not None:
-            gradient *= self._text_weights[:, None]
-        return loss, gradient / len(self._targets)
+        return loss, self._mean(gradient)
 
     def _loss_of_labels(self, logits: NDArray[np.floating[Any]]) -> tuple[float, Floats]:
         yes = sigmoid(logits)
         no = 1 - yes
-        loss = binary_cross_entropy(yes, self._targets)
+        loss = binary_cross_entropy(yes, self._targets, self._text_weights)
 
         # `binary_cross_entropy` clips the probabilities of "yes" and of "no" at MIN_PROBABILITY, so
         # the gradient of a clipped probability is 0.
         gradient_of_no = (1 - self._targets) * (no > MIN_PROBABILITY) * yes
         gradient_of_yes = self._targets * (yes > MIN_PROBABILITY) * no
-        return loss, (gradient_of_no - gradient_of_yes) / len(self._targets)
+        return loss, self._mean(gradient_of_no - gradient_of_yes)
+
+    def _mean(self, gradient: Floats) -> Floats:
+        """Turn the gradients of texts, (texts, classes), into those of the weighted mean."""
+        return gradient * self._text_weights[:, None] / self.num_texts
 
 
-def smoothed_targets(labels: NDArray[Any], num_classes: int) -> Floats:
+def _number_of(text_weights: Floats) -> float:
+    """The number of independent texts with these weights, without errors of rounding."""
+    return round(float(text_weights.sum()), 6)
+
+
+def smoothed_targets(labels: NDArray[Any], num_classes: int, num_texts: float) -> Floats:
     """Return the target probabilities of labels, (texts, classes), smoothed after Platt (1999).
 
-    With n texts, each target is the mean of n observations of the label and one observation of a
-    uniform distribution. So no probability is fitted to 0 or 1 where few texts are all predicted
-    correctly.
+    With n independent texts, each target is the mean of n observations of the label and one
+    observation of a uniform distribution. So no probability is fitted to 0 or 1 where few texts are
+    all predicted correctly.
 
     Args:
         labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
         num_classes: the number of classes.
+        num_texts: the number of independent texts.
     """
-    num_texts = len(labels)
     if task_of(labels) is MULTI_LABEL:
-        smoothed: Floats = (labels * float(num_texts) + 0.5) / (num_texts + 1)
+        smoothed: Floats = (labels * num_texts + 0.5) / (num_texts + 1)
         return smoothed
     return (one_hot(labels, num_classes) * num_texts + 1 / num_classes) / (num_texts + 1)

@@ -16,6 +16,7 @@ from encoder_cls.linear.features import (
 )
 from encoder_cls.linear.latent_semantics import Directions, find_directions
 from encoder_cls.linear.ngrams import HASHES, Counts
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.text.tokens import TokenizedTexts, drawn_rows
 
 
@@ -31,6 +32,7 @@ class FeatureCorpus:
         unseen_features: the TF-IDF values of the labelled texts as if each text were new: features
             that no other text has are left out, (labelled, features).
         labels: the class of each labelled text, (labelled,).
+        groups: which of the labelled texts belong together.
         class_weights: the weight of a text of each class, (classes,).
         text_weights: how much each labelled text counts in a fit, (labelled,); None if all count
             alike.
@@ -64,6 +66,7 @@ class FeatureCorpus:
         texts = labelled.texts.take(sampled)
         num_texts = len(texts)
         self.labels: NDArray[np.int64] = labelled.labels
+        self.groups = RowGroups(labelled.split_groups)
         self.class_weights = options.class_weights
         self.text_weights = labelled.weights
 

@@ -33,7 +33,6 @@ from encoder_cls.linear.out_of_fold import (
     machines_by_kind,
     unlabelled_rows,
 )
-from encoder_cls.linear.post_stratification import effective_size
 from encoder_cls.linear.self_training import SelfTraining
 from encoder_cls.metrics.intervals import Interval, wilson_interval
 from encoder_cls.metrics.logits import Logits
@@ -145,7 +144,7 @@ def fit_linear_from_few_labels(
     if with_teacher and len(validation_rows):
         teacher = fit(np.setdiff1d(all_rows, validation_rows))
 
-    num_texts = effective_size(predictions.text_weights)
+    num_texts = predictions.num_independent(kind)
     return linear, FewLabelsFit(
         kind=kind,
         accuracy_before=predictions.accuracy(LABELS_ONLY),

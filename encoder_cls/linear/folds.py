@@ -27,7 +27,7 @@ def split_into_folds(
         split_groups: the group of each text, (texts,).
         first: the indices of texts that form the first fold; by default there is no such fold. The
             caller guarantees that they share no group with other texts.
-        enough: the number of held-out texts that the caller needs. No folds follow the fold with
+        enough: the number of held-out groups that the caller needs. No folds follow the fold with
             which this number is reached; by default all folds are returned.
         count: the number of random folds of the texts that are not in `first`.
 
@@ -41,8 +41,8 @@ def split_into_folds(
     for fold in _random_folds(split_groups[others], count):
         folds.append(others[fold])
 
-    # Stop at the first fold with which enough texts are held out.
-    num_held_out = np.cumsum([len(fold) for fold in folds])
+    # Stop at the first fold with which enough groups are held out.
+    num_held_out = np.cumsum([len(np.unique(split_groups[fold])) for fold in folds])
     last = int(np.searchsorted(num_held_out, enough))
     return folds[: last + 1]
 

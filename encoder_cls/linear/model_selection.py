@@ -14,12 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.linear.calibration import Calibration, calibrate
-from encoder_cls.linear.features import CountedTexts, LinearOptions, count_matrix
+from encoder_cls.linear.features import (
+    CountedTexts,
+    LabelledTexts,
+    LinearOptions,
+    count_matrix,
+)
 from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
 from encoder_cls.linear.folds import FOLDS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import OneVsRest, fit_one_vs_rest
 from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
 from encoder_cls.text.tokens import TokenizedTexts
 
@@ -36,15 +42,15 @@ C_VALUES_TRIED = 3
 # The value of C if only one value is tried.
 USUAL_C = {SINGLE_LABEL: 1.0, MULTI_LABEL: 0.3}
 
-# How many held-out texts are enough to choose the parameters on: C, a scale and a shift in a
-# single-label task; C, and a scale and a shift for each label, in a multi-label task.
+# How many groups of held-out texts are enough to choose the parameters on: C, a scale and a shift
+# in a single-label task; C, and a scale and a shift for each label, in a multi-label task.
 MIN_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}
 
 
 def fit_linear(
     texts: CountedTexts,
     *,
-    held_out: tuple[TokenizedTexts, NDArray[Any]] | None = None,
+    held_out: LabelledTexts | None = None,
     split_groups: NDArray[np.int64] | None = None,
     is_quick: bool = False,
     on_first: Callable[[LinearModel], None] | None = None,
@@ -54,8 +60,8 @@ def fit_linear(
 
     Args:
         texts: the texts to learn from.
-        held_out: texts to choose C and the calibration on, and their labels. With fewer than
-            `MIN_HELD_OUT` of them, or None, both are chosen by cross-validation of `texts`.
+        held_out: texts to choose C and the calibration on. With fewer than `MIN_HELD_OUT` groups
+            of them, or None, both are chosen by cross-validation of `texts`.
         split_groups: the group of each text, (texts,); cross-validation keeps the texts of a group
             in one fold. By default each text is a group.
         is_quick: try only the usual C. Calibrate on `held_out` even if it has few texts, or on a
@@ -74,7 +80,7 @@ def fit_linear(
         c_values = [USUAL_C[task]]
         enough = 1
 
-    if held_out is not None and len(held_out[1]) >= enough:
+    if held_out is not None and RowGroups(held_out.split_groups).num_groups >= enough:
         return _fit_and_choose(texts, held_out, c_values, on_first, progress)
 
     # Too few texts are held out to choose on, so cross-validate, and then learn from all texts.
@@ -82,13 +88,15 @@ def fit_linear(
     if split_groups is None:
         split_groups = np.arange(len(texts))
     folds = split_into_folds(split_groups, enough=enough)
-    calibration = cross_validate(texts, folds, c_values, progress=progress)
+    calibration = cross_validate(
+        texts, folds, c_values, groups=RowGroups(split_groups), progress=progress
+    )
     return fit_calibrated(texts, calibration, progress), calibration
 
 
 def _fit_and_choose(
     texts: CountedTexts,
-    held_out: tuple[TokenizedTexts, NDArray[Any]],
+    held_out: LabelledTexts,
     c_values: Sequence[float],
     on_first: Callable[[LinearModel], None] | None,
     progress: FitProgress,
@@ -97,20 +105,22 @@ def _fit_and_choose(
 
     Args:
         texts: the texts to learn from.
-        held_out: the texts on which each model is calibrated, and their labels.
+        held_out: the texts on which each model is calibrated.
         c_values: the values of C to try, increasing.
         on_first: called with the model of the first C; None if nothing receives it.
         progress: expects and counts the work of the fits.
     """
-    held_out_texts, held_out_labels = held_out
+    groups = RowGroups(held_out.split_groups)
     vocabulary = texts.vocabulary
-    counts = count_matrix(vocabulary.pieces(held_out_texts), vocabulary.feature_ids)
+    counts = count_matrix(vocabulary.pieces(held_out.texts), vocabulary.feature_ids)
     features = vocabulary.tfidf(counts)
     machines_by_c: dict[float, OneVsRest] = {}
 
     def fit_and_calibrate(svm_c: float) -> Calibration:
         machines = _fit_counted(texts, svm_c=svm_c, progress=progress)
-        candidate = calibrate(machines.margins(features), held_out_labels, texts.class_weights)
+        candidate = calibrate(
+            machines.margins(features), held_out.labels, texts.class_weights, groups
+        )
         candidate = candidate._replace(svm_c=svm_c)
 
         if on_first and not machines_by_c:
@@ -143,7 +153,7 @@ def usual_fits(num_texts: int, num_held_out: int, task: Task, *, is_quick: bool 
 
     Args:
         num_texts: the number of texts to learn from.
-        num_held_out: the number of held-out texts.
+        num_held_out: the number of groups of held-out texts.
         task: single-label or multi-label.
         is_quick: whether only the usual C is tried.
     """
@@ -216,7 +226,12 @@ def out_of_fold_logits(
     logits = []
     for options in all_options:
         vocabulary = counted.vocabulary._replace(options=options)
-        calibration = cross_validate(replace(counted, vocabulary=vocabulary), folds, [svm_c])
+        calibration = cross_validate(
+            replace(counted, vocabulary=vocabulary),
+            folds,
+            [svm_c],
+            groups=RowGroups(split_groups),
+        )
         logits.append(calibration.logits[order])
     return logits
 
@@ -226,6 +241,7 @@ def cross_validate(
     folds: Sequence[NDArray[np.int64]],
     c_values: Sequence[float] = (),
     *,
+    groups: RowGroups,
     text_weights: NDArray[np.float64] | None = None,
     progress: FitProgress = UNREPORTED,
 ) -> Calibration:
@@ -236,6 +252,7 @@ def cross_validate(
         folds: the indices of the texts of each fold. Each fold is predicted by a model that has
             learned from all texts outside the fold.
         c_values: the values of C to try, increasing; by default the `C_VALUES` of the task.
+        groups: which of the labelled texts belong together.
         text_weights: the weight of each held-out text in calibration, fold by fold, (held-out
             texts,); by default all texts count alike.
         progress: expects and counts the work of the fits.
@@ -246,7 +263,9 @@ def cross_validate(
     counts = texts.counts
     labels = texts.labels
     class_weights = texts.class_weights
-    held_out_labels = labels[np.concatenate(folds)]
+    held_out_rows = np.concatenate(folds)
+    held_out_labels = labels[held_out_rows]
+    held_out_groups = groups.subset(held_out_rows)
 
     def fit_and_calibrate(svm_c: float) -> Calibration:
         margins = []
@@ -267,7 +286,9 @@ def cross_validate(
             )
             margins.append(machines.margins(vocabulary.tfidf(counts[fold])))
 
-        candidate = calibrate(np.concatenate(margins), held_out_labels, class_weights, text_weights)
+        candidate = calibrate(
+            np.concatenate(margins), held_out_labels, class_weights, held_out_groups, text_weights
+        )
         return candidate._replace(svm_c=svm_c)
 
     # In each fold, all texts outside the fold are learned from.

@@ -21,9 +21,10 @@ from encoder_cls.linear.fit_progress import FitProgress
 from encoder_cls.linear.folds import FOLDS
 from encoder_cls.linear.model_selection import USUAL_C, cross_validate
 from encoder_cls.linear.nb_svm import OneVsRest
-from encoder_cls.linear.post_stratification import weights_like_pool
+from encoder_cls.linear.post_stratification import effective_size, weights_like_pool
 from encoder_cls.linear.self_training import SelfTraining
 from encoder_cls.metrics.logits import Logits, softmax
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import SINGLE_LABEL
 
 Floats = NDArray[np.float64]
@@ -62,11 +63,13 @@ class OutOfFoldPredictions(NamedTuple):
         calibrations: the calibration of each kind of model, which holds the logits of the texts.
             The kind that is kept by default comes first.
         text_weights: the weights with which the labelled texts resemble all texts, (texts,).
+        groups: which texts belong together.
     """
 
     labels: NDArray[np.int64]
     calibrations: Mapping[str, Calibration]
     text_weights: Floats
+    groups: RowGroups
 
     def is_right(self, kind: str) -> Floats:
         """Return 1 for each text that this kind predicts correctly, else 0, (texts,)."""
@@ -79,7 +82,12 @@ class OutOfFoldPredictions(NamedTuple):
 
     def best_kind(self) -> str:
         """Return the kind of model to keep."""
-        return choose_kind({kind: self.is_right(kind) for kind in self.calibrations})
+        return choose_kind({kind: self.is_right(kind) for kind in self.calibrations}, self.groups)
+
+    def num_independent(self, kind: str) -> float:
+        """Return how many independent, equally weighted texts the accuracy is worth."""
+        share = self.groups.effective_number(self.is_right(kind)) / self.groups.num_rows
+        return effective_size(self.text_weights) * share
 
 
 class _SelfTrainingMargins(NamedTuple):
@@ -116,20 +124,22 @@ class CrossValidation(NamedTuple):
 
     def predict(self, folds: Sequence[NDArray[np.int64]]) -> OutOfFoldPredictions:
         """Predict the labelled texts of each fold by models that learn from the other folds."""
-        labels = self.corpus.labels[np.concatenate(folds)]
+        rows = np.concatenate(folds)
+        labels = self.corpus.labels[rows]
+        groups = self.corpus.groups.subset(rows)
 
         # Without self-training, no text without a label is predicted, so there is nothing that
         # labelled texts could be weighted by.
         if not self.effort.self_trains:
             alone = self._calibrate_labels_alone(folds)
-            return OutOfFoldPredictions(labels, {LABELS_ONLY: alone}, np.ones(len(labels)))
+            return OutOfFoldPredictions(labels, {LABELS_ONLY: alone}, np.ones(len(labels)), groups)
 
         margins = self._self_training_margins(folds)
-        text_weights = self._weights_like_pool(margins, labels)
+        text_weights = self._weights_like_pool(margins, labels, groups)
         calibrations = {}
         for kind, margins_of_kind in margins.labelled.items():
             calibrations[kind] = calibrate(
-                margins_of_kind, labels, self.corpus.class_weights, text_weights
+                margins_of_kind, labels, self.corpus.class_weights, groups, text_weights
             )
         alone = self._calibrate_labels_alone(folds, text_weights)
 
@@ -139,7 +149,7 @@ class CrossValidation(NamedTuple):
             calibrations[LABELS_ONLY] = alone
         else:
             calibrations = {LABELS_ONLY: alone, LAST_ROUND: calibrations[LAST_ROUND]}
-        return OutOfFoldPredictions(labels, calibrations, text_weights)
+        return OutOfFoldPredictions(labels, calibrations, text_weights, groups)
 
     def _calibrate_labels_alone(
         self, folds: Sequence[NDArray[np.int64]], text_weights: Floats | None = None
@@ -159,6 +169,7 @@ class CrossValidation(NamedTuple):
             self.corpus.labelled(),
             folds,
             c_values,
+            groups=self.corpus.groups,
             text_weights=text_weights,
             progress=self.progress,
         )
@@ -192,13 +203,15 @@ class CrossValidation(NamedTuple):
         )
 
     def _weights_like_pool(
-        self, margins: _SelfTrainingMargins, labels: NDArray[np.int64]
+        self, margins: _SelfTrainingMargins, labels: NDArray[np.int64], groups: RowGroups
     ) -> Floats:
         """Weight labelled texts by how sure a model is of them, so that they resemble all texts.
 
         The model is that of the last round, whose calibration for this purpose has no weights.
         """
-        calibration = calibrate(margins.labelled[LAST_ROUND], labels, self.corpus.class_weights)
+        calibration = calibrate(
+            margins.labelled[LAST_ROUND], labels, self.corpus.class_weights, groups
+        )
         scaled = margins.pool * calibration.scale + calibration.shift
         pool_logits = SINGLE_LABEL.margins_to_logits(scaled.astype(np.float32))
         return weights_like_pool(
@@ -247,12 +260,13 @@ def leads(logits: Logits) -> Floats:
 STANDARD_ERRORS = 1.0
 
 
-def choose_kind(right_by_kind: Mapping[str, Floats]) -> str:
+def choose_kind(right_by_kind: Mapping[str, Floats], groups: RowGroups) -> str:
     """Choose the default kind of model, unless another kind is better by more than chance.
 
     Args:
         right_by_kind: for each kind of model, 1 for each text that it predicts correctly, else 0,
             (texts,). The default comes first.
+        groups: which texts belong together.
 
     Returns:
         The most accurate of the kinds that are better than the default by `STANDARD_ERRORS`; the
@@ -263,7 +277,7 @@ def choose_kind(right_by_kind: Mapping[str, Floats]) -> str:
     largest_gain = 0.0
     for kind, is_right in right_by_kind.items():
         gains = is_right - right_by_kind[default]
-        standard_error = gains.std() / np.sqrt(len(gains))
+        standard_error = gains.std() / np.sqrt(groups.effective_number(gains))
         if gains.mean() > max(largest_gain, STANDARD_ERRORS * standard_error):
             best = kind
             largest_gain = gains.mean()

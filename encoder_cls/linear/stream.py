@@ -33,6 +33,7 @@ from encoder_cls.linear.linear_work import StreamWork
 from encoder_cls.linear.nb_svm import OneVsRest, naive_bayes_ratios, targets_of_machines
 from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, TEMPLATE_IDS, SparseRows, keep_known
 from encoder_cls.linear.online_svm import Batch, OnlineSvms
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import Task, task_of
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
 from encoder_cls.system.prefetch import prefetched
@@ -131,7 +132,12 @@ def fit_linear_from_stream(
 
     # Learn chunk by chunk. Measure the loss on the held-out texts after the first chunks (unless
     # the first pass is shorter), after each pass and at the end.
-    held_out = _HeldOut(texts.take(held_out_rows), labels[held_out_rows], vocabulary)
+    held_out = _HeldOut(
+        texts.take(held_out_rows),
+        labels[held_out_rows],
+        RowGroups(labelled.split_groups[held_out_rows]),
+        vocabulary,
+    )
     passes = _Passes(counts, vocabulary, labels[counted_rows], counted_weights, progress)
     best: _Candidate | None = None
     for num_learned in passes.learn():
@@ -313,10 +319,17 @@ class _HeldOut:
         seconds: how long the last calibration took; 0 before the first.
     """
 
-    def __init__(self, texts: TokenizedTexts, labels: NDArray[Any], vocabulary: Vocabulary) -> None:
+    def __init__(
+        self,
+        texts: TokenizedTexts,
+        labels: NDArray[Any],
+        groups: RowGroups,
+        vocabulary: Vocabulary,
+    ) -> None:
         counts = count_matrix(vocabulary.pieces(texts), vocabulary.feature_ids)
         self._features = vocabulary.tfidf(counts)
         self._labels = labels
+        self._groups = groups
         self._class_weights = vocabulary.options.class_weights
         self.seconds = 0.0
 
@@ -324,7 +337,7 @@ class _HeldOut:
         """Calibrate machines on the held-out texts; the calibration has their loss."""
         started = time.monotonic()
         margins = machines.margins(self._features)
-        calibration = calibrate(margins, self._labels, self._class_weights)
+        calibration = calibrate(margins, self._labels, self._class_weights, self._groups)
         self.seconds = time.monotonic() - started
         return calibration
 

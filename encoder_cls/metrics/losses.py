@@ -26,14 +26,17 @@ def cross_entropy(
     return float(np.average(_log_losses(probabilities, targets), weights=weights))
 
 
-def binary_cross_entropy(probabilities: Floats, targets: NDArray[Any]) -> float:
+def binary_cross_entropy(
+    probabilities: Floats, targets: NDArray[Any], weights: Floats | None = None
+) -> float:
     """Return the mean over texts of the negative log-likelihood of all labels of a text, in nats.
 
     Args:
         probabilities: the predicted probability of each label, (texts, labels).
         targets: the target probability of each label, (texts, labels).
+        weights: the weight of each text in the mean, (texts,); by default all count alike.
     """
-    return float(_binary_losses(probabilities, targets).mean())
+    return float(np.average(_binary_losses(probabilities, targets), weights=weights))
 
 
 def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:

@@ -12,7 +12,7 @@ from encoder_cls.data.dataset import relative_weights
 from encoder_cls.linear.calibration import Calibration
 from encoder_cls.linear.effort import PLAIN_EFFORTS, Effort, EffortChoice, seconds_to_fit
 from encoder_cls.linear.feature_sums import NUM_EVIDENCE_FEATURES
-from encoder_cls.linear.features import CountedTexts, LinearOptions
+from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
 from encoder_cls.linear.fit_progress import COUNTING_WORK, UNREPORTED, FitProgress
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.model_selection import fit_calibrated, fit_linear, usual_fits
@@ -27,7 +27,7 @@ from encoder_cls.training.prepared import Prepared
 # Words alone replace all features if they lower the mean loss on the validation texts by more than
 # this number of standard errors. Otherwise, all features are more accurate on most data.
 STANDARD_ERRORS_FOR_WORDS = 2.0
-# The minimum number of validation texts to decide that on.
+# The minimum number of groups of validation texts to decide that on.
 MIN_TEXTS_FOR_WORDS = 50
 # The work of counting words alone and of a fit to them, relative to the same with all features. It
 # was 0.14 to 0.19 on texts of 10 to 20 words, in 2 to 77 classes.
@@ -62,7 +62,7 @@ def fit_to_many_labels(
     words = _FitToTrain(prepared, options._replace(char_ngrams=False))
     refits = prepared.plan.refits_on_validation
     validation_labels = prepared.dataset.known_validation.labels
-    compares_words = len(validation_labels) >= MIN_TEXTS_FOR_WORDS
+    compares_words = prepared.validation_groups.num_groups >= MIN_TEXTS_FOR_WORDS
 
     # Choose how much work to do.
     def num_fits(effort: Effort) -> float:
@@ -99,6 +99,7 @@ def fit_to_many_labels(
             linear.logits(prepared.validation_texts),
             quick.logits(prepared.validation_texts),
             validation_labels,
+            prepared.validation_groups,
             standard_errors=STANDARD_ERRORS_FOR_WORDS,
         )
     if uses_words_alone:
@@ -151,7 +152,11 @@ class _FitToTrain(NamedTuple):
         dataset = self.prepared.dataset
         return fit_linear(
             texts,
-            held_out=(self.prepared.validation_texts, dataset.known_validation.labels),
+            held_out=LabelledTexts(
+                texts=self.prepared.validation_texts,
+                labels=dataset.known_validation.labels,
+                split_groups=dataset.known_validation.split_groups,
+            ),
             split_groups=dataset.train.split_groups,
             is_quick=is_quick,
             on_first=on_first,
@@ -179,7 +184,7 @@ class _FitToTrain(NamedTuple):
         dataset = self.prepared.dataset
         return usual_fits(
             len(dataset.train),
-            len(dataset.known_validation),
+            self.prepared.validation_groups.num_groups,
             task_of(dataset.train.labels),
             is_quick=is_quick,
         )

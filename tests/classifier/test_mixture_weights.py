@@ -18,6 +18,7 @@ from support.labels import (
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.mixture_weights import MIN_SHARE, fit_mixture_weights
 from encoder_cls.linear.calibration import MAX_SCALE, fit_inverse_temperature
+from encoder_cls.metrics.row_groups import RowGroups
 
 
 def labels_of_a_sum(
@@ -38,8 +39,8 @@ def test_of_a_classifier_that_is_calibrated_few_labels_change_little():
     """The scale lies between 1 and what the labels say."""
     logits, labels = logits_and_labels(2.0, num_texts=3000)
 
-    (with_few,), _ = fit_mixture_weights([logits[:12]], labels[:12])
-    (with_many,), _ = fit_mixture_weights([logits], labels)
+    (with_few,), _ = fit_mixture_weights([logits[:12]], labels[:12], RowGroups.single(12))
+    (with_many,), _ = fit_mixture_weights([logits], labels, RowGroups.single(len(labels)))
 
     by_few_labels = fit_inverse_temperature(logits[:12], labels[:12])
     assert abs(by_few_labels - 1) > 2 * abs(with_few - 1)
@@ -50,7 +51,7 @@ def test_the_mixture_weights_that_made_the_labels_are_fitted():
     """The second of three classifiers knows nothing; many labels overcome all caution."""
     logits, labels = labels_of_a_sum([2.0, 0.0, 0.5])
 
-    weights, shares = fit_mixture_weights(logits, labels)
+    weights, shares = fit_mixture_weights(logits, labels, RowGroups.single(len(labels)))
 
     assert weights == pytest.approx([2.0, 0.0, 0.5], abs=0.05)
     assert sum(shares) == pytest.approx(1)
@@ -61,8 +62,10 @@ def test_few_labels_hardly_speak_against_the_last_classifier():
     """It knows nothing. With 12 labels it has the larger share, and with 3,000 labels none."""
     logits, labels = labels_of_a_sum([2.0, 0.0], num_texts=3000)
 
-    _, with_few = fit_mixture_weights([part[:12] for part in logits], labels[:12])
-    _, with_many = fit_mixture_weights(logits, labels)
+    _, with_few = fit_mixture_weights(
+        [part[:12] for part in logits], labels[:12], RowGroups.single(12)
+    )
+    _, with_many = fit_mixture_weights(logits, labels, RowGroups.single(len(labels)))
 
     assert with_few[1] > 0.5
     assert with_many[1] < 0.05
@@ -72,7 +75,9 @@ def test_a_classifier_that_misleads_keeps_a_least_share():
     logits, labels = labels_of_a_sum([1.0], num_texts=3000)
     noise = np.random.default_rng(2).standard_normal(logits[0].shape).astype(np.float32)
 
-    weights, shares = fit_mixture_weights([logits[0] + noise, logits[0]], labels)
+    weights, shares = fit_mixture_weights(
+        [logits[0] + noise, logits[0]], labels, RowGroups.single(len(labels))
+    )
 
     assert min(weights) > 0
     assert MIN_SHARE / MAX_SCALE <= shares[0] < 0.05
@@ -86,10 +91,14 @@ def test_a_student_and_its_teacher_are_expected_to_have_equal_shares():
     student = random.normal(size=(1000, 3))
 
     _, with_one = fit_mixture_weights(
-        [student[:1], teacher[:1]], labels[:1], expects_equal_shares=True
+        [student[:1], teacher[:1]], labels[:1], RowGroups.single(1), expects_equal_shares=True
     )
-    _, with_many = fit_mixture_weights([student, teacher], labels, expects_equal_shares=True)
-    _, of_strangers = fit_mixture_weights([student[:1], teacher[:1]], labels[:1])
+    _, with_many = fit_mixture_weights(
+        [student, teacher], labels, RowGroups.single(len(labels)), expects_equal_shares=True
+    )
+    _, of_strangers = fit_mixture_weights(
+        [student[:1], teacher[:1]], labels[:1], RowGroups.single(1)
+    )
 
     assert with_one[0] == pytest.approx(0.5, abs=0.1)
     assert with_many[0] < 0.1
@@ -101,7 +110,7 @@ def test_with_several_labels_noise_gets_next_to_no_weight():
     logits = (margins * SCALES + SHIFTS).astype(np.float32)
     noise = np.random.default_rng(1).normal(size=logits.shape).astype(np.float32)
 
-    weights, shares = fit_mixture_weights([noise, logits], labels)
+    weights, shares = fit_mixture_weights([noise, logits], labels, RowGroups.single(len(labels)))
 
     assert weights[1] == pytest.approx(1, rel=0.05)
     assert shares[0] < 0.05

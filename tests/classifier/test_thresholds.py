@@ -11,6 +11,7 @@ from encoder_cls.classifier.thresholds import fit_thresholds
 from encoder_cls.linear.folds import split_into_folds
 from encoder_cls.metrics.logits import sigmoid
 from encoder_cls.metrics.precision_recall import ClassCounts, best_f1_threshold
+from encoder_cls.metrics.row_groups import RowGroups
 
 
 def test_thresholds_of_rare_labels_do_not_overfit():
@@ -40,7 +41,7 @@ def test_thresholds_of_rare_labels_do_not_overfit():
 
     common = max(np.linspace(-3, 1, 81), key=micro_f1)
 
-    thresholds = fit_thresholds(logits, labels, np.arange(800))
+    thresholds = fit_thresholds(logits, labels, RowGroups.single(800))
 
     with_fitted = ClassCounts.of(sigmoid(new_logits) >= thresholds, new_labels)
     with_separate = ClassCounts.of(new_logits >= np.array(separate), new_labels)
@@ -56,7 +57,7 @@ def test_the_threshold_of_a_label_that_all_or_no_text_has_is_a_probability(value
     labels[:, 0] = value
     logits = (margins * SCALES + SHIFTS).astype(np.float32)
 
-    thresholds = fit_thresholds(logits, labels, np.arange(200))
+    thresholds = fit_thresholds(logits, labels, RowGroups.single(200))
 
     assert ((thresholds >= 0) & (thresholds <= 1)).all()
 
@@ -76,7 +77,7 @@ def test_repeated_texts_do_not_choose_the_rule(monkeypatch):
 
     monkeypatch.setattr(thresholds_module, "split_into_folds", recorded)
 
-    fit_thresholds(repeated_margins, repeated_labels, texts)
+    fit_thresholds(repeated_margins, repeated_labels, RowGroups(texts))
 
     sampled = texts[np.random.default_rng(0).permutation(200)]
     texts_in_folds = [len(set(sampled[fold])) for fold in folds]

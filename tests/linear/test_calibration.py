@@ -23,6 +23,7 @@ from support.labels import (
 from encoder_cls.linear.calibration import (
     MAX_SCALE,
     MAX_SHIFT,
+    calibrate,
     fit_inverse_temperature,
     fit_platt,
     fit_platt_per_label,
@@ -30,6 +31,7 @@ from encoder_cls.linear.calibration import (
 )
 from encoder_cls.metrics.logits import combine_logits, log_sigmoid, softmax
 from encoder_cls.metrics.losses import cross_entropy, one_hot
+from encoder_cls.metrics.row_groups import RowGroups
 
 Floats = NDArray[np.floating]
 
@@ -136,7 +138,7 @@ def test_scale_and_shift_of_float32_margins_have_the_lowest_loss():
         return softmax(log_sigmoid(combine_logits([margins], [scale]) + shift))
 
     labels = draw_classes(probabilities(3.0, -0.7), random)
-    targets = smoothed_targets(labels, 4)
+    targets = smoothed_targets(labels, 4, len(labels))
 
     def loss(scale: float, shift: float) -> float:
         return cross_entropy(probabilities(scale, shift), targets)
@@ -153,7 +155,7 @@ def test_scale_and_shift_of_float32_margins_have_the_lowest_loss():
 def test_each_label_has_the_scale_and_the_shift_that_many_examples_show():
     margins, labels = margins_and_labels(20_000)
 
-    scales, shifts = fit_platt_per_label(margins, labels)
+    scales, shifts = fit_platt_per_label(margins, labels, np.ones(len(labels)))
 
     assert scales == pytest.approx(SCALES, rel=0.1)
     assert shifts == pytest.approx(SHIFTS, abs=0.1)
@@ -161,9 +163,9 @@ def test_each_label_has_the_scale_and_the_shift_that_many_examples_show():
 
 def test_few_examples_leave_the_scales_of_labels_near_each_other():
     margins, labels = margins_and_labels(20_000)
-    scales, _ = fit_platt_per_label(margins, labels)
+    scales, _ = fit_platt_per_label(margins, labels, np.ones(len(labels)))
 
-    scales_of_few, _ = fit_platt_per_label(margins[:10], labels[:10])
+    scales_of_few, _ = fit_platt_per_label(margins[:10], labels[:10], np.ones(10))
 
     assert np.ptp(scales_of_few) < np.ptp(scales) / 2
 
@@ -173,7 +175,7 @@ def test_a_label_that_all_or_no_text_has_gets_a_finite_scale(value):
     margins, labels = margins_and_labels(200)
     labels[:, 0] = value
 
-    scales, shifts = fit_platt_per_label(margins, labels)
+    scales, shifts = fit_platt_per_label(margins, labels, np.ones(len(labels)))
 
     assert np.isfinite(scales).all()
     assert np.isfinite(shifts).all()
@@ -202,3 +204,21 @@ def test_a_text_with_the_weight_2_counts_as_two_texts_in_calibration():
     expected_scale_and_shift = fit_platt(margins[repeated], labels[repeated])
     assert scale == pytest.approx(expected_scale, rel=2e-3)
     assert scale_and_shift == pytest.approx(expected_scale_and_shift, rel=2e-2)
+
+
+def test_copies_of_held_out_texts_calibrate_as_single_texts_do():
+    """Also the smoothing of targets, and the penalty of rare labels, see one of each."""
+    random = np.random.default_rng(8)
+    copies = RowGroups(np.repeat(np.arange(12), 20))
+    single = RowGroups.single(12)
+    weights = np.ones(3, dtype=np.float32)
+
+    for labels in (random.integers(0, 3, 12), random.integers(0, 2, (12, 3)).astype(np.int8)):
+        margins = random.normal(size=(12, 3)).astype(np.float32)
+        once = calibrate(margins, labels, weights, single)
+        copied = calibrate(
+            np.repeat(margins, 20, axis=0), np.repeat(labels, 20, axis=0), weights, copies
+        )
+        assert copied.scale == pytest.approx(once.scale, rel=0.01)
+        assert copied.shift == pytest.approx(once.shift, abs=0.01)
+        assert copied.loss == pytest.approx(once.loss, rel=0.001)

@@ -40,6 +40,7 @@ from encoder_cls.linear.out_of_fold import (
     leads,
 )
 from encoder_cls.linear.self_training import PSEUDO_LABEL_WEIGHT
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts
 
@@ -168,7 +169,7 @@ def test_texts_without_labels_help(num_classes):
 
 def keep_always(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep this kind of classifier, however accurate the others are."""
-    monkeypatch.setattr(out_of_fold, "choose_kind", lambda _: kind)
+    monkeypatch.setattr(out_of_fold, "choose_kind", lambda *_: kind)
 
 
 def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
@@ -240,7 +241,7 @@ def right(first: int, end: int) -> NDArray[np.float64]:
 def test_another_kind_needs_more_correct_predictions_than_chance_would_give(mean, alone, expected):
     right_by_kind = {LAST_ROUND: right(0, 70), MEAN_OF_ROUNDS: mean, LABELS_ONLY: alone}
 
-    assert choose_kind(right_by_kind) == expected
+    assert choose_kind(right_by_kind, RowGroups.single(len(alone))) == expected
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])

@@ -12,7 +12,7 @@ from support.syllables import Reader, corpus, fit, options_for
 
 from encoder_cls.linear import model_selection
 from encoder_cls.linear.calibration import Calibration
-from encoder_cls.linear.features import CountedTexts
+from encoder_cls.linear.features import CountedTexts, LabelledTexts
 from encoder_cls.linear.fit_progress import FitProgress
 from encoder_cls.linear.model_selection import fit_calibrated, fit_linear
 from encoder_cls.metrics.logits import softmax
@@ -51,7 +51,9 @@ class HeldOut:
     def __init__(self) -> None:
         texts, labels = corpus(3)
         self.texts = Reader(texts)(texts)
-        self.held_out = (self.texts[:30], labels[:30])
+        self.held_out = LabelledTexts(
+            texts=self.texts[:30], labels=labels[:30], split_groups=np.arange(30)
+        )
         self.counted = CountedTexts.of(self.texts[30:], labels[30:], options_for(3))
 
     def fit(self, **options: Any) -> tuple[list[list[float]], Calibration]:
@@ -122,7 +124,7 @@ def test_each_further_value_of_c_is_work_that_was_not_expected(monkeypatch):
 def test_a_quick_model_is_calibrated_on_any_number_of_held_out_texts():
     """A temperature of 1 is better than a half or two."""
     data = HeldOut()
-    texts, labels = data.held_out
+    texts, labels = data.held_out.texts, data.held_out.labels
 
     quick, _ = fit_linear(data.counted, held_out=data.held_out, is_quick=True)
 

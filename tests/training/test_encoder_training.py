@@ -18,6 +18,7 @@ from encoder_cls.linear.calibration import fit_inverse_temperature
 from encoder_cls.metrics.classification import Metrics, compute_metrics
 from encoder_cls.metrics.logits import Logits, combine_logits
 from encoder_cls.metrics.losses import one_hot
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
@@ -152,7 +153,7 @@ def test_a_validation_scores_the_weighted_sum_of_both_parts(tmp_path, monkeypatc
 
     # The result has the weights of the mixture, and the scores of the weighted sum.
     parts = [encoder_logits, linear_logits]
-    weights, shares = fit_mixture_weights(parts, labels)
+    weights, shares = fit_mixture_weights(parts, labels, RowGroups.single(len(labels)))
     assert tuple(result.mixture.weights.values()) == weights
     assert tuple(result.mixture.shares.values()) == shares
 

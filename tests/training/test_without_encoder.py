@@ -16,6 +16,7 @@ from encoder_cls.classifier.mixture_weights import fit_mixture_weights
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError, StoppedError
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop as interruptible
 from encoder_cls.training import linear_fit
@@ -55,7 +56,9 @@ def test_the_model_is_the_linear_model_of_a_run_with_both(tmp_path):
     assert np.allclose(logits, both.linear.logits(texts), atol=0.1)
 
     assert alone.parts == ("linear",)
-    (expected_weight,), _ = fit_mixture_weights([logits], dataset.validation.labels)
+    (expected_weight,), _ = fit_mixture_weights(
+        [logits], dataset.validation.labels, RowGroups(dataset.validation.split_groups)
+    )
     assert alone.mixture.weights["linear"] == pytest.approx(expected_weight, rel=0.01)
     assert alone.mixture.shares == {"linear": 1.0}
 
