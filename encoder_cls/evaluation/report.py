@@ -82,6 +82,7 @@ class Report:
             values["task"] = MULTI_LABEL.name
 
         values.update(asdict(evaluation.metrics))
+        values["num_groups"] = evaluation.predictions.groups.num_groups
         for key, score in evaluation.scores.items():
             if key.endswith("_interval"):
                 values[key] = score

@@ -505,6 +505,10 @@ def _reservations(evaluation: SplitEvaluation, findings: RunFindings) -> Iterato
     if findings.sample_note:
         yield findings.sample_note
 
+    groups = groups_note(evaluation)
+    if groups:
+        yield groups
+
     if findings.num_refitted:
         texts = counted(findings.num_refitted, "validation text")
         note = f"the final linear model was also trained on {texts}"
@@ -516,6 +520,22 @@ def _reservations(evaluation: SplitEvaluation, findings: RunFindings) -> Iterato
         yield _unseen_note(evaluation.metrics.unseen_labels)
 
     yield from indistinct_sentences(evaluation.metrics)
+
+
+# The share of groups among texts from which they are not mentioned: nearly all texts stand alone.
+NEARLY_ALL_ALONE = 0.95
+
+
+def groups_note(evaluation: SplitEvaluation) -> str:
+    """A sentence on texts that belong together; empty if nearly all stand alone."""
+    groups = evaluation.predictions.groups
+    if groups.num_groups > NEARLY_ALL_ALONE * groups.num_rows:
+        return ""
+    texts = counted(groups.num_rows, "text")
+    return (
+        f"the {texts} form {counted(groups.num_groups, 'group')} (copies, similar texts, or "
+        "data.group_column), so intervals and tests count fewer independent texts"
+    )
 
 
 def _unseen_note(unseen_labels: Mapping[str, int]) -> str:

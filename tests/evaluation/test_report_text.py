@@ -287,3 +287,16 @@ def test_the_report_fits_a_terminal(classifier, num_classes, has_matrix):
     assert ("no matrix here: 100 classes are more than" in text) != has_matrix
     assert sum(line.endswith("       1") for line in text.splitlines()) >= num_classes
     assert text.replace("\n", "").isprintable()
+
+
+def test_a_report_names_the_groups_of_texts_that_belong_together(classifier):
+    """In JSON always, in words only where they are fewer than the texts."""
+    copies = report_on(classifier, split_of(["rain and snow"] * 3), name="test")
+    different = report_on(classifier, split_of(["rain", "snow", "soup"]), name="test")
+
+    assert (copies.to_dict()["num_examples"], copies.to_dict()["num_groups"]) == (3, 1)
+    assert different.to_dict()["num_groups"] == 3
+    words = "3 texts form 1 group"
+    assert words in full_text(copies)
+    assert words in render_report("x", copies)
+    assert "form" not in full_text(different)
