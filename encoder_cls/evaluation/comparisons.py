@@ -13,6 +13,7 @@ from encoder_cls.data.dataset import Split, renumbered
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, held_out_logits
 from encoder_cls.metrics.classification import padded, predicted_labels
 from encoder_cls.metrics.intervals import (
+    MIN_TEXTS_PER_CLASS,
     Interval,
     accuracy_difference_interval,
     accuracy_interval,
@@ -32,6 +33,11 @@ Scores = dict[str, Any]
 
 The key of an interval is the `interval_key` of the score, such as `accuracy_interval`.
 """
+
+# Why macro-F1 has no interval.
+NO_MACRO_F1_INTERVAL = (
+    f"no interval of macro-F1: fewer than {MIN_TEXTS_PER_CLASS} independent texts a class"
+)
 
 # The key of the whole classifier in tables of scores by part, beside `linear` and `encoder`.
 COMBINED = "combined"
@@ -73,7 +79,7 @@ def _accuracy_interval(
 
 
 # For each score, the function that computes its interval from labels, predictions and groups.
-INTERVALS: dict[str, Callable[[NDArray[Any], NDArray[Any], RowGroups], Interval]] = {
+INTERVALS: dict[str, Callable[[NDArray[Any], NDArray[Any], RowGroups], Interval | None]] = {
     "accuracy": _accuracy_interval,
     "micro_f1": micro_f1_interval,
     "macro_f1": macro_f1_interval,
@@ -219,7 +225,8 @@ class RunComparison:
         difference: the difference of the main scores.
         difference_interval: the 95% interval of this difference.
         macro_f1_difference: the difference of the macro-F1 scores.
-        macro_f1_difference_interval: the 95% interval of this difference.
+        macro_f1_difference_interval: the 95% interval of this difference; None if there are too few
+            texts of each class.
         only_this: the number of texts that only the report's classifier predicts correctly;
             multi-label, for which only it predicts exactly the right labels.
         only_other: the number of texts that only the other classifier predicts correctly.
@@ -233,7 +240,7 @@ class RunComparison:
     difference: float
     difference_interval: Interval
     macro_f1_difference: float
-    macro_f1_difference_interval: Interval
+    macro_f1_difference_interval: Interval | None
     only_this: int
     only_other: int
     p_value: float
@@ -277,14 +284,18 @@ class RunComparison:
         test = PAIRED_TESTS[self.score.key].name
         return f"{main} ({test}: {p_value}; {only_other}, {only_this})", macro_f1
 
-    def _sentence(self, score: str, difference: float, interval: Interval) -> str:
+    def _sentence(self, score: str, difference: float, interval: Interval | None) -> str:
         """A sentence on whether the other classifier is better or worse, and by how many points.
 
         Args:
             score: the name of the score.
             difference: the score of the other classifier minus that of the report's classifier.
-            interval: the 95% interval of the difference.
+            interval: the 95% interval of the difference; None if there is none.
         """
+        if interval is None:
+            points = f"{100 * difference:+.1f} points of {score}"
+            return f"{printable(self.run)} differs by {points}, with {NO_MACRO_F1_INTERVAL}"
+
         low, high = interval
         direction = "better"
         if difference < 0:

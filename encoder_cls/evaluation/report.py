@@ -87,6 +87,7 @@ class Report:
             if key.endswith("_interval"):
                 values[key] = score
 
+        values["macro_f1_interval_note"] = evaluation.macro_f1_note
         values["ece_beyond_chance"] = evaluation.calibration and evaluation.calibration.error
         values["learned_texts"] = evaluation.num_learned
         values["new_texts"] = evaluation.new_texts and evaluation.new_texts.to_dict()

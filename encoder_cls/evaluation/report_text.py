@@ -149,6 +149,9 @@ def _score_lines(report: Report) -> Iterator[str]:
     calibration_error = f"{SCORES['ece'].name} {metrics.ece:.4f}"
     yield f"{scores}, {calibration_error} (95% intervals in brackets)"
 
+    if report.evaluation.macro_f1_note:
+        yield report.evaluation.macro_f1_note
+
     scores_alone = further_scores(metrics)
     if scores_alone:
         yield scores_alone

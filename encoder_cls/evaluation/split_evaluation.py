@@ -14,6 +14,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.comparisons import (
     COMBINED,
+    NO_MACRO_F1_INTERVAL,
     PartComparison,
     Scores,
     score_parts,
@@ -29,6 +30,7 @@ from encoder_cls.evaluation.suggested_threshold import SuggestedThreshold, sugge
 from encoder_cls.linear.top_features import NgramWeight
 from encoder_cls.metrics.classification import Metrics, compute_metrics
 from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.scores import SCORES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +116,13 @@ class SplitEvaluation:
         if self.new_texts is None:
             return self.metrics
         return self.new_texts.metrics
+
+    @property
+    def macro_f1_note(self) -> str:
+        """Why macro-F1 has no interval; empty if it has one, and in a multi-label task."""
+        if self.scores.get(SCORES["macro_f1"].interval_key, ()) is None:
+            return NO_MACRO_F1_INTERVAL
+        return ""
 
     @cached_property
     def calibration(self) -> JudgedCalibration | None:

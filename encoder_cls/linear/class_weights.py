@@ -78,8 +78,8 @@ def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel)
     plain = logits[0].argmax(axis=1)
     balanced = logits[1].argmax(axis=1)
 
-    low, _ = macro_f1_interval(train.labels, balanced, RowGroups(train.split_groups), plain)
-    if low <= 0:
+    gain = macro_f1_interval(train.labels, balanced, RowGroups(train.split_groups), plain)
+    if gain is None or gain[0] <= 0:
         return ""
 
     macro_f1 = _change(

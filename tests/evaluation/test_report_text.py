@@ -46,6 +46,18 @@ def test_a_printed_report_is_what_the_terminal_shows(classifier):
     assert repr(report) == "Report('test', 3 examples)"
 
 
+def test_a_macro_f1_without_an_interval_has_a_reason(classifier):
+    """In the terminal, on the page and in JSON."""
+    report = report_on(classifier, split_of(["rain and snow", "ball goal team"], [2, 1]))
+
+    note = "no interval of macro-F1: fewer than 5 independent texts a class"
+    values = report.to_dict()
+    assert values["macro_f1_interval"] is None
+    assert values["macro_f1_interval_note"] == note
+    assert note in full_text(report)
+    assert f"There is {note}" in render_report("x", report)
+
+
 def test_texts_that_the_classifier_has_learned_from_are_scored_and_judged_apart(classifier):
     """In the terminal, in the table of the page, in JSON; no threshold is suggested by them."""
     texts = [f"rain and snow {row}" for row in range(300)]

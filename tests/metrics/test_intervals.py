@@ -61,25 +61,65 @@ def example(num_texts: int, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_the_interval_of_macro_f1_agrees_with_a_plain_bootstrap():
     """It agrees up to the chance of few samples, and is the same each time."""
-    labels, predictions = example(300, 11)
+    labels, predictions = example(2000, 11)
 
     found = macro_f1_interval(labels, predictions, RowGroups.single(len(labels)))
 
     # Draw rows with replacement, and score them by scikit-learn.
     scores = []
-    for rows in np.random.default_rng(2).integers(0, 300, (200, 300)):
+    for rows in np.random.default_rng(2).integers(0, 2000, (200, 2000)):
         score = f1_score(labels[rows], predictions[rows], average="macro", zero_division=0)
         scores.append(score)
     low, high = np.quantile(scores, [0.025, 0.975])
-    assert found == pytest.approx((low, high), abs=0.15 * (high - low))
+    twice = 2 * f1_score(labels, predictions, average="macro", zero_division=0)
+    assert found == pytest.approx((twice - high, twice - low), abs=0.2 * (high - low))
 
     assert macro_f1_interval(labels, predictions, RowGroups.single(len(labels))) == found
 
 
-def test_the_interval_of_a_perfect_macro_f1_is_a_point():
+def test_the_interval_of_a_perfect_macro_f1_is_about_that_of_the_accuracy():
     labels, _ = example(300, 11)
+    single = RowGroups.single(len(labels))
 
-    assert macro_f1_interval(labels, labels, RowGroups.single(len(labels))) == (1, 1)
+    low, high = macro_f1_interval(labels, labels, single)
+
+    expected, _ = accuracy_interval(labels == labels, single)
+    assert low == pytest.approx(expected, abs=0.01)
+    assert high == 1
+
+
+def test_macro_f1_of_few_texts_a_class_has_no_interval():
+    """Copies of a text count once, in each task; and a difference has none, too."""
+    labels = np.arange(40) % 10
+    several = np.eye(10, dtype=bool)[labels]
+    copies = np.repeat(labels, 5)
+
+    assert macro_f1_interval(labels, labels, RowGroups.single(40)) is None
+    assert macro_f1_interval(labels, labels, RowGroups.single(40), labels) is None
+    assert macro_f1_interval(several, several, RowGroups.single(40)) is None
+    assert macro_f1_interval(copies, copies, RowGroups(np.repeat(np.arange(40), 5))) is None
+    assert macro_f1_interval(copies, copies, RowGroups.single(200)) is not None
+
+
+@pytest.mark.parametrize("num_classes", [3, 60])
+def test_the_interval_of_macro_f1_contains_the_true_value(num_classes):
+    """In about 95% of samples, at few texts of each class, where the score itself is too low."""
+    random = np.random.default_rng(0)
+    accuracies = random.uniform(0.75, 1, num_classes)
+
+    def sample(num_texts: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = random.integers(0, num_classes, num_texts)
+        is_right = random.random(num_texts) < accuracies[labels]
+        return labels, np.where(is_right, labels, random.integers(0, num_classes, num_texts))
+
+    labels, predictions = sample(200_000)
+    true = ClassCounts.of(predictions, labels).macro_f1
+    num_covered = 0
+    for _ in range(40):
+        low, high = macro_f1_interval(*sample(8 * num_classes), RowGroups.single(8 * num_classes))
+        num_covered += low <= true <= high
+
+    assert num_covered >= 35
 
 
 def test_the_interval_of_micro_f1_agrees_with_a_plain_bootstrap():
@@ -113,10 +153,11 @@ def test_the_interval_of_a_difference_is_narrower_than_that_of_each_score():
     low, high = macro_f1_interval(labels, second, RowGroups.single(len(labels)), first)
 
     first_low, first_high = macro_f1_interval(labels, first, RowGroups.single(len(labels)))
-    assert high - low < (first_high - first_low) / 2
+    assert high - low < 0.75 * (first_high - first_low)
 
-    # Equal predictions have a difference of 0, and the reverse difference is mirrored.
-    assert macro_f1_interval(labels, first, RowGroups.single(len(labels)), first) == (0, 0)
+    # Equal predictions have a difference of about 0, and the reverse difference is mirrored.
+    equal_low, equal_high = macro_f1_interval(labels, first, RowGroups.single(len(labels)), first)
+    assert -0.01 < equal_low < 0 < equal_high < 0.01
     assert macro_f1_interval(labels, first, RowGroups.single(len(labels)), second) == pytest.approx(
         (-high, -low), abs=0.003
     )
