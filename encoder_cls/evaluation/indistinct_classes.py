@@ -5,15 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+import numpy as np
+
 from encoder_cls.metrics.classification import Confusion, Metrics, SingleLabelMetrics
+from encoder_cls.metrics.intervals import lower_bound
 from encoder_cls.system.display import shown
 from encoder_cls.system.json_values import json_text
 
-# The fewest texts of the first class of a pair that get the label of the second one. Two could get
-# it by chance.
-MIN_TEXTS = 3
-# The smallest share of the texts of the first class that get the label of the second one.
-MIN_SHARE = 0.3
+# More than this share of the texts of the first class surely get the label of the second one.
+MIN_SHARE = 0.2
+# The probability that a pair of any classes is named by chance.
+ERROR = 0.05
 # This share, divided by the share of the texts of the second class that get their label: the
 # classifier tells the two classes apart if the ratio is not above this one.
 TOLD_APART = 0.8
@@ -25,11 +27,15 @@ GIVEN_TO_OTHERS = 0.5
 MAX_PAIRS = 3
 
 
-def indistinct_classes(metrics: Metrics) -> list[Confusion]:
+def indistinct_classes(metrics: Metrics, *, independent: float = 1.0) -> list[Confusion]:
     """List the pairs of classes that the classifier cannot tell apart.
 
     The texts of the first class of a pair get the label of the second one nearly as often as the
     texts of the second class do, and much more often than the texts of further classes do.
+
+    Args:
+        metrics: the metrics of the predictions.
+        independent: the number of independent texts, as a share of all.
 
     Returns:
         The pairs, those with the most texts first; none for a multi-label task, and none if there
@@ -38,16 +44,24 @@ def indistinct_classes(metrics: Metrics) -> list[Confusion]:
     if not isinstance(metrics, SingleLabelMetrics) or len(metrics.per_class) <= 2:
         return []
 
+    # The more classes there are, the more texts a pair needs: of 1,000 classes, some have three
+    # texts that all get one other label by chance.
+    confidence = 1 - ERROR / len(metrics.per_class)
     pairs = []
     named: set[str] = set()
     for pair in metrics.most_confused:
         recall = metrics.per_class[pair.prediction].recall
         num_texts = metrics.per_class[pair.label].support
-        if recall is None or pair.count < MIN_TEXTS or pair.label in named:
+        if recall is None or pair.label in named:
             continue
 
         share = pair.count / num_texts
-        is_indistinct = share >= MIN_SHARE and share > TOLD_APART * recall
+        lowest = lower_bound(
+            np.array(pair.count * independent),
+            np.array(num_texts * independent),
+            confidence=confidence,
+        )
+        is_indistinct = lowest > MIN_SHARE and share > TOLD_APART * recall
         if is_indistinct and _share_of_others(metrics, pair) <= GIVEN_TO_OTHERS * share:
             pairs.append(pair)
             named.update((pair.label, pair.prediction))
@@ -73,9 +87,9 @@ def _share_of_others(metrics: SingleLabelMetrics, pair: Confusion) -> float:
     return num_predicted / num_texts
 
 
-def indistinct_sentences(metrics: Metrics) -> Iterator[str]:
+def indistinct_sentences(metrics: Metrics, *, independent: float = 1.0) -> Iterator[str]:
     """Name the classes that cannot be told apart, each with the setting that joins them."""
-    for pair in indistinct_classes(metrics)[:MAX_PAIRS]:
+    for pair in indistinct_classes(metrics, independent=independent)[:MAX_PAIRS]:
         num_texts = metrics.per_class[pair.label].support
         setting = f"data.label_map={json_text({pair.label: pair.prediction})}"
         yield (

@@ -522,7 +522,10 @@ def _reservations(evaluation: SplitEvaluation, findings: RunFindings) -> Iterato
     if evaluation.metrics.unseen_labels:
         yield _unseen_note(evaluation.metrics.unseen_labels)
 
-    yield from indistinct_sentences(evaluation.metrics)
+    if evaluation.metrics_of_new is not None:
+        yield from indistinct_sentences(
+            evaluation.metrics_of_new, independent=evaluation.independent_share
+        )
 
 
 # The share of groups among texts from which they are not mentioned: nearly all texts stand alone.

@@ -129,8 +129,14 @@ class SplitEvaluation:
         """The calibration, judged on new texts; None if there are none."""
         if self.metrics_of_new is None:
             return None
-        independent = self.num_independent / len(self.predictions_of_new.split)
-        return judge_calibration(self.metrics_of_new.calibration, independent=independent)
+        return judge_calibration(
+            self.metrics_of_new.calibration, independent=self.independent_share
+        )
+
+    @property
+    def independent_share(self) -> float:
+        """The number of independent texts, as a share of all texts that count as new."""
+        return self.num_independent / max(1, len(self.predictions_of_new.split))
 
     @cached_property
     def num_independent(self) -> float:

@@ -20,7 +20,8 @@ def metrics_of(confusion: list[list[int]]) -> Metrics:
             labels += [label] * count
             predictions += [prediction] * count
     logits = 9.0 * np.eye(len(confusion))[predictions]
-    return compute_metrics(logits, np.array(labels), NAMES)
+    names = [*NAMES, *map(str, range(3, len(confusion)))]
+    return compute_metrics(logits, np.array(labels), names)
 
 
 # Numbers of texts by label (rows) and by prediction.
@@ -44,6 +45,9 @@ TWO_TEXTS = [
     [2, 0, 0],
     [1, 0, 50],
 ]
+# As in the rare spelling, but among 40 classes.
+AMONG_MANY = np.diag([90, 0, *[50] * 38]).tolist()
+AMONG_MANY[1][0] = 3
 
 
 # One label for nearly all texts, as of a model that has learned nothing.
@@ -63,12 +67,17 @@ ONE_LABEL_FOR_ALL = [
         (EQUALLY_FREQUENT_SPELLINGS, [("Ueberweisung", "Überweisung", 21)]),
         (ORDINARY_CONFUSION, []),
         (TWO_TEXTS, []),
+        (AMONG_MANY, []),
         (ONE_LABEL_FOR_ALL, []),
     ],
 )
 def test_texts_of_such_a_class_are_labelled_as_those_of_the_other(confusion, pairs):
     found = indistinct_classes(metrics_of(confusion))
     assert [(pair.label, pair.prediction, pair.count) for pair in found] == pairs
+
+
+def test_copies_of_a_text_are_one_text():
+    assert indistinct_classes(metrics_of(RARE_SPELLING), independent=1 / 3) == []
 
 
 def test_they_are_named_with_the_setting_that_joins_them():
