@@ -89,8 +89,8 @@ def review_command(
     if review.is_multi_label:
         checked = f"the labels of {review.num_texts:,} texts checked: others are predicted for "
     note(
-        f"{checked}{review.num_doubtful:,}, of which {review.num_estimated_errors:,} seem to be "
-        "wrong; read them from the top until labels are right"
+        f"{checked}{review.num_doubtful:,}; at most about {review.num_estimated_errors:,} are "
+        "wrong: read them from the top until labels are right"
     )
     if output:
         note(

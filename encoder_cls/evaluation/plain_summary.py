@@ -263,8 +263,8 @@ def _confused_pairs(metrics: Metrics) -> Iterator[ConfusedPair]:
 def _next_steps(evaluation: SplitEvaluation) -> Iterator[NextStep]:
     num_doubtful = len(evaluation.doubtful_labels)
     if num_doubtful:
-        texts = counted(num_doubtful, "text whose label looks", "texts whose labels look")
-        sentence = f"Check the {texts} wrong: wrong labels make a model worse."
+        texts = counted(num_doubtful, "text whose label", "texts whose labels")
+        sentence = f"Check the {texts} may be wrong: wrong labels make a model worse."
         if num_doubtful >= MANY_DOUBTFUL * evaluation.metrics.num_examples:
             sentence = (
                 f"For {counted(num_doubtful, 'text')}, it is sure of something else than the label "

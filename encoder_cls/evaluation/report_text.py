@@ -111,7 +111,7 @@ def figure_sections(report: Report) -> Sections:
 
 def detail_sections(evaluation: SplitEvaluation) -> Sections:
     """The further sections for a terminal, in place of the tables and charts of the page."""
-    doubtful = f"labels that are probably wrong: {len(evaluation.doubtful_labels):,}"
+    doubtful = f"labels that may be wrong: {len(evaluation.doubtful_labels):,}"
     return _sections_with_lines(
         {
             "Texts": [length_note(evaluation), doubtful],

@@ -26,7 +26,11 @@ from encoder_cls.evaluation.judged_calibration import JudgedCalibration, judge_c
 from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees, measure_guarantees
 from encoder_cls.evaluation.mistakes import Mistake, worst_mistakes
 from encoder_cls.evaluation.split_predictions import SplitPredictions
-from encoder_cls.evaluation.suggested_threshold import SuggestedThreshold, suggest_threshold
+from encoder_cls.evaluation.suggested_threshold import (
+    NO_THRESHOLD,
+    SuggestedThreshold,
+    suggest_threshold,
+)
 from encoder_cls.linear.top_features import NgramWeight
 from encoder_cls.metrics.classification import Metrics, compute_metrics
 from encoder_cls.metrics.logits import Logits
@@ -75,7 +79,7 @@ class SplitEvaluation:
         cascade: the `gate`, and `skipped_fraction`, the fraction of the texts that skip the
             encoder; None if the classifier has no gate.
         threshold: the suggested threshold, by the texts that are new; None in a multi-label task,
-            whose labels have thresholds already, and if no text is new.
+            whose labels have thresholds already.
         guarantees: the guarantees of the classifier, measured on the texts that are new; None if it
             has none, if they were fitted to these texts, or if no text is new.
         worst_mistakes: the most confident mistakes, the most confident first.
@@ -286,8 +290,10 @@ def _cascade(classifier: Classifier, part_logits: Mapping[str, Logits]) -> dict[
 
 def _threshold(predictions: SplitPredictions) -> SuggestedThreshold | None:
     """Suggest a threshold for the predictions of a single-label task; None if multi-label."""
-    if predictions.thresholds or not len(predictions.split):
+    if predictions.thresholds:
         return None
+    if not len(predictions.split):
+        return NO_THRESHOLD
     confidence = predictions.probabilities.max(axis=1)
     is_correct = predictions.predicted_labels == predictions.labels
     return suggest_threshold(confidence, is_correct, predictions.groups)

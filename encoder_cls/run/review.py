@@ -40,8 +40,8 @@ class Review(NamedTuple):
             file of corrections can replace the old one.
         num_texts: the number of reviewed texts.
         num_doubtful: the number of reviewed texts whose label is not the prediction.
-        num_estimated_errors: an estimate of the number of texts with a wrong label. It is too high
-            if the classifier is weak.
+        num_estimated_errors: a high estimate of the number of texts with a wrong label: it was 1.5
+            to 5 times too high (docs/experiments/accuracy.md).
         is_multi_label: whether a text may have any number of labels.
         class_names: the names of all classes: those of the classifier, then those that occur only
             in validation or test.

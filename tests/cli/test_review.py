@@ -534,7 +534,7 @@ def test_the_counts_of_a_review_fit_together(cli, folder, monkeypatch):
     num_rows = len(review["rows"])
     num_errors = review["estimated_errors"]
     assert 0 < num_errors <= num_rows <= review["texts"]
-    counts = f"another one is more probable for {num_rows}, of which {num_errors} seem"
+    counts = f"another one is more probable for {num_rows}; at most about {num_errors} are wrong"
     assert counts in outcome.err
 
 

@@ -10,6 +10,7 @@ from support.reports import BASELINE_SCORES, evaluation_of, report_of, report_on
 
 from encoder_cls.evaluation.plain_summary import plain_summary
 from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation, evaluate_split
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.evaluation.suggested_threshold import SuggestedThreshold
@@ -78,6 +79,7 @@ def test_where_the_classifier_has_learned_from_all_texts_nothing_is_known(classi
         "It has learned from all of them, so this says nothing about new texts."
     )
     assert summary.trust == ("Not at all: score texts that it has not learned from.",)
+    assert "It has learned from all of them" in render_report("x", Report(evaluation=evaluation))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_doubtful_labels_come_first_among_the_next_steps(classifier):
 
     first, second, *_ = plain_summary(Report(evaluation=evaluation)).next_steps
 
-    assert "2 texts whose labels look wrong" in first.sentence
+    assert "2 texts whose labels may be wrong" in first.sentence
     assert (first.file, first.command) == (
         "doubtful_labels.csv",
         "encoder-cls review RUN --output review.csv",

@@ -265,7 +265,7 @@ def test_the_table_of_scores_has_one_row_for_a_single_part(classifier):
             {"run_findings": RunFindings(num_refitted=1)},
             "the final linear model was also trained on 1 validation text",
         ),
-        ({"doubtful_labels": (1,)}, "labels that are probably wrong: 1"),
+        ({"doubtful_labels": (1,)}, "labels that may be wrong: 1"),
         (
             {"metrics": {"unseen_labels": {"x\x1b": 15, "y": 5}}},
             "20 texts have labels that never occur in the training data ('x\\x1b', 'y')",
