@@ -21,12 +21,10 @@ def check_attention_file(path: Path) -> None:
 
 
 def attention_file(path: Path, classifier: Classifier, texts: Sequence[str]) -> bytes:
-    """Show the attention maps of texts; a picture has only those of the first text.
+    """Show the attention maps of texts, in the form that the ending of `path` names.
 
-    Args:
-        path: the file to write, whose ending decides what it is.
-        classifier: the classifier, which must have an encoder.
-        texts: the texts. If there are none, a picture is that of an empty text.
+    A picture has only the maps of the first text, or of an empty text if there are none. The
+    classifier must have an encoder.
     """
     ending = path.suffix.lower()
     if ending not in PICTURES:

@@ -35,13 +35,7 @@ WORDS_LEFT_OUT = (
 
 
 class Job(NamedTuple):
-    """A chunk to classify.
-
-    Attributes:
-        prediction_format: encodes the predictions.
-        chunk: the rows.
-        explained: whether each prediction is explained.
-    """
+    """A chunk to classify."""
 
     prediction_format: PredictionFormat
     chunk: Chunk
@@ -63,7 +57,6 @@ def _job_of_columns(
     columns: tuple[list[str], list[str | int | None], list[dict[str, Any] | None], SourceLocation],
     explained: bool,
 ) -> Job:
-    """Make a job of the columns that `Job.__reduce__` has pickled."""
     texts, ids, records, last = columns
     chunk = [
         Row(text, id=row_id, record=record)
@@ -80,7 +73,6 @@ class ClassifiedChunk(NamedTuple):
     Attributes:
         encoded: what the format's method `encode` returns for the predictions.
         sort_keys: the number of each prediction by which predictions are sorted.
-        num_texts: the number of texts in the chunk.
         unexpected: the number of predictions of each unexpected kind.
         last: the location of the last text.
     """
@@ -93,10 +85,7 @@ class ClassifiedChunk(NamedTuple):
 
 
 def classify_chunk(classifier: Classifier, options: PredictionOptions, job: Job) -> ClassifiedChunk:
-    """Classify a chunk and encode the predictions.
-
-    All arguments and the result can be pickled, so that another process can do this.
-    """
+    """Classify a chunk; its arguments and result can be pickled, for another process to do this."""
     chunk = job.chunk
     predicted_texts = predict_chunk(classifier, options, chunk, explained=job.explained)
     return ClassifiedChunk(
@@ -112,9 +101,6 @@ class ChunkClassifier:
     """Classifies chunks and counts unexpected predictions.
 
     Args:
-        classifier: the classifier.
-        options: what the predictions contain.
-        warn: called with each warning.
         workers: the processes that classify the chunks; None classifies them in this process.
 
     Attributes:
@@ -145,10 +131,7 @@ class ChunkClassifier:
     ) -> Iterator[ClassifiedChunk]:
         """Classify chunks, and yield the encoded predictions in the order of the chunks.
 
-        Args:
-            chunks: the rows.
-            prediction_format: encodes the predictions.
-            explained: whether each prediction is explained; None means what the options say.
+        Each prediction is explained if `explained` says so; None means what the options say.
         """
         if explained is None:
             explained = self.options.explained
@@ -188,13 +171,8 @@ def open_chunk_classifier(
     """Open a classifier of chunks, which shares the work on large files among processes.
 
     If the encoder is computed by a GPU, the processes do everything else, and ask this process for
-    the encoder's logits of the texts that do not skip it. The processes end with the block.
-
-    Args:
-        classifier: the classifier.
-        options: what the predictions contain.
-        files: the files of the input; empty if the texts do not come from files.
-        warn: called with each warning.
+    the encoder's logits of the texts that do not skip it. The processes end with the block. No
+    `files` means that the texts do not come from files.
     """
     number = processes_for(size_of(files))
     if number == 1:

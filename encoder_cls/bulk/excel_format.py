@@ -48,12 +48,6 @@ class ExcelFormat(RowFormat):
 
     The header is bold and stays in view, and each column has a filter. If the input is an Excel
     file, its columns keep their widths and the formats of their numbers and dates.
-
-    Args:
-        options: what the predictions contain.
-        classifier: the classifier that makes the predictions.
-        texts: the input.
-        columns: the columns of the input to keep.
     """
 
     def __init__(
@@ -130,7 +124,6 @@ class ExcelFormat(RowFormat):
             )
 
     def _formats(self) -> list[str]:
-        """The format of the numbers of each column."""
         formats = []
         for name in self._columns.kept:
             column = self._layout.columns.get(name, ColumnLayout())
@@ -153,7 +146,6 @@ class ExcelFormat(RowFormat):
 
 
 def _prediction_cell(value: Any) -> Cell:
-    """A value of a prediction as a cell: numbers and truth values as they are, all else as text."""
     if value is None or isinstance(value, bool | int | float):
         return value
     return encodable(prediction_field(value))

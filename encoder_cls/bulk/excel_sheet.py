@@ -50,10 +50,7 @@ _NOT_PLAIN = ("=", "+", "-", "@", "#")
 def new_sheet(title: str, names: Sequence[str], formats: Sequence[str]) -> Iterator[Sheet]:
     """Begin an Excel file in a temporary folder, which is removed at the end of the block.
 
-    Args:
-        title: the name of the sheet.
-        names: the names of the columns.
-        formats: the format of the numbers of each column.
+    `formats` has the format of the numbers of each column.
     """
     with tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
         sheet = Sheet(Path(folder), title, names, formats)
@@ -70,12 +67,9 @@ class Sheet:
 
     Args:
         folder: the folder of the file, and of the rows until the file is complete.
-        title: the name of the sheet.
-        names: the names of the columns.
         formats: the format of the numbers of each column.
 
     Attributes:
-        num_rows: the number of rows that have been appended.
         num_cut: the number of texts that were cut, because they are longer than a cell.
     """
 
@@ -111,11 +105,7 @@ class Sheet:
             self._write(column, value, number_format)
 
     def save(self) -> Path:
-        """Complete the file, and return its path.
-
-        Raises:
-            OSError: there is no room for it.
-        """
+        """Complete the file, and return its path; an `OSError` if there is no room for it."""
         from xlsxwriter.exceptions import FileCreateError
 
         self._sheet.autofilter(0, 0, self.num_rows, max(0, len(self._names) - 1))
@@ -133,7 +123,6 @@ class Sheet:
             self._sheet._opt_close()
 
     def _write(self, column: int, value: Cell, number_format: NumberFormat) -> None:
-        """Write a value into a cell of the last row."""
         if value is None:
             return
         if isinstance(value, str):
@@ -165,7 +154,6 @@ class Sheet:
             self._sheet.write_string(self.num_rows, column, short, self._style(code))
 
     def _style(self, code: str) -> Any:
-        """The style of cells with a format of numbers; None if they need none."""
         if code == GENERAL:
             return None
         if code not in self._styles:
@@ -173,7 +161,6 @@ class Sheet:
         return self._styles[code]
 
     def _shortened(self, text: str) -> str:
-        """A text as a cell holds it; it is counted if it is cut."""
         plain = text.replace("\r\n", "\n").replace("\r", "\n")
         short = _cut(plain)
         if short != plain:

@@ -26,14 +26,8 @@ def excel_table(
 ) -> bytes:
     """Write records as an Excel file with one sheet, whose header stays in view and has filters.
 
-    Numbers, dates and truth values keep their types. All else is text, also what looks like a
-    formula.
-
-    Args:
-        columns: the names of the columns, in order.
-        records: the values of each row by column; a column that is missing is an empty cell.
-        title: the name of the sheet.
-        probability_column: the column with a probability, which is shown with three decimals.
+    Numbers, dates and truth values keep their types. All else is text, even what looks like a
+    formula. A column that a record lacks is an empty cell. The probabilities have three decimals.
 
     Raises:
         DataError: there are more rows than a sheet has.

@@ -24,10 +24,6 @@ class PageFormat(RowFormat):
 
     The words of explained predictions are coloured. Without `--explain`, these are the first
     `MAX_EXPLAINED_ROWS` rows of the page.
-
-    Args:
-        options: what the predictions contain.
-        classifier: the classifier that makes the predictions.
     """
 
     def __init__(self, options: PredictionOptions, classifier: Classifier) -> None:
@@ -77,12 +73,7 @@ class PageFormat(RowFormat):
         output.write(f"{page_end}\n".encode())
 
     def _page_around_rows(self, *, num_first_rows: int) -> tuple[str, str]:
-        """The HTML before the rows, and the HTML after them.
-
-        Args:
-            num_first_rows: the number of rows that are written first. The rows that are explained
-                are written first, and together.
-        """
+        """The HTML before and after the rows, where this many rows are written first, explained."""
         from encoder_cls.classifier.prediction_page import page_around_rows
 
         note = ""

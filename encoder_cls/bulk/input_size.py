@@ -42,14 +42,9 @@ def choose_engine(
 ) -> None:
     """Let a classifier with the engine "auto" choose between NumPy, PyTorch and a GPU.
 
-    It does nothing if the classifier has no encoder or was loaded with a certain engine.
-
-    Args:
-        classifier: the classifier.
-        num_bytes: the size of the whole input in bytes; 0 if it is unknown.
-        is_explained: whether each text is explained, which takes longer.
-        num_processes: the number of processes that classify the input.
-        first_texts: returns the first texts of the input, at most so many, if they can be read now.
+    It does nothing if the classifier has no encoder or was loaded with a certain engine. The input
+    has `num_bytes`, 0 if that is unknown. `first_texts` returns at most so many first texts of the
+    input, if they can be read now.
     """
     if not isinstance(classifier.encoder, AutomaticEncoder):
         return

@@ -51,16 +51,15 @@ The type of a large integer is `object`.
 class InputOptions:
     """What is read, and how.
 
+    Columns of the text, a delimiter and an encoding that are not given are those of the training.
+
     Attributes:
         texts: given texts, for an input without a source.
-        source: a file, a folder, a pattern or `-`, standard input; None: the given texts.
-        text_columns: the columns of the text; empty: as in training.
-        keep_columns: whether rows come with all their columns; None: those of CSV and Excel files
-            for predictions in CSV, and all rows for predictions in an Excel file.
-        delimiter: of the fields of tables; None: as in training.
-        encoding: of text files; None: as in training.
-        sheet: the sheet of an Excel file to read if several sheets have the columns; None: no sheet
-            is named.
+        source: a file, a folder, a pattern or `-`, standard input; None for the given texts.
+        keep_columns: whether rows come with all their columns; None means those of CSV and Excel
+            files for predictions in CSV, and all rows for predictions in an Excel file.
+        sheet: the sheet of an Excel file to read if several sheets have the columns; None if no
+            sheet is named.
         bad_rows: `error`, or `skip` to leave out rows that cannot be read.
     """
 
@@ -120,7 +119,6 @@ class InputTexts:
         return True
 
     def _new_reading(self, notify: Callable[[str], None] | None = None) -> Reading:
-        """New options of reading, without notes."""
         reading = Reading(
             delimiter=self._delimiter,
             encoding=self._encoding,
@@ -134,9 +132,6 @@ class InputTexts:
 
     def chunks(self, notify: Callable[[str], None] = note) -> Iterator[Chunk]:
         """Read the rows in chunks; standard input is passed on as it arrives.
-
-        Args:
-            notify: receives notes on how files are read.
 
         Raises:
             DataError: a file is missing or malformed.
@@ -178,11 +173,7 @@ class InputTexts:
         return in_chunks(read_rows(str(self._options.source), columns, reading), CHUNK)
 
     def first_texts(self, limit: int) -> list[str]:
-        """The first texts of the files; empty if these can be read only once, or are malformed.
-
-        Args:
-            limit: the maximum number of texts.
-        """
+        """At most `limit` first texts; none if files can be read only once or are malformed."""
         if not self.files or not all(file.is_file() for file in self.files):
             return []
 
@@ -195,12 +186,8 @@ class InputTexts:
     def look_ahead(self, progress: Progress | None = None, *, reports_errors: bool = True) -> None:
         """Read the columns ahead, as far as the format of the predictions needs them.
 
-        Parquet also needs the types of their values.
-
-        Args:
-            progress: is shown how far reading is.
-            reports_errors: whether a malformed file raises a `DataError`. Where predictions are
-                printed, those for the rows before it come first.
+        Parquet also needs the types of their values. A malformed file raises a `DataError` only if
+        `reports_errors`: where predictions are printed, those for the rows before it come first.
         """
         needs_columns = self._output_format in {"csv", "tsv", "xlsx", "parquet"}
         if self._output_format == "jsonl":
@@ -246,7 +233,7 @@ class InputTexts:
         """Whether the types that kept columns have in Parquet are known before all rows are read.
 
         They are if all values are texts, or if the columns are copied from Parquet files with their
-        types. Otherwise the values decide, also those of Parquet files: another file may have
+        types. Otherwise the values decide, even those of Parquet files: another file may have
         another type, and a later integer may be too large for the type of the first ones.
         """
         have_only_texts = self._all_files_have(lambda known: known.has_only_texts)
@@ -292,9 +279,7 @@ class InputTexts:
     def has_more_rows_than(self, limit: int, progress: Progress) -> bool:
         """Whether the files have more rows than a limit; False if they can be read only once.
 
-        Args:
-            limit: the number of rows, at least as many as a sheet of Excel has.
-            progress: is shown how far reading is.
+        The limit is at least the number of rows of a sheet of Excel.
 
         Raises:
             DataError: a file is malformed.
@@ -320,7 +305,7 @@ class InputTexts:
     def files_to_read_again(self) -> list[Path]:
         """The files from which columns can be copied into Parquet beside the predictions.
 
-        They must all be Parquet, and each row must have a prediction; else there are none.
+        They must all be Parquet, and each row must have a prediction; otherwise there are none.
         """
         are_parquet = all(file.is_file() and format_of(file) is PARQUET for file in self.files)
         has_prediction_for_each_row = self._options.bad_rows != "skip"

@@ -1,8 +1,4 @@
-"""The formats of predictions for programs: JSON Lines, CSV and TSV.
-
-The base classes of all formats are here, too. The other formats are in `plain_text_format`,
-`html_format` and `parquet_format`.
-"""
+"""The formats of predictions for programs (JSON Lines, CSV, TSV), and the bases of all formats."""
 
 from __future__ import annotations
 
@@ -54,8 +50,7 @@ class PredictionFormat(ABC):
     def writing_to(self, output: Output) -> AbstractContextManager[Callable[[Any], object]]:
         """Begin to write an output; the end of the block completes the output.
 
-        The context manager yields a function that writes an encoded chunk, which is what `encode`
-        returns.
+        The context manager yields a function that writes an encoded chunk, as `encode` returns it.
         """
 
     def warnings(self) -> Iterator[str]:
@@ -110,12 +105,9 @@ class LineFormat(RowFormat):
 
 
 class JsonFormat(LineFormat):
-    """Lines of JSON.
-
-    If the rows of the input come with their columns, a line has these columns as well.
+    """Lines of JSON, with the columns of the input if its rows come with them.
 
     Args:
-        options: what the predictions contain.
         columns: the columns of the input that are known before all rows are read.
     """
 
@@ -161,15 +153,13 @@ class TableColumns:
     `unfamiliar` if the model measures familiarity.
 
     Args:
-        options: what the predictions contain.
-        classifier: the classifier that makes the predictions.
         columns: the columns of the input to keep.
         keeps_all: whether `columns` are all columns of the input.
 
     Attributes:
         kept: the names of the columns of the input.
-        prediction_columns: for the usual name of each column of the prediction its name in this
-            table, which differs from the names of all kept columns.
+        prediction_columns: the name in this table of each column of the prediction, by its usual
+            name; it differs from the names of all kept columns.
     """
 
     def __init__(
@@ -272,7 +262,6 @@ class TableColumns:
 
 
 def _check_fill(column: str | None, columns: ColumnTypes) -> None:
-    """Raise a `ConfigError` if the input lacks the column that is filled."""
     if column is not None and column not in columns:
         present = listed(list(columns), most=MAX_LISTED)
         raise ConfigError(f"--fill: no column {shown(column)} in the input; it has {present}")
@@ -316,11 +305,8 @@ class DelimitedFormat(LineFormat):
     separate fields by semicolons, so these take the place of commas between fields.
 
     Args:
-        options: what the predictions contain.
-        classifier: the classifier that makes the predictions.
         texts: the input, whose form (separator, byte order mark) the output keeps.
         columns: the columns of the input to keep.
-        on_terminal: whether the output is a terminal.
     """
 
     def __init__(
@@ -352,7 +338,6 @@ class DelimitedFormat(LineFormat):
         return self._joined([self._fields(predicted) for predicted in predicted_texts])
 
     def _fields(self, predicted: PredictedText) -> list[str]:
-        """The fields of a row, before the escapes that the output needs."""
         kept_values = self._columns.kept_values(predicted.row)
         kept_fields = [cell(value) for value in kept_values]
         prediction_values = self._columns.prediction_values(predicted)
@@ -386,12 +371,10 @@ class DelimitedFormat(LineFormat):
 
 
 def _tsv_line(fields: Sequence[str]) -> str:
-    """Join the fields of a row of TSV."""
     return "\t".join(field.translate(ESCAPED_IN_TSV) for field in fields)
 
 
 def _are_numbers(value: Any) -> bool:
-    """Whether a value is a list of numbers, such as the probabilities of several labels."""
     return isinstance(value, list) and all(isinstance(part, float) for part in value)
 
 

@@ -46,13 +46,9 @@ def check_outputs(
 ) -> None:
     """Check that no output would replace or become a part of an input, or replace another output.
 
-    It warns if standard output is the only output and is closed.
-
-    Args:
-        outputs: the files to write.
-        sources: the files, folders and patterns to read.
-        model: the folder of the model to read. The data of its run must not be replaced, either.
-        is_printing: whether standard output is also an output.
+    It warns if standard output is the only output and is closed. `sources` are files, folders and
+    patterns. The data of the run of `model` must not be replaced, either. `is_printing` says that
+    standard output is an output, too.
 
     Raises:
         ConfigError: an output is not allowed.
@@ -145,11 +141,7 @@ class _Target(NamedTuple):
 
 
 def _target(path: Path) -> _Target:
-    """Describe the output at a path.
-
-    Raises:
-        ConfigError: no file can be written at the path.
-    """
+    """Describe the output at a path; a `ConfigError` if no file can be written there."""
     stream = stream_named(path)
     if stream is not None:
         return _Target(str(path), None, _identity(stream))
@@ -204,7 +196,6 @@ class _ModelFiles(NamedTuple):
 
 
 def _files_of(model: Path, run: RunDir | None) -> _ModelFiles:
-    """Find the files of a model, and of its run if it has one."""
     owner = model
     folders = [model]
     files = []
@@ -229,7 +220,6 @@ def _files_of(model: Path, run: RunDir | None) -> _ModelFiles:
 
 
 def _check_not_of_model(target: _Target, model_files: _ModelFiles) -> None:
-    """Raise a `ConfigError` if an output is, or would be, a part of the model or of its run."""
     for path, folder in model_files.folders.items():
         if target.is_inside(path):
             raise _is_part_of(folder, target)
@@ -244,7 +234,7 @@ def _is_part_of(owner: Path, target: _Target) -> ConfigError:
 def _check_not_among(target: _Target, read_folders: Mapping[Path, str]) -> None:
     """Raise a `ConfigError` if an output is in a folder that is read.
 
-    The folders are given by their paths without links, each with its source.
+    `read_folders` has the source of each folder, by its path without links.
     """
     for folder, source in read_folders.items():
         if target.is_inside(folder):
@@ -254,7 +244,6 @@ def _check_not_among(target: _Target, read_folders: Mapping[Path, str]) -> None:
 
 
 def _check_not_data(target: _Target, run_data: Sequence[str]) -> None:
-    """Raise a `ConfigError` if an output would be read as data of the run."""
     for source in run_data:
         if target.path and _would_be_data(target.path, source):
             raise ConfigError(
@@ -263,11 +252,7 @@ def _check_not_data(target: _Target, run_data: Sequence[str]) -> None:
 
 
 def _check_other_outputs(target: _Target, written: dict[Path | Identity, _Target]) -> None:
-    """Add an output to `written`, the outputs that have been checked.
-
-    Raises:
-        ConfigError: another output is written to the same file.
-    """
+    """Add an output to `written`; a `ConfigError` if one with the same file is there already."""
     # Several outputs may be written to one pipe or device, which has neither identity nor path.
     key = target.identity or target.path
     if not key:
@@ -284,7 +269,6 @@ def _check_other_outputs(target: _Target, written: dict[Path | Identity, _Target
 
 
 def _would_be_data(path: Path, source: str) -> bool:
-    """Whether a new file would be read as a part of a source."""
     if source.startswith(HUB):
         return _is_in_hub_folder(path, source)
 

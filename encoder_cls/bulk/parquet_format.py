@@ -54,12 +54,6 @@ class ParquetFormat(PredictionFormat):
 
     If the input consists of Parquet files, the kept columns are copied from these files, so that
     they keep their types.
-
-    Args:
-        options: what the predictions contain.
-        classifier: the classifier that makes the predictions.
-        texts: the input.
-        columns: the columns of the input to keep, with the types of their values.
     """
 
     def __init__(
@@ -84,9 +78,7 @@ class ParquetFormat(PredictionFormat):
         self._prediction_schema = pyarrow.schema(prediction_fields)
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:
-        """Make a table of the predictions for a chunk.
-
-        The table has the kept columns, too, unless they are copied from files.
+        """Make a table of the predictions, with the kept columns unless they are copied from files.
 
         Raises:
             DataError: a kept column cannot hold a value.
@@ -171,9 +163,6 @@ class _CopiedColumns:
     """All columns of Parquet files with their types, which are read again beside the predictions.
 
     A column that is missing in a file is null in the rows of this file.
-
-    Attributes:
-        schema: the names and types of the columns of all files.
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -188,7 +177,6 @@ class _CopiedColumns:
         self._waiting: pyarrow.Table = self.schema.empty_table()
 
     def take(self, num_rows: int) -> list[Any]:
-        """Take the columns of the next rows."""
         while self._waiting.num_rows < num_rows:
             self._waiting = pyarrow.concat_tables(
                 [self._waiting, next(self._batches)], promote_options="permissive"
@@ -199,19 +187,15 @@ class _CopiedColumns:
 
 
 def _batches(files: Sequence[Path]) -> Iterator[Any]:
-    """Read the rows of files as tables of at most `BATCH_ROWS` rows."""
     for file in files:
         for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=BATCH_ROWS):
             yield pyarrow.Table.from_batches([batch])
 
 
 def _check_types(field: Any, values: Sequence[Any]) -> None:
-    """Check that a kept column can hold these values without a change.
+    """Raise a `DataError` if a kept column cannot hold these values without a change.
 
     pyarrow would not refuse them: it would store 1.5 as 1 in a column of integers.
-
-    Raises:
-        DataError: the column has another type than the values.
     """
     types = {column_type(value) for value in values} - {type(None)}
     are_numbers = field.type == NUMBER and types <= {int, float}
@@ -225,14 +209,12 @@ def _check_types(field: Any, values: Sequence[Any]) -> None:
 
 
 def _as_text(value: Any) -> str | None:
-    """A value for a column of texts."""
     if value is None:
         return None
     return encodable(cell(value))
 
 
 def _as_stored(value: Any) -> Any:
-    """A value for a column of any other type than text."""
     if isinstance(value, Explanation):
         return [{"word": encodable(word.word), "weight": word.weight} for word in value]
     if isinstance(value, list):

@@ -36,7 +36,6 @@ class PlainTextFormat(LineFormat):
     """One line per prediction, with the labels, the text and notes.
 
     Args:
-        options: what the predictions contain.
         max_seq_len: the maximum number of tokens that the classifier reads of a text.
         is_coloured: whether explained words have colours, as on a terminal.
     """
@@ -83,7 +82,6 @@ class PlainTextFormat(LineFormat):
         return notes
 
     def _labels(self, predicted: PredictedText) -> str:
-        """The predicted labels with their probabilities, and the next classes up to `top_k`."""
         prediction = predicted.prediction
         top = prediction.top(self._options.top_k)
         if predicted.labels is None:
@@ -111,9 +109,7 @@ def sign_without_labels(predicted: PredictedText) -> str:
 def notes_on(predicted: PredictedText, set_threshold: float | None) -> list[str]:
     """Notes with withheld labels, the set of classes, and on a text unlike the training texts.
 
-    Args:
-        predicted: the text with its prediction.
-        set_threshold: the least probability of a class in the set; None makes no set.
+    `set_threshold` is the least probability of a class in the set; None makes no set.
     """
     notes = []
     if predicted.labels is not None and predicted.is_withheld:

@@ -37,10 +37,7 @@ from encoder_cls.system.terminal import note, print_out
 def predict(request: Request, *, runs: Path) -> None:
     """Check a request, classify its texts and write the predictions.
 
-    Args:
-        request: the options of the command.
-        runs: the folder of runs. If the request names no model, the newest run in this folder
-            with a model is used.
+    If the request names no model, the newest run with a model in the folder `runs` is used.
 
     Raises:
         EncoderClsError: an option, the input, the model or the output is not usable.
@@ -71,7 +68,6 @@ def _predict_elsewhere(request: Request, runs: Path) -> None:
 
 
 def _predict_here(request: CheckedRequest) -> None:
-    """Classify texts in this process and in the processes that it starts."""
     parts = _parts_of_request(request)
     _check_output_paths(request, parts)
 
@@ -125,7 +121,6 @@ def _predict_here(request: CheckedRequest) -> None:
 def _check_rows_fit_sheets(
     request: CheckedRequest, texts: InputTexts, parts: Sequence[Part], classifier: Classifier
 ) -> None:
-    """Raise a `ConfigError` if a sheet would have more rows than Excel allows."""
     from encoder_cls.bulk.excel_format import check_rows_fit
 
     inputs = [texts]
@@ -146,7 +141,6 @@ def _parts_of_request(request: CheckedRequest) -> list[Part]:
 
 
 def _check_output_paths(request: CheckedRequest, parts: Sequence[Part]) -> None:
-    """Raise a `ConfigError` if a file to write is an input, or a part of the model."""
     outputs = []
     if not request.into_folder:
         outputs += [path for path in (request.output, request.attention) if path]
@@ -176,7 +170,7 @@ def _files_to_classify(
 def _size_of_input(request: CheckedRequest, files: Sequence[Path]) -> int:
     """The size of the input in bytes; 0 if it is unknown.
 
-    For a folder this is the size of all parts, including those that other processes classify. So
+    For a folder this is the size of all parts, even those that other processes classify, so that
     all processes choose the same engine.
     """
     if request.input.source == STANDARD_INPUT:
@@ -185,7 +179,6 @@ def _size_of_input(request: CheckedRequest, files: Sequence[Path]) -> int:
 
 
 def _prints_on_terminal(request: CheckedRequest) -> bool:
-    """Whether predictions are printed and standard output is a terminal."""
     return request.output is None and sys.stdout.isatty()
 
 
@@ -196,13 +189,9 @@ def _write_predictions(
     chunk_classifier: ChunkClassifier,
     progress: Progress,
 ) -> str | None:
-    """Classify the texts and write the predictions into a folder, a file or standard output.
+    """Write the predictions into a folder, a file or standard output.
 
-    Returns:
-        A line about the files of the folder; None if the output is not a folder.
-
-    Raises:
-        ReaderGoneError: the reader of standard output has closed the pipe.
+    Return a line about the files of a folder; None for another output.
     """
     if request.into_folder:
         return ResumableFolder(request, parts, chunk_classifier, progress).fill()
@@ -231,10 +220,6 @@ class StandardOutput:
     """Standard output, on which predictions are printed at once."""
 
     def write(self, content: bytes) -> None:
-        """Print UTF-8 text.
-
-        Raises:
-            ReaderGoneError: the reader of standard output has closed the pipe.
-        """
+        """Print UTF-8 text; a `ReaderGoneError` if the reader has closed the pipe."""
         if not print_out(content.decode()):
             raise ReaderGoneError

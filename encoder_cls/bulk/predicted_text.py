@@ -24,8 +24,8 @@ class PredictedText(NamedTuple):
         prediction: the whole prediction, with the probabilities of all classes.
         label: the predicted label; None if its probability is below the threshold, or if the model
             is multi-label.
-        labels: the labels that reach their thresholds, without those that are withheld; None if
-            the model is single-label.
+        labels: the labels that reach their thresholds, without those that are withheld; None if the
+            model is single-label.
         is_withheld: whether the label is withheld; multi-label, whether one of the labels is, or
             that the text has none.
         withheld_labels: the labels of a multi-label model that are withheld, most probable first.
@@ -47,14 +47,7 @@ class PredictedText(NamedTuple):
 def predict_chunk(
     classifier: Classifier, options: PredictionOptions, chunk: Chunk, *, explained: bool
 ) -> list[PredictedText]:
-    """Classify the rows of a chunk.
-
-    Args:
-        classifier: classifies the texts.
-        options: what the predictions contain.
-        chunk: the rows.
-        explained: whether to explain each prediction by the weights of the words.
-    """
+    """Classify the rows of a chunk, and explain each prediction by its words if asked to."""
     texts = [row.text for row in chunk]
     tokenized = classifier.tokenize(texts)
     predictions = classifier.predict_tokenized(tokenized, batch_tokens=options.batch_tokens)

@@ -43,14 +43,8 @@ def predict_texts(
 ) -> None:
     """Classify the texts of an input chunk by chunk, and write the predictions to an output.
 
-    Args:
-        texts: the input.
-        output: receives the bytes of the predictions.
-        chunk_classifier: classifies the chunks, and counts unexpected predictions.
-        progress: shows how many texts are done.
-        attention: the file for attention maps: a page with those of the first texts, or a picture
-            of those of the first text; None writes no such file.
-        on_terminal: whether the output is a terminal.
+    The file `attention` gets attention maps: a page has those of the first texts, a picture those
+    of the first text.
     """
     # Read the first chunk early: it has the texts of the attention maps, and the columns of an
     # input that cannot be read twice.
@@ -136,12 +130,10 @@ def _write_sorted(
 
 
 def _explains_first_rows(options: PredictionOptions) -> bool:
-    """Whether the first rows are explained, and not the others."""
     return options.output_format == "html" and not options.explained
 
 
 def _keeping_texts(chunks: Iterator[Chunk], kept_texts: DiskBackedTexts) -> Iterator[Chunk]:
-    """Yield chunks, and append their texts to `kept_texts`."""
     for chunk in chunks:
         kept_texts.append([encodable(row.text) for row in chunk])
         yield chunk
@@ -155,15 +147,6 @@ def _format_of(
     *,
     on_terminal: bool,
 ) -> PredictionFormat:
-    """Make the format of an output.
-
-    Args:
-        options: the options, with the name of the format.
-        classifier: the classifier whose predictions are written.
-        texts: the input.
-        columns: the columns of the input that the output keeps.
-        on_terminal: whether the output is a terminal.
-    """
     if options.output_format == "parquet":
         from encoder_cls.bulk.parquet_format import ParquetFormat
 

@@ -31,12 +31,11 @@ class PredictionOptions:
             `text_threshold`; None if none is guaranteed.
         label_thresholds: multi-label, the least probability of each label with which it has the
             precision, by name, without labels that cannot have it; None withholds no label.
-        text_threshold: multi-label, the least probability of the prediction for a whole text;
-            None withholds no text.
+        text_threshold: multi-label, the least probability of the prediction for a whole text; None
+            withholds no text.
         set_threshold: the least probability of a class in the set of a text; None makes no sets.
-        explained: whether to explain each prediction by the weights of the words.
-        is_sorted: whether the predictions are sorted by their probabilities, the least probable
-            one first; if not, they have the order of the input.
+        is_sorted: whether the predictions are sorted by their probabilities, the least probable one
+            first; if not, they have the order of the input.
         decimal: the decimal mark of numbers in CSV and TSV, "point" or "comma".
         batch_tokens: the maximum number of tokens in a batch; None lets the device decide.
     """
@@ -100,7 +99,6 @@ def prediction_options(request: CheckedRequest, classifier: Classifier) -> Predi
 
 
 def _threshold_of_precision(classifier: Classifier, share: float) -> float:
-    """The threshold from which at least this share of predictions is correct."""
     option = "--min-precision"
     guarantees = _guarantees_of(classifier, option)
     threshold = guarantees.precision_threshold(share)
@@ -117,11 +115,8 @@ MAX_LISTED = 5
 def _thresholds_of_labels(classifier: Classifier, share: float) -> dict[str, float]:
     """The threshold of each label from which at least this share of it is correct.
 
-    Labels of which that cannot be guaranteed have no threshold. If there are some, a note names the
-    others.
-
-    Raises:
-        ConfigError: it cannot be guaranteed of any label.
+    Labels for which that cannot be guaranteed have no threshold, and a note names the others. It is
+    a `ConfigError` if no label has a threshold.
     """
     option = "--min-precision"
     guarantees = _guarantees_of(classifier, option)
@@ -157,7 +152,6 @@ def _threshold_of_coverage(classifier: Classifier, share: float) -> float:
 
 
 def _guarantees_of(classifier: Classifier, option: str) -> Guarantees:
-    """The guarantees of a classifier; a `ConfigError` if it has none."""
     model = classifier.folder or "the model"
     if classifier.guarantees is None:
         raise ConfigError(

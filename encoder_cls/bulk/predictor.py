@@ -91,7 +91,6 @@ class Predictor:
         return batch.assign(**series)
 
     def _with_columns(self, table: Any) -> Any:
-        """Add the predictions to a table of pyarrow."""
         import pyarrow
 
         from encoder_cls.bulk.parquet_format import TYPES
@@ -118,7 +117,6 @@ class Predictor:
         return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
     def _predict(self, texts: list[str]) -> dict[str, list[Any]]:
-        """Classify texts, and return the columns of the predictions by name."""
         predictions = self.classifier.predict(texts) if texts else []
         reasons = [prediction.reason for prediction in predictions]
 
@@ -139,11 +137,7 @@ class Predictor:
 
 
 def _texts_of_column(column: Any, name: str) -> list[str]:
-    """The values of a column, with empty texts for nulls.
-
-    Raises:
-        DataError: a value is neither a text nor null.
-    """
+    """The values of a column, "" for nulls; a `DataError` if one is neither a text nor null."""
     # Check the type, not whether there is a method `to_pylist`: a pandas column also has its index
     # labels as attributes.
     values = column.to_pylist() if _is_arrow_column(column) else list(column)
@@ -168,7 +162,6 @@ def _is_arrow(batch: Any) -> bool:
 
 
 def _is_arrow_column(column: Any) -> bool:
-    """Whether a column belongs to a table of pyarrow."""
     pyarrow = sys.modules.get("pyarrow")
     return pyarrow is not None and isinstance(column, pyarrow.Array | pyarrow.ChunkedArray)
 

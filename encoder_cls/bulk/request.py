@@ -81,25 +81,20 @@ class Request:
 class CheckedRequest:
     """A request whose options are consistent, with defaults for those that were not given.
 
+    The options that `PredictionOptions` has as well are explained there.
+
     Attributes:
-        input: what to read, and how.
         output: the file or folder for the predictions; None means standard output.
         into_folder: whether the output is a folder, with a file for each file of the input.
         output_format: one of `FORMATS`.
         model: the folder of the run or model.
-        fill: the column of the input whose empty cells get the answers; None fills none.
-        top_k: the number of classes to show for each text.
-        threshold: the least probability of a label; None withholds no label.
         min_precision: the precision to guarantee by a threshold; None guarantees none.
         whole_texts: whether this is the precision of all labels of a text together, rather than of
             each label.
         coverage: the share of texts whose set of classes must contain the correct class; None
             predicts no sets.
-        batch_tokens: the maximum number of tokens in a batch; None lets the device decide.
-        explained: whether each prediction is explained by the words of its text.
         sort: "probability" sorts the predictions, the least probable one first; None keeps the
             order of the input.
-        decimal: the decimal mark of numbers in CSV and TSV, "point" or "comma".
         attention: the file for a page of attention maps; None writes none.
         device: "auto", "cpu", "cuda" or another device of PyTorch.
         engine: "auto", "numpy" or "torch".
@@ -128,10 +123,7 @@ class CheckedRequest:
 def check_request(request: Request, runs: Path) -> CheckedRequest:
     """Check a request, and find the source, the output, the format and the model.
 
-    Args:
-        request: the options as they were typed.
-        runs: the folder of runs. If the request names no model, its newest run with a model is
-            used.
+    If the request names no model, the newest run with a model in the folder `runs` is used.
 
     Raises:
         ConfigError: some options contradict each other, or there is no model.
@@ -234,7 +226,6 @@ def newest_model(runs: Path) -> Path:
 
 
 def _check_thresholds(request: Request) -> None:
-    """Check the options that are probabilities or shares."""
     for share in (request.threshold, request.min_precision, request.coverage):
         # The parser of the command line checks the range, but lets NaN through.
         if share is not None and isnan(share):
@@ -272,8 +263,8 @@ def _check_input(request: Request, *, has_files: bool) -> None:
 def _is_output_folder(request: Request, *, has_files: bool) -> bool:
     """Whether the output is a folder, with a file for each file of the input.
 
-    The output is a folder if its name ends with a slash or if it is an existing folder. If the
-    input has several files, a new name without an ending is a folder, too.
+    It is if its name ends with a slash or if it is an existing folder. If the input has several
+    files, a new name without an ending is a folder, too.
     """
     output = request.output or ""
     if output.endswith(("/", os.sep)):
@@ -289,7 +280,6 @@ def _is_output_folder(request: Request, *, has_files: bool) -> bool:
 
 
 def _check_folder(request: Request, *, has_files: bool) -> None:
-    """Check that the other options allow a folder as output."""
     where = f"--output {request.output}"
     if not has_files:
         raise ConfigError(
@@ -350,11 +340,7 @@ def _check_kept_columns(option: str, output_format: str, *, has_files: bool) -> 
 
 
 def _format_by_ending(output: str) -> str:
-    """The format for the name of an output file; a name without an ending means text.
-
-    Raises:
-        ConfigError: no format has this ending.
-    """
+    """The format for the name of an output file; a name without an ending means text."""
     ending = Path(output).suffix.lower().removeprefix(".")
     if ending in FORMATS:
         return ending

@@ -54,12 +54,7 @@ SECONDS_BETWEEN_TRIES = 0.5
 
 
 class Part(NamedTuple):
-    """A file of the input with the file of its predictions.
-
-    Attributes:
-        source: the file of the input.
-        output: the file of the predictions.
-    """
+    """A file of the input with the file of its predictions."""
 
     source: Path
     output: Path
@@ -78,10 +73,7 @@ class Part(NamedTuple):
 def parts_of(source: str, folder: Path, output_format: str) -> list[Part]:
     """List the files of an input, each with its file of predictions in a folder.
 
-    Args:
-        source: a file, a folder or a pattern of files.
-        folder: the folder of the predictions.
-        output_format: the format of the predictions, which is also the ending of their files.
+    The ending of the files of predictions is their format.
 
     Raises:
         ConfigError: the input has a file for each text, or two files of the input would have the
@@ -115,14 +107,7 @@ def parts_of(source: str, folder: Path, output_format: str) -> list[Part]:
 
 
 class ResumableFolder:
-    """A folder of predictions, which several processes may fill together.
-
-    Args:
-        request: the options of the command.
-        parts: the files of the input with their files of predictions.
-        chunk_classifier: classifies the texts.
-        progress: shows how many texts are done.
-    """
+    """A folder of predictions, which several processes may fill together."""
 
     def __init__(
         self,
@@ -153,10 +138,7 @@ class ResumableFolder:
         self._num_done = 0
 
     def fill(self) -> str:
-        """Classify all parts that are not done.
-
-        Returns:
-            A line that says how many files this process has written.
+        """Classify all parts that are not done, and say how many files this process has written.
 
         Raises:
             DataError: a file of the input is malformed, or has changed while it was read.
@@ -269,7 +251,6 @@ class ResumableFolder:
         return record.items() >= self._expected_items.items()
 
     def _classify(self, part: Part) -> None:
-        """Write the predictions for a part, and then its record."""
         old_record = _read_record(part.record)
         num_texts_before = self._chunk_classifier.num_texts
         state_before = _state_of(part.source)
@@ -309,11 +290,7 @@ class ResumableFolder:
         self._num_done += 1
 
     def _check_records(self) -> None:
-        """Check that no other process has written a part with another model or other options.
-
-        Raises:
-            EncoderClsError: the record of a part does not match the request.
-        """
+        """Raise an `EncoderClsError` if a part was written with another model or other options."""
         for part in self._parts:
             if not self._matches_request(_read_record(part.record)):
                 raise EncoderClsError(
@@ -376,11 +353,8 @@ class _HashedOutput:
 def _remove_old_format(part: Part, old_record: dict[str, Any]) -> None:
     """Remove the predictions for a part in another format, so that each row has one prediction.
 
-    Predictions that have changed since they were written are kept.
-
-    Args:
-        part: the part, whose new predictions have been written.
-        old_record: the record of the part before that; empty if there was none.
+    `old_record` is the record before the new predictions, empty if there was none. Predictions that
+    have changed since they were written are kept.
     """
     path = part.output.parent / Path(str(old_record.get("output"))).name
     # Only trust a record that is of this part: a person may have moved or renamed records.
@@ -416,10 +390,6 @@ def _state_of(path: Path) -> tuple[int, ...]:
 
 
 def _check_unchanged(path: Path, state_before: tuple[int, ...]) -> None:
-    """Check that a file still has the state that it had before it was read.
-
-    Raises:
-        DataError: the file has changed.
-    """
+    """Raise a `DataError` if the state of a file has changed since it was read."""
     if _state_of(path) != state_before:
         raise DataError(f"{path}: has changed while it was read; run the same command again")

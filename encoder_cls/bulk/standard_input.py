@@ -34,13 +34,8 @@ def stream_as_file(source: str | None) -> Iterator[str | None]:
     """Save standard input as a temporary file if the source names its format, such as `-.csv`.
 
     This is needed because a table is read several times: for its separator, its columns and its
-    rows. The file is removed at the end of the block.
-
-    Args:
-        source: the value of `--input`; None if the option was not given.
-
-    Yields:
-        The source to read: the temporary file, or else the given source.
+    rows. The block gets the source to read, the temporary file or else the given source; the file
+    is removed at its end.
 
     Raises:
         ConfigError: the source is a pipe or a device whose name does not tell its format.
@@ -86,9 +81,6 @@ def lines_as_they_come(descriptor: int) -> Iterator[list[str]]:
 
     Bytes that are not UTF-8 are replaced by U+FFFD, and a byte order mark is removed.
 
-    Args:
-        descriptor: the file descriptor of the stream.
-
     Raises:
         DataError: the stream cannot be read, or a line is longer than `LONGEST_LINE`.
     """
@@ -121,7 +113,6 @@ def lines_as_they_come(descriptor: int) -> Iterator[list[str]]:
 
 
 def _check_length(num_bytes: int, number: int) -> None:
-    """Raise a `DataError` if the line with this number is too long."""
     if num_bytes > LONGEST_LINE:
         raise DataError(
             f"standard input:{number}",
@@ -151,15 +142,9 @@ def _next_block(descriptor: int) -> bytes:
 
 
 def ending_of_table(line: str, text_columns: Sequence[str]) -> str | None:
-    """Guess the format of a table from its first line.
+    """Guess the ending of a table's format, such as `.csv`, from its first line.
 
-    Args:
-        line: the first line of standard input.
-        text_columns: the columns that the model reads.
-
-    Returns:
-        The ending of the format, such as `.csv`; None if the line is not the first line of a table
-        with these columns.
+    None if the line is not the first line of a table with these columns.
     """
     wanted = set(text_columns)
     if line.startswith("{"):

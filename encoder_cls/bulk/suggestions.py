@@ -52,12 +52,11 @@ Vectors = NDArray[np.float32]
 
 
 class PoolSuggestions(NamedTuple):
-    """The texts of an input that may be labelled next.
+    """The texts of an input that may be labelled next, and the classifier that predicted them.
 
     Attributes:
         suggestions: the chosen texts, the most useful first.
-        texts: the input.
-        classifier: the classifier that predicted their labels.
+        texts: the whole input.
     """
 
     suggestions: list[Suggestion]
@@ -69,8 +68,6 @@ class Suggestion(NamedTuple):
     """A text that may be labelled next.
 
     Attributes:
-        row: the row of the text.
-        prediction: the prediction for the text.
         uncertainty: how uncertain the prediction is, from 0 to 1.
         vector: the hashed n-grams of the text, (DIMENSIONS,).
     """
@@ -82,15 +79,10 @@ class Suggestion(NamedTuple):
 
 
 def suggest_from(options: InputOptions, run: Path, number: int) -> PoolSuggestions:
-    """Choose texts of an input to label next.
+    """Choose `number` texts of an input to label next, by the model of a run.
 
     Rows that have a label in the label column of the training data are left out, and so are the
     texts of the run's data, which have labels there.
-
-    Args:
-        options: the input, and how to read it.
-        run: the folder of the run or model that predicts the labels.
-        number: the number of texts to choose.
 
     Raises:
         DataError: the input is missing or malformed.
@@ -180,20 +172,11 @@ def has_label(row: Row, label_column: str) -> bool:
 
 
 def suggest(classifier: Classifier, chunks: Iterable[Chunk], number: int) -> list[Suggestion]:
-    """Choose texts to label next.
+    """Choose texts to label next, the most useful first.
 
     Blank texts are left out, and so are texts that differ from an earlier text only in case and
-    white space. The memory in use is a hash of each text, and `CANDIDATES` texts for each text to
-    choose.
-
-    Args:
-        classifier: predicts the labels.
-        chunks: the texts.
-        number: the number of texts to choose.
-
-    Returns:
-        The chosen texts, the most useful first. There are fewer than `number` if too few texts
-        differ from each other.
+    white space. There are fewer than `number` if too few texts differ from each other. The memory
+    in use is a hash of each text, and `CANDIDATES` texts for each text to choose.
     """
     num_candidates = CANDIDATES * number
     seen: set[int] = set()
@@ -247,15 +230,10 @@ def _candidates(classifier: Classifier, rows: Sequence[Row], max_texts: int) -> 
 
 
 def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> list[int]:
-    """Choose texts that represent many uncertain texts and are unlike each other.
+    """Choose texts that represent many uncertain texts and are unlike each other, at most `number`.
 
-    Args:
-        uncertainty: the uncertainty of each text from 0 to 1, (texts,).
-        vectors: the vector of each text, of length 1, (texts, dimensions).
-        number: the maximum number of texts to choose.
-
-    Returns:
-        The indices of the chosen texts, the most useful first.
+    The uncertainty of each text is from 0 to 1, (texts,), and its vector has length 1, (texts,
+    dimensions). The result has indices, the most useful text first.
     """
     centres = vectors[_spread_out(uncertainty, vectors, [], number)]
     for _ in range(ROUNDS):
@@ -285,16 +263,10 @@ def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> l
 def _spread_out(
     uncertainty: NDArray[np.float64], vectors: Vectors, chosen: Sequence[int], number: int
 ) -> list[int]:
-    """Add uncertain texts that are far from the chosen texts, without near copies.
+    """Add uncertain texts that are far from the chosen ones, without near copies, up to `number`.
 
-    Args:
-        uncertainty: the uncertainty of each text from 0 to 1, (texts,).
-        vectors: the vector of each text, of length 1, (texts, dimensions).
-        chosen: the indices of the texts that have been chosen.
-        number: the maximum number of texts to choose in all.
-
-    Returns:
-        The indices in `chosen`, then the indices of the added texts.
+    `uncertainty` is (texts,), from 0 to 1; `vectors` are of length 1, (texts, dimensions); texts
+    are given and returned as indices.
     """
     chosen = list(chosen)
 
@@ -317,8 +289,7 @@ def _spread_out(
 def ngram_vectors(texts: TokenizedTexts, linear: LinearModel | None) -> Vectors:
     """Hash the n-grams of texts, weighted by inverse document frequency.
 
-    Returns:
-        Vectors of length 1, (texts, DIMENSIONS).
+    The vectors are of length 1, (texts, DIMENSIONS).
     """
     max_tokens = texts.max_seq_len
     frequent_token_ids = np.zeros(0, dtype=np.int32)
