@@ -48,12 +48,7 @@ def new_token() -> str:
 
 
 def labelling_app(session: Session, token: str) -> ASGIApp:
-    """Make the application that an ASGI server such as uvicorn calls.
-
-    Args:
-        session: the session.
-        token: the first part of all paths.
-    """
+    """Make the ASGI application of a session, whose paths all begin with the token."""
     handlers = _Handlers(session)
     routes = [
         Route("/", Response(PAGE, headers=PAGE_HEADERS), methods=["GET"]),
@@ -139,8 +134,8 @@ class _Handlers:
 async def _fields(request: Request, **types: type) -> dict[str, Any]:
     """Read the fields of a request, all of which must be there; a list has strings.
 
-    Raises:
-        RefusedError: the body is too large (413), not JSON (400, 415), or has other fields (422).
+    It is a `RefusedError` if the body is too large (413), not JSON (400, 415), or has other fields
+    (422).
     """
     check_content_type(request)
     body = bytearray()

@@ -12,8 +12,7 @@ Found = TypeVar("Found")
 class BackgroundThread:
     """A thread that waits for work until it is stopped.
 
-    Args:
-        run: what the thread does. It calls `wait_for`, and returns once that returns None.
+    `run` calls `wait_for`, and returns once that returns None.
     """
 
     def __init__(self, run: Callable[[], None]) -> None:
@@ -46,14 +45,10 @@ class BackgroundThread:
         self._thread.join()
 
     def wait_for(self, find_work: Callable[[], Found | None]) -> Found | None:
-        """Wait until there is work, in the thread itself.
+        """Wait until there is work and return it; None once the thread is stopped.
 
-        Args:
-            find_work: returns the work; None if there is none. It is called again after each
-                `notify`.
-
-        Returns:
-            The work; None once the thread is stopped.
+        The thread itself calls this. `find_work` returns None if there is no work, and is called
+        again after each `notify`.
         """
         with self._has_news:
             while not self._is_stopping:

@@ -22,18 +22,14 @@ SEPARATOR = "|"
 class ClassList:
     """The names of the classes, which a person may extend and change.
 
+    A name that is not valid, or is like another one, is a `ValueError`.
+
     Attributes:
         names: the names, in the order of their keys. A class keeps its place, its number, when it
             is renamed; new classes come last.
-        is_multi_label: whether a text may have any number of labels.
     """
 
     def __init__(self, names: Iterable[str], *, is_multi_label: bool) -> None:
-        """Make a list of classes.
-
-        Raises:
-            ValueError: a name is not valid, or is like another one.
-        """
         self.is_multi_label = is_multi_label
         self.names: list[str] = []
         self._separator = SEPARATOR
@@ -42,12 +38,9 @@ class ClassList:
 
     @classmethod
     def of_data(cls, names: Sequence[str], *, is_multi_label: bool, separator: str) -> Self:
-        """Make the list of the classes that data have, with any names.
+        """Make the list of the classes that data have, in the order of their keys, with any names.
 
-        Args:
-            names: the names, in the order of their keys.
-            is_multi_label: whether a text may have any number of labels.
-            separator: the separator between several labels of a text.
+        The separator is that between several labels of a text.
         """
         classes = cls((), is_multi_label=is_multi_label)
         classes.names = list(names)
@@ -55,19 +48,11 @@ class ClassList:
         return classes
 
     def add(self, name: str) -> None:
-        """Add a class after the others.
-
-        Raises:
-            ValueError: the name is not valid, or is like another one.
-        """
+        """Add a class after the others."""
         self.names.append(self._checked(name, self.names))
 
     def renamed(self, name: str, new_name: str) -> ClassList:
-        """Return a list in which a class has another name.
-
-        Raises:
-            ValueError: there is no such class, or the new name is not valid or like another one.
-        """
+        """Return a list in which a class, which must be in this list, has another name."""
         if name not in self.names:
             raise ValueError(f"no class {shown(name)}")
 
@@ -81,7 +66,7 @@ class ClassList:
     def renamed_cell(self, cell: str, renamed: ClassList) -> str:
         """Write the labels of a cell by their names in a renamed list.
 
-        Labels that are no classes are left out: a guess may name a class that is gone.
+        Labels that are not classes are left out: a guess may name a class that is gone.
         """
         new_labels = []
         for label in self.labels_in(cell):
@@ -96,7 +81,7 @@ class ClassList:
         """Write the labels of a text as one cell, in the order of the classes.
 
         Raises:
-            ValueError: a label is no class, or there is not exactly one label.
+            ValueError: a label is not a class, or there is not exactly one label.
         """
         for label in labels:
             if label not in self.names:
@@ -113,11 +98,7 @@ class ClassList:
         return split_labels(cell, self._separator)
 
     def _checked(self, name: str, others: Sequence[str]) -> str:
-        """Return a name without outer spaces.
-
-        Raises:
-            ValueError: the name is not valid, or is like one of the other names.
-        """
+        """Return a valid name without outer spaces."""
         name = name.strip()
         if not label_key(name):
             raise ValueError("the name of a class is empty")

@@ -35,8 +35,7 @@ class Estimate(NamedTuple):
     Attributes:
         labels: the number of labels that it has learned from.
         accuracy: the estimated share of new texts that it predicts correctly.
-        low: the lower end of the 95% interval.
-        high: the upper end.
+        low: the lower end of the 95% interval, whose upper end is `high`.
         with_twice: the estimated accuracy with twice as many labels; None if it is unknown.
     """
 
@@ -51,8 +50,7 @@ def random_sample(rows: Sequence[LabelledText]) -> list[int]:
     """The rows whose texts are a random sample of the pool, whether suggested or drawn.
 
     They are all labelled texts up to the last one that was drawn, in the order in which texts are
-    drawn. Leaving out those that were suggested first would leave the sample with too many easy
-    texts.
+    drawn. Without those that were suggested first, the sample would have too many easy texts.
     """
     ranks = [drawn_rank(row.key) for row in rows]
     drawn = [rank for rank, row in zip(ranks, rows, strict=True) if row.how == RANDOM]
@@ -63,13 +61,10 @@ def random_sample(rows: Sequence[LabelledText]) -> list[int]:
 def estimate(fit: Fit, sample: Collection[int]) -> Estimate | None:
     """Estimate how often the model is right on new texts; None with too few texts drawn at random.
 
-    The estimate is the accuracy on the random sample. Each of its texts is predicted by a model
-    that has not learned from it, but from nearly all other labels. Texts outside the sample do not
-    count: they were chosen, so they are easier or harder than the pool.
-
-    Args:
-        fit: the fit.
-        sample: the rows of the random sample among the labelled texts.
+    The estimate is the accuracy on the random sample, which is given by its rows among the labelled
+    texts. Each of its texts is predicted by a model that has not learned from it, but from nearly
+    all other labels. Texts outside the sample do not count: they were chosen, so they are easier or
+    harder than the pool.
     """
     if len(sample) < MIN_RANDOM:
         return None
@@ -135,10 +130,8 @@ def labels_per_hour(rows: Sequence[LabelledText]) -> int | None:
 def acceptance(rows: Sequence[LabelledText], *, is_random: bool) -> tuple[int, int]:
     """How many guesses were the label that a person gave, and how many guesses there were.
 
-    Args:
-        rows: the labelled texts.
-        is_random: whether to count texts drawn at random, whose guess was hidden; if not, the
-            others, whose guess was shown.
+    With `is_random`, texts drawn at random count, whose guess was hidden; otherwise the others,
+    whose guess was shown.
     """
     guessed = [row for row in rows if row.guess and (row.how == RANDOM) == is_random]
     num_accepted = sum(row.guess == row.label for row in guessed)

@@ -47,12 +47,10 @@ class LabelledText(NamedTuple):
     """A row of the table.
 
     Attributes:
-        key: the key of the text.
-        text: the text.
         label: the label as it is written; several labels are joined by a separator.
         labelled_at: the time at which the label was given, in ISO 8601; empty if unknown.
         how: how the text was chosen: `random`, `suggested`, `review`; empty if unknown.
-        guess: what the model had predicted, without or with showing it; empty if nothing.
+        guess: what the model had predicted, whether or not it was shown; empty if nothing.
         label_in_data: the label in the data of a run that is reviewed, else empty.
         cells: the values of the columns of the pool, by name.
     """
@@ -71,7 +69,6 @@ class LabelTable:
     """A table of labels on the disk, which only this process may change.
 
     Attributes:
-        path: the CSV file.
         rows: the rows that count, in the order of the file.
         blank_rows: the rows without a label, by key. They stay in the file until their text is
             labelled.
@@ -126,15 +123,9 @@ class LabelTable:
         """Read the rows of the file, if it exists, and repair what a power cut has left.
 
         A file that was sorted, edited or saved by a spreadsheet keeps its rows and columns, and is
-        written again in the form of this table.
-
-        Args:
-            encoding: the encoding of the pool, for a file that is not UTF-8.
-            texts: the texts that may be labelled. The last line of the file may be the beginning of
-                the line of one of them, and is then moved to another file.
-
-        Returns:
-            Notes for the user.
+        written again in the form of this table. A file that is not UTF-8 has the encoding of the
+        pool. The last line may be the beginning of the line of one of the texts, and is then moved
+        to another file. The result has notes for the user.
 
         Raises:
             DataError: the file is not a table of labels, or is malformed.
@@ -231,9 +222,7 @@ class LabelTable:
     def _opened(self) -> Iterator[BinaryIO]:
         """Open the file to write, without the part of a line that could not be removed before.
 
-        Raises:
-            EncoderClsError: the file cannot be written, or another program has changed it since
-                this process wrote it.
+        It is an `EncoderClsError` if the file cannot be written, or another program has changed it.
         """
         with reporting_os_errors(self.path), self.path.open("r+b", buffering=0) as file:
             content = file.readall()
@@ -289,7 +278,6 @@ class LabelTable:
             self.blank_rows.setdefault(row.key, row)
 
     def _own_names_in(self, header: Sequence[str]) -> dict[str, str]:
-        """The names of the added columns in a file with this header."""
         last = header[-len(self._added) :]
         if len(last) == len(self._added):
             names = dict(zip(self._added, last, strict=True))
@@ -301,7 +289,6 @@ class LabelTable:
         return {name: column for column, name in self._columns.items()}
 
     def _is_own(self, name: str, in_file: str) -> bool:
-        """Whether an added column may have this name in the file."""
         if name in self._fixed_names:
             return in_file == self._fixed_names[name]
         return re.fullmatch(f"(?:{PREFIX})*{name}", in_file) is not None
@@ -364,7 +351,7 @@ class LabelTable:
     def _free_names(self) -> dict[str, str]:
         """The names of the added columns, which no column of the pool has.
 
-        A column `label` of the pool is continued: only texts are asked that have none there.
+        A column `label` of the pool is continued: only texts that have no label there are asked.
         """
         taken = {*self._columns.values(), *self._fixed_names.values()}
         if LABEL not in self._text_columns:

@@ -48,7 +48,7 @@ Task = Labels | Path | None
 def labels_of_last_fit(num_labels: int) -> int:
     """The number of labels of the last fit that is due with this many labels; 0 if none is.
 
-    Fits are due at the same numbers in every process. So a session that continues makes the fit
+    Fits are due at the same numbers in every process, so a session that continues makes the fit
     that a killed one has made.
     """
     due = 0
@@ -201,7 +201,6 @@ class ModelLoop:
         return self._shown is not None or bool(self._remembered)
 
     def _run(self) -> None:
-        """Fit whenever a fit is due, until the block ends."""
         # A session that continues needs no first texts: its next fit suggests some.
         if self._run_folder or self.due() is None:
             self._status = "reading the texts"
@@ -321,7 +320,6 @@ class ModelLoop:
         return due
 
     def _rows_of(self, labels: Labels) -> list[LabelledText]:
-        """The rows that a fit has learned from."""
         row_of = {row.key: row for row in self._session.labels.rows}
         keys = list(self._index_of)
         rows = []

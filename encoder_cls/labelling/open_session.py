@@ -22,9 +22,7 @@ class PoolOptions(NamedTuple):
 
     Attributes:
         source: a file, a folder or a pattern of files.
-        text_columns: the columns with the text.
         delimiter: the separator between the fields of tables; None for the usual one.
-        encoding: the encoding of text files.
         sheet: the sheet of Excel files to read, if several sheets have the columns; None if no
             sheet is named.
         bad_rows: `error`, or `skip` to leave out rows that cannot be read.
@@ -66,12 +64,8 @@ def open_session(
 ) -> OpenedSession:
     """Open a session on a pool, and continue the labels of its output.
 
-    Args:
-        options: the pool.
-        output: the table of labels.
-        class_names: the names of the first classes, from an option. Further ones are those in the
-            table.
-        is_multi_label: whether a text may have any number of labels.
+    The first classes are `class_names`, which come from an option; further ones are those in the
+    table.
 
     Raises:
         ConfigError: the name of a class is not valid.
@@ -121,10 +115,9 @@ def open_session(
 
 
 def _classes(names: Sequence[str], memory: SessionMemory, *, is_multi_label: bool) -> ClassList:
-    """The classes that the session has had, by the keys that they have had, and then new ones.
+    """The classes that the session has had, by their keys, and then new ones.
 
-    Raises:
-        ConfigError: a name is not valid, or is like another one.
+    It is a `ConfigError` if a name is not valid, or is like another one.
     """
     try:
         given = ClassList(names, is_multi_label=is_multi_label)

@@ -29,13 +29,7 @@ MAX_TEXTS = 50_000
 
 
 class PoolText(NamedTuple):
-    """A text of the pool.
-
-    Attributes:
-        key: the key of the text.
-        text: the text.
-        cells: the values of all columns of its row, by name.
-    """
+    """A text of the pool; `cells` are the values of all columns of its row, by name."""
 
     key: str
     text: str
@@ -49,7 +43,6 @@ class Pool:
     Attributes:
         texts: the distinct texts, in an order drawn at random that depends only on the texts: a
             pool that was sorted or extended keeps it.
-        columns: the names of the columns of the rows, in order.
         form: the form of its first file, for tables in CSV.
         notes: notes and warnings for the user.
     """
@@ -68,14 +61,10 @@ def read_pool(
     label_column: str | None = None,
     left_out: Sequence[Path] = (),
 ) -> Pool:
-    """Read the texts of a pool.
+    """Read the texts of a pool: a file, a folder or a pattern of files.
 
-    Args:
-        source: a file, a folder or a pattern of files.
-        text_columns: the columns with the text.
-        reading: how files are read.
-        label_column: a column whose rows have been labelled where it is not empty.
-        left_out: files that are not part of the pool, though a pattern may fit them.
+    Rows that are not empty in `label_column` have been labelled. Files that are `left_out` are not
+    part of the pool, though a pattern may match them.
 
     Raises:
         DataError: the pool is missing or malformed, or has no text.
@@ -119,7 +108,7 @@ def read_pool(
 
 
 def _without_files(source: str, left_out: Sequence[Path]) -> list[str]:
-    """The source itself; or the files that fit a pattern, without some of them."""
+    """The source itself; or the files that match a pattern, without some of them."""
     if Path(source).exists() or source.startswith((HUB, EXAMPLE)):
         return [source]
     own = {path_of(file) for file in left_out}
@@ -160,10 +149,8 @@ def without_near_duplicates(
 ) -> list[PoolText]:
     """Keep the first of texts that are alike, so that they are asked once.
 
-    Args:
-        texts: the texts of a pool.
-        known_texts: texts that have been labelled or skipped, by key. Texts that are like them are
-            left out; they themselves are kept.
+    `known_texts` have been labelled or skipped, by key. Texts that are like them are left out; they
+    themselves are kept.
     """
     unknown = [text for text in texts if text.key not in known_texts]
     numbers = texts_alike([*known_texts.values(), *(text.text for text in unknown)]).tolist()

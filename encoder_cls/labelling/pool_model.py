@@ -87,7 +87,6 @@ class Labels(NamedTuple):
         labels: the labels of each of them.
         class_names: the names of the classes that have labelled texts.
         class_numbers: the numbers of these classes in the session, which renaming keeps.
-        is_multi_label: whether a text may have any number of labels.
     """
 
     texts: Sequence[int]
@@ -137,14 +136,9 @@ class PoolModel:
     _is_nice: bool = field(default=False, init=False)
 
     def __call__(self, task: Labels | Path | None) -> Fit | list[int]:
-        """Do one of three tasks.
+        """Fit to labels, or predict the pool by the run or model in a folder.
 
-        Args:
-            task: labels to fit to; or the folder of a run or model that predicts the pool; or None
-                to choose texts without a model.
-
-        Returns:
-            The fit, or for None the indices of texts that represent the pool.
+        None chooses the texts that represent the pool, without a model, and returns their indices.
         """
         if not self._is_nice:
             self._is_nice = True
@@ -241,7 +235,6 @@ class PoolModel:
     def _fit_to_few_labels(
         self, labels: Labels, targets: NDArray[Any]
     ) -> tuple[LinearModel, FewLabelsFit]:
-        """Fit to labels and to the pool by self-training."""
         tokenizer, texts = self._tokenized
         is_unlabelled = np.ones(len(texts), dtype=bool)
         is_unlabelled[list(labels.texts)] = False
@@ -271,11 +264,7 @@ class PoolModel:
         )
 
     def _fit_to_labels(self, labels: Labels, targets: NDArray[Any]) -> tuple[LinearModel, Logits]:
-        """Fit to labels alone.
-
-        Returns:
-            The model, and the out-of-fold logits of the labelled texts.
-        """
+        """Fit to labels alone; return the model and out-of-fold logits of the labelled texts."""
         _, texts = self._tokenized
         counted = CountedTexts.of(
             texts.take(np.array(labels.texts, dtype=np.int64)), targets, _options(labels)
@@ -292,10 +281,8 @@ class PoolModel:
     def _suggestions(self, uncertainty: Floats, labelled: Sequence[int], number: int) -> list[int]:
         """Choose texts that represent many texts of which the model is unsure.
 
-        Args:
-            uncertainty: how unsure the model is of each text of the pool, or of its first ones.
-            labelled: the indices of labelled texts.
-            number: the number of texts.
+        `uncertainty` is for each text of the pool, or for its first ones; texts are given and
+        returned as indices.
         """
         similarities = self._similarities
         num_texts = len(similarities)
@@ -325,16 +312,11 @@ def chosen_effort(sizes: CorpusSizes, tokens_per_text: float, config: TrainConfi
 def _top_classes(
     probabilities: Floats, predictions: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Choose the classes that the guess for each text lists.
+    """Choose the classes that the guess for each text lists, and count those that are predicted.
 
-    Args:
-        probabilities: the predicted probabilities, (texts, classes).
-        predictions: class numbers, (texts,); multi-label, whether each text gets each label,
-            (texts, classes).
-
-    Returns:
-        The columns of these classes, (texts, top), the predicted ones first; and how many of them
-        are predicted, (texts,).
+    `probabilities` are (texts, classes); `predictions` are class numbers, (texts,), or,
+    multi-label, whether each text gets each label, (texts, classes). The chosen columns are (texts,
+    top), the predicted ones first; their counts are (texts,).
     """
     if predictions.ndim == 1:
         top = np.argsort(-probabilities, axis=1, kind="stable")[:, :TOP]
@@ -351,13 +333,11 @@ def _top_classes(
 def class_has_other_texts(targets: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether another labelled text has the class of each text, of several labels all, (labelled,).
 
-    Without the only text of a class, a model would not know the class. The models of a fold know
-    it by its name, and would be right too often. The share of these texts in a random sample is the
+    `targets` are class numbers, (labelled,), or multi-label indicators, (labelled, classes).
+    Without the only text of a class, a model would not know the class. The models of a fold know it
+    by its name, and would be right too often. The share of these texts in a random sample is the
     expected share of new texts whose class has no label yet: Good, "The Population Frequencies of
     Species" (1953), https://doi.org/10.1093/biomet/40.3-4.237.
-
-    Args:
-        targets: class numbers, (labelled,), or multi-label indicators, (labelled, classes).
     """
     if targets.ndim == 1:
         num_texts = np.bincount(targets)

@@ -32,10 +32,7 @@ def text_similarities(
 ) -> Similarities:
     """Compute how similar texts are to each other, from 0 to 1, (texts, texts).
 
-    Args:
-        texts: the texts.
-        options: which features of texts are used.
-        dimensions: the maximum number of directions of latent semantics.
+    `dimensions` is the maximum number of directions of latent semantics.
     """
     # Compute the TF-IDF values of the features that at least two texts have.
     vocabulary = Vocabulary.of(texts, options)
@@ -64,7 +61,7 @@ def choose_representatives(
     labelled: Sequence[int],
     number: int,
 ) -> list[int]:
-    """Choose the texts that represent most, one after the other.
+    """Choose the texts that represent most, one after the other, at most `number`.
 
     Args:
         similarities: how similar the texts are, from 0 to 1, (texts, texts).

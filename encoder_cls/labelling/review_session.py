@@ -48,11 +48,7 @@ class ReviewQueue:
         self._texts = texts
 
     def next(self, asked: Collection[str]) -> ChosenText | None:
-        """The next text; None if there is none.
-
-        Args:
-            asked: the keys of the texts that have been asked.
-        """
+        """The next text whose key is not among those that were asked; None if there is none."""
         for text in self._texts:
             if text.key not in asked:
                 return ChosenText(text, REVIEW)
@@ -70,13 +66,8 @@ class OpenedReview(NamedTuple):
 def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedReview | None:
     """Find the doubtful labels of a run, and continue the corrections of the output.
 
-    Args:
-        run: the run folder.
-        output: the table of corrections.
-        moved: the new paths of the run's data, if it has been moved, by key of `DataConfig`.
-
-    Returns:
-        The session; None if the run has no doubtful label.
+    `moved` has the new paths of the run's data by key of `DataConfig`. There is no session, but
+    None, if the run has no doubtful label.
 
     Raises:
         ConfigError: the path is not a run, or the run has no classifier yet.

@@ -31,11 +31,8 @@ def serve_session(
 ) -> None:
     """Serve the page of a session until a signal stops the server.
 
-    Args:
-        session: the session.
-        port: the port to listen on; 0 takes any free port.
-        opens_browser: whether to open the page in the browser of this machine.
-        log: called with the address.
+    The port 0 is any free port. `log` is called with the address of the page, which `opens_browser`
+    opens in the browser of this machine.
 
     Raises:
         EncoderClsError: the port cannot be used.

@@ -1,8 +1,9 @@
 """A session: the text that is asked, and what a person does with it.
 
-All changes go through this class, and each is on the disk when its method returns. Several pages
-may show one session: a change says which text it is for, and is refused if that text has been
-labelled from another page in the meantime.
+All changes go through this class, and each is on the disk when its method returns. An action that
+cannot be written is an `EncoderClsError`, and changes nothing. Several pages may show one session:
+a change says which text it is for, and is refused (`RefusedError`) if that text has been labelled
+from another page in the meantime.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ class Guess(NamedTuple):
     """What the model predicts for a text.
 
     Attributes:
-        labels: the predicted labels.
         top: the most probable classes with their probabilities.
         labels_now: in a review, the labels that the text has; else empty.
     """
@@ -105,11 +105,8 @@ class Session:
     """The state of a labelling.
 
     Attributes:
-        classes: the classes.
-        labels: the table of labels.
         skipped: the table of texts that were skipped or fit no class.
         memory: keeps the classes and the last guesses for the next process; None in a review.
-        model: the model in the loop.
     """
 
     def __init__(
@@ -126,16 +123,8 @@ class Session:
     ) -> None:
         """Continue a labelling, whose tables have been read.
 
-        Args:
-            queue: chooses texts among `texts`.
-            texts: the texts of the pool.
-            classes: the classes.
-            labels: the table of labels.
-            skipped: the table of texts without a label.
-            memory: keeps the classes and the last guesses for the next process.
-            reviewed: for a review, the label in the data of each text by its key. The classes are
-                then those of the data.
-            now: the clock.
+        In a review, `reviewed` has the label in the data of each text by its key, and the classes
+        are those of the data.
         """
         self.classes = classes
         self.labels = labels
@@ -186,7 +175,6 @@ class Session:
 
         Raises:
             RefusedError: the text is not asked any more, or the labels are not valid.
-            EncoderClsError: the label cannot be written. Nothing has changed.
         """
         written = self._written(labels)
         position = self._position(key)
@@ -205,15 +193,10 @@ class Session:
         self._do(self.labels, row, current.how)
 
     def skip(self, key: str, why: str) -> None:
-        """Leave the text that is asked without a label.
-
-        Args:
-            key: the key of the text.
-            why: `SKIPPED` or `NO_CLASS`.
+        """Leave the text that is asked without a label, because of `SKIPPED` or `NO_CLASS`.
 
         Raises:
             RefusedError: the text is not asked any more.
-            EncoderClsError: this cannot be written. Nothing has changed.
         """
         current = self._checked_current(key)
 
@@ -228,12 +211,10 @@ class Session:
     def undo(self, num_asked: int) -> None:
         """Take back the last action: ask the text of a label or skip again, or undo a change.
 
-        Args:
-            num_asked: the number of texts that had been asked when the page was shown.
+        The page had shown `num_asked` texts as asked.
 
         Raises:
             RefusedError: there is nothing to undo, or the page is out of date.
-            EncoderClsError: this cannot be written. Nothing has changed.
         """
         if not self._actions:
             raise RefusedError(409, "there is nothing to undo")
@@ -254,11 +235,7 @@ class Session:
         self.model.labels_changed()
 
     def add_class(self, name: str) -> None:
-        """Add a class.
-
-        Raises:
-            RefusedError: the name is not valid.
-        """
+        """Add a class; a `RefusedError` if its name is not valid."""
         self._check_classes_may_change()
         try:
             self.classes.add(name)
@@ -272,7 +249,6 @@ class Session:
 
         Raises:
             RefusedError: there is no such class, or the new name is not valid.
-            EncoderClsError: the labels cannot be written. Nothing has changed.
         """
         self._check_classes_may_change()
         try:
@@ -316,8 +292,7 @@ class Session:
     def state(self, back: int = 0) -> dict[str, Any]:
         """What the page shows, as JSON.
 
-        Args:
-            back: 0 for the text that is asked, 1 for the last one before, and so on.
+        `back` is 0 for the text that is asked, 1 for the last one before, and so on.
         """
         back = max(0, min(back, len(self._actions)))
         counts = Counter[str]()
@@ -363,21 +338,13 @@ class Session:
         return None
 
     def _written(self, labels: Sequence[str]) -> str:
-        """The labels as the content of a cell."""
         try:
             return self.classes.written(labels)
         except ValueError as error:
             raise RefusedError(422, str(error)) from None
 
     def _row(self, text: PoolText, how: str, *, label: str, guess: str) -> LabelledText:
-        """Make a row of this moment.
-
-        Args:
-            text: the text.
-            how: how the text was chosen, or why it has no label.
-            label: the content of the column of labels.
-            guess: the content of the column of guesses.
-        """
+        """Make a row of this moment; `how` is how the text was chosen, or why it has no label."""
         label_in_data = ""
         if self._reviewed is not None:
             label_in_data = self._reviewed.get(text.key, "")

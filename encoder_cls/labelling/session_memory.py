@@ -23,7 +23,6 @@ class RememberedGuess(BaseModel, strict=True, extra="forbid"):
 
     Attributes:
         classes: the numbers of the most probable classes, the predicted ones first.
-        probabilities: their probabilities.
         num_predicted: how many of the classes are predicted.
     """
 
@@ -36,9 +35,8 @@ class Remembered(BaseModel, strict=True, extra="forbid"):
     """The content of the file.
 
     Attributes:
-        classes: the names of the classes; a class has its place, its number, for ever.
+        classes: the names of the classes; the place of a class is its number for ever.
         renamed: the names of today, by names of before.
-        is_multi_label: whether a text may have any number of labels.
         suggested: the keys of the texts that the model suggests, the most useful first.
         guesses: the last guesses for the next texts, by key.
     """
@@ -51,7 +49,7 @@ class Remembered(BaseModel, strict=True, extra="forbid"):
 
     @model_validator(mode="after")
     def _check_guesses(self) -> Self:
-        """Refuse guesses of classes that there are not, as in a file that a person has edited."""
+        """Refuse guesses of classes that do not exist, as in a file that a person has edited."""
         for guess in self.guesses.values():
             is_of_classes = all(0 <= number < len(self.classes) for number in guess.classes)
             if not is_of_classes or len(guess.probabilities) != len(guess.classes):
@@ -60,11 +58,7 @@ class Remembered(BaseModel, strict=True, extra="forbid"):
 
 
 class SessionMemory:
-    """The file, which the page and the thread of the model write.
-
-    Attributes:
-        now: what is remembered.
-    """
+    """The file, which the page and the thread of the model write; `now` is what is remembered."""
 
     def __init__(self, output: Path) -> None:
         """Read what the session of a table of labels has kept; nothing if the file is damaged."""

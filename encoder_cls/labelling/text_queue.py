@@ -36,11 +36,7 @@ class Queue(Protocol):
     """What decides which text is asked next."""
 
     def next(self, asked: Collection[str]) -> ChosenText | None:
-        """The next text; None if there is none.
-
-        Args:
-            asked: the keys of the texts that have been asked.
-        """
+        """The next text whose key is not among those that were asked; None if there is none."""
 
 
 class TextQueue:
@@ -55,11 +51,7 @@ class TextQueue:
         self._texts = texts
 
     def next(self, asked: Collection[str]) -> ChosenText | None:
-        """The next text; None if there is none.
-
-        Args:
-            asked: the keys of the texts that have been asked.
-        """
+        """The next text whose key is not among those that were asked; None if there is none."""
         suggested = _first([self._texts[index] for index in self.suggestions], asked)
         drawn = _first(self._texts, asked)
         if drawn is None:
@@ -83,7 +75,7 @@ def _first(texts: Iterable[PoolText], asked: Collection[str]) -> PoolText | None
 
 
 def is_random_turn(number: int) -> bool:
-    """Whether the text is drawn at random that is asked after `number` other texts."""
+    """Whether the text asked after `number` others is drawn at random."""
     block, place = divmod(number, BLOCK)
     # The first text is always drawn at random, because there is nothing to suggest yet.
     if block == 0:
