@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -30,8 +31,8 @@ def serve_command(
         typer.Option(
             "--allowed-host",
             help="A host name that requests may use, such as the name of a proxy. Repeatable. "
-            "Default: only localhost and loopback addresses if the server listens on a loopback "
-            "address, otherwise any name.",
+            "Default: only localhost and IP addresses if the server listens on a loopback address, "
+            "otherwise any name.",
             metavar="NAME",
         ),
     ] = None,
@@ -45,6 +46,14 @@ def serve_command(
             metavar="SECONDS",
         ),
     ] = KEEP_ALIVE_SECONDS,
+    same_labels: Annotated[
+        bool,
+        typer.Option(
+            "--same-labels",
+            help="At SIGHUP, refuse a model that has other classes than the one in use, which "
+            "stays. Without this option, a warning names the classes.",
+        ),
+    ] = False,
 ) -> None:
     """Predict over HTTP: POST /predict, GET /health, /live, /metrics, and a page to try texts."""
     distribution, _ = installed_version() or (WHOLE, "")
@@ -64,5 +73,6 @@ def serve_command(
         port=port,
         allowed_hosts=allowed_hosts or (),
         keep_alive=keep_alive,
-        log=note,
+        same_labels=same_labels,
+        log=partial(note, has_time=True),
     )

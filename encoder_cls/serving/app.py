@@ -55,7 +55,7 @@ class Service:
     Args:
         classifier: the classifier to begin with.
         warn: called with messages about failures that concern the owner of the server.
-        hosts: the names of the server that requests may use, besides `localhost` and loopback
+        hosts: the names of the server that requests may use, besides `localhost` and IP
             addresses; None allows all names.
     """
 

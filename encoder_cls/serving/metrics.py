@@ -25,6 +25,7 @@ RECENT_TEXTS = 1000
 # The upper bounds of the buckets of histograms.
 SECONDS_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 REQUESTS_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+CONFIDENCE_BUCKETS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.99, 1)
 
 
 class Metrics:
@@ -74,6 +75,17 @@ class Metrics:
         self._unknown = Counter(
             "encoder_cls_unknown_words", "Words that training never saw.", registry=registry
         )
+        self._unfamiliar = Counter(
+            "encoder_cls_unfamiliar_texts",
+            "Texts unlike those of training, if the model measures it.",
+            registry=registry,
+        )
+        self._confidence = Histogram(
+            "encoder_cls_confidence",
+            "The probabilities that predictions are correct.",
+            buckets=CONFIDENCE_BUCKETS,
+            registry=registry,
+        )
         self._labels = Counter(
             "encoder_cls_labels",
             "Texts by their most probable label, or their labels.",
@@ -103,6 +115,9 @@ class Metrics:
             self._words.inc(result.num_words)
             self._unknown.inc(result.record["unknown_words"])
             self._truncated.inc(result.record["truncated"])
+            self._unfamiliar.inc(result.record.get("unfamiliar", False))
+            if result.confidence is not None:
+                self._confidence.observe(result.confidence)
             for label in result.labels:
                 self._labels.labels(replace_unprintable(label)).inc()
         self._recent.extend(results)

@@ -31,11 +31,13 @@ class TextResult:
         labels: the most probable label, even if the threshold withholds it, or all labels that a
             multi-label model predicts; empty for a blank text.
         num_words: the number of words that the model reads, unknown words included.
+        confidence: the probability that the prediction is correct; None for a blank text.
     """
 
     record: dict[str, Any]
     labels: tuple[str, ...]
     num_words: int
+    confidence: float | None
 
 
 @dataclass(eq=False)
@@ -269,9 +271,11 @@ def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
             if labels is None:
                 labels = (prediction.label,) if prediction.label else ()
 
+            confidence = None if prediction.reason else prediction.prediction_probability
+
             # The token `[CLS]` is not a word.
             num_words = int(tokenized.lengths[row]) - 1
-            piece_results.append(TextResult(record, labels, num_words))
+            piece_results.append(TextResult(record, labels, num_words, confidence))
             row += 1
         results.append(piece_results)
     return results

@@ -29,6 +29,7 @@ from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 from encoder_cls.serving import limits
 from encoder_cls.serving.app import Service
 from encoder_cls.serving.request_checks import host_name, is_loopback
+from encoder_cls.system.display import listed
 from encoder_cls.system.terminal import (
     discard_output_to_lost_terminal,
     handling_signals,
@@ -153,6 +154,7 @@ def serve(
     port: int,
     allowed_hosts: Sequence[str],
     keep_alive: int,
+    same_labels: bool,
     log: Callable[[str], None],
 ) -> None:
     """Serve the classifier of a run or model folder until a signal stops the server.
@@ -165,9 +167,10 @@ def serve(
         host: the address to listen on.
         port: the port to listen on; 0 takes any free port.
         allowed_hosts: names of the server that requests may use besides `host`, `localhost` and
-            loopback addresses. If this is empty and `host` is not a loopback address, requests
+            IP addresses. If this is empty and `host` is not a loopback address, requests
             may use any name.
         keep_alive: the seconds for which a connection stays open without a request.
+        same_labels: whether a model with other classes than the one in use is not loaded.
         log: called with a line for each change of state and each failure.
 
     Raises:
@@ -192,7 +195,7 @@ def serve(
         )
         # `_Server.startup` sets the length of the queue of the system.
         config.backlog = limits.ACCEPTED_AT_ONCE
-        server = _Server(config, service, folder, log)
+        server = _Server(config, service, folder, log, same_labels=same_labels)
         server.run(sockets=[listener])
 
     if server.stop_error:
@@ -233,13 +236,20 @@ class _Server(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, service: Service, folder: Path, log: Callable[[str], None]
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        folder: Path,
+        log: Callable[[str], None],
+        *,
+        same_labels: bool,
     ) -> None:
         super().__init__(config)
         self.stop_error: StoppedError | None = None
         self._service = service
         self._folder = folder
         self._log = log
+        self._same_labels = same_labels
         # Held while the model is reloaded, so that two reloads run one after the other.
         self._reload_lock = Lock()
 
@@ -333,18 +343,47 @@ class _Server(uvicorn.Server):
         """Load the classifier of the folder again, and use it if it can predict."""
         with self._reload_lock:
             reloads = self._service.metrics.reloads
+            old = self._service.classifier
             try:
-                classifier = _load_and_try(self._folder)
+                new = _load_and_try(self._folder)
+                difference = _difference_of_labels(old, new)
+                if self._same_labels:
+                    _check_same_labels(difference)
             # Keep the old model after any error: a damaged folder must not stop the server.
             except Exception as error:
                 reloads.labels("failed").inc()
-                old_model = self._service.classifier.sha256[:SHORT_HASH_LENGTH]
+                old_model = old.sha256[:SHORT_HASH_LENGTH]
                 self._log(f"warning: not reloaded, model {old_model} stays in use: {error}")
                 return
 
-            self._service.classifier = classifier
+            self._service.classifier = new
             reloads.labels("done").inc()
-            self._log(f"reloaded: model {classifier.sha256[:SHORT_HASH_LENGTH]}")
+            self._log(f"reloaded: model {new.sha256[:SHORT_HASH_LENGTH]}")
+            if difference:
+                self._log(f"warning: the reloaded model has other classes: {difference}")
+
+
+def _difference_of_labels(old: Classifier, new: Classifier) -> str:
+    """The classes that a new model has added or lost, and its task if that changed; may be empty."""
+    old_names = set(old.label_names)
+    new_names = set(new.label_names)
+    added = [name for name in new.label_names if name not in old_names]
+    gone = [name for name in old.label_names if name not in new_names]
+
+    differences = []
+    if new.task is not old.task:
+        differences.append(f"its task is {new.task.name}, not {old.task.name}")
+    if added:
+        differences.append(f"added: {listed(added)}")
+    if gone:
+        differences.append(f"gone: {listed(gone)}")
+    return "; ".join(differences)
+
+
+def _check_same_labels(difference: str) -> None:
+    """Raise a `ConfigError` if a new model has other classes than the one in use."""
+    if difference:
+        raise ConfigError(f"--same-labels: the new model has other classes: {difference}")
 
 
 def _load_and_try(folder: Path) -> Classifier:

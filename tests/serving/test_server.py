@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 import signal
 import socket
 import sys
@@ -16,12 +17,14 @@ from threading import Barrier, Event
 
 import pytest
 from support.local_servers import wait_until
-from support.programs import TIME_LIMIT
+from support.programs import TIME, TIME_LIMIT
 
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.serving.app import PAGE
 from encoder_cls.serving.limits import KEEP_ALIVE_SECONDS, MAX_BODY_BYTES
+from encoder_cls.serving.metrics import Metrics
+from encoder_cls.serving.request_queue import TextResult
 from encoder_cls.serving.server import listening
 
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "", "rain " * 200]
@@ -156,11 +159,32 @@ def test_metrics_count_requests_and_texts(start, trained_run, classifier):
     assert values["encoder_cls_waiting_requests",] == 0
 
     predictions = classifier.predict(["rain snow", "ball zebra", "the zebra"])
+    confidence = sum(prediction.probability for prediction in predictions)
+    assert values["encoder_cls_confidence_sum",] == pytest.approx(confidence, abs=1e-4)
     labels = [prediction.label for prediction in predictions]
     for label in set(labels):
         number = labels.count(label)
         assert values["encoder_cls_labels_total", label] == number
         assert values["encoder_cls_label_rate", label] == pytest.approx(number / 3)
+
+
+def test_metrics_count_unfamiliar_texts_and_confidence():
+    """A blank text has no confidence, and some models do not measure what is unfamiliar."""
+    record = {"unknown_words": 0, "truncated": False}
+    metrics = Metrics()
+    metrics.count(
+        [
+            TextResult(record | {"unfamiliar": True}, ("rain",), 1, 0.3),
+            TextResult(record | {"unfamiliar": False}, ("rain",), 1, 0.97),
+            TextResult(record, (), 0, None),
+        ]
+    )
+
+    lines = metrics.text(num_waiting=0, model_sha256="hash").decode().splitlines()
+    assert "encoder_cls_unfamiliar_texts_total 1.0" in lines
+    assert 'encoder_cls_confidence_bucket{le="0.4"} 1.0' in lines
+    assert 'encoder_cls_confidence_bucket{le="0.95"} 1.0' in lines
+    assert "encoder_cls_confidence_count 2.0" in lines
 
 
 # Pages of other sites
@@ -262,7 +286,8 @@ def test_at_an_open_address_all_names_are_allowed_unless_there_are_some(open_ser
 
 def test_a_server_that_other_machines_can_reach_warns(open_server):
     expected = "warning: listening on 0.0.0.0 without authentication or TLS"
-    assert open_server.warnings == [expected]
+    [warning] = open_server.warnings
+    assert warning.endswith(f"  {expected}")
 
 
 # Bad clients
@@ -392,8 +417,8 @@ def test_connections_follow_the_files_that_may_be_open(start, trained_run):
 
     server.process.send_signal(signal.SIGTERM)
     stopping, stopped = server.process.stderr.read().splitlines()
-    assert stopping.startswith("stopping: ")
-    assert stopped == "stopped; all accepted requests got their responses"
+    assert re.match(f"{TIME}  stopping: ", stopping)
+    assert re.fullmatch(f"{TIME}  stopped; all accepted requests got their responses", stopped)
 
 
 def test_an_idle_connection_ends_after_a_time_that_can_be_set(start, trained_run):
@@ -467,6 +492,38 @@ def test_another_model_takes_the_place_of_the_first(start, run_copy, classifier)
     assert found["model"] != classifier.sha256
     expected = other.predict(["rain"])[0].probability
     assert found["predictions"][0]["probability"] == pytest.approx(expected, abs=1e-5)
+
+
+def rename_class(run) -> str:
+    """Rename the first class of the model of a run; returns its old name."""
+    other = load_classifier(run.path)
+    old_name, *names = other.label_names
+    other.label_names = ("renamed", *names)
+    save_classifier(other, run.model)
+    return old_name
+
+
+def test_a_model_with_other_classes_is_reloaded_with_a_warning(start, run_copy):
+    server = start(run_copy.path)
+    old_name = rename_class(run_copy)
+
+    server.process.send_signal(signal.SIGHUP)
+
+    line = server.wait_for_line("warning: the reloaded model has other classes: ")
+    assert line.endswith(f"added: 'renamed'; gone: '{old_name}'\n")
+    assert "renamed" in server.ask("GET", "/health")[1]["labels"]
+
+
+def test_a_model_with_other_classes_is_refused_where_labels_must_stay(start, run_copy, classifier):
+    server = start(run_copy.path, "--same-labels")
+    old_name = rename_class(run_copy)
+
+    server.process.send_signal(signal.SIGHUP)
+
+    line = server.wait_for_line("warning: not reloaded, model ")
+    assert line.endswith(f"other classes: added: 'renamed'; gone: '{old_name}'\n")
+    assert server.predict("rain")[1]["model"] == classifier.sha256
+    assert 'encoder_cls_reloads_total{outcome="failed"} 1.0' in server.metrics()
 
 
 # The end
