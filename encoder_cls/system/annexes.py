@@ -11,11 +11,7 @@ EXTRAS = "extras"
 
 
 def annexes_with(module: str) -> dict[str, ModuleType]:
-    """Import a module of each annex that has it.
-
-    Returns:
-        The modules by the names of their annexes, in alphabetical order.
-    """
+    """Import a module of each annex that has it, by the names of the annexes, sorted."""
     package, _, _ = __name__.partition(".")
     names = sorted(_annexes_with(module))
     return {name: import_module(f"{package}.{EXTRAS}.{name}.{module}") for name in names}

@@ -44,10 +44,8 @@ LOCK_FILE = ".lock"
 class CacheEntry:
     """The content of an entry of the cache.
 
-    Attributes:
-        values: JSON values by name.
-        arrays: arrays of numbers by name, of any shape. The arrays of an entry that was read are
-            memory maps; changes to them are not written to the disk.
+    The arrays of an entry that was read are memory maps; changes to them are not written to the
+    disk.
     """
 
     values: Mapping[str, Any]
@@ -107,7 +105,6 @@ def _hash_of_key(key: Mapping[str, Any]) -> str:
 
 
 def _write(path: Path, entry: CacheEntry) -> None:
-    """Write the files of an entry."""
     files: dict[str, list[bytes | memoryview]] = {}
     digests = {}
     for name, array in entry.arrays.items():
@@ -156,6 +153,5 @@ def _read(path: Path) -> CacheEntry | None:
 
 
 def _has_digest(path: Path, expected: str) -> bool:
-    """Whether the content of a file has this SHA-256."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == expected

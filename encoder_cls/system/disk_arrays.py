@@ -24,11 +24,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 class DiskBackedArray(Generic[Number]):
-    """A one-dimensional array that is built by appending numbers, and then read.
-
-    Args:
-        dtype: the type of the numbers.
-    """
+    """A one-dimensional array that is built by appending numbers, and then read."""
 
     def __init__(self, dtype: type[Number]) -> None:
         self._dtype = dtype
@@ -93,11 +89,7 @@ class DiskBackedArray(Generic[Number]):
 
 
 class DiskBackedRaggedArray(Generic[Number]):
-    """Rows of different lengths that are appended, and then read as one flat array with offsets.
-
-    Args:
-        dtype: the type of the numbers in the rows.
-    """
+    """Rows of different lengths that are appended, and then read as one flat array with offsets."""
 
     def __init__(self, dtype: type[Number]) -> None:
         self._numbers = DiskBackedArray(dtype)
@@ -108,11 +100,9 @@ class DiskBackedRaggedArray(Generic[Number]):
 
     @classmethod
     def from_arrays(cls, numbers: NDArray[Number], offsets: NDArray[np.int64]) -> Self:
-        """Wrap existing arrays, to which nothing can be appended.
+        """Wrap the numbers of all rows, one after the other, to which nothing can be appended.
 
-        Args:
-            numbers: the numbers of all rows, one row after the other.
-            offsets: the start of each row, and the end of the last row, (rows + 1,).
+        The offsets are the start of each row, and the end of the last row, (rows + 1,).
         """
         wrapped = cls(numbers.dtype.type)
         wrapped._numbers = DiskBackedArray.from_array(numbers)
@@ -125,12 +115,7 @@ class DiskBackedRaggedArray(Generic[Number]):
         return self._num_rows
 
     def append(self, numbers: NDArray[Any], lengths: Sequence[int] | NDArray[Any]) -> None:
-        """Add rows at the end.
-
-        Args:
-            numbers: the numbers of the rows, one row after the other.
-            lengths: how many numbers each row has, (rows,).
-        """
+        """Add rows, given by their numbers, one row after the other, and their lengths, (rows,)."""
         self._numbers.append(numbers)
         self._offsets.append(self._size + np.cumsum(lengths, dtype=np.int64))
         self._size += len(numbers)

@@ -80,13 +80,7 @@ def shortened(text: str, *, limit: int) -> str:
 
 
 def listed(names: Sequence[str], *, most: int = 8, limit: int = 80) -> str:
-    """The first names of a list in quotes, for a message.
-
-    Args:
-        names: the names.
-        most: the maximum number of names to list.
-        limit: the maximum number of characters of a name.
-    """
+    """At most `most` first names in quotes, for a message, each with at most `limit` characters."""
     parts = [shown(name, limit=limit) for name in names[:most]]
     if len(names) > most:
         parts.append("…")
@@ -101,23 +95,14 @@ def kind(value: Any) -> str:
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number with a noun, such as `1 text` or `2,000 texts`.
-
-    Args:
-        number: the number.
-        one: the noun in the singular.
-        many: the noun in the plural; None appends an "s" to the singular.
-    """
+    """A number with a noun, such as `1 text` or `2,000 texts`; the usual plural adds an "s"."""
     if number == 1:
         return f"1 {one}"
     return f"{number:,} {many or f'{one}s'}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Format rows of cells as lines with aligned columns.
-
-    The first column is aligned to the left, and all other columns to the right.
-    """
+    """Format rows of cells as lines, with the first column to the left and others to the right."""
     widths = []
     for column in zip(*rows, strict=True):
         widths.append(max(len(cell) for cell in column))

@@ -103,11 +103,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def encoding_named(name: str) -> str:
-    """Return the name of an encoding after a check that texts can be written in it.
-
-    Raises:
-        ValueError: there is no such encoding of texts.
-    """
+    """Return the name of an encoding of texts; a `ValueError` if there is none of this name."""
     is_known = False
     with suppress(LookupError, ValueError):
         codec = codecs.lookup(name)
@@ -147,14 +143,10 @@ def longer_than(limit: int) -> str:
 
 
 def byte_lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[bytes]:
-    """The lines of an open file, each cut to `longest` bytes and one more.
+    """The lines of an open file, each cut to `longest` bytes and one more; -1 sets no limit.
 
     The additional byte lets the caller notice that a line is too long. The limit is necessary
     because a gzip file of a few kilobytes can unpack to one line that fills all memory.
-
-    Args:
-        file: the open file.
-        longest: the maximum number of bytes of a line; -1 sets no limit.
     """
     read_line = partial(file.readline, _readline_limit(longest))
     return iter(read_line, b"")
@@ -219,7 +211,7 @@ def text_lines(
 
 
 def _check_is_text(path: Path, head: bytes) -> None:
-    """Raise a `DataError` if a file begins as an archive or as another file that is no text."""
+    """Raise a `DataError` if a file begins as an archive or as another file that is not text."""
     for mark, what in _NO_TEXTS.items():
         if not head.startswith(mark):
             continue
@@ -243,10 +235,7 @@ def count_lines(path: Path) -> int:
 
 
 def _contains_ascii(encoding: str) -> bool:
-    """Whether the bytes of ASCII characters, which include line ends, are the same in an encoding.
-
-    UTF-16 and UTF-32 are examples of encodings in which they differ.
-    """
+    """Whether ASCII characters have the same bytes in an encoding, unlike in UTF-16 and UTF-32."""
     ascii_bytes = bytes(range(128))
     return ascii_bytes.decode(encoding, "replace") == ascii_bytes.decode("ascii")
 
@@ -290,16 +279,9 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str, longest: int) -> 
 
 
 def undecodable(path: Path, line: bytes, start: int, encoding: str) -> tuple[str, str]:
-    """Say why a line cannot be decoded, and how to read the file.
+    """Say why a line cannot be decoded in `encoding`, and give a hint how to read the file.
 
-    Args:
-        path: the file of the line.
-        line: the bytes of the line.
-        start: the index of the first invalid byte in the line.
-        encoding: the encoding in which the file is read.
-
-    Returns:
-        What is wrong, and a hint.
+    `start` is the index of the first invalid byte in the line.
     """
     wrong = f"not {_shown(encoding)} text (byte {start} of the line)"
     if not is_utf8(encoding):
@@ -324,10 +306,7 @@ def undecodable(path: Path, line: bytes, start: int, encoding: str) -> tuple[str
 
 
 def seems_utf8(path: Path) -> bool:
-    """Whether a file without a byte order mark has non-ASCII letters in valid UTF-8.
-
-    Only its beginning is read.
-    """
+    """Whether the beginning of a file has non-ASCII letters in UTF-8, and no byte order mark."""
     # Do not read from a pipe, which can be read only once.
     if not path.is_file():
         return False
@@ -352,12 +331,11 @@ def joins_utf8(path: Path, encoding: str) -> bool:
 def guessed_encoding(path: Path) -> str | None:
     """Guess the encoding of a text file by its whole content.
 
-    Returns:
-        UTF-8, also if a few lines are not; UTF-16; or Windows-1252. None if the file is in none of
-        them.
+    It is UTF-8, even if a few lines are not; UTF-16; or Windows-1252; None if the file is in none
+    of them.
 
     Raises:
-        DataError: the file is no text, or joins parts in UTF-8 and in Windows-1252.
+        DataError: the file is not text, or joins parts in UTF-8 and in Windows-1252.
     """
     with opened(path) as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
@@ -381,7 +359,6 @@ def guessed_encoding(path: Path) -> str | None:
 
 
 def _is_valid(content: bytes, encoding: str = UTF8) -> bool:
-    """Whether bytes can be decoded."""
     try:
         content.decode(encoding)
     except UnicodeDecodeError:
@@ -390,12 +367,10 @@ def _is_valid(content: bytes, encoding: str = UTF8) -> bool:
 
 
 def _setting(encoding: str) -> str:
-    """The option that sets an encoding, for a hint."""
     return f"--set data.encoding={encoding}"
 
 
 def _shown(encoding: str) -> str:
-    """The name of an encoding for a message."""
     return "UTF-8" if is_utf8(encoding) else encoding
 
 

@@ -50,20 +50,12 @@ def sha256(content: bytes | memoryview) -> str:
 
 
 def to_json(value: Mapping[str, Any]) -> bytes:
-    """Write a mapping as indented JSON in UTF-8.
-
-    Raises:
-        ValueError: a number is NaN or infinite.
-    """
+    """Write a mapping as indented JSON in UTF-8; a `ValueError` for NaN and infinite numbers."""
     return (json_text(value, indent=2) + "\n").encode()
 
 
 def read_file(path: Path, *, most_bytes: int | None = None) -> bytes:
-    """Read the whole content of a file.
-
-    Args:
-        path: the file.
-        most_bytes: the maximum size of the file in bytes; None means `MAX_BYTES`.
+    """Read the whole content of a file of at most `most_bytes`; None means `MAX_BYTES`.
 
     Raises:
         EncoderClsError: the file is larger, is not a plain file, or cannot be read.
@@ -81,8 +73,7 @@ def read_json(path: Path) -> Any:
     """Read the value in a JSON file.
 
     Raises:
-        EncoderClsError: the file is larger than `MAX_BYTES`, is not a plain file, or cannot be
-            read.
+        EncoderClsError: as in `read_file`.
         ValueError: the file is not JSON.
     """
     content = read_file(path)
@@ -144,14 +135,10 @@ def replacing_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
-    """Create a folder with files durably and atomically.
+    """Create or replace a folder durably and atomically, with the content of each file by its name.
 
     An old folder with the same name is renamed to `NAME.old`, and removed only after the new folder
     is in place. After a crash at any moment, a complete folder exists under one of the two names.
-
-    Args:
-        folder: the folder to create or replace.
-        files: the content of each file by its name.
 
     Raises:
         EncoderClsError: a file cannot be written. No temporary file stays.
@@ -179,13 +166,9 @@ def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
 
     If the block raises an error, the file or folder at the new path is removed.
 
-    The new name is random, so that no other program can put a file there before. The new name does
-    not contain the name of `path`, because that name may already have the maximum length, and its
-    ending would let programs that read this folder read the temporary file, too.
-
-    Args:
-        path: the final path.
-        mark: the part of the new name before the random characters.
+    The new name is `mark` and random characters, so that no other program can put a file there
+    before. It does not contain the name of `path`, because that name may already have the maximum
+    length, and its ending would let programs that read this folder read the temporary file, too.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{mark}{secrets.token_hex(8)}")
     with reporting_os_errors(path):
@@ -256,12 +239,9 @@ def _is_being_written(path: Path) -> bool:
 
 
 def _lock(file: BinaryIO) -> None:
-    """Lock an open file until it is closed.
+    """Lock an open file until it is closed; on Windows it cannot be removed while open, anyway.
 
-    It does nothing on Windows, where an open file cannot be removed anyway.
-
-    Raises:
-        OSError: another process holds the lock, or the file system has no locks.
+    It is an `OSError` if another process holds the lock, or the file system has no locks.
     """
     with suppress(ImportError):
         import fcntl
@@ -298,9 +278,7 @@ def flush_folder(folder: Path) -> None:
 def _flushed_file(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
     """Create a file, and write its content to the disk when the block ends.
 
-    Args:
-        path: the file, which must not exist.
-        mode: the permissions of the file; None keeps the default of this process (umask).
+    `mode` is its permissions; None keeps the default of this process (umask).
     """
     with path.open("xb") as file:
         # Ignore errors, because some file systems have no permissions, and some have no locks.
@@ -317,7 +295,6 @@ def _flushed_file(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
 
 
 def _write(file: BinaryIO, content: Content) -> None:
-    """Write content to an open file."""
     if isinstance(content, bytes):
         file.write(content)
     else:
@@ -392,13 +369,7 @@ def stream_named(path: Path) -> int | None:
 
 @contextmanager
 def reporting_os_errors(path: Path, doing: str = "write") -> Iterator[None]:
-    """Turn an `OSError` of the block into an `EncoderClsError` that names a path.
-
-    Args:
-        path: the path for the message.
-        doing: what the block does to the path, such as "write" or "be read"; the message is
-            "PATH: cannot DOING: REASON".
-    """
+    """Turn an `OSError` of the block into an `EncoderClsError`, "PATH: cannot DOING: REASON"."""
     try:
         yield
     except OSError as error:
@@ -443,16 +414,11 @@ class LockedError(EncoderClsError):
 def locked(path: Path, *, wait: bool = True, doing: str = "working") -> Iterator[None]:
     """Hold a lock while the block runs.
 
-    The system releases the lock even if this process is killed. The lock file is not removed.
-
-    Args:
-        path: the lock file.
-        wait: whether to wait until the lock is free.
-        doing: what this process does, such as "training", for the message of another process.
+    The system releases the lock even if this process is killed. The lock file is not removed. The
+    message of another process says what this one is doing, such as "training".
 
     Raises:
-        LockedError: another process holds the lock, and `wait` is False. The message names the
-            other process.
+        LockedError: another process, which the message names, holds the lock, and `wait` is False.
         EncoderClsError: the lock file is a link or cannot be written, or the file system has no
             locks.
     """

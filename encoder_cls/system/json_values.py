@@ -16,9 +16,7 @@ from encoder_cls.errors import DataError
 def json_text(value: Any, *, indent: int | None = None) -> str:
     """Write a value as JSON with every unprintable character escaped.
 
-    Args:
-        value: the value.
-        indent: the number of spaces by which nested values are indented; None writes one line.
+    `indent` is the number of spaces of nested values; None writes one line.
 
     Raises:
         TypeError: JSON has no type for a value.
@@ -41,9 +39,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 def record_text(record: Any) -> str:
-    """Write a value as one line of JSON.
-
-    Values for which JSON has no type, such as times, are written as text.
+    """Write a value as one line of JSON; values without a type of JSON, such as times, are text.
 
     Raises:
         DataError: the value is nested too deeply.
@@ -60,10 +56,7 @@ def record_text(record: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Replace values that JSON cannot write.
-
-    A number that is not finite becomes None, and a value for which JSON has no type becomes text.
-    """
+    """Replace what JSON cannot write: numbers that are not finite by None, the rest by text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

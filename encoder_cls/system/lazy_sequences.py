@@ -71,9 +71,6 @@ class DiskBackedTexts(Column[str]):
     """Texts, which are kept as UTF-8 in memory or in a temporary file.
 
     Texts with half surrogate pairs cannot be appended (`UnicodeEncodeError`).
-
-    Args:
-        texts: the first texts.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -83,11 +80,9 @@ class DiskBackedTexts(Column[str]):
 
     @classmethod
     def from_arrays(cls, content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Self:
-        """Wrap existing arrays, to which no text can be appended.
+        """Wrap the UTF-8 bytes of all texts, one after the other, to which nothing can be appended.
 
-        Args:
-            content: the UTF-8 bytes of all texts, one after the other.
-            offsets: the start of each text, and the end of the last text, (texts + 1,).
+        The offsets are the start of each text, and the end of the last text, (texts + 1,).
         """
         texts = cls()
         texts._contents = DiskBackedRaggedArray.from_arrays(content, offsets)

@@ -52,12 +52,10 @@ def is_installed(library: str) -> bool:
 
 
 def check_installed(library: str, *, needed_by: str, install: str | None = None) -> None:
-    """Check that a library is installed.
+    """Check that a library is installed, which is named as it is imported.
 
-    Args:
-        library: the name of the library, by which it is imported.
-        needed_by: the command or option that needs the library, for the message.
-        install: the argument of `pip install`; None if it is the name of the library.
+    The message names the command or option that needs it, and the argument of `pip install` if that
+    is not the name of the library.
 
     Raises:
         ConfigError: the library is not installed.
@@ -67,14 +65,7 @@ def check_installed(library: str, *, needed_by: str, install: str | None = None)
 
 
 def check_excel_installed(needed_by: str) -> None:
-    """Check that the library is installed that writes Excel files.
-
-    Args:
-        needed_by: the option that needs the library, for the message.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Raise a `ConfigError` if an option needs the missing library that writes Excel."""
     distribution, _ = installed_version() or (WHOLE, "")
     check_installed("xlsxwriter", needed_by=needed_by, install=f"'{distribution}[excel]'")
 
@@ -89,11 +80,7 @@ def needs_torch() -> str:
 
 
 def check_training_installed() -> None:
-    """Check that all libraries are installed that training and evaluation import.
-
-    Raises:
-        ConfigError: a library is not installed.
-    """
+    """Raise a `ConfigError` if a library that training and evaluation import is not installed."""
     missing = [library for library in TRAINING if not is_installed(library)]
     if not missing:
         return

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device with a name.
-
-    Args:
-        name: `cpu`, `cuda`, `cuda:N`, or `auto` for a GPU if there is one, and the CPU otherwise.
+    """The device with a name: `cpu`, `cuda`, `cuda:N`, or `auto`, a GPU if there is one.
 
     Raises:
         ConfigError: this machine has no such device.
@@ -59,13 +56,10 @@ FIRST_FAST_CAPABILITY = (8, 0)
 
 
 def resolve_precision(name: str, device: torch.device) -> torch.dtype:
-    """The number type in which training multiplies matrices.
+    """The number type in which training multiplies matrices: `float32`, `bfloat16` or `auto`.
 
-    Args:
-        name: `float32`, `bfloat16` or `auto`. `auto` means bfloat16 if the device has
-            instructions for it (CUDA since Ampere, CPUs with AMX or AVX-512 bfloat16), and for
-            float32 otherwise, because bfloat16 is often slower without these instructions.
-        device: the device of the training.
+    `auto` means bfloat16 if the device has instructions for it (CUDA since Ampere, CPUs with AMX or
+    AVX-512 bfloat16), and float32 otherwise, because bfloat16 is often slower without them.
     """
     import torch
 
@@ -137,10 +131,10 @@ def release_memory() -> None:
 
 
 def number_in_environment(name: str, *, least: int) -> int | None:
-    """The whole number in an environment variable; None if the variable is unset or empty.
+    """The whole number, at least `least`, in an environment variable; None if it is unset or empty.
 
     Raises:
-        ConfigError: the value is not a whole number, or is less than `least`.
+        ConfigError: the value is not such a number.
     """
     written = os.environ.get(name, "")
     if not written:

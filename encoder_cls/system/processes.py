@@ -45,13 +45,9 @@ def map_in_processes(
     """Apply a function to items in as many processes as are useful, and yield the results in order.
 
     Only a few more items are taken than results have been yielded, so that memory does not grow
-    with the number of items.
-
-    Args:
-        function: the function, which can be pickled.
-        items: the items.
-        alone: the number of first items that are handled in this process. Starting other processes
-            takes about a second, which is not worthwhile for a few items.
+    with the number of items. The function must be one that can be pickled. The first `alone` items
+    are handled in this process: starting others takes about a second, which is not worthwhile for a
+    few items.
     """
     items = iter(items)
     number = usable_processes()
@@ -231,9 +227,8 @@ class _Worker:
     def apply(self, item: Any) -> Any:
         """Apply the function to an item, and return the result.
 
-        Raises:
-            EncoderClsError: the process was killed.
-            Exception: the function, or the response to a question, has raised this exception.
+        It raises an exception of the function or of the response to a question, and an
+        `EncoderClsError` if the process was killed.
         """
         message = self._message_after(item)
         while isinstance(message, _Question):
@@ -246,11 +241,7 @@ class _Worker:
         return result
 
     def _message_after(self, sent: Any) -> Any:
-        """Send something to the process, and return the message that it sends next.
-
-        Raises:
-            EncoderClsError: the process was killed.
-        """
+        """Send something to the process, and return the message that it sends next."""
         try:
             self._connection.send(sent)
             return self._connection.recv()
@@ -271,12 +262,9 @@ _parent: Connection[Any, Any] | None = None
 
 
 def ask_parent(content: Any) -> Any:
-    """Ask the process that started this worker process, and return the response.
+    """Ask the process that started this worker process, and return the response of its `respond`.
 
     It may be called while the function of `Workers` is working on an item, by its thread alone.
-
-    Args:
-        content: the argument of the function `respond` of `Workers`, which makes the response.
     """
     assert _parent is not None
     _parent.send(_Question(content))
@@ -288,9 +276,6 @@ def work(descriptor: int) -> None:
 
     This is the main function of a worker process. It returns when the other end of the pipe is
     closed, which also happens if the parent is killed.
-
-    Args:
-        descriptor: the file descriptor of the pipe.
     """
     from multiprocessing.connection import Connection
 

@@ -13,7 +13,12 @@ from collections.abc import Callable, Mapping
 
 
 class Reporter:
-    """A reporter that ignores all events. Subclasses override the methods of some events."""
+    """A reporter that ignores all events. Subclasses override the methods of some events.
+
+    The `name` of a training of the encoder is `pretraining`, or `model` for the training on labels.
+    `step` is the number of steps of the run that are done; `total_steps` that of the whole run, as
+    far as it is known; `epoch` the number of passes over the texts that are done, with a fraction.
+    """
 
     def note(self, message: str) -> None:
         """Report something that is good to know."""
@@ -22,64 +27,34 @@ class Reporter:
         """Report something that may be wrong, although the work continues."""
 
     def working(self, what: str) -> None:
-        """Report that some work starts now and the work before has ended.
-
-        Args:
-            what: the work that starts; an empty string if no work starts.
-        """
+        """Report that some work starts now and the work before has ended; "" if no work starts."""
 
     def progressed(self, share: float) -> None:
-        """Report how far the current work is.
-
-        Args:
-            share: the share of the work that is done, from 0 to 1.
-        """
+        """Report the share of the current work that is done, from 0 to 1."""
 
     def training_started(self, *, step: int, total_steps: int) -> None:
         """Report that a run starts, or continues after `step` of `total_steps`."""
 
     def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:
-        """Report that a training of the encoder starts or continues.
-
-        Args:
-            name: `pretraining`, or `model` for the training on labels.
-            step: the number of steps of the run that are done.
-            total_steps: the number of steps of the whole run, as far as it is known.
-        """
+        """Report that a training of the encoder starts or continues."""
 
     def steps_decided(self, name: str, *, steps: int, total_steps: int) -> None:
-        """Report how many steps a time budget allows for a training of the encoder.
-
-        Args:
-            name: `pretraining`, or `model` for the training on labels.
-            steps: the number of steps of this training, which may be 0.
-            total_steps: the number of steps of the whole run, as far as it is known.
-        """
+        """Report how many steps, maybe 0, a time budget allows for a training of the encoder."""
 
     def step_done(
         self, *, step: int, epoch: float, loss: float, values: Mapping[str, float] | None
     ) -> None:
-        """Report an optimizer step.
+        """Report an optimizer step and its training loss.
 
-        Args:
-            step: the number of steps of the run that are done.
-            epoch: the number of passes over the texts that are done, with a fraction.
-            loss: the training loss of the step.
-            values: the row of the metrics log; None if this step was not logged.
+        `values` is the row of the metrics log; None if this step was not logged.
         """
 
     def validated(
         self, name: str, *, step: int, epoch: float, scores: Mapping[str, float], is_best: bool
     ) -> None:
-        """Report a validation.
+        """Report the scores of a validation by name, and whether it is the best so far.
 
-        Args:
-            name: `pretraining`, or `model` for the training on labels.
-            step: the number of steps of the run that are done.
-            epoch: the number of passes over the texts that are done, with a fraction.
-            scores: the validation scores by name.
-            is_best: whether this is the best validation so far; in a training on labels, the model
-                must also be better than the linear model alone.
+        In a training on labels, the best model must also be better than the linear model alone.
         """
 
 
@@ -89,9 +64,7 @@ SILENT = Reporter()
 class WarningReporter(Reporter):
     """A reporter that reports only warnings.
 
-    Args:
-        warn: called with each warning. By default, a warning becomes a Python warning at the line
-            of code that called this package.
+    By default, a warning becomes a Python warning at the line of code that called this package.
     """
 
     def __init__(self, warn: Callable[[str], None] | None = None) -> None:

@@ -108,7 +108,6 @@ def _exact(precision: Any) -> Any:
 
 
 def _set_for_process(torch: Any, wanted: dict[str, Any]) -> None:
-    """Set the settings in `wanted` that differ from the current ones."""
     current = _settings_of_process(torch)
     if wanted["dtype"] != current["dtype"]:
         torch.set_default_dtype(wanted["dtype"])

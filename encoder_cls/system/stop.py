@@ -31,8 +31,7 @@ _checks: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("checks", defau
 def checking(check: Callable[[], None]) -> AbstractContextManager[None]:
     """Let `check_stop` call one more function while the block runs.
 
-    Args:
-        check: raises an error if the work should end.
+    The function raises an error if the work should end.
     """
     return _calling((*_checks.get(), check))
 
@@ -55,8 +54,7 @@ def _calling(checks: tuple[Callable[[], None], ...]) -> Iterator[None]:
 def stopping_at(asked: Callable[[], int | None]) -> AbstractContextManager[None]:
     """Let `check_stop` raise a `StoppedError` after a signal.
 
-    Args:
-        asked: returns the number of the signal; None if there was no signal.
+    `asked` returns the number of the signal; None if there was none.
     """
 
     def check() -> None:
@@ -76,10 +74,8 @@ def check_stop() -> None:
 def run_interruptibly(work: Callable[[], T]) -> T:
     """Run a blocking call in a thread, and stop waiting for it if `check_stop` raises an error.
 
-    The thread is then abandoned. If the call itself calls `check_stop`, it ends there.
-
-    Raises:
-        BaseException: the error that the call or `check_stop` has raised.
+    The thread is then abandoned. If the call itself calls `check_stop`, it ends there. An error of
+    the call or of `check_stop` is raised.
     """
     # Imported here, because predicting needs no thread, and the import takes some milliseconds.
     from concurrent.futures import CancelledError, Future, wait

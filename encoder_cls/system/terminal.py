@@ -55,10 +55,9 @@ def _writable_null() -> TextIO:
 
 
 def print_out(text: str) -> bool:
-    """Write to standard output, and flush it.
+    """Write to standard output, flush it, and return whether standard output has a reader.
 
-    Returns:
-        Whether standard output has a reader. It has none after `| head` has read enough.
+    It has none after `| head` has read enough.
 
     Raises:
         EncoderClsError: standard output cannot be written.
@@ -76,11 +75,7 @@ def print_out(text: str) -> bool:
 
 
 def be_quiet(*, shows_warnings: bool = False) -> None:
-    """Write only errors to standard error from now on.
-
-    Args:
-        shows_warnings: whether to write warnings, too.
-    """
+    """Write only errors, and warnings if `shows_warnings`, to standard error from now on."""
     global _is_quiet, _shows_warnings  # noqa: PLW0603 - the whole process has the same streams
     _is_quiet = True
     _shows_warnings = shows_warnings
@@ -199,9 +194,7 @@ def _is_lost_terminal(number: int) -> bool:
 def handling_signals(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
     """Handle signals by a function while the block runs, and restore the handlers at the end.
 
-    Args:
-        numbers: the numbers of the signals.
-        handle: called with the number of each signal that arrives.
+    The function gets the number of each signal that arrives.
     """
 
     def handler(number: int, _: object) -> None:
