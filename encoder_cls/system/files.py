@@ -239,7 +239,7 @@ def _is_being_written(path: Path) -> bool:
 
 
 def _lock(file: BinaryIO) -> None:
-    """Lock an open file until it is closed; on Windows it cannot be removed while open, anyway.
+    """Lock an open file until it is closed, except on Windows, where it cannot be removed anyway.
 
     It is an `OSError` if another process holds the lock, or the file system has no locks.
     """
