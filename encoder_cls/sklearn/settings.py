@@ -72,14 +72,10 @@ def key_named(name: str) -> str:
 
 
 def class_weights(class_weight: Any, labels: Sequence[Any]) -> Any:
-    """The value of `train.class_weights` for the argument `class_weight`.
+    """The value of `train.class_weights` for the argument `class_weight` and the different labels.
 
     Weights of labels that no text has are left out with a warning, since a fold of cross-validation
     may lack a class. If no text has any of them, the training refuses the weights.
-
-    Args:
-        class_weight: the argument.
-        labels: the labels of the texts, without repetitions.
     """
     if class_weight is None:
         return "none"
@@ -99,11 +95,7 @@ def class_weights(class_weight: Any, labels: Sequence[Any]) -> Any:
 
 
 def check_settings(settings: Any) -> None:
-    """Check that the keys of settings are dotted keys that may be set here.
-
-    Raises:
-        ConfigError: a key has no dot, is an argument of the estimator, or is replaced by `fit`.
-    """
+    """Raise a `ConfigError` if a key of settings is not a dotted key that may be set here."""
     if not isinstance(settings, Mapping):
         raise ConfigError(
             f"settings: {kind(settings)} is given; give a mapping such as {{'model.d_model': 64}}"

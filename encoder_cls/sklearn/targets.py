@@ -34,12 +34,9 @@ class Targets(NamedTuple):
 
 
 def as_targets(labels: Any, known_classes: NDArray[Any] | None = None) -> Targets:
-    """Convert labels of any form.
+    """Convert one label per text, a list of labels per text, or an indicator matrix.
 
-    Args:
-        labels: one label per text, a list of labels per text, or an indicator matrix.
-        known_classes: the classes that name the columns of an indicator matrix without names; None
-            in `fit`.
+    `known_classes` name the columns of an indicator matrix without names; None in `fit`.
 
     Raises:
         ValueError: there are no labels, or they are of several types or of another shape.
@@ -75,12 +72,7 @@ def _targets_of_column(labels: Any) -> Targets:
 
 
 def _targets_of_matrix(matrix: Any, known_classes: NDArray[Any] | None) -> Targets:
-    """Convert an indicator matrix, (texts, classes).
-
-    Args:
-        matrix: the matrix. The columns of a `DataFrame` have names.
-        known_classes: the classes that name the columns of a matrix without names; None in `fit`.
-    """
+    """Convert an indicator matrix, (texts, classes); that of a `DataFrame` has named columns."""
     indicator = np.asarray(matrix)
     if not np.isin(indicator, (0, 1)).all():
         raise ValueError("labels of two dimensions are an indicator matrix, of 0 and 1")
@@ -101,8 +93,7 @@ def _targets_of_matrix(matrix: Any, known_classes: NDArray[Any] | None) -> Targe
 def _check_columns(classes: NDArray[Any], known_classes: NDArray[Any]) -> None:
     """Check that the columns of an indicator matrix are the columns that were given to `fit`.
 
-    Raises:
-        ValueError: the number of columns differs, or both have names and the names differ.
+    It is a `ValueError` if the number of columns differs, or both have names and the names differ.
     """
     both_have_names = _has_names(classes) and _has_names(known_classes)
     if len(classes) != len(known_classes) or both_have_names:
@@ -117,7 +108,6 @@ def _has_names(columns: NDArray[Any]) -> bool:
 
 
 def _targets_of_lists(texts_labels: Any) -> Targets:
-    """Convert a list of labels per text."""
     numbers = []
     all_labels = []
     for number, labels in enumerate(texts_labels):
@@ -135,14 +125,9 @@ def _targets_of_lists(texts_labels: Any) -> Targets:
 
 
 def _checked(numbers: Iterable[int], labels: Any) -> NDArray[Any]:
-    """Check labels, and return them as an array, (labels,).
+    """Return labels as an array, (labels,); `numbers` are the indices of their texts, for messages.
 
-    Args:
-        numbers: the index of the text of each label, for messages.
-        labels: the labels.
-
-    Raises:
-        ValueError: the labels are neither all strings nor all integers, or a label is empty.
+    It is a `ValueError` if they are neither all strings nor all integers, or one is empty.
     """
     values = list(np.asarray(labels, dtype=object).reshape(-1))
     for number, label in zip(numbers, values, strict=True):

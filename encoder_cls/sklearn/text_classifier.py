@@ -98,9 +98,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments by name.
 
-        Args:
-            deep: whether to add each value of `settings`, by a name such as
-                `settings__model__d_model`.
+        With `deep`, each value of `settings` is added, by a name such as
+        `settings__model__d_model`.
         """
         params: dict[str, Any] = super().get_params(deep=deep)
         if deep and isinstance(self.settings, Mapping):
@@ -274,12 +273,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._probabilities(X, "predict_proba")
 
     def _probabilities(self, X: Sequence[str], method: str) -> NDArray[np.float64]:
-        """The probabilities in the order of `classes_`, (texts, classes).
-
-        Args:
-            X: the texts.
-            method: the name of the public method, for messages.
-        """
+        """The probabilities in the order of `classes_`, (texts, classes), for a public method."""
         check_is_fitted(self, "classifier_")
         probabilities = self.classifier_.predict_proba(as_texts(X, method))
 
@@ -294,18 +288,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def top_features(self, label: Any, *, top_k: int = 20) -> list[NgramWeight]:
         """The words and pairs of words that speak most for a class, by the linear model.
 
-        An estimator that has been pickled and loaded again has no texts, in which pairs are looked
-        up; it lists words alone.
-
-        Args:
-            label: one of `classes_`.
-            top_k: the most words and pairs to return.
-
-        Returns:
-            Words and pairs, `ngram`, with their `weight` in the linear model, the largest first.
+        They are at most `top_k`, as `ngram`, with their `weight` in the linear model, the largest
+        first. An estimator that has been pickled and loaded again has no texts, in which pairs are
+        looked up; it lists words alone.
 
         Raises:
-            ValueError: the label is unknown, or the settings leave out the linear model.
+            ValueError: the label is not one of `classes_`, or the settings leave out the linear
+                model.
         """
         check_is_fitted(self, "classifier_")
         texts = [row.text for row in self._rows]
@@ -319,9 +308,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         An estimator that has been pickled and loaded again has no texts. The command `eval` then
         needs `--data`.
-
-        Args:
-            path: the folder, which must be new or empty.
 
         Raises:
             FileExistsError: the folder is not empty.
@@ -349,9 +335,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _text_files(self, folder: Path, config: Config) -> tuple[dict[str, bytes], dict[str, Any]]:
         """The texts of `fit` as files in a run folder.
 
-        Returns:
-            The content of the files by name, and the values of the config's section `data` with
-            which a command reads them.
+        The result is the content of the files by name, and the values of the config's section
+        `data` with which a command reads them.
         """
         texts_file = folder / "texts.jsonl"
         files = {}
@@ -446,13 +431,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return nullcontext(WarningReporter(warn_caller))
 
     def _config(self, labels: Sequence[Any] = ()) -> Config:
-        """Make the config of a training from the arguments of the estimator.
+        """Make the config of a training from the arguments and the different labels of the texts.
 
-        Args:
-            labels: the labels of the texts, without repetitions.
-
-        Raises:
-            ConfigError: a setting is unknown or invalid.
+        It is a `ConfigError` if a setting is unknown or invalid.
         """
         from encoder_cls.config.loading import config_of
 
@@ -470,12 +451,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _run_folder(name: str, log_dir: str | Path | None) -> Iterator[Path]:
     """A folder to train in, which keeps its logs and nothing else if there is a `log_dir`.
 
-    Args:
-        name: how the names of the folders in `log_dir` begin.
-        log_dir: the folder in which a new folder is made; None for a temporary folder.
-
-    Raises:
-        ConfigError: the folder cannot be made.
+    In a `log_dir` it is a new folder whose name begins with `name`; otherwise it is temporary. It
+    is a `ConfigError` if it cannot be made.
     """
     if log_dir is None:
         with tempfile.TemporaryDirectory(prefix=PREFIX) as temporary_folder:
@@ -523,5 +500,4 @@ class _VerboseReporter(TerminalReporter):
 
 
 def _contents(*paths: Path) -> dict[str, bytes]:
-    """The contents of the existing files among these paths, by file name."""
     return {path.name: path.read_bytes() for path in paths if path.exists()}

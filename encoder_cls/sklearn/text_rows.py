@@ -52,12 +52,7 @@ def rows_in_memory(
 
 
 def _label_names(labels: frozenset[Any] | None, form: Form) -> str | list[str] | None:
-    """The name of the label of a text, or the sorted names of its labels.
-
-    Args:
-        labels: the labels of the text; None if it has no label.
-        form: the form in which the labels are given.
-    """
+    """The name of the label of a text, or the sorted names of its labels; None without one."""
     if labels is None:
         return None
     names = sorted(label_name(label) for label in labels)
@@ -69,8 +64,7 @@ def _label_names(labels: frozenset[Any] | None, form: Form) -> str | list[str] |
 def _checked_weights(sample_weight: Sequence[float]) -> list[float]:
     """The weights of all texts as numbers, divided by the largest.
 
-    Raises:
-        ValueError: the weights are not finite numbers from 0, or all of them are 0.
+    It is a `ValueError` if they are not finite numbers from 0, or all of them are 0.
     """
     weights = np.asarray(sample_weight, dtype=np.float64)
     is_valid = weights.ndim == 1 and np.isfinite(weights).all() and (weights >= 0).all()
