@@ -87,10 +87,6 @@ class Search:
         config: the config to start from.
         folder: the folder of the search; an existing search of the same config is resumed.
         device: the device that trains the encoders.
-        reporter: receives the progress and the warnings.
-
-    Attributes:
-        folder: the folder of the search.
 
     Raises:
         ConfigError: the settings to search do not fit the config, or the folder has a search of
@@ -127,10 +123,9 @@ class Search:
             yield
 
     def _check_config(self, config: Config) -> None:
-        """Record the config of a new search, or check that a resumed search has the same config.
+        """Record the config of a new search.
 
-        Raises:
-            ConfigError: the folder has a search of another config.
+        It is a `ConfigError` if a resumed search has another config.
         """
         config_yaml = config.to_yaml()
         recorded_yaml = self._study.user_attrs.get("config")
@@ -166,12 +161,7 @@ class Search:
         return [_result(trial) for trial in self._trials() if trial.state.is_finished()]
 
     def config_of(self, number: int, values: Mapping[str, Any]) -> Config:
-        """Make the config of a trial.
-
-        Args:
-            number: the number of the trial. Trial 0 has the unchanged config.
-            values: the values of the searched settings, by config key.
-        """
+        """Make the config of a trial by its values; that of trial 0 is unchanged."""
         if number == 0:
             return self._base
         return config_of(values, source=f"{self.folder}", base=self._base)
@@ -179,13 +169,10 @@ class Search:
     # Trials
 
     def run_trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
-        """Run trials until the time of the search is over, and yield their results.
+        """Run trials until the search has no time left, and yield their results.
 
         There is at least one complete trial, even if the time is over before. Once there is one, a
         trial that is in training when the time is over is pruned, unless it is trial 0.
-
-        Args:
-            has_time: returns whether the search has time left.
 
         Raises:
             StoppedError: a signal arrived. A resumed search resumes the trial.
@@ -203,12 +190,7 @@ class Search:
                 yield self._run_trial(trial, run, goes_on)
 
     def _next_trial(self) -> tuple[Trial, RunDir]:
-        """Choose an unfinished trial that no process is training, or start a new trial.
-
-        Returns:
-            trial: the trial.
-            run: its run folder.
-        """
+        """Choose an unfinished trial that no process is training, or start a new trial."""
         for unfinished in self._trials(TrialState.RUNNING):
             run = self._run_of(unfinished.number)
             # If the run is locked, another process is training it: try the next one.
@@ -231,10 +213,7 @@ class Search:
     def _run_trial(self, trial: Trial, run: RunDir, goes_on: Callable[[], bool]) -> TrialResult:
         """Train a trial to its end, or until it is pruned, and record its result in the study.
 
-        Args:
-            trial: the trial.
-            run: the run folder of the trial.
-            goes_on: returns whether the search goes on; if not, the trial is pruned.
+        The trial is pruned once `goes_on` is False.
         """
         values = suggested_values(trial, self._space)
         reporter = TrialReporter(
@@ -268,13 +247,9 @@ class Search:
     def _train_trial(
         self, trial: Trial, run: RunDir, prepared: Prepared, reporter: Reporter
     ) -> TrialState:
-        """Train a trial.
+        """Train a trial, and return the state in which it has ended.
 
-        Returns:
-            The state in which the trial has ended.
-
-        Raises:
-            DivergedError: the training of trial 0, which has the unchanged config, has diverged.
+        Only trial 0, which has the unchanged config, raises a `DivergedError`.
         """
         try:
             train(
@@ -296,7 +271,7 @@ class Search:
         return TrialState.COMPLETE
 
     def _best_score(self, run: RunDir) -> float | None:
-        """Return the best validation score of a run's model; None before its first validation."""
+        """The best validation score of a run's model; None before its first validation."""
         scores = []
         for row in read_metrics(run.metrics_file):
             if row["split"] == "validation" and self._monitor.key in row:
@@ -311,14 +286,7 @@ class Search:
     def _show_in_tensorboard(
         self, run: RunDir, prepared: Prepared, values: Mapping[str, Any], score: float | None
     ) -> None:
-        """Write the values, the score and the metrics of a trial for TensorBoard.
-
-        Args:
-            run: the run folder of the trial.
-            prepared: the data and the plan of the trial.
-            values: the values of the searched settings, by config key.
-            score: the best validation score; None without a validation.
-        """
+        """Write the values, the score (None without a validation) and the metrics of a trial."""
         # Put the score first, because TensorBoard shows only the first columns.
         shown_values = dict(values)
         if score is not None:
@@ -356,8 +324,7 @@ class Search:
     def train_again(self, best: TrialResult) -> bool:
         """Train the best trial and the unchanged config again, with reports.
 
-        Returns:
-            False if another process of the search is training them.
+        It is False if another process of the search is training them.
         """
         for number in sorted({best.number, 0}, reverse=True):
             run = self.trained_again(number)
@@ -380,7 +347,6 @@ class Search:
 
 
 def _result(trial: FrozenTrial) -> TrialResult:
-    """Convert a trial of Optuna to a result, with its score if the trial is complete."""
     score = None
     if trial.state is TrialState.COMPLETE:
         score = trial.value

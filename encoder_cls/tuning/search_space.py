@@ -52,15 +52,8 @@ def search_space(config: Config) -> dict[str, Choices]:
 def _with_own_value(key: str, choices: Choices, own_value: Any) -> Choices:
     """Add the value that the config has for a setting to a list of values to search.
 
-    A range stays as it is: the first trial has the own value, even where it is outside.
-
-    Args:
-        key: the config key of the setting.
-        choices: the values to search.
-        own_value: the value that the config has.
-
-    Raises:
-        ConfigError: the values to search are a range, and the config has no number.
+    A range stays as it is: the first trial has the own value, even where it is outside. A range for
+    a setting that is not a number is a `ConfigError`.
     """
     if not isinstance(choices, SearchRange):
         if own_value in choices:
@@ -76,18 +69,14 @@ def _with_own_value(key: str, choices: Choices, own_value: Any) -> Choices:
 
 
 def _values_to_check(choices: Choices) -> tuple[Any, ...]:
-    """Return all values of a list, or both ends of a range."""
+    """All values of a list, or both ends of a range."""
     if isinstance(choices, SearchRange):
         return (choices.low, choices.high)
     return choices
 
 
 def suggested_values(trial: Trial, space: dict[str, Choices]) -> dict[str, Any]:
-    """Let Optuna choose the values of a trial.
-
-    Returns:
-        A value for each setting of the search space, by config key.
-    """
+    """Let Optuna choose a value for each setting of a trial, by config key."""
     return {key: _suggested_value(trial, key, choices) for key, choices in space.items()}
 
 

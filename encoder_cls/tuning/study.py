@@ -19,12 +19,7 @@ FIRST_REPORT_COMPARED = 3
 
 
 def open_study(folder: Path, *, minimizes: bool) -> optuna.Study:
-    """Open the study in a folder, or start a new one.
-
-    Args:
-        folder: the folder of the search.
-        minimizes: whether a lower score is better.
-    """
+    """Open the study in the folder of a search, or start a new one."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     journal = folder / JOURNAL_FILE

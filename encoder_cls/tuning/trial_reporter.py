@@ -23,9 +23,6 @@ class SearchReporter(Reporter):
     """Passes on the messages of all trainings of a search, each note and each warning once.
 
     It also passes on the names of the work, and the numbers of steps that time budgets allow.
-
-    Args:
-        reporter: receives the messages.
     """
 
     def __init__(self, reporter: Reporter) -> None:
@@ -61,12 +58,7 @@ class SearchReporter(Reporter):
 
 
 class TrainingReporter(Reporter):
-    """Passes on the messages of one training of a search, with the name of the training.
-
-    Args:
-        reporter: receives the messages.
-        name: the name of the training.
-    """
+    """Passes on the messages of one training of a search, with the name of the training."""
 
     def __init__(self, reporter: Reporter, name: str) -> None:
         self._reporter = reporter
@@ -104,8 +96,6 @@ class TrialReporter(TrainingReporter):
     """Reports the scores of a trial to the study, and prunes the trial if it is not worth its time.
 
     Args:
-        reporter: receives the names of the work, notes and warnings.
-        trial: the trial of Optuna.
         best_score: returns the best validation score of the trial so far; None before its first
             validation.
         goes_on: returns whether the search goes on; if not, the trial is pruned.
