@@ -11,13 +11,7 @@ from encoder_cls.system.display import shown
 
 
 def class_names_in(schema: Any) -> dict[str, list[str]]:
-    """Find the class names of columns of integer labels in the metadata of a schema.
-
-    Only the `datasets` library writes them.
-
-    Returns:
-        The class names by column; empty if the schema has none.
-    """
+    """The class names of integer labels by column, as `datasets` writes them in a schema."""
     try:
         return class_names_of(json.loads(schema.metadata[b"huggingface"])["info"]["features"])
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -31,8 +25,8 @@ def batch_records(batch: Any) -> Iterator[dict[str, Any] | str]:
     lose digits. pyarrow would turn them into types of pandas, which may not be installed. Bytes
     that are UTF-8 become texts: some programs do not mark texts as such.
 
-    Returns:
-        Each row, or the reason why it cannot be read, such as a text that is not UTF-8.
+    In place of a row that cannot be read, such as one with a text that is not UTF-8, the reason is
+    yielded.
     """
     names = batch.schema.names
     try:

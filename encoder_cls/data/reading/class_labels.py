@@ -11,14 +11,7 @@ from encoder_cls.system.display import shown
 
 
 def class_names_of(features: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Find the class names of each column of integer labels.
-
-    Args:
-        features: the features of the columns, as `datasets` writes them.
-
-    Returns:
-        The class names by column; empty if no column has integer labels with names.
-    """
+    """The class names of each column of integer labels, in features as `datasets` writes them."""
     names = {}
     for column, feature in features.items():
         # The feature of a column of lists has the feature of the list items inside.
@@ -31,15 +24,7 @@ def class_names_of(features: Mapping[str, Any]) -> dict[str, list[str]]:
 def with_class_names(
     record: dict[str, Any], names: Mapping[str, Sequence[str]], where: SourceLocation
 ) -> dict[str, Any]:
-    """Replace the integer labels of a record, or lists of integer labels, by class names.
-
-    Args:
-        record: the values of a row by column; it is changed.
-        names: the class names by column.
-        where: the location of the row.
-
-    Returns:
-        The changed record.
+    """Replace the integer labels of a record, or lists of them, by class names, in place.
 
     Raises:
         DataError: a label has no class name.
@@ -54,7 +39,6 @@ def with_class_names(
 
 
 def _named(label: Any, column: str, names: Sequence[str], where: SourceLocation) -> str:
-    """The class name of an integer label."""
     if not isinstance(label, int) or not 0 <= label < len(names):
         what = f"label {label} of column {shown(column)} has no name: is this split unlabelled?"
         raise DataError(where, what)

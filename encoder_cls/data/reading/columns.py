@@ -18,13 +18,13 @@ OTHER_SEPARATORS = ";|\t"
 
 
 class Columns(NamedTuple):
-    """The columns to read.
+    """The columns to read, by name.
 
     Attributes:
-        text: the names of the columns with the text; the texts of several columns are joined.
-        label: the name of the column with the label; None to read rows without labels.
-        group: the name of the column with the group; None to read rows without groups.
-        weight: the name of the column with the weight; None to read rows without weights.
+        text: the texts of several columns are joined.
+        label: None to read rows without labels.
+        group: None to read rows without groups.
+        weight: None to read rows without weights.
         every: whether a row keeps the values of all columns.
     """
 
@@ -44,11 +44,7 @@ class Columns(NamedTuple):
         return names
 
     def to_read(self, names: Sequence[str]) -> list[str]:
-        """List the columns to read: all of them, or the named ones and `id`.
-
-        Args:
-            names: the names of all columns of a source, among them the named ones.
-        """
+        """List the columns to read of a source that has these: all, or the named ones and `id`."""
         if self.every:
             return list(names)
 
@@ -58,12 +54,7 @@ class Columns(NamedTuple):
         return wanted
 
     def check_present(self, where: Path | str, names: Sequence[str]) -> None:
-        """Raise a MissingColumnError if a column is missing.
-
-        Args:
-            where: the file or the row, for the message.
-            names: the names of the columns that the file or the row has.
-        """
+        """Raise a MissingColumnError if a file or a row with these columns lacks one to read."""
         for column in self.named:
             if column not in names:
                 hint = self._hint_for_missing(column, names)
@@ -73,7 +64,6 @@ class Columns(NamedTuple):
                 raise MissingColumnError(where, column, what)
 
     def _hint_for_missing(self, missing: str, names: Sequence[str]) -> str:
-        """Say how to name the right column in place of a missing one."""
         hint = f"name the right one with --set data.{self._use_of(missing)}_column=NAME"
         if self.label is None:
             # Rows without labels are read by commands such as predict, which have another option.
@@ -91,7 +81,6 @@ class Columns(NamedTuple):
         return hint
 
     def _use_of(self, column: str) -> str:
-        """What a column is for: the label, the group, the weight or the text."""
         if column == self.label:
             return "label"
         if column == self.group:
@@ -101,16 +90,10 @@ class Columns(NamedTuple):
         return "text"
 
     def checked(self, path: Path | str, header: Sequence[str], *, line: str = "") -> list[str]:
-        """Check the header of a table.
+        """Check the header of a table, and return the names of all its columns.
 
-        Args:
-            path: the file, for messages.
-            header: the names of all columns.
-            line: the line of the header, such as `:1`, for messages; empty if the file has no
-                lines.
-
-        Returns:
-            The names of all columns. If all columns are kept, repeated names are numbered.
+        If all columns are kept, repeated names are numbered. `line` is the line of the header, such
+        as `:1`, for messages; it is empty if the file has no lines.
 
         Raises:
             DataError: a column to read is missing, or two columns have its name.
@@ -158,11 +141,6 @@ def repeats_header(where: SourceLocation, values: Sequence[Any], header: Sequenc
 
     A row of a single word is the header only if it has a byte order mark, with which the joined
     file began. Without one, the word could be a text.
-
-    Args:
-        where: the location of the row.
-        values: the values of the row.
-        header: the names of the columns.
 
     Raises:
         DataError: the row is a header with its columns in another order.

@@ -17,9 +17,7 @@ LONGEST_REASON = 200
 def content_errors(path: Path, kind: str) -> Iterator[None]:
     """Turn any error that a library raises about the content of a file into a DataError.
 
-    Args:
-        path: the file.
-        kind: the name of the format, for the message.
+    `kind` is the name of the format, for the message.
     """
     try:
         yield

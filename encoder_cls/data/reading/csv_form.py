@@ -19,7 +19,6 @@ class CsvForm(NamedTuple):
     """The form of a CSV file that a spreadsheet opens just as it opens the input.
 
     Attributes:
-        separator: the separator between the fields.
         has_mark: whether the file begins with a byte order mark.
         is_guarded: whether cells that look like formulas are guarded. They are unless the input is
             a CSV or TSV file.
@@ -37,13 +36,10 @@ class CsvForm(NamedTuple):
 
 
 def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
-    """Find the form of CSV output for an input file.
+    """Find the form of CSV output for an input file, whose header must have these columns.
 
-    Args:
-        path: the input file.
-        columns: the columns that it must have, by which its separator is found.
-        reading: the options for reading it. If its encoding is not UTF-8, the output has a byte
-            order mark, so that a spreadsheet reads the output as UTF-8.
+    If the encoding of the input is not UTF-8, the output has a byte order mark, so that a
+    spreadsheet reads it as UTF-8.
     """
     file_format = format_of(path)
     is_delimited = file_format is not None and file_format.is_delimited

@@ -39,10 +39,7 @@ NumberedFields = Iterator[tuple[int, list[str]]]
 
 
 def csv_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str]:
-    """List the names of all columns; repeated names are numbered.
-
-    The list is empty for an empty file.
-    """
+    """List the names of all columns, the repeated ones numbered; none for an empty file."""
     table = _open_table(path, columns, reading)
     for _, header in _rows(path, table, reading):
         return numbered(header)
@@ -84,13 +81,7 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
 
 
 def separator_of(path: Path, columns: Sequence[str], reading: Reading) -> str:
-    """Find the separator between the fields of a table.
-
-    Args:
-        path: the file.
-        columns: the names of columns that the header must have.
-        reading: the options for reading.
-    """
+    """Find the separator between the fields of a table whose header must have these columns."""
     return _open_table(path, columns, reading).separator
 
 
@@ -103,13 +94,8 @@ MIN_FITTING = 0.9
 def guessed_separator(path: Path, reading: Reading) -> str:
     """Guess the separator of a table whose columns are not known, by its first rows.
 
-    Args:
-        path: the file.
-        reading: the options for reading; its `delimiter` is the answer if it is set.
-
-    Returns:
-        The separator that cuts nearly all rows into the same number of fields, and into the most
-        fields. If there is none, the usual separator of the format.
+    It is `reading.delimiter` if that is set. Else it is the one that cuts nearly all rows into the
+    same number of fields, and into the most fields; if there is none, the usual one of the format.
     """
     first_lines = _first_lines(path, reading)
     usual = reading.delimiter or _usual_separator(path)
@@ -134,13 +120,11 @@ def guessed_separator(path: Path, reading: Reading) -> str:
 
 
 class _OpenTable(NamedTuple):
-    """A table whose header has been found.
+    """The lines of a table from its header on, and where the header was found.
 
     Attributes:
-        lines: the lines of the file, from the header on.
         first_line: the number of the header's line, from 1 on.
         header_row: the number of its row in a spreadsheet, from 1 on.
-        separator: the separator between the fields.
     """
 
     lines: Iterator[str]
@@ -150,7 +134,7 @@ class _OpenTable(NamedTuple):
 
 
 def _rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFields:
-    """Read all rows of a table, starting with the header."""
+    """The rows of a table, its header first."""
     is_plain_tsv = _is_tsv(path) and table.separator == "\t" and reading.delimiter != "\t"
     if is_plain_tsv:
         # Do not look for quotes in a pipe, since it can be read only once.
@@ -208,10 +192,7 @@ def _header_among(
 ) -> _Header:
     """Find the header among the first lines: the row with these columns, or the likely one.
 
-    Args:
-        lines: the first lines of a table.
-        columns: the names of columns that the header must have.
-        separators: the separators that it may have, the usual one first.
+    The usual separator comes first in `separators`.
     """
     found = []
     for separator in separators:
@@ -376,7 +357,6 @@ def _quoted_rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFie
 
 
 def _malformed_row(where: str, error: csv.Error, line: str) -> DataError:
-    """Turn an error of the csv module into an error that names the row, by its first line."""
     reason = str(error)
     hint = SKIP
     if '\\"' in line:
@@ -438,7 +418,6 @@ BLOCK_BYTES = 1 << 20
 
 
 def _has_quotes(path: Path) -> bool:
-    """Whether a file has a quote anywhere."""
     with opened(path) as file:
         while True:
             block = file.read(BLOCK_BYTES)

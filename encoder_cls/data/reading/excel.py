@@ -38,10 +38,7 @@ WITHOUT_RESULT = "a formula without a stored result"
 
 
 def excel_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str]:
-    """List the names of all columns of the sheet that has the given columns.
-
-    Repeated names are numbered.
-    """
+    """List all columns of the sheet that has the given ones; repeated names are numbered."""
     with _open_excel(path) as workbook:
         table = _chosen_table(path, _tables(workbook, columns), columns, reading.sheet)
     return numbered(table.header)
@@ -55,12 +52,7 @@ def visible_sheets(path: Path) -> list[str]:
 
 
 class SheetLayout(NamedTuple):
-    """How a spreadsheet shows a sheet.
-
-    Attributes:
-        title: the name of the sheet.
-        columns: how it shows the columns, by the names that `excel_header` lists.
-    """
+    """How a spreadsheet shows a sheet; its columns are named as `excel_header` lists them."""
 
     title: str
     columns: dict[str, ColumnLayout]
@@ -126,11 +118,7 @@ def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
 
 
 def _values(where: SourceLocation, cells: Cells, num_columns: int) -> list[Any]:
-    """List the values of a row in the columns of the header; None for an empty cell.
-
-    Raises:
-        DataError: a cell to the right of these columns is not empty.
-    """
+    """List the values of a row in the columns of the header; None for an empty cell."""
     last_column = max(cells)
     if last_column > num_columns:
         cell = shown(str(cells[last_column]))
@@ -173,7 +161,7 @@ def _plain_values(record: dict[str, Any], text_columns: Sequence[str]) -> dict[s
 
 
 def _as_text(value: Any) -> Any:
-    """Turn an empty cell or a number into a text; other values are returned unchanged."""
+    """Turn an empty cell or a number into a text, and leave other values as they are."""
     if value is None:
         return ""
     if type(value) in {int, float}:
@@ -207,7 +195,6 @@ def _tables(workbook: Workbook, columns: Sequence[str]) -> list[_Table]:
 
 
 def _names_in(cells: Cells) -> list[str]:
-    """List the texts of a row, up to the last one that is not empty."""
     names = []
     for column in range(1, max(cells) + 1):
         cell = cells.get(column, NO_RESULT)
@@ -224,10 +211,7 @@ def _chosen_table(
 
     It is the one of this title if there is one, even if it lacks the columns. Else it is the one
     that has the columns; a hidden sheet is chosen only if no other has them. If no sheet has all of
-    them, the result is the one that has most of them.
-
-    Raises:
-        DataError: all sheets are empty, or several sheets have the columns.
+    them, it is the one that has most of them.
     """
     if not tables:
         raise DataError(path, "the file is empty")

@@ -18,7 +18,7 @@ _MISSING = _Missing()
 
 
 def has_field(record: Mapping[str, Any], name: str) -> bool:
-    """Whether a record has a field with this name, or inside other fields (`payload.body`)."""
+    """Whether a record has this field, which may be inside other fields (`payload.body`)."""
     return _found(record, name) is not _MISSING
 
 

@@ -31,7 +31,7 @@ def likely_header(rows: Sequence[Sequence[str]]) -> int:
 
 
 def note_on_rows_above(path: Path, number: int, *, unit: str = "row") -> str:
-    """What to say of a header that is not in the first row or line, but in this one."""
+    """What to say of a header that is in this row or line, not in the first one."""
     return (
         f"{path}: the names of its columns are in {unit} {number}; the {unit}s above are left out"
     )

@@ -30,7 +30,7 @@ class _HubSource(NamedTuple):
     Attributes:
         name: the name of a data set of the Hub, or a local folder.
         config: the configuration of the data set; None for its default.
-        split: the split; None if the source does not name one.
+        split: None if the source does not name one.
         revision: the branch, tag or commit; None for the main branch.
         streaming: whether rows are downloaded while they are read, without a copy on disk.
     """
@@ -45,11 +45,7 @@ class _HubSource(NamedTuple):
 def hub_records(source: str, role: str, columns: Columns, reading: Reading) -> Iterator[Record]:
     """Read the rows of a data set, or of a local folder with the layout of one.
 
-    Args:
-        source: the source, such as `hub:owner/name?split=train`.
-        role: the name of the split to read if the source does not name one.
-        columns: the columns to read.
-        reading: says which share of the rows to read.
+    The split is `role` if the source, such as `hub:owner/name?split=train`, names none.
 
     Raises:
         DataError: the data set cannot be loaded, or lacks a column.
@@ -85,12 +81,7 @@ def hub_records(source: str, role: str, columns: Columns, reading: Reading) -> I
 
 
 def hub_folder_or_commit(source: str) -> Path | str | None:
-    """Identify the content of a source.
-
-    Returns:
-        The local folder of the source, or else the commit of the data set; None if the commit is
-        unknown.
-    """
+    """The local folder of a source, or the commit of its data set; None if that is unknown."""
     hub = _parsed(source)
     if Path(hub.name).is_dir():
         return Path(hub.name)
@@ -104,7 +95,7 @@ OPTIONS = ("config", "split", "revision", "streaming")
 
 
 def _parsed(source: str) -> _HubSource:
-    """Parse a source; raise a DataError if it does not have the right form."""
+    """Parse a source, or raise a DataError that shows the right form."""
     name, _, query = source.removeprefix("hub:").partition("?")
 
     # Do not use `parse_qs`: it would change a plus sign (split=train+test) and drop an option
@@ -182,11 +173,8 @@ def _hub_commit(name: str, revision: str | None) -> str | None:
     """Look up the commit of a revision on the Hub.
 
     The Hub is asked once and with a time limit, because `datasets` itself would try for minutes if
-    a firewall drops its requests.
-
-    Returns:
-        The commit. In the offline mode of `datasets`, it is the commit of the last download, or
-        else the given revision, which is None for the main branch.
+    a firewall drops its requests. In the offline mode of `datasets`, it is the commit of the last
+    download, or else the given revision, which is None for the main branch.
     """
     import datasets
     import huggingface_hub
@@ -204,7 +192,6 @@ def _hub_commit(name: str, revision: str | None) -> str | None:
 
 
 def _reason(error: BaseException) -> str:
-    """Choose the first line of an error's message that says what is wrong."""
     import datasets
 
     if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__:

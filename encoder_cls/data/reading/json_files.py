@@ -118,15 +118,7 @@ def _blocks(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _array_items(path: Path, lines: Iterable[str]) -> Iterator[tuple[SourceLocation, Any]]:
-    """Parse the items of an array one by one: all of them may need far more memory than the text.
-
-    Args:
-        path: the file.
-        lines: its lines, which begin with the array.
-
-    Raises:
-        DataError: the text is not a JSON array.
-    """
+    """Parse the items of an array one by one, since all may need far more memory than the text."""
     text = _UnparsedText(lines)
     text.next_character()
     text.position += 1
@@ -175,7 +167,7 @@ def _next_item(where: SourceLocation, text: _UnparsedText) -> Any:
 
 
 def _checked_object(where: SourceLocation, item: Any, columns: Columns) -> dict[str, Any]:
-    """Check that an item is an object with all columns to read, and return it.
+    """Return an item that is an object with all columns to read, or raise a DataError.
 
     A column such as `payload.body` is the field `body` of the object `payload`.
     """

@@ -16,7 +16,6 @@ class SourceLocation(str):
     """The location of a row as text: `file:line`, or the file alone if it is a single row.
 
     Attributes:
-        file: the file.
         line: the line, from 1 on; -1 if the file is a single row.
         row: the number of the row in a spreadsheet, from 1 on. In a CSV file it is smaller than the
             line if a field above has a line feed.

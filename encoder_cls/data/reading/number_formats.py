@@ -54,7 +54,6 @@ class NumberFormat(NamedTuple):
     Attributes:
         code: the code of the format, such as `yyyy-mm-dd`.
         is_time: whether numbers are dates, times of day or durations.
-        is_duration: whether they are durations.
         has_clock: whether the format shows hours, minutes or seconds.
         num_digits: the number of digits to which whole numbers are filled up by zeros.
     """
@@ -67,7 +66,7 @@ class NumberFormat(NamedTuple):
 
 
 def number_format_of(code: str) -> NumberFormat:
-    """Find out what a code of at most `MAX_CODE` characters shows; further ones do not count."""
+    """Find out what a code shows by its first `MAX_CODE` characters."""
     code = code[:MAX_CODE]
     # The format of positive numbers comes first.
     positive = code.partition(";")[0]

@@ -30,7 +30,6 @@ class LeftOut:
     """A count of rows that are left out for the same kind of reason.
 
     Attributes:
-        count: the number of rows.
         first: the locations of the first rows.
         reason: why the first row is left out; empty if there is nothing to say.
     """
@@ -61,14 +60,12 @@ class LeftOut:
 
 @dataclass
 class Notes:
-    """Notes about the reading of a source.
+    """Notes about the reading of a source; `messages` are for a person, without repetitions.
 
     Attributes:
-        messages: messages for a person, without repetitions.
         skipped: the rows that cannot be read.
         empty: the rows without a text.
         weightless: the rows of weight 0.
-        repeated_headers: the rows that repeat the header.
         num_unread: the number of rows that `Reading.fraction` leaves out.
     """
 
@@ -96,7 +93,7 @@ class Notes:
 
 
 def _ignore(message: str) -> None:
-    """Receive a message, and do nothing with it."""
+    """Do nothing with a message."""
 
 
 # The seed of the choice of rows, if only a share of them is read.
@@ -108,19 +105,14 @@ class Reading:
     """Options for reading a source, and the notes about its rows.
 
     Attributes:
-        delimiter: the separator between the fields of CSV and TSV files; None for the usual
-            separator of the format.
-        encoding: the encoding of text files.
+        delimiter: the separator between the fields of CSV and TSV files; None for the usual one.
         is_sure: whether the encoding is certain. If not, a file that seems to be UTF-8 is read as
             UTF-8.
-        sheet: the sheet of an Excel file to read if several sheets have the columns; None if no
-            sheet is named.
+        sheet: the sheet to read of an Excel file; None: the one that has the columns.
         bad_rows: what to do with a row that cannot be read: `error` to raise an error, or `skip` to
             leave it out and count it.
-        fraction: the share of the rows to read, chosen at random.
-        random: chooses these rows.
+        fraction: the share of the rows to read, which `random` chooses.
         notify: a function that receives each message once.
-        notes: the notes that have been made so far.
     """
 
     delimiter: str | None = None
@@ -163,9 +155,7 @@ class Reading:
     def lines(self, path: Path, *, longest: int = LONGEST_LINE) -> Iterator[str]:
         """Iterate over the lines of a text file, with their line ends.
 
-        Args:
-            path: the file.
-            longest: the largest number of bytes of a line; -1 for no limit.
+        A line has at most `longest` bytes; -1 for no limit.
 
         Raises:
             DataError: a line is too long, or bytes cannot be decoded. If bad rows are skipped,
@@ -191,13 +181,7 @@ class Reading:
         yield from text_lines(path, encoding, keep_invalid=self.skips, longest=longest)
 
     def is_valid(self, path: Path, where: SourceLocation, text: str) -> bool:
-        """Whether the text of a row has no undecodable bytes. If it has some, the row is counted.
-
-        Args:
-            path: the file.
-            where: the location of the row.
-            text: the text of the row, as `lines` returns it.
-        """
+        """Whether a row that `lines` returned has no undecodable bytes; else it is counted."""
         invalid = INVALID.search(text) if self.skips else None
         if invalid is None:
             return True

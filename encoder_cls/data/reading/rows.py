@@ -21,7 +21,6 @@ class Row(NamedTuple):
     """A row of a source.
 
     Attributes:
-        text: the text.
         label: the label as it is written; None if the row has none. The labels of a row of
             multi-label data are a list or a tuple, which may be empty.
         id: the value of the column `id`; None if there is no such column.
@@ -44,8 +43,7 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
     """Find the text, the label, the id, the group and the weight of a row among its columns.
 
     Raises:
-        DataError: the value of a text column is not a text, the group is a list or an object, or
-            the weight is no valid number.
+        DataError: a value has the wrong type, or the weight is out of range.
     """
     # Some records have only the first of the text columns: text files have a single text per row.
     texts = []
@@ -89,7 +87,7 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
 
 
 def _group_name(where: SourceLocation, value: Any) -> str | None:
-    """Turn the value of a group column into the name of the group; None for an empty cell."""
+    """The name of a group; None for an empty cell."""
     if isinstance(value, dict | list):
         what = f"the group is {kind(value)}; a name or a number is expected (data.group_column)"
         raise DataError(where, what)
@@ -108,7 +106,7 @@ MAX_WEIGHT = 1e6
 
 
 def _weight(where: SourceLocation, value: Any) -> float:
-    """Turn the value of a weight column into a number; an empty cell is a weight of 1."""
+    """The weight as a number; an empty cell is a weight of 1."""
     if is_missing(value) or value == "":
         return 1.0
 

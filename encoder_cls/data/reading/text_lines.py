@@ -81,21 +81,13 @@ def _labelled_lines(
 
 
 def _without_labels(text: str) -> str:
-    """Remove the labels of a fastText line."""
     return _LATER_LABEL.sub("", _LEADING_LABELS.sub("", text))
 
 
 def class_folder_records(
     source: Path, labelled_files: Iterable[tuple[str, Path]], columns: Columns, reading: Reading
 ) -> Iterator[Record]:
-    """Read each file of class folders as a text.
-
-    Args:
-        source: the folder of the class folders, for messages.
-        labelled_files: the label and the path of each file.
-        columns: the columns of the records to make.
-        reading: the options for reading.
-    """
+    """Read each file of class folders as a text; `source` is the folder above them."""
     _check_no_columns(source, columns)
     for label, file in labelled_files:
         if reading.leaves_out_row():
@@ -116,10 +108,7 @@ def class_folder_records(
 
 
 def _check_no_columns(where: Path, columns: Columns) -> None:
-    """Raise a DataError if several text columns, or a group or weight column, are named.
-
-    Text files have no columns.
-    """
+    """Raise a DataError if several text columns, or a group or weight column, are named."""
     if columns.label and len(columns.text) > 1:
         what = "text files have no columns; name a single one in data.text_column"
         raise DataError(where, what)

@@ -54,13 +54,7 @@ SMALL_PART = 1 << 22
 
 
 class Sheet(NamedTuple):
-    """A sheet of a workbook.
-
-    Attributes:
-        title: the name of the sheet.
-        part: the path of its cells in the archive.
-        is_hidden: whether spreadsheets do not show the sheet.
-    """
+    """A sheet of a workbook; `part` is the path of its cells in the archive."""
 
     title: str
     part: str
@@ -72,7 +66,6 @@ class SheetRow(NamedTuple):
 
     Attributes:
         number: its number in the sheet, from 1 on.
-        cells: its values.
         is_hidden: whether spreadsheets do not show the row, as when a filter hides it.
     """
 
@@ -85,7 +78,7 @@ class ColumnLayout(NamedTuple):
     """How a spreadsheet shows a column.
 
     Attributes:
-        width: the width in characters; None if the column has the usual width.
+        width: in characters; None if the column has the usual width.
         number_format: the code of the format of its numbers and dates, such as `yyyy-mm-dd`; None
             if the first rows of the column are empty.
     """
@@ -95,11 +88,7 @@ class ColumnLayout(NamedTuple):
 
 
 class Workbook:
-    """An open Excel file: its sheets, and the rows of each sheet.
-
-    Attributes:
-        sheets: the sheets in their order.
-    """
+    """An open Excel file: its sheets in their order, and the rows of each sheet."""
 
     def __init__(self, path: Path, archive: ZipFile) -> None:
         self._path = path
@@ -153,14 +142,10 @@ class Workbook:
         return columns
 
     def _related(self, part: str, kind: str) -> dict[str, str]:
-        """Find the parts of the archive that are related to a part.
+        """The paths of the parts related to a part, by the ids of the relationships.
 
-        Args:
-            part: the path of the part in the archive; empty for the archive itself.
-            kind: the end of the type of the relationships, such as `/worksheet`.
-
-        Returns:
-            The paths of the related parts, by the ids of the relationships.
+        An empty part is the archive itself. `kind` is the end of the type of the relationships,
+        such as `/worksheet`.
         """
         folder, name = posixpath.split(part)
         relationships = _Relationships(kind)
@@ -176,11 +161,7 @@ class Workbook:
         return parts
 
     def _parse(self, part: str, target: _Part) -> None:
-        """Parse a part of the archive from beginning to end.
-
-        Raises:
-            DataError: it is too large.
-        """
+        """Parse a part of the archive as a whole; raise a DataError if it is too large."""
         num_bytes = 0
         for num_new in self._steps(part, target):
             num_bytes += num_new
@@ -189,15 +170,7 @@ class Workbook:
                 raise DataError(self._path, what, "save the sheet as CSV")
 
     def _steps(self, part: str, target: _Part) -> Iterator[int]:
-        """Parse a part of the archive, and yield the size of each block of bytes after it.
-
-        Args:
-            part: the path of the part in the archive.
-            target: receives the elements and their text.
-
-        Raises:
-            DataError: an element is too long.
-        """
+        """Parse a part of the archive, and yield the size of each block of bytes after it."""
         from xml.parsers import expat
 
         parser = expat.ParserCreate(namespace_separator="}")
@@ -218,13 +191,7 @@ class Workbook:
             yield 0
 
     def _value(self, kind: str, style: int, written: str) -> Any:
-        """Convert what is written in a cell into its value.
-
-        Args:
-            kind: the type of the cell (attribute `t`).
-            style: the number of its format (attribute `s`).
-            written: the text of the cell's element.
-        """
+        """Convert what is written in a cell of a type (attribute `t`) and style (`s`)."""
         if kind == "s":
             return self._strings.text(int(written))
         if kind in {"str", "inlineStr"}:
@@ -347,11 +314,7 @@ def _unescaped(text: str) -> str:
 
 
 class _Part:
-    """The receiver of the elements of one part of the archive.
-
-    The XML parser calls it at the start and at the end of each element, and for each piece of text
-    inside it.
-    """
+    """What the XML parser calls for the elements of one part of the archive and their text."""
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         """Receive the start of an element."""
@@ -364,21 +327,15 @@ class _Part:
 
 
 def _name(tag: str) -> str:
-    """The name of an element without its namespace."""
     return tag.rpartition("}")[2]
 
 
 def _is_true(value: str | None) -> bool:
-    """Whether an attribute that may be missing is true."""
     return value in {"1", "true"}
 
 
 class _Relationships(_Part):
-    """The relationships of one kind.
-
-    Attributes:
-        targets: the target of each relationship, by its id.
-    """
+    """The targets of the relationships of one kind, by their ids."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -426,7 +383,6 @@ class _Formats(_Part):
         self._is_in_cells = False
 
     def of(self, style: int) -> NumberFormat:
-        """The format of cells with a style."""
         # A file may have no formats at all.
         if 0 <= style < len(self._of_styles):
             return self._of_styles[style]
@@ -483,13 +439,11 @@ class _Pieces(_Part):
                 self._refuse("a row")
 
     def _taken(self) -> str:
-        """Return the text that was read so far, and begin the next text."""
         text = "".join(self._pieces)
         self._pieces.clear()
         return text
 
     def _refuse(self, what: str) -> None:
-        """Raise a DataError that says what is too long."""
         raise DataError(self._path, f"{what} {longer_than(LONGEST_LINE)}")
 
 
@@ -501,7 +455,6 @@ class _SharedStrings(_Pieces):
         self._texts: list[str] = []
 
     def text(self, number: int) -> str:
-        """The string with a number."""
         if not 0 <= number < len(self._texts):
             raise ValueError(f"a cell names text {number}, which is not there")
         return self._texts[number]
@@ -525,16 +478,7 @@ _REFERENCE = re.compile(r"([A-Za-z]{1,3})[0-9]+")
 
 
 def _column_of(path: Path, attributes: dict[str, str], *, row: int, last_column: int) -> int:
-    """Find the column of a cell, from 1 on.
-
-    Some programs write no references. Then each cell is to the right of the cell before it.
-
-    Args:
-        path: the file, for messages.
-        attributes: the attributes of the cell's element.
-        row: the number of its row, for messages.
-        last_column: the column of the cell before it; 0 if there is none.
-    """
+    """The column of a cell, from 1 on: the next one where a program writes no references."""
     reference = attributes.get("r")
     if reference is None:
         column = last_column + 1
@@ -560,7 +504,7 @@ class _Layout(_Part):
     """The widths of the columns of a sheet, and the formats of their first cells.
 
     Attributes:
-        widths: the width of each column that has one, in characters.
+        widths: in characters, of the columns that have one.
         styles: for each column the number of the format of the first cell below the header that is
             not empty.
         row: the number of the last row that has begun.
@@ -593,7 +537,6 @@ class _Layout(_Part):
             self.styles.setdefault(self._column, self._style)
 
     def _add_width(self, attributes: dict[str, str]) -> None:
-        """Add the width of neighbouring columns, unless they are hidden."""
         width = float(attributes.get("width", 0))
         columns = range(
             max(int(attributes["min"]), self._next_column),
@@ -605,12 +548,7 @@ class _Layout(_Part):
 
 
 class _Rows(_Pieces):
-    """The rows of a sheet.
-
-    Attributes:
-        finished: the rows that were read to their ends. The reader of the rows removes them from
-            this list.
-    """
+    """The rows of a sheet. Their reader removes them from `finished`."""
 
     def __init__(self, path: Path, value: Any) -> None:
         super().__init__(path, ("v", "t"))
@@ -656,7 +594,6 @@ class _Rows(_Pieces):
             self.finished.append(SheetRow(self._number, self._cells, self._is_hidden))
 
     def _end_cell(self) -> None:
-        """Add the value of the cell that ends to the values of its row."""
         kind = self._cell.get("t", "n")
         style = int(self._cell.get("s", 0))
         written = self._taken()
