@@ -26,7 +26,6 @@ class ColumnProfile:
     """What the cells of a column hold, of the rows of a sample.
 
     Attributes:
-        name: the name of the column.
         cells: the cells of all rows as texts; a list is a list of texts. None for an empty cell.
         kinds: the number of cells of each kind: text, code, number, truth value, time, list and
             other.
@@ -93,26 +92,17 @@ def column_profiles(records: Iterable[Mapping[str, Any]]) -> list[ColumnProfile]
 
 
 class Sample(NamedTuple):
-    """Some records of a source.
-
-    Attributes:
-        records: the records, evenly spread over the whole source.
-        num_rows: the number of all records of the source.
-    """
+    """Some records, evenly spread over a source, and the number of all its records."""
 
     records: list[Mapping[str, Any]]
     num_rows: int
 
 
 def sample_of(records: Iterable[Mapping[str, Any]], *, most: int) -> Sample:
-    """Take records that are evenly spread over a source, without knowing how many it has.
+    """Take at most an even number of records, evenly spread over a source of unknown length.
 
     At first every record is taken. Whenever the sample is full, every second record of it goes, and
     from there on half as many are taken.
-
-    Args:
-        records: all records of the source.
-        most: the largest number of records to take, an even number.
     """
     sample: list[Mapping[str, Any]] = []
     stride = 1
@@ -142,7 +132,6 @@ def _as_text(value: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    """The kind of a cell that is not empty."""
     if isinstance(value, str):
         return _kind_of_text(value.strip())
     for kind, types in _TYPES.items():

@@ -43,13 +43,11 @@ GROUP_NAMES = frozenset(_GROUP_NAMES.split())
 
 
 class TextColumn(NamedTuple):
-    """The column with the text.
+    """The column with the text; `others` are other columns that hold texts.
 
     Attributes:
-        name: the name of the column.
         mean_words: the mean number of words of a text.
         distinct_share: the share of the texts that differ.
-        others: the names of other columns that hold texts.
     """
 
     name: str
@@ -62,10 +60,9 @@ class LabelColumn(NamedTuple):
     """The column with the label.
 
     Attributes:
-        name: the name of the column.
         num_labels: the number of different labels in the sample.
         test: how well words tell the label; None if labels are lists, or without a test.
-        several: the separator between several labels of a cell; None if there is none.
+        several: None if cells do not list several labels.
         others: the names of the next best columns.
     """
 
@@ -131,12 +128,7 @@ MIN_LABEL_SCORE = 0.06
 def label_column(profiles: Sequence[ColumnProfile], text: ColumnProfile) -> LabelColumn | None:
     """Choose the column whose values occur again and are predicted best from the words of the text.
 
-    Args:
-        profiles: all columns.
-        text: the column with the text.
-
-    Returns:
-        None if no column looks like labels.
+    The result is None if no column looks like labels.
     """
     candidates = []
     scores: dict[str, float] = {}
@@ -195,7 +187,6 @@ def _tested(profile: ColumnProfile, text: ColumnProfile, several: SeveralLabels 
 
 
 def _label_score(profile: ColumnProfile, candidate: LabelColumn) -> float:
-    """How much a column looks like labels."""
     gain = 0.5
     if candidate.test:
         gain = candidate.test.gain
@@ -213,12 +204,8 @@ MAX_GROUP_SHARE = 0.9
 def group_column(profiles: Sequence[ColumnProfile], used: Sequence[str]) -> str | None:
     """Find a column such as a customer, whose rows with one value belong together.
 
-    Args:
-        profiles: all columns.
-        used: the names of the columns with the text and the label.
-
-    Returns:
-        The first column whose name says so and whose values occur again; None without one.
+    It is the first column that is not used for the text or the label, whose name says so and whose
+    values occur again; None without one.
     """
     for profile in profiles:
         max_groups = MAX_GROUP_SHARE * profile.num_filled

@@ -115,7 +115,6 @@ def _setting(key: str, value: Any) -> Iterator[str]:
 
 
 def _comment(text: str, *, indent: str = INDENT) -> list[str]:
-    """A text as the lines of a comment."""
     start = f"{indent}# "
     return textwrap.wrap(
         " ".join(text.split()),

@@ -18,8 +18,7 @@ class FileForm(NamedTuple):
     """How a file is written.
 
     Attributes:
-        encoding: the encoding of a text file.
-        delimiter: the separator between its fields; None if the file has no such separator.
+        delimiter: None if the file has no separator between fields.
         is_usual_delimiter: whether the files of this format usually have this separator.
         sheets: the visible sheets of an Excel file; empty for other files.
     """
@@ -31,12 +30,7 @@ class FileForm(NamedTuple):
 
 
 def file_form_of(path: Path, *, encoding: str | None, delimiter: str | None) -> FileForm:
-    """Find out how a file is written.
-
-    Args:
-        path: the file.
-        encoding: the encoding if it is known.
-        delimiter: the separator if it is known.
+    """Find out how a file is written; an encoding or a separator that is None is guessed.
 
     Raises:
         DataError: the encoding cannot be guessed, or the file is damaged.

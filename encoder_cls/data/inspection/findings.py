@@ -181,7 +181,6 @@ def _difference(inspection: Inspection, num_classes: int) -> str:
 
 
 def _first_and_last(sizes: Sequence[str]) -> Sequence[str]:
-    """The first sizes and the last one."""
     if len(sizes) <= MAX_CLASSES:
         return sizes
     return [*sizes[: MAX_CLASSES - 1], "…", sizes[-1]]

@@ -60,12 +60,10 @@ class Table(NamedTuple):
     """The columns of the training data.
 
     Attributes:
-        names: the names of all columns, in order.
-        text: the column with the text; None if no column looks like texts.
-        label: the column with the label; None if no column looks like labels.
+        text: None if no column looks like texts.
+        label: None if no column looks like labels.
         group: a column whose rows with one value may belong together; None without one.
         sheet: the sheet of an Excel file; None for other files.
-        has_header: whether the first row has the names of the columns.
         unread: the rows that cannot be read with these columns.
     """
 
@@ -79,12 +77,7 @@ class Table(NamedTuple):
 
 
 class SplitRows(NamedTuple):
-    """The rows of a split.
-
-    Attributes:
-        rows: the rows with a text.
-        reading: the options by which they were read, and the notes on the rows that were left out.
-    """
+    """The rows of a split that have a text, and how they were read."""
 
     rows: LabelledRows
     reading: Reading
@@ -116,12 +109,10 @@ class Inspection:
     """What was found in a source.
 
     Attributes:
-        source: the source.
-        layout: the files of each split.
         form: how the first file is written; None for folders of texts.
         table: the columns of the training data; None if its format has no columns.
         splits: the rows of each split; empty if the columns are not known.
-        several: the separator between several labels of a cell; None if there is none.
+        several: None if cells do not list several labels.
         dataset: the data as a training with these settings reads it; None if there is a problem.
         problem: what must be corrected before a training can begin; empty if nothing must be.
         settings: the values of the section `data` of the config, by key.
@@ -141,9 +132,7 @@ class Inspection:
 def inspect_data(source: str, chosen: Mapping[str, Any]) -> Inspection:
     """Look through a file or a folder.
 
-    Args:
-        source: the path of the file or folder.
-        chosen: the values of the section `data` that a person has chosen, such as `label_column`.
+    `chosen` has the values of the section `data` that a person has chosen, such as `label_column`.
 
     Raises:
         DataError: the source cannot be read at all.
@@ -218,7 +207,6 @@ def _table(source: str, form: FileForm, chosen: Mapping[str, Any]) -> Table:
 
 
 def _records(source: str, reading: Reading) -> Iterator[Mapping[str, Any]]:
-    """Read the rows of all files of a source, with all columns."""
     for file in data_files(source, is_labelled=True):
         for _, record in file_records(file, Columns((), every=True), reading):
             yield record
@@ -406,12 +394,7 @@ def _read_split(source: str, role: str, config: DataConfig) -> SplitRows:
 
 
 def _settings_of_rows(splits: Mapping[str, SplitRows], config: DataConfig) -> dict[str, Any]:
-    """The settings by which rows without a text or a label, and bad rows, are no errors.
-
-    Args:
-        splits: the rows of each split.
-        config: the settings of the columns.
-    """
+    """The settings by which rows without a text or a label, and bad rows, are no errors."""
     decided: dict[str, Any] = {}
     labels = {label for split in splits.values() for label in split.rows.labels}
     if len({label_key(label) for label in labels}) < len(labels):

@@ -109,7 +109,6 @@ def _path_or_pattern(paths: list[Path]) -> str:
 
 
 def _common_start(names: list[str]) -> str:
-    """The characters with which all names begin."""
     first = min(names)
     last = max(names)
     length = 0

@@ -44,12 +44,7 @@ class WordTest(NamedTuple):
 
 
 def word_test(texts: Sequence[str], labels: Sequence[str]) -> WordTest:
-    """Learn a multinomial naive Bayes model from half of the texts, and test it on the others.
-
-    Args:
-        texts: the texts.
-        labels: the label of each text.
-    """
+    """Learn a multinomial naive Bayes model from half of the texts, and test it on the others."""
     stride = max(1, len(texts) // MAX_TEXTS)
     words = [_hashed_words(text) for text in texts[::stride]]
     names, numbers = np.unique(labels[::stride], return_inverse=True)
@@ -81,9 +76,8 @@ def _fit(
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Fit a multinomial naive Bayes model.
 
-    Returns:
-        The logarithm of the probability of each word in each class, (classes, words), and that of
-        each class, (classes,).
+    The result is the logarithm of the probability of each word in each class, (classes, words), and
+    of each class, (classes,).
     """
     counts = np.full((num_classes, BUCKETS), SMOOTHING, dtype=np.float32)
     for row in rows:
