@@ -17,13 +17,8 @@ from encoder_cls.system.display import counted, listed
 def data_warnings(dataset: Dataset, *, learns_validation: bool = False) -> Iterator[str]:
     """Warn of doubtful labels, of rows that are left out, and of texts that occur twice.
 
-    Args:
-        dataset: the data set.
-        learns_validation: whether the final model also learns from the validation texts. If so,
-            test texts are compared with the validation texts, too.
-
-    Returns:
-        A sentence for each warning.
+    If the final model also learns from the validation texts, test texts are compared with them,
+    too.
     """
     yield from label_warnings(dataset)
     yield from _rare_classes(dataset)
@@ -35,13 +30,7 @@ def data_warnings(dataset: Dataset, *, learns_validation: bool = False) -> Itera
 
 
 def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
-    """Warn of labels of a split that never occur in train.
-
-    Args:
-        name: the name of the split, or of the file that it was read from.
-        split: the rows.
-        label_names: the classes, which all occur in train.
-    """
+    """Warn of labels of a split, or of a file with this name, that never occur in train."""
     rows = np.flatnonzero(split.has_unseen_label(len(label_names)))
     if not len(rows):
         return
@@ -64,14 +53,9 @@ MAX_SEEN = 0.1
 
 
 def seen_warnings(name: str, split: Split, learned: Iterable[str]) -> Iterator[str]:
-    """Warn if a model has learned from many texts of a split that it is scored on.
+    """Warn if a model has learned from many texts of a split or file that it is scored on.
 
     Texts are compared and not files, since a file may be a copy of another file.
-
-    Args:
-        name: the name of the split, or of the file that it was read from.
-        split: the rows to score.
-        learned: the texts that the model has learned from.
     """
     count = int(split.are_among(learned).sum())
     if count <= MAX_SEEN * len(split):
@@ -109,13 +93,7 @@ def _rare_classes(dataset: Dataset) -> Iterator[str]:
 def _missing_classes(
     split_name: str, names: NDArray[Any], is_missing: NDArray[np.bool_]
 ) -> Iterator[str]:
-    """Warn of the classes that have no text in a split.
-
-    Args:
-        split_name: the name of the split.
-        names: the names of all classes, (classes,).
-        is_missing: whether the split has no text of a class, (classes,).
-    """
+    """Warn of the classes that have no text in a split; `is_missing` says which, (classes,)."""
     if is_missing.any():
         some = listed(names[is_missing].tolist(), most=MAX_LISTED)
         yield (
@@ -176,11 +154,7 @@ def _repeated_in_train(train: Split) -> Iterator[str]:
 def _repetitions(
     train: Split, hashes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Find the training texts that occur twice or more.
-
-    Args:
-        train: the training texts.
-        hashes: the hash of each text, (rows,).
+    """Find the training texts that occur twice or more, by the hash of each text, (rows,).
 
     Returns:
         The rows of these texts, increasing, (repetitions,); those of these rows that are the first
@@ -223,7 +197,6 @@ def _known_texts(
 
 
 def _be(count: int) -> str:
-    """The verb for a number of texts."""
     if count == 1:
         return "is"
     return "are"

@@ -33,7 +33,6 @@ class Classes:
 
     Attributes:
         names: the value of `data.label_names`; None if it is not set.
-        labels_are: whether the labels are names or indices into `names`.
         of_labels: the name of the class of each label.
         every: the names of all classes in order. Labels of rows are numbered by it.
         not_in_data: the labels of `data.label_map` that no row has.
@@ -46,7 +45,7 @@ class Classes:
     not_in_data: Sequence[str]
 
     def present(self, numbers: NDArray[np.integer[Any]]) -> tuple[str, ...]:
-        """List the names of the classes that occur among class numbers, without repetitions."""
+        """The names of the classes that occur among class numbers, in order."""
         return in_order((self.every[number] for number in np.unique(numbers)), self.names)
 
     def numbered(self, rows: LabelledRows) -> LabelledRows:
@@ -70,8 +69,7 @@ def decide_classes(
         config: says by `label_names`, `label_map` and `fold_labels` which labels belong to one
             class.
         known: the names of classes that are known already, such as those of a base run.
-        labels_are: whether the labels are names or indices into `data.label_names`. None if the
-            labels are to decide.
+        labels_are: None if the labels are to decide.
         as_written: the labels of rows in memory, in which 1.0 and 1 are two texts.
 
     Raises:
@@ -108,10 +106,8 @@ def decide_classes(
 def in_order(classes: Iterable[str], names: Sequence[str] | None) -> tuple[str, ...]:
     """Sort the names of classes, without repetitions.
 
-    Args:
-        classes: the names to sort.
-        names: the value of `data.label_names`, which gives the order. If it is None, the names are
-            sorted by value if all of them are numbers, and else in the order of their characters.
+    The order is that of `names`, the value of `data.label_names`. If it is None, the names are
+    sorted by value if all of them are numbers, and else in the order of their characters.
     """
     distinct = set(classes)
     if names is not None:
@@ -150,11 +146,7 @@ def _spelling(
     known: Sequence[str],
     as_written: Sequence[str],
 ) -> dict[str, str]:
-    """Decide the spelling of each label: equally spelled labels belong to one class.
-
-    Returns:
-        The spelling by label, in the order in which the labels first occur.
-    """
+    """Decide the spelling of each label: equally spelled labels belong to one class."""
     names = config.label_names or ()
     labels = list(dict.fromkeys(label for rows in rows_of_sources for label in rows.labels))
 
@@ -198,9 +190,6 @@ def _spelling_by_key(
 
     It is the name in the base run, or else the name in `data.label_names`, or else the most
     frequent spelling in train, or else in the other sources.
-
-    Returns:
-        The name of the class for each key.
     """
     spelled: dict[str, str] = {}
     for name in (*known, *names):
@@ -254,7 +243,6 @@ def _mapped(spelling: Mapping[str, str], config: DataConfig) -> dict[str, str]:
 
 
 def _not_in_data(spelling: Mapping[str, str], config: DataConfig) -> list[str]:
-    """List the labels of `data.label_map` that no row has."""
     keys_in_data = set()
     for label, spelled in spelling.items():
         keys_in_data.add(_map_key(label, config))
@@ -276,15 +264,7 @@ def _map_key(label: str, config: DataConfig) -> str:
 def _names_or_indices(
     locations: Mapping[str, SourceLocation], names: Sequence[str] | None
 ) -> LabelsAre:
-    """Decide whether labels are names of classes or indices into `data.label_names`.
-
-    Args:
-        locations: the labels, each with its first location.
-        names: the value of `data.label_names`; None if it is not set.
-
-    Raises:
-        DataError: the labels can be both, and the two readings give different classes.
-    """
+    """Decide whether labels, here with their first locations, are names or indices into `names`."""
     if names is None:
         return "names"
 

@@ -139,10 +139,7 @@ def choose_new_rows(
 
 
 def _new_rows(base: BaseData, splits: Mapping[str, Split], label_names: Sequence[str]) -> NewRows:
-    """Choose the rows that `choose_new_rows` describes; there may be none of train or of a class.
-
-    The arguments are the same.
-    """
+    """Choose the rows that `choose_new_rows` describes, even if there are none of train."""
     base_splits = base.dataset.splits
     base_alike, new_alike = _alike_numbers(base_splits, splits)
     learned = set(_texts_with_labels(base.dataset.train, base.dataset.label_names))
@@ -188,13 +185,10 @@ def _new_rows(base: BaseData, splits: Mapping[str, Split], label_names: Sequence
 def _alike_numbers(
     base: Mapping[str, Split], new: Mapping[str, Split]
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]:
-    """Number the texts of a base run and of new data so that similar texts have equal numbers.
+    """Number the texts of a base run and of new data: similar texts have equal numbers.
 
     All texts are numbered in one call, because `texts_alike` ignores patterns that are frequent
     among the texts it is given.
-
-    Returns:
-        The numbers of the texts of the base run, (rows,), by split; and those of the new data.
     """
     splits = [*base.values(), *new.values()]
     alike = texts_alike(concatenated(*(split.texts for split in splits)))
@@ -209,12 +203,7 @@ def _alike_numbers(
 def _is_alike(
     numbers: NDArray[np.int64], numbers_of_others: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.bool_]:
-    """Whether each text is similar to a text of another list, (texts,).
-
-    Args:
-        numbers: the number of each text, (texts,); similar texts have equal numbers.
-        numbers_of_others: the numbers of the other texts, in one or more arrays.
-    """
+    """Whether each text is similar to a text of other lists, by their numbers, (texts,)."""
     return np.isin(numbers, np.concatenate(numbers_of_others))
 
 
@@ -228,11 +217,8 @@ def _texts_with_labels(split: Split, label_names: Sequence[str]) -> Iterator[tup
 def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
     """Join the data of a base run with new data.
 
-    Args:
-        base: the data set of the base run.
-        new: the new data, of which only the rows that `choose_new_rows` has chosen are left. Its
-            first classes are the classes of the base run.
-        run: the folder of the base run, for messages.
+    Only the rows that `choose_new_rows` has chosen are left of the new data, and its first classes
+    are those of the base run.
     """
     notes = Notes()
     if base.train.groups is not None and new.train.groups is None:
@@ -270,12 +256,9 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
 def _concatenated_splits(
     splits: Sequence[Split], names_of_splits: Sequence[Sequence[str]], names: Sequence[str]
 ) -> Split:
-    """Concatenate the rows of several splits.
+    """Concatenate the rows of several splits, and number their labels by `names`.
 
-    Args:
-        splits: the splits.
-        names_of_splits: the names of the classes that the labels of each split are numbered by.
-        names: the names to number the labels of the result by.
+    The labels of each split are numbered by its names in `names_of_splits`.
     """
     names_by_split = []
     for split, class_names in zip(splits, names_of_splits, strict=True):
@@ -307,10 +290,7 @@ def _concatenated_arrays(
 ) -> NDArray[Any] | None:
     """Concatenate an array of each split, (rows,); None if no split has the array.
 
-    Args:
-        arrays: an array for each split, with a number for each row; None if the split has none.
-        splits: the splits.
-        missing: the number of the rows of a split without the array.
+    The rows of a split without the array have the number `missing`.
     """
     present = [array for array in arrays if array is not None]
     if not present:

@@ -39,8 +39,6 @@ class Correction(NamedTuple):
     """A correction of all texts with a key.
 
     Attributes:
-        where: the location of the row with the correction.
-        key: the key of the texts.
         label: the corrected label as it is written; several labels are joined by a separator. In
             multi-label data, it is empty if the texts have no label.
     """
@@ -69,9 +67,8 @@ def added_column(name: str, config: DataConfig) -> str:
 def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
     """Read the file of corrections, if the config names one.
 
-    Returns:
-        The corrections, without the rows whose label is still the label in the data; and notes,
-        which warn of a file without rows.
+    Rows whose label is still the label in the data are left out. The notes warn of a file without
+    rows.
 
     Raises:
         DataError: a column is missing, or the cell of a key is empty.
@@ -107,17 +104,11 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
 
 
 def _rows_of(source: str, columns: Columns, reading: Reading) -> tuple[list[Row], Reading]:
-    """Read the rows of a file of corrections.
+    """Read the rows of a file of corrections, with the options that have read them.
 
     A file that is not UTF-8, as it should be, is read as Windows-1252, in which Excel saves CSV. A
     wrong guess does no harm: keys are ASCII, and a label that is read wrongly is no class of the
     data.
-
-    Returns:
-        The rows, and the options by which they were read, with their notes.
-
-    Raises:
-        DataError: the file is missing or malformed, or is in another encoding.
     """
     try:
         return list(read_rows(source, columns, reading)), reading
@@ -136,7 +127,6 @@ def _rows_of(source: str, columns: Columns, reading: Reading) -> tuple[list[Row]
 
 
 def _correction(row: Row) -> Correction:
-    """Make a correction of a row of the table; raise a `DataError` if its key is empty."""
     key = row.text.strip()
     if not key:
         raise DataError(row.where, "the key is empty", "remove the row, or review again")
@@ -163,16 +153,8 @@ def with_corrections(
 ) -> tuple[dict[str, LabelledRows], dict[str, str]]:
     """Correct the label of each row whose text has the key of a correction.
 
-    In multi-label data, a correction gives all labels of a text.
-
-    Args:
-        rows_by_role: the rows of each split by its name. Their labels are indices into
-            `classes.every`.
-        corrections: the corrections.
-        classes: the classes of the data.
-        config: says by `fold_labels` how labels are compared, and by `label_separator` how several
-            labels are joined.
-        is_multi_label: whether a row may have any number of labels.
+    In multi-label data, a correction gives all labels of a text. The labels of the rows are indices
+    into `classes.every`.
 
     Returns:
         The rows with corrected labels, by split; and for the location of each row whose label has
@@ -214,12 +196,7 @@ def with_corrections(
 def _numbers_by_key(
     corrections: Sequence[Correction], reader: _LabelReader
 ) -> dict[str, list[int]]:
-    """Find the numbers of the corrected classes for each key, in ascending order.
-
-    Raises:
-        DataError: the label of a correction is empty or no class of the data, or two corrections
-            give the same text different labels.
-    """
+    """Find the numbers of the corrected classes for each key, in ascending order."""
     numbers_by_key: dict[str, list[int]] = {}
     firsts: dict[str, Correction] = {}
     for correction in corrections:
@@ -239,14 +216,7 @@ MAX_LISTED = 20
 
 
 class _LabelReader:
-    """Reads the labels of corrections as numbers of classes.
-
-    Args:
-        classes: the classes of the data.
-        config: says by `fold_labels` how labels are compared, and by `label_separator` how several
-            labels are joined.
-        is_multi_label: whether a correction may have any number of labels.
-    """
+    """Reads the labels of corrections as numbers of classes."""
 
     def __init__(self, classes: Classes, config: DataConfig, *, is_multi_label: bool) -> None:
         self._classes = classes
@@ -265,11 +235,7 @@ class _LabelReader:
             self._numbers[self._comparable(name)] = number
 
     def numbers(self, correction: Correction) -> list[int]:
-        """Return the numbers of the labels of a correction, in ascending order.
-
-        Raises:
-            DataError: the label is empty, though each text has one, or is no class of the data.
-        """
+        """The numbers of the labels of a correction, in ascending order."""
         if not self._is_multi_label:
             if not correction.label.strip():
                 hint = "fill in a label, or remove the row"
@@ -292,7 +258,6 @@ class _LabelReader:
         raise AssertionError("a label that is known by no separator")
 
     def _known_number(self, label: str, where: SourceLocation) -> int:
-        """The number of the class of a label; raise a `DataError` if it is no class."""
         number = self._number(label)
         if number is not None:
             return number
@@ -302,7 +267,6 @@ class _LabelReader:
         raise DataError(where, what, hint)
 
     def _number(self, label: str) -> int | None:
-        """The number of the class of a label; None if it is no class."""
         # A label of the data may belong to a class with another name: the class of the label 1.0
         # is 1.
         name = self._classes.of_labels.get(label, label)
@@ -315,7 +279,6 @@ class _LabelReader:
         return None
 
     def _comparable(self, label: str) -> str:
-        """Turn a label into the form in which labels are compared."""
         if self._folds_labels:
             return label_key(label)
         return label

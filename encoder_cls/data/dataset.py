@@ -31,11 +31,9 @@ class Split:
     """Labelled rows: `texts[i]` belongs to class `labels[i]`, and was read at `where[i]`.
 
     Attributes:
-        texts: the texts.
         labels: class numbers, (rows,). In multi-label data: 1 where a row has a label and else 0,
             (rows, classes), int8. Numbers and columns beyond the classes of the data set are
             `unseen_names`: with C classes, C + i is `unseen_names[i]`.
-        where: the location of each row: the file and the line.
         groups: the number of the group of each row, (rows,); a group has the same number in all
             splits. `NO_GROUP` is the number of a row without a group. None if the data has no
             groups (`data.group_column`).
@@ -72,21 +70,13 @@ class Split:
         return np.asarray(self.labels == number)
 
     def has_unseen_label(self, num_classes: int) -> NDArray[np.bool_]:
-        """Whether each row has a label that never occurs in train, (rows,).
-
-        Args:
-            num_classes: the number of classes that occur in train. Labels with this number or a
-                higher one do not.
-        """
+        """Whether each row has a label that is none of the classes of train, (rows,)."""
         if self.is_multi_label:
             return np.asarray(self.labels[:, num_classes:].any(axis=1))
         return self.labels >= num_classes
 
     def label_text(self, index: int, label_names: Sequence[str]) -> str:
-        """The label of a row by name.
-
-        In multi-label data, its labels are joined by commas; the result is empty without labels.
-        """
+        """The label of a row by name; in multi-label data its labels, joined by commas."""
         if not self.is_multi_label:
             return label_names[int(self.labels[index])]
         numbers = np.flatnonzero(self.labels[index]).tolist()
@@ -210,22 +200,18 @@ class Dataset:
     """The splits of one classification task.
 
     Attributes:
-        label_names: the names of the classes: class `c` is called `label_names[c]`. All classes
-            occur in train.
-        train: the labelled texts to learn from.
+        label_names: class `c` is called `label_names[c]`. All classes occur in train.
         validation: the texts to select the best weights by. Some may have labels that never occur
             in train, or texts that are in train; `known_validation` is without these.
         test: the texts of the final report; None if the config names no test data.
         unlabelled: texts without labels, to learn from as well.
-        labels_are: whether the labels in the files are names or indices into `data.label_names`.
         labels_before_corrections: for the location of each row that `data.corrections` has
             corrected, the label that the row had before, by name; several labels are joined by a
             separator.
         first_multi_label_row: the location of the first row with several labels, because of which
             the data is multi-label; None if there is no such row.
         sources: the name of each source that was read, with the notes on it.
-        base: the data set of the base run, whose rows come first in each split; None for a run
-            without a base run.
+        base: the data set of the base run, whose rows come first in each split; None without one.
     """
 
     label_names: tuple[str, ...]
@@ -246,7 +232,7 @@ class Dataset:
 
     @property
     def splits(self) -> dict[str, Split]:
-        """The splits by name: `train`, `validation` and, if the data set has it, `test`."""
+        """The splits by name; `test` only if there is one."""
         splits = {"train": self.train, "validation": self.validation}
         if self.test is not None:
             splits["test"] = self.test
@@ -320,10 +306,7 @@ class Dataset:
 
     @property
     def report_split(self) -> tuple[str, Split]:
-        """The name and the rows of the split that the final report scores.
-
-        It is test if the data set has it, else validation.
-        """
+        """The name and the rows of the split that the final report scores: test if there is one."""
         if self.test:
             return "test", self.test
         return "validation", self.validation
@@ -385,15 +368,8 @@ def without_labelled_texts(dataset: Dataset) -> Dataset:
 def renumbered(labels: NDArray[Any], names: Sequence[str], order: Sequence[str]) -> NDArray[Any]:
     """Number labels by the names in `order` instead of those in `names`.
 
-    Args:
-        labels: indices into `names`, or, in multi-label data, a column for each of `names`,
-            (rows, names).
-        names: the names that the labels are numbered by.
-        order: the names to number them by.
-
-    Returns:
-        Indices into `order`, or a column for each name of `order`. An index is -1 for a name that
-        is not in `order`.
+    Labels are indices, which become -1 for a name that is not in `order`; or, in multi-label data,
+    a column for each name, (rows, names), all of which are in `order`.
     """
     places = {name: place for place, name in enumerate(order)}
     numbers = np.array([places.get(name, -1) for name in names], dtype=np.int64)
@@ -433,7 +409,6 @@ LENGTH_BYTES = 8
 
 
 def _hash_of(texts: Iterable[str], *, before: bytes = b"") -> str:
-    """A SHA-256 of some bytes, followed by all texts in order."""
     digest = hashlib.sha256(before)
     for chunk in in_chunks(texts):
         parts = []

@@ -82,7 +82,6 @@ def _add_split(arrays: dict[str, NDArray[Any]], name: str, split: Split) -> dict
 
 
 def _split(arrays: Mapping[str, NDArray[Any]], name: str, values: Mapping[str, Any]) -> Split:
-    """Make a split of its arrays and its other values."""
     split = Split(
         texts=_texts(arrays, name),
         labels=arrays[f"{name}.labels"],

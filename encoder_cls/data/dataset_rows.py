@@ -45,12 +45,8 @@ class DatasetRows:
     """The rows of all sources of a config, with their labels as they are written.
 
     Attributes:
-        rows: the labelled rows of each split, by its name.
         readings: the options and notes of each source's reading, by what warnings call the source.
-        unlabelled: the texts without labels.
-        is_multi_label: whether a row may have any number of labels.
-        first_multi_label_row: the location of the first row with several labels; None if there is
-            no such row.
+        first_multi_label_row: the location of the first row with several labels; None without one.
     """
 
     rows: dict[str, LabelledRows]
@@ -73,11 +69,8 @@ def read_all_rows(
 ) -> DatasetRows:
     """Read all sources of a config.
 
-    Args:
-        config: the sources and how to read them.
-        train_rows: rows in memory to use as train; None to read `data.train`.
-        rows_read: the rows of splits that have been read already.
-        has_base: whether the run continues a base run.
+    Rows of train that are in memory, `train_rows`, and those that have been read already,
+    `rows_read`, are used instead of reading the source.
 
     Raises:
         NothingNewError: train has no rows, and there is a base run.
@@ -131,9 +124,7 @@ def _rows_in_memory(train_rows: Iterable[Row], config: DataConfig) -> tuple[Labe
 def _read_split(role: str, config: DataConfig, *, has_base: bool) -> tuple[LabelledRows, Reading]:
     """Read the labelled rows of a split.
 
-    Raises:
-        NothingNewError: train has no rows, and there is a base run (`has_base`).
-        DataError: the source is missing or malformed.
+    With a base run, a train without rows is a `NothingNewError`.
     """
     source = getattr(config, role)
     reading = reading_of(config)
@@ -181,19 +172,8 @@ def _divided(
 ) -> tuple[dict[str, LabelledRows], Unlabelled]:
     """Divide the rows of all splits into those with a label and those without.
 
-    Args:
-        rows: the rows of each split.
-        readings: collect notes on the rows that are left out.
-        config: the sources and how they were read.
-        may_lack_labels: whether rows of train may lack a label.
-
-    Returns:
-        The labelled rows of each split; and the texts of train without a label, if such rows may
-        be there. All other rows without a label are left out with a note.
-
-    Raises:
-        DataError: a row lacks a label, and `data.bad_rows` is not `skip`; or no row of a split has
-            a label.
+    The texts of train without a label are kept if such rows may be there. All other rows without a
+    label are left out with a note, or are an error, as `data.bad_rows` says.
     """
     labelled_rows = {}
     unlabelled = NO_TEXTS

@@ -13,10 +13,7 @@ def cell_separator(class_names: Iterable[str], label_separator: str | None) -> s
     """Choose the separator of several labels in a cell of a table.
 
     Equal arguments give the same separator, so a table can be read as it was written.
-
-    Args:
-        class_names: the names of all classes of the data.
-        label_separator: the separator in the data; None if the data has lists of labels.
+    `label_separator` is None if the data has lists of labels.
     """
     if label_separator is not None:
         return label_separator

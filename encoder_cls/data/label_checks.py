@@ -120,7 +120,6 @@ def _numbers_beside_names(dataset: Dataset) -> Iterator[str]:
 
 
 def _first_row(dataset: Dataset, name: str) -> str:
-    """The location of the first training text of a class."""
     has_class = dataset.train.has_class(dataset.label_names.index(name))
     return dataset.train.where[int(has_class.argmax())]
 
@@ -205,7 +204,6 @@ class SeveralLabels(NamedTuple):
     """A separator with which cells of labels seem to list several labels.
 
     Attributes:
-        separator: the separator.
         num_rows: the number of rows whose cell lists several labels.
         names: the labels that the separator cuts out of all cells, the most frequent first.
         example: a cell that lists several labels, the most frequent one.
@@ -230,16 +228,11 @@ _DECIMAL = re.compile("-?[0-9]+(?:,[0-9]+)?")
 
 
 def several_labels(counts: Mapping[str, int]) -> SeveralLabels | None:
-    """Find the separator with which cells of labels list several labels.
+    """Find the separator with which cells of labels list several labels, by their numbers of rows.
 
-    A comma inside a name is no such separator: the parts of a name hardly occur elsewhere, while
-    labels occur in several combinations, or alone.
-
-    Args:
-        counts: the number of rows of each cell of the label column, by its text.
-
-    Returns:
-        The separator that explains the most rows; None if no separator does.
+    It is the one that explains the most rows; None if no separator does. A comma inside a name is
+    no such separator: the parts of a name hardly occur elsewhere, while labels occur in several
+    combinations, or alone.
     """
     if all(_DECIMAL.fullmatch(cell) for cell in counts):
         return None

@@ -29,11 +29,7 @@ def names_as_texts(names: Sequence[str]) -> list[str]:
 
 
 def _words(name: str) -> str:
-    """Separate the words of a name by spaces.
-
-    A word ends at a character that is neither a letter nor a digit, and between a small letter and
-    a capital.
-    """
+    """Separate the words of a name, such as `late_fee` or `lateFee`, by spaces."""
     spaced = ""
     before = ""
     for character in name:

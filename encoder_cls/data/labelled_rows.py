@@ -33,8 +33,6 @@ class LabelledRows:
     """The labelled rows of a source.
 
     Attributes:
-        texts: the text of each row.
-        where: the location of each row.
         labels: each label as text, with the location of its first row.
         numbers: the labels of all rows, one row after the other, as indices into `labels`. After
             `Classes.numbered` they are indices into `Classes.every`.
@@ -81,11 +79,7 @@ class LabelledRows:
         return labelled, unlabelled
 
     def with_numbers(self, new_numbers: Mapping[int, Sequence[int]]) -> LabelledRows:
-        """Give some rows other labels.
-
-        Args:
-            new_numbers: all labels of a row, as indices like those of `numbers`, by its index.
-        """
+        """Give the rows with these indices other labels, as indices like those of `numbers`."""
         if not new_numbers:
             return self
 
@@ -135,14 +129,7 @@ def collect_labelled(
     *,
     may_have_none: bool = False,
 ) -> LabelledRows:
-    """Collect the rows that have a text.
-
-    Args:
-        rows: the rows of a source.
-        source: the name of the source, for messages.
-        config: the options for labels, groups and empty texts.
-        reading: collects notes on the rows that are left out.
-        may_have_none: whether the label of a row may be empty.
+    """Collect the rows that have a text. Only if `may_have_none`, the label of a row may be empty.
 
     Raises:
         DataError: a row is not valid, too many rows have no text, or none has one.
@@ -241,7 +228,7 @@ def _warn_of_lost_labels(
     left_out: Mapping[str, SourceLocation],
     reading: Reading,
 ) -> None:
-    """Warn of labels all of whose rows are left out, by the first locations of these rows."""
+    """Warn of labels all of whose rows are left out."""
     labels = [label for label in left_out if label in lost]
     if labels:
         reading.note(
@@ -252,11 +239,7 @@ def _warn_of_lost_labels(
 
 
 def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str]:
-    """List the labels of a row as texts, without repetitions.
-
-    Raises:
-        DataError: a label is empty, or neither a name nor a number.
-    """
+    """List the labels of a row as texts, without repetitions; one that is invalid is an error."""
     # Most rows have one label, which is a name.
     label = row.label
     if separator is None and isinstance(label, str) and not is_empty(label):
@@ -277,7 +260,6 @@ def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str
 
 
 def _written_labels(cell: Any, separator: str | None, *, may_have_none: bool) -> Sequence[Any]:
-    """List the labels in a cell as they are written."""
     if separator is not None and isinstance(cell, str):
         return [part.strip() for part in cell.split(separator) if part.strip()]
     if may_have_none and is_empty(cell):
@@ -307,14 +289,7 @@ ROWS_OF_AN_EMPTY_TEXT = 100
 def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Reading) -> None:
     """Raise a `DataError` if too many rows have no text, or if no row has a text.
 
-    Args:
-        source: the name of the source, for messages.
-        num_texts: the number of rows with a text.
-        config: says by `empty_texts` how many rows may have no text.
-        reading: its notes count the rows that were left out.
-
-    Raises:
-        NoRowsError: the source has no rows at all.
+    It is a `NoRowsError` if the source has no rows at all.
     """
     weightless = reading.notes.weightless
     if weightless.count:

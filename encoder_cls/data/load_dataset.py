@@ -63,11 +63,8 @@ def load_all_data(
 ) -> Dataset:
     """Load the data set of a config, and join it to the data sets of its base runs.
 
-    Args:
-        config: the config of the run.
-        train_rows: rows in memory to use as train, which may lack labels. `data.train` is then only
-            a name for messages. By default `data.train` is read.
-        reporter: shows messages about the cache.
+    `train_rows` are rows in memory to use as train, which may lack labels. `data.train` is then
+    only a name for messages.
 
     Raises:
         NothingNewError: the run has a base run, and no row of train is new.
@@ -89,7 +86,6 @@ def load_all_data(
 
 
 def _with_base(new: Dataset, base: BaseData | None) -> Dataset:
-    """Join new rows to those of the base run, if there is one."""
     if base is None:
         return new
     return joined(base.dataset, new, run=base.run)
@@ -103,25 +99,14 @@ def load_dataset(
     base: BaseData | None = None,
     reporter: Reporter = SILENT,
 ) -> Dataset:
-    """Read all splits that a config names.
+    """Read all splits that a config names, without the rows of the base run.
 
     If it names no validation data, rows of train are held out for validation. With
     `data.label_names`, rows of train without a label become unlabelled texts. With `data.cache`,
     the same data is read from its files only once, and from the cache at any later time.
 
-    Args:
-        config: the sources and how to read them.
-        train_rows: rows in memory to use as train, which may lack labels. `data.train` is then only
-            a name for messages. By default `data.train` is read.
-        rows_read: the rows of splits that have been read already, as the config says. All other
-            splits are read.
-        base: the data set of a base run, if the run has one. Its classes come first and need not
-            occur in the new rows. Rows that the base run has already are left out, and it is no
-            error if no new row can be held out.
-        reporter: shows messages about the cache.
-
-    Returns:
-        The data set, without the rows of the base run.
+    The classes of a base run come first and need not occur in the new rows. Rows that the base run
+    has already are left out, and it is no error if no new row can be held out.
 
     Raises:
         NothingNewError: a base run is given, and no row of train is new.
@@ -160,14 +145,8 @@ def load_split(
 ) -> Split:
     """Read one labelled source whose classes are known, such as a file to score a model on.
 
-    Args:
-        source: the file, folder or other source, as `DataConfig.train` describes it.
-        config: how to read it: its columns and options.
-        label_names: the names of the classes.
-        labels_are: whether the labels are names or indices into `data.label_names`. None if the
-            labels of the source are to decide.
-        is_multi_label: whether a row may have any number of labels.
-        reading: the options and the notes of the reading; made from `config` by default.
+    If `labels_are` is None, the labels of the source decide; if `reading` is, `config` has its
+    options.
 
     Raises:
         DataError: the source cannot be read, or its labels do not fit.
@@ -188,10 +167,7 @@ def load_split(
 
 
 def _content_hashes(config: DataConfig) -> dict[str, str] | None:
-    """Hash the content of each source of a config, by its key in `data`.
-
-    None if the content of a source cannot be identified.
-    """
+    """Hash each source of a config, by its key in `data`; None if one cannot be identified."""
     hashes = {}
     for key in SOURCES:
         source = getattr(config, key)
@@ -205,7 +181,6 @@ def _content_hashes(config: DataConfig) -> dict[str, str] | None:
 
 
 def _cache_key(base: BaseData | None) -> dict[str, Any] | None:
-    """The part of the cache's key that identifies the data set of the base run, if there is one."""
     if base is None:
         return None
     splits = base.dataset.splits
@@ -225,7 +200,6 @@ def _read_dataset(
     rows_read: RowsRead,
     base: BaseData | None,
 ) -> Dataset:
-    """Read all splits of a config from their sources."""
     corrections, notes_on_corrections = read_corrections(config)
     all_rows = read_all_rows(
         config, train_rows=train_rows, rows_read=rows_read, has_base=base is not None
@@ -313,9 +287,8 @@ def _outside_of_sample(
 ) -> tuple[NDArray[np.bool_] | None, float, Notes]:
     """Which texts of a table of `label` must not be held out, since they are not typical.
 
-    Returns:
-        Whether each text must stay, (texts,), or None if any may be held out; the share of the
-        others to hold out; and a note on this.
+    The result is whether each text must stay, (texts,), or None if any may be held out; the share
+    of the others to hold out; and a note on this.
     """
     is_outside = outside_of_sample(split, config)
     if is_outside is None or not is_outside.any():
@@ -356,7 +329,6 @@ def _note_names_not_in_train(
 
 
 def _check_two_classes(names_in_train: Sequence[str], config: DataConfig) -> None:
-    """Raise a `DataError` if train has rows of one class only."""
     if len(names_in_train) < 2:
         name = shown(names_in_train[0])
         what = f"every row has the label {name}; at least two classes are needed"
@@ -416,16 +388,7 @@ def _to_split(
 
 
 def _label_array(rows: LabelledRows, num_classes: int, *, is_multi_label: bool) -> NDArray[Any]:
-    """Make the array of labels of a split.
-
-    Args:
-        rows: the rows, whose labels are class numbers.
-        num_classes: the number of classes.
-        is_multi_label: whether a row may have any number of labels.
-
-    Returns:
-        Class numbers, (rows,); multi-label, 1 where a row has a label and else 0, (rows, classes).
-    """
+    """The labels of a split as `Split.labels` has them, of rows whose labels are class numbers."""
     if not is_multi_label:
         return np.asarray(rows.numbers)
 

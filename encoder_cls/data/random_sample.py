@@ -38,13 +38,11 @@ def drawn_rank(key: str) -> int:
 
 
 def outside_of_sample(split: Split, config: DataConfig) -> NDArray[np.bool_] | None:
-    """Return which training texts are not of the random sample of a table of labels, (texts,).
+    """Whether each training text is outside the random sample of a table of labels, (texts,).
 
-    The sample are all texts up to the last one that was drawn, in the order in which texts are
-    drawn, also those that were suggested first: without them it would have too many easy texts.
-
-    Returns:
-        None if the training data is no table of labels, or its random sample is too small.
+    The sample is all texts up to the last one that was drawn, in the order in which texts are
+    drawn, also those that were suggested first: without them it would have too many easy texts. The
+    result is None if the training data is no table of labels, or its random sample is too small.
     """
     path = Path(config.train or "")
     if path.suffix != ".csv" or not path.is_file():

@@ -11,13 +11,7 @@ from encoder_cls.data.label_names import label_key
 
 
 class SimilarLabels(NamedTuple):
-    """A label, and the rarer labels that look like it.
-
-    Attributes:
-        label: the most frequent of these labels.
-        num_rows: its number of rows.
-        others: the number of rows of each of the other labels.
-    """
+    """A label with its number of rows, and those of the rarer labels that look like it."""
 
     label: str
     num_rows: int
@@ -44,19 +38,13 @@ MIN_STEM = 4
 
 
 def similar_labels(counts: Mapping[str, int]) -> list[SimilarLabels]:
-    """Find labels that look like a more frequent label.
+    """Find labels that look like a more frequent label, the most frequent first.
 
     They differ from it in how umlauts, accents or the spaces between words are written, in an
     ending such as that of a plural, or in one or two letters and are much rarer. Labels that differ
     in a number do not look alike, nor do those that `data.fold_labels` makes one class, nor those
     with hardly a letter, whose signs mean something (1 and -1, A and A+), or with the length of
     whole texts.
-
-    Args:
-        counts: the number of rows of each label.
-
-    Returns:
-        The labels with others that look like them, the most frequent first.
     """
     is_compared = len(counts) <= MAX_COMPARED
     by_count = sorted(counts, key=lambda label: (-counts[label], label))

@@ -70,10 +70,8 @@ def every_file(source: str) -> Iterator[Path]:
 def data_files(source: str, *, is_labelled: bool) -> list[Path]:
     """List the data files of a source.
 
-    Args:
-        source: a file, a folder or a pattern.
-        is_labelled: whether the rows need labels. If so, .txt files in a folder with tables are
-            left out, unless they look like data.
+    If its rows need labels (`is_labelled`), .txt files in a folder with tables are left out, unless
+    they look like data.
 
     Raises:
         DataError: the source has no data file, or has files of an unknown format or of several
@@ -95,7 +93,6 @@ def data_files(source: str, *, is_labelled: bool) -> list[Path]:
 
 
 def _data_files_of_folder(source: str, files: list[Path], *, is_labelled: bool) -> list[Path]:
-    """Choose the data files among the files of a folder."""
     known = [file for file in files if format_of(file)]
     known = _without_readmes(known, JSON, b"[")
     if is_labelled:
@@ -126,11 +123,7 @@ def split_in_name(file: Path) -> str | None:
 def _without_readmes(files: list[Path], file_format: Format, mark: bytes) -> list[Path]:
     """Leave out the files of one format that lie beside data files, such as a README.txt.
 
-    Args:
-        files: the files of a folder.
-        file_format: the format of the files to leave out.
-        mark: the bytes that data of this format starts with. If one of the files starts with them,
-            no file is left out.
+    None is left out if one of them starts with `mark`, as data of this format does.
     """
     readmes = [file for file in files if format_of(file) is file_format]
     if len(readmes) == len(files):
@@ -145,7 +138,6 @@ _BLANK_BYTES = b" \t\v\f\r\n\0"
 
 
 def _starts_with(path: Path, mark: bytes) -> bool:
-    """Whether the first line of a file that is not blank starts with a mark."""
     with opened(path) as file:
         for line in byte_lines(file):
             content = line.removeprefix(codecs.BOM_UTF8)
@@ -160,8 +152,7 @@ def _starts_with(path: Path, mark: bytes) -> bool:
 def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
     """List the class folders of a folder: each subfolder is a class, each .txt file in it a text.
 
-    Returns:
-        The subfolders; none if they have no .txt files.
+    There are none if the subfolders have no .txt files.
 
     Raises:
         DataError: other data lies beside the class folders, a subfolder has no .txt files, or texts

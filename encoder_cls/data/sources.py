@@ -35,13 +35,9 @@ EXAMPLE_FOLDER = Path(__file__).parent / "example"
 def read_rows(
     source: str, columns: Columns, reading: Reading, *, role: str = "test"
 ) -> Iterator[Row]:
-    """Read the rows of a source.
+    """Read the rows of a source, in one of the forms that `DataConfig.train` describes.
 
-    Args:
-        source: the source, in one of the forms that `DataConfig.train` describes.
-        columns: the columns to read.
-        reading: the options for reading; it also collects the notes.
-        role: the split to read of a data set of the Hub, if the source does not name one.
+    Of a data set of the Hub, `role` is the split to read if the source does not name one.
 
     Raises:
         DataError: the source is missing or malformed.
@@ -50,15 +46,9 @@ def read_rows(
 
 
 def read_again(places: Iterable[str], columns: Columns, reading: Reading) -> dict[str, Row]:
-    """Read rows once more by their locations.
+    """Read rows once more by their locations, without those that can no longer be read.
 
-    Args:
-        places: the locations of the rows. Only a `SourceLocation` with a line can be read again.
-        columns: the columns to read.
-        reading: the options for reading.
-
-    Returns:
-        The rows by location, without the rows that can no longer be read.
+    Only a `SourceLocation` with a line can be read again.
     """
     lines_by_file: dict[str, set[int]] = {}
     for place in places:
@@ -80,11 +70,7 @@ def read_again(places: Iterable[str], columns: Columns, reading: Reading) -> dic
 def _read_lines_again(
     path: Path, lines: set[int], columns: Columns, reading: Reading, rows: dict[str, Row]
 ) -> None:
-    """Add the rows at some lines of a file to `rows`.
-
-    Raises:
-        DataError: a row cannot be read; the rows before it have been added.
-    """
+    """Add the rows at some lines of a file to `rows`, up to one that cannot be read."""
     last_line = max(lines)
     for row in _rows(file_records(path, columns, reading), columns, reading):
         if row.where.line in lines:
@@ -135,7 +121,6 @@ def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iter
 
 
 def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Read the records of a source in any of its forms."""
     if source.startswith(HUB):
         yield from hub_records(source, role, columns, reading)
         return

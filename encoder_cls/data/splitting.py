@@ -37,19 +37,15 @@ def hold_out(
     Args:
         split: the rows to divide.
         fraction: the share of the rows to hold out, between 0 and 1.
-        seed: the seed of the random choice of rows.
-        classes: the classes to stratify by, in the shape of `split.labels`: class numbers from 0
-            on, (rows,), or 1 where a row has a label, (rows, labels). By default the labels of the
-            split. Other numbers for the same classes give another choice of rows.
+        seed: of the random choice of rows.
+        classes: the classes to stratify by, in the shape of `split.labels`, by default these
+            labels. Other numbers for the same classes give another choice of rows.
         uncorrected: the classes of the rows before `data.corrections`, in the same shape. If they
             are given, they are stratified by in place of `classes`, so that a correction does not
             change which rows are held out. If a class of `classes` would have no row that stays,
             `classes` are used after all.
-        must_stay: whether a row must not be held out, (rows,). By default any row may be held out.
+        must_stay: whether a row must not be held out, (rows,); None: any may be.
         is_needed: whether it is an error if no row can be held out.
-
-    Returns:
-        The split of the rows that stay, then the split of the rows that are held out.
 
     Raises:
         DataError: no row can be held out, and `is_needed` is true.
@@ -100,12 +96,7 @@ def hold_out(
 
 
 def _loses_class(classes: NDArray[Any], is_held_out: NDArray[np.bool_]) -> bool:
-    """Whether all rows of some class are held out.
-
-    Args:
-        classes: class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels).
-        is_held_out: whether each row is held out, (rows,).
-    """
+    """Whether all rows of some class are held out; `classes` are as in `hold_out`."""
     staying = classes[~is_held_out]
     if classes.ndim == 1:
         return np.setdiff1d(classes, staying).size > 0
@@ -115,7 +106,7 @@ def _loses_class(classes: NDArray[Any], is_held_out: NDArray[np.bool_]) -> bool:
 def rows_to_hold_out(
     labels: NDArray[Any], groups: NDArray[np.int64], *, fraction: float, seed: int
 ) -> NDArray[np.bool_]:
-    """Choose rows to hold out, so that at least one row of each class stays.
+    """Choose rows to hold out, (rows,), so that at least one row of each class stays.
 
     Args:
         labels: class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels).
@@ -123,10 +114,7 @@ def rows_to_hold_out(
             held out, or none of them.
         fraction: the share of all rows to hold out, between 0 and 1. It is met as closely as the
             groups allow.
-        seed: the seed of the random choice of rows.
-
-    Returns:
-        Whether each row is held out, (rows,).
+        seed: of the random choice of rows.
     """
     held_out = _HeldOutRows(labels, groups)
     random = np.random.default_rng(seed)
@@ -145,8 +133,7 @@ class _HeldOutRows:
             last column has a 1 where a row has no label.
         sizes: the number of all rows of each label, (labels,).
         held_counts: the number of held-out rows of each label, (labels,).
-        num_held: the number of all held-out rows.
-        is_held_out: whether each row is held out, (rows,).
+        is_held_out: (rows,).
         is_ungrouped: whether each row is a group by itself.
     """
 
@@ -172,16 +159,12 @@ class _HeldOutRows:
         self.is_ungrouped = bool((np.diff(self._starts) < 2).all())
 
     def group_size(self, row: int) -> int:
-        """Count the rows of a row's group."""
         return len(self._rows_of_group(row))
 
     def fits(self, row: int, limits: Counts) -> bool:
-        """Check whether the group of a row can be held out within limits.
+        """Whether the group of a row can be held out within limits for each label, (labels,).
 
-        Args:
-            row: a row.
-            limits: the number of rows of each label that may be held out, (labels,). A negative
-                limit counts as 0.
+        A negative limit counts as 0.
         """
         if self.is_held_out[row]:
             return False
@@ -193,12 +176,9 @@ class _HeldOutRows:
         self.hold_out(self._rows_of_group(row))
 
     def try_to_hold_out(self, row: int, limits: Counts, num_wanted: int) -> None:
-        """Hold out the group of a row if it fits.
+        """Hold out the group of a row if it fits within the limits and the total that is wanted.
 
-        Args:
-            row: the row.
-            limits: the most rows of each label that may be held out, (labels,).
-            num_wanted: the most rows that may be held out; only the first group may exceed it.
+        Only the first group may exceed the total.
         """
         is_first = self.num_held == 0
         is_within_total = self.num_held + self.group_size(row) <= num_wanted
@@ -212,25 +192,17 @@ class _HeldOutRows:
         self.held_counts += self._count_labels(rows)
 
     def smallest_group(self, rows: NDArray[np.int64]) -> int | None:
-        """Choose the row whose group is the smallest that can be held out.
-
-        A group can be held out if a row of each label stays.
-
-        Returns:
-            One of the given rows; None if none of their groups can be held out.
-        """
+        """The row with the smallest group that leaves a row of each label; None if none does."""
         # The limit of a label without any row is -1, which `fits` takes for 0.
         limits = self.sizes - 1
         fitting = [row for row in rows.tolist() if self.fits(row, limits)]
         return min(fitting, key=self.group_size, default=None)
 
     def _rows_of_group(self, row: int) -> NDArray[np.int64]:
-        """List the rows of a row's group."""
         group = self._groups[row]
         return self._by_group[self._starts[group] : self._starts[group + 1]]
 
     def _count_labels(self, rows: NDArray[np.int64]) -> Counts:
-        """Count how many of some rows have each label."""
         labels = self.labels[rows]
         if labels.ndim == 1:
             return np.bincount(labels, minlength=len(self.sizes))

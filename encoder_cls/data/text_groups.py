@@ -16,10 +16,8 @@ NO_GROUP = 0
 def group_number(group: str, *, kind: bytes = b"") -> int:
     """Number a group by 64 bits of a hash of its name, so that it has the same number in all data.
 
-    Args:
-        group: the name of the group.
-        kind: what the group consists of; groups of two kinds have different numbers, even if their
-            names are equal. Empty for a group of `data.group_column`.
+    Groups of two kinds have different numbers, even if their names are equal; the kind of a group
+    of `data.group_column` is empty.
     """
     name = group.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(name, digest_size=8, person=kind).digest()
@@ -27,10 +25,9 @@ def group_number(group: str, *, kind: bytes = b"") -> int:
 
 
 def equal_texts(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Number texts so that texts that differ only in case and white space have equal numbers.
+    """Number texts, (texts,): those that differ only in case and white space have equal numbers.
 
-    Returns:
-        A number for each text, (texts,). No group of `data.group_column` has the same number.
+    No group of `data.group_column` has the same number.
     """
     numbers = (group_number(" ".join(text.casefold().split()), kind=b"text") for text in texts)
     return np.fromiter(numbers, dtype=np.int64, count=len(texts))
@@ -43,14 +40,12 @@ MAX_ALIKE_SHARE = 0.01
 
 
 def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Number texts so that similar texts have equal numbers.
+    """Number texts so that similar texts have equal numbers, (texts,).
 
     Texts are similar if they have the same letters in the same order: case, white space,
-    punctuation and digits do not count. Texts without letters, and frequent patterns such as
-    "order 1", "order 2", are numbered by `equal_texts` instead.
-
-    Returns:
-        A number for each text, (texts,). No group of `data.group_column` has the same number.
+    punctuation and digits do not count. Texts without letters, and frequent patterns such as "order
+    1", "order 2", are numbered by `equal_texts` instead. No group of `data.group_column` has the
+    same number.
     """
     equal = equal_texts(texts)
     numbers = (_number_of_letters(text) for text in texts)
@@ -92,9 +87,9 @@ _ASCII_LETTERS = bytes(_lower_case_or_space(code) for code in range(256))
 
 
 class _Letters(dict[int, int | str]):
-    """A table for `str.translate` that keeps letters and their marks.
+    """A table for `str.translate` that keeps letters and their marks, and makes the rest spaces.
 
-    All other characters become spaces. A character is looked up when it first occurs.
+    A character is looked up when it first occurs.
     """
 
     def __missing__(self, code: int) -> int | str:
