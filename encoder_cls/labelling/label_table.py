@@ -248,7 +248,6 @@ class LabelTable:
     # Reading
 
     def _read_rows(self, header: Sequence[str], reading: Reading) -> None:
-        """Read the rows of the file, and add its columns to those of the table."""
         names = self._own_names_in(header)
         columns = self._columns_by_name()
         for name in header:
@@ -389,7 +388,6 @@ class LabelTable:
         return [column for column, name in self._columns.items() if name not in own_names]
 
     def _cells(self, row: LabelledText, columns: Sequence[str]) -> list[str]:
-        """The values of a row in columns of the pool."""
         cells = dict(row.cells)
         # A field inside an object has no column of its own, so its text is written.
         cells.setdefault(self._text_columns[0], row.text)

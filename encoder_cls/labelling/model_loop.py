@@ -62,10 +62,9 @@ def labels_of_last_fit(num_labels: int) -> int:
 class ModelLoop:
     """Fits the model in another process while its block runs, and keeps its predictions.
 
+    It is the model of the session, and gives its suggestions to the queue.
+
     Args:
-        session: the session, whose model this becomes.
-        queue: the queue, which gets the suggestions.
-        texts: the texts of the pool.
         log: called with a message if a fit fails.
         run: the folder of a run or model whose guesses are shown until the fits are better.
         classes_of_run: the names of its classes, some of which the session may have renamed.

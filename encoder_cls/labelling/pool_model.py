@@ -160,7 +160,6 @@ class PoolModel:
 
     @cached_property
     def _similarities(self) -> Similarities:
-        """How similar the first texts of the pool are to each other."""
         _, texts = self._tokenized
         num_texts = min(self.pool_size, SUGGESTED_AMONG)
         class_weights = np.ones(1, dtype=np.float32)

@@ -251,5 +251,4 @@ class ReviewModel:
 
 
 def _words(weighted: Sequence[WordWeight]) -> list[str]:
-    """The first different words."""
     return list(dict.fromkeys(word.word for word in weighted))[:MAX_WORDS]

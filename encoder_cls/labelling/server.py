@@ -84,7 +84,6 @@ class _Server(uvicorn.Server):
         self._on_start = on_start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, and then say so."""
         await super().startup(sockets)
         self._on_start()
 

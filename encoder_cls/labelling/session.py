@@ -88,7 +88,6 @@ class _Action(NamedTuple):
     """A label or a skip.
 
     Attributes:
-        table: the table that has the row.
         row: the row. In the table of skipped texts, its column `how` says why.
         how: how the text was chosen.
         replaced: the earlier action with this text and its position, if this one is a change made
@@ -364,7 +363,6 @@ class Session:
         return self._now().astimezone(UTC).isoformat(timespec="milliseconds")
 
     def _do(self, table: LabelTable, row: LabelledText, how: str) -> None:
-        """Write a row, and then choose the next text."""
         table.append(row)
         self._actions.append(_Action(table, row, how))
         self._current = self._next()
@@ -436,7 +434,6 @@ class Session:
         }
 
     def _shown_earlier_text(self, action: _Action) -> dict[str, Any]:
-        """A text that has been labelled or skipped, as JSON."""
         row = action.row
         labels = None
         why_skipped = ""

@@ -67,7 +67,6 @@ class TextQueue:
 
 
 def _first(texts: Iterable[PoolText], asked: Collection[str]) -> PoolText | None:
-    """The first text that has not been asked; None if there is none."""
     for text in texts:
         if text.key not in asked:
             return text

@@ -273,7 +273,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._probabilities(X, "predict_proba")
 
     def _probabilities(self, X: Sequence[str], method: str) -> NDArray[np.float64]:
-        """The probabilities in the order of `classes_`, (texts, classes), for a public method."""
+        """The probabilities, (texts, classes), in the order of `classes_`."""
         check_is_fitted(self, "classifier_")
         probabilities = self.classifier_.predict_proba(as_texts(X, method))
 
@@ -425,7 +425,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _reporter(self) -> AbstractContextManager[Reporter]:
-        """The reporter of `fit`, which warns the caller, and shows the progress if `verbose`."""
         if self.verbose:
             return _VerboseReporter()
         return nullcontext(WarningReporter(warn_caller))

@@ -62,14 +62,9 @@ def cached(
 ) -> CacheEntry:
     """Return the entry for a key, which is made the first time and read from then on.
 
-    If several processes need the same new entry, one of them makes it and the others wait.
-
-    Args:
-        folder: the folder of the cache.
-        kind: the beginning of the name of the entry's folder.
-        key: all JSON values on which the entry depends, except for the versions of libraries.
-        make: makes the entry.
-        reporter: gets a note that says whether the entry was made or read.
+    If several processes need the same new entry, one of them makes it and the others wait. The key
+    has all JSON values on which the entry depends, except for the versions of libraries. The name
+    of the entry's folder begins with `kind`. A note says whether the entry was made or read.
 
     Raises:
         EncoderClsError: the entry cannot be read or written.
@@ -129,7 +124,7 @@ def _npy_file(array: NDArray[Any]) -> list[bytes | memoryview]:
 
 
 def _read(path: Path) -> CacheEntry | None:
-    """Read an entry; return None if it is missing or damaged."""
+    """Read an entry; None if it is missing or damaged."""
     arrays = {}
     try:
         digest, _, content = (path / RECORD_FILE).read_bytes().partition(b"\n")

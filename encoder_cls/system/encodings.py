@@ -249,7 +249,6 @@ def _check_is_not_utf8(path: Path, head: bytes, encoding: str) -> None:
 
 
 def _check_length(path: Path, number: int, line: str | bytes, longest: int) -> None:
-    """Raise a `DataError` if a line is too long; `number` counts lines from 1."""
     if 0 <= longest < len(line):
         hint = "is the file damaged?"
         raise DataError(f"{path}:{number}", f"the line {longer_than(longest)}", hint)

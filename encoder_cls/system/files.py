@@ -88,8 +88,8 @@ def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """Open a file for reading, and yield it with its size in bytes.
 
     Raises:
-        EncoderClsError: the file cannot be read, or is not a plain file. A pipe is refused because
-            it may never end.
+        EncoderClsError: the file cannot be read, or is not a plain file, such as a pipe that may
+            never end.
     """
     with reporting_os_errors(path, "be read"):
         status = path.stat()
@@ -115,8 +115,8 @@ def replacing_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces a file durably and atomically when the block ends.
 
     The new file gets the permissions of the old file. If the block raises an error, the file keeps
-    its old content and the temporary file is removed. Temporary files for the same path that killed
-    processes have left are removed as well.
+    its old content and the temporary file is removed, as are those for the same path that killed
+    processes have left.
 
     Raises:
         EncoderClsError: the new file cannot be written. The file keeps its old content.
@@ -186,7 +186,6 @@ def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -156,7 +156,6 @@ class Workers(Generic[Item, Result]):
             yield waiting.popleft().result()
 
     def _start(self) -> ThreadPoolExecutor:
-        """Start the processes, and a thread for each."""
         from concurrent.futures import ThreadPoolExecutor
 
         threads = str(max(1, _usable_processors() // self._number))
@@ -176,7 +175,6 @@ class Workers(Generic[Item, Result]):
         return ThreadPoolExecutor(self._number)
 
     def _apply(self, item: Item) -> Result:
-        """Apply the function to an item in a process that is free."""
         worker = self._free.get()
         try:
             result: Result = worker.apply(item)
@@ -253,7 +251,6 @@ class _Worker:
         self._process.kill()
 
     def wait(self) -> None:
-        """Wait until the process has ended."""
         self._process.wait()
 
 

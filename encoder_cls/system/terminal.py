@@ -135,7 +135,6 @@ def is_output_closed() -> bool:
 
 
 def _discard(stream: TextIO) -> None:
-    """Discard all further output to a stream."""
     with open(os.devnull, "wb") as null:  # noqa: PTH123
         os.dup2(null.fileno(), stream.fileno())
 

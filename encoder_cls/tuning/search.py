@@ -118,7 +118,7 @@ class Search:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other processes of the search from choosing a trial inside this context."""
+        """Keep other processes of the search from choosing a trial."""
         with reporting_os_errors(self.folder / LOCK_FILE), self._lock:
             yield
 

@@ -81,7 +81,6 @@ def suggested_values(trial: Trial, space: dict[str, Choices]) -> dict[str, Any]:
 
 
 def _suggested_value(trial: Trial, key: str, choices: Choices) -> Any:
-    """Let Optuna choose a value of a list, or an integer or another number of a range."""
     if not isinstance(choices, SearchRange):
         return trial.suggest_categorical(key, choices)
     if isinstance(choices.low, int) and isinstance(choices.high, int):

@@ -162,6 +162,5 @@ class TrialReporter(TrainingReporter):
             raise PrunedTrialError
 
     def _check_time(self) -> None:
-        """Prune the trial if the time of the search is over."""
         if self._may_be_pruned and not self._goes_on():
             raise PrunedTrialError
