@@ -37,7 +37,6 @@ def attention_file(path: Path, classifier: Classifier, texts: Sequence[str]) -> 
 
 
 def _page(classifier: Classifier, texts: Sequence[str]) -> bytes:
-    """Make an HTML page with the attention maps of some texts, in UTF-8."""
     from encoder_cls.classifier.attention_page import render_attention
 
     headings = []

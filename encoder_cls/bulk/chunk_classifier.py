@@ -73,7 +73,6 @@ class ClassifiedChunk(NamedTuple):
     Attributes:
         encoded: what the format's method `encode` returns for the predictions.
         sort_keys: the number of each prediction by which predictions are sorted.
-        unexpected: the number of predictions of each unexpected kind.
         last: the location of the last text.
     """
 
@@ -98,14 +97,7 @@ def classify_chunk(classifier: Classifier, options: PredictionOptions, job: Job)
 
 
 class ChunkClassifier:
-    """Classifies chunks and counts unexpected predictions.
-
-    Args:
-        workers: the processes that classify the chunks; None classifies them in this process.
-
-    Attributes:
-        num_texts: the number of texts that have been classified so far.
-    """
+    """Classifies chunks and counts unexpected predictions, in this process if `workers` is None."""
 
     def __init__(
         self,
@@ -129,7 +121,7 @@ class ChunkClassifier:
         *,
         explained: bool | None = None,
     ) -> Iterator[ClassifiedChunk]:
-        """Classify chunks, and yield the encoded predictions in the order of the chunks.
+        """Yield the encoded predictions in the order of the chunks.
 
         Each prediction is explained if `explained` says so; None means what the options say.
         """
@@ -171,8 +163,7 @@ def open_chunk_classifier(
     """Open a classifier of chunks, which shares the work on large files among processes.
 
     If the encoder is computed by a GPU, the processes do everything else, and ask this process for
-    the encoder's logits of the texts that do not skip it. The processes end with the block. No
-    `files` means that the texts do not come from files.
+    the encoder's logits of the texts that do not skip it. The processes end with the block.
     """
     number = processes_for(size_of(files))
     if number == 1:

@@ -46,8 +46,8 @@ COPIED_BYTES = 1 << 20
 class ExcelFormat(RowFormat):
     """An Excel file with a sheet: the kept columns, then the prediction.
 
-    The header is bold and stays in view, and each column has a filter. If the input is an Excel
-    file, its columns keep their widths and the formats of their numbers and dates.
+    If the input is an Excel file, its columns keep their widths and the formats of their numbers
+    and dates.
     """
 
     def __init__(

@@ -48,10 +48,7 @@ _NOT_PLAIN = ("=", "+", "-", "@", "#")
 
 @contextmanager
 def new_sheet(title: str, names: Sequence[str], formats: Sequence[str]) -> Iterator[Sheet]:
-    """Begin an Excel file in a temporary folder, which is removed at the end of the block.
-
-    `formats` has the format of the numbers of each column.
-    """
+    """Begin an Excel file in a temporary folder, which is removed at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
         sheet = Sheet(Path(folder), title, names, formats)
         try:
@@ -63,14 +60,9 @@ def new_sheet(title: str, names: Sequence[str], formats: Sequence[str]) -> Itera
 class Sheet:
     """A new Excel file with one sheet, to which rows are appended.
 
-    The header is bold and stays in view, and each column has a filter.
-
-    Args:
-        folder: the folder of the file, and of the rows until the file is complete.
-        formats: the format of the numbers of each column.
-
-    Attributes:
-        num_cut: the number of texts that were cut, because they are longer than a cell.
+    The header is bold and stays in view, and each column has a filter. The folder also has the rows
+    until the file is complete. `formats` are those of the numbers of each column; `num_cut` is the
+    number of texts that were cut, because they are longer than a cell.
     """
 
     def __init__(
@@ -175,7 +167,6 @@ MAX_CELL_UNITS = 32_767
 
 
 def _cut(text: str) -> str:
-    """Cut a text to the length of a cell, with an ellipsis at its end."""
     # A character takes at most two UTF-16 code units.
     if 2 * len(text) <= MAX_CELL_UNITS:
         return text

@@ -79,10 +79,8 @@ class InputTexts:
     Bytes that are not UTF-8 are an error in a file, and replaced in standard input.
 
     Attributes:
-        source: a file, a folder, a pattern or `-`, standard input; None for given texts.
         files: the files to read; empty for standard input and given texts.
-        keeps_columns: whether rows come with all their columns.
-        columns: the columns that outputs keep, `id` alone or all; None: not known.
+        columns: the columns that outputs keep, `id` alone or all; None if they are not known.
     """
 
     def __init__(
@@ -111,7 +109,6 @@ class InputTexts:
         return self._output_format == "csv" and bool(self.files) and are_spreadsheets
 
     def _all_files_have(self, trait: Callable[[Format], bool]) -> bool:
-        """Whether the formats of all files are known and have a trait."""
         for file in self.files:
             file_format = format_of(file)
             if file_format is None or not trait(file_format):
@@ -225,7 +222,6 @@ class InputTexts:
                 yield from column_names(file, self._text_columns, reading)
 
     def _have_no_id(self, reading: Reading) -> bool:
-        """Whether the headers of all files show that none has a column `id`."""
         have_headers = self._all_files_have(lambda known: known.header is not None)
         return have_headers and "id" not in self._names_in_headers(reading)
 

@@ -48,7 +48,7 @@ class PredictionFormat(ABC):
 
     @abstractmethod
     def writing_to(self, output: Output) -> AbstractContextManager[Callable[[Any], object]]:
-        """Begin to write an output; the end of the block completes the output.
+        """Begin to write an output, which is complete at the end of the block.
 
         The context manager yields a function that writes an encoded chunk, as `encode` returns it.
         """
@@ -69,18 +69,11 @@ class RowFormat(PredictionFormat):
     def writing_to(
         self, output: Output
     ) -> AbstractContextManager[Callable[[Sequence[bytes]], object]]:
-        """Begin to write an output; the end of the block completes the output.
-
-        The context manager yields a function that writes encoded predictions.
-        """
+        """Begin to write an output; the function in the block writes encoded predictions."""
 
 
 class LineFormat(RowFormat):
-    """A format with a line for each prediction.
-
-    Attributes:
-        header: the first line, with the names of the columns; None if the format has no header.
-    """
+    """A format with a line for each prediction; the header is None if there is none."""
 
     header: str | None = None
 
@@ -105,11 +98,7 @@ class LineFormat(RowFormat):
 
 
 class JsonFormat(LineFormat):
-    """Lines of JSON, with the columns of the input if its rows come with them.
-
-    Args:
-        columns: the columns of the input that are known before all rows are read.
-    """
+    """Lines of JSON, with the columns of the input if its rows come with them."""
 
     def __init__(self, options: PredictionOptions, columns: ColumnTypes) -> None:
         self._options = options
@@ -151,10 +140,6 @@ class TableColumns:
     A table keeps either the column `id` of the input or all columns. A table with all columns adds
     only the labels and probabilities, `answered_by` if the classifier is a cascade, and
     `unfamiliar` if the model measures familiarity.
-
-    Args:
-        columns: the columns of the input to keep.
-        keeps_all: whether `columns` are all columns of the input.
 
     Attributes:
         kept: the names of the columns of the input.
@@ -294,19 +279,15 @@ def encodable(text: str) -> str:
 
 
 class DelimitedFormat(LineFormat):
-    """CSV or TSV.
+    """CSV or TSV, in the form (separator, byte order mark) of the input.
 
     A file contains labels and texts unchanged, except for characters that the format cannot
     contain, which are escaped. On a terminal, control characters are escaped as well. Unless the
     input is CSV or TSV, too, fields are guarded: a field that a spreadsheet could take for a
     formula gets an apostrophe before it.
 
-    With decimal commas, numbers are written as 0,5. Where numbers have decimal commas, spreadsheets
-    separate fields by semicolons, so these take the place of commas between fields.
-
-    Args:
-        texts: the input, whose form (separator, byte order mark) the output keeps.
-        columns: the columns of the input to keep.
+    With decimal commas, numbers are written as 0,5. Spreadsheets then separate fields by
+    semicolons, so these take the place of commas between fields.
     """
 
     def __init__(
@@ -354,10 +335,7 @@ class DelimitedFormat(LineFormat):
         return kept_fields + prediction_fields
 
     def _joined(self, rows: Sequence[list[str]]) -> list[str]:
-        """Join the fields of each row, with the escapes that the output needs.
-
-        Joining all rows at once takes a third of the time of joining one after the other.
-        """
+        """Join the fields of all rows at once, in a third of the time of joining one by one."""
         if self._is_guarded:
             rows = [[guarded(field) for field in fields] for fields in rows]
         if self._on_terminal:

@@ -46,9 +46,8 @@ def check_outputs(
 ) -> None:
     """Check that no output would replace or become a part of an input, or replace another output.
 
-    It warns if standard output is the only output and is closed. `sources` are files, folders and
-    patterns. The data of the run of `model` must not be replaced, either. `is_printing` says that
-    standard output is an output, too.
+    It warns if standard output is the only output and is closed. The data of the run of `model`
+    must not be replaced, either. `is_printing` says that standard output is an output, too.
 
     Raises:
         ConfigError: an output is not allowed.
@@ -126,7 +125,6 @@ class _Target(NamedTuple):
     """An output to check.
 
     Attributes:
-        name: the name of the output in messages.
         path: the path without links; None for a stream, a pipe or a device.
         identity: the device and the inode; None if the output is not an existing file.
     """
@@ -136,7 +134,6 @@ class _Target(NamedTuple):
     identity: Identity | None
 
     def is_inside(self, folder: Path) -> bool:
-        """Whether the output is in a folder, whose path has no links, at any depth."""
         return self.path is not None and self.path.is_relative_to(folder)
 
 
@@ -180,12 +177,11 @@ def _identities(source: str) -> Iterator[Identity]:
 
 
 class _ModelFiles(NamedTuple):
-    """The files of a model and of its run, none of which may be replaced.
+    """The files of a model and of its run, none of which may be replaced; no path has links.
 
     Attributes:
         owner: the folder of the run; that of the model if it has no run.
-        folders: the folders in which no output may be written, by their paths without links.
-        paths: the paths of the files without links.
+        folders: the folders in which no output may be written.
         identities: the devices and inodes of the files that exist.
     """
 
@@ -232,10 +228,7 @@ def _is_part_of(owner: Path, target: _Target) -> ConfigError:
 
 
 def _check_not_among(target: _Target, read_folders: Mapping[Path, str]) -> None:
-    """Raise a `ConfigError` if an output is in a folder that is read.
-
-    `read_folders` has the source of each folder, by its path without links.
-    """
+    """Raise a `ConfigError` if an output is in a folder that is read, here with its source."""
     for folder, source in read_folders.items():
         if target.is_inside(folder):
             raise ConfigError(

@@ -152,7 +152,6 @@ class _Buffer(io.BytesIO):
         """Do nothing, because the bytes that pyarrow writes last are drained after it closes."""
 
     def drain(self) -> bytes:
-        """Return all bytes, and remove them from the file."""
         content = self.getvalue()
         self.seek(0)
         self.truncate()

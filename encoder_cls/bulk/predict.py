@@ -1,7 +1,4 @@
-"""The command `predict`: check a request, open its input and output, and classify the texts.
-
-The loop over the texts is in `prediction_loop`.
-"""
+"""The command `predict`: check a request, open its input and output, and classify the texts."""
 
 from __future__ import annotations
 
@@ -134,7 +131,7 @@ def _check_rows_fit_sheets(
 
 
 def _parts_of_request(request: CheckedRequest) -> list[Part]:
-    """The files of the input with their files of predictions; empty if the output is one file."""
+    """The files of a folder with their files of predictions; empty for another output."""
     if not request.into_folder:
         return []
     return parts_of(str(request.input.source), Path(str(request.output)), request.output_format)
@@ -161,7 +158,6 @@ def _check_output_paths(request: CheckedRequest, parts: Sequence[Part]) -> None:
 def _files_to_classify(
     request: CheckedRequest, texts: InputTexts, parts: Sequence[Part]
 ) -> Sequence[Path]:
-    """The files of the input; empty for standard input and for texts of the command line."""
     if request.into_folder:
         return [part.source for part in parts]
     return texts.files

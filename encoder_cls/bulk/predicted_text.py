@@ -24,8 +24,8 @@ class PredictedText(NamedTuple):
         prediction: the whole prediction, with the probabilities of all classes.
         label: the predicted label; None if its probability is below the threshold, or if the model
             is multi-label.
-        labels: the labels that reach their thresholds, without those that are withheld; None if the
-            model is single-label.
+        labels: the labels that reach their thresholds and are not withheld; None if the model is
+            single-label.
         is_withheld: whether the label is withheld; multi-label, whether one of the labels is, or
             that the text has none.
         withheld_labels: the labels of a multi-label model that are withheld, most probable first.
@@ -118,7 +118,6 @@ def _answer(
 
 
 def _filled(row: Row, column: str, answer: str | list[str] | None) -> Row:
-    """The row with the answer in a column, unless the column has a value there."""
     record = dict(row.record or {})
     value = record.setdefault(column, None)
     if is_missing(value) or value == "":

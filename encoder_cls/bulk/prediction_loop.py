@@ -104,7 +104,6 @@ def _write_sorted(
     progress: Progress,
     write: Callable[[Sequence[bytes]], object],
 ) -> None:
-    """Classify chunks, and write the predictions in the order of their probabilities."""
     options = chunk_classifier.options
     kept_texts = DiskBackedTexts()
     if _explains_first_rows(options):

@@ -141,7 +141,6 @@ def _thresholds_of_labels(classifier: Classifier, share: float) -> dict[str, flo
 
 
 def _threshold_of_coverage(classifier: Classifier, share: float) -> float:
-    """The threshold with which at least this share of sets contains the correct class."""
     option = "--coverage"
     guarantees = _guarantees_of(classifier, option)
     threshold = guarantees.coverage_threshold(share)

@@ -18,11 +18,10 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class Progress:
-    """Shows how many texts are done, the rate and the time left.
-
-    Without files nothing is shown, because the progress is measured in lines of files.
+    """Shows how many texts are done, the rate and the time left; nothing without files.
 
     Args:
+        files: the files of the texts, in whose lines the progress is measured.
         doing: what is done to the texts, such as "classified".
         bar: whether a terminal has a bar; not where the results appear on it.
     """

@@ -242,7 +242,6 @@ def _check_thresholds(request: Request) -> None:
 
 
 def _check_input(request: Request, *, has_files: bool) -> None:
-    """Check that there is one source of texts, and that the options of reading apply to it."""
     if request.texts and request.source is not None:
         raise ConfigError("give texts or --input, not both")
     if request.text_columns and not has_files:
@@ -293,7 +292,6 @@ def _check_folder(request: Request, *, has_files: bool) -> None:
 
 
 def _check_format(request: Request, output_format: str, *, is_printed: bool) -> None:
-    """Check that the output can have this format, and that the other options apply to it."""
     if output_format in BINARY_FORMATS:
         if is_printed:
             raise ConfigError(
@@ -329,7 +327,6 @@ def _check_fill(request: Request, output_format: str, *, has_files: bool) -> Non
 
 
 def _check_kept_columns(option: str, output_format: str, *, has_files: bool) -> None:
-    """Check that input and output have columns, which an option needs."""
     if not has_files:
         raise ConfigError(f"{option} {ONLY_FOR_FILES}")
     if output_format in FORMATS_WITHOUT_COLUMNS:

@@ -71,9 +71,7 @@ class Part(NamedTuple):
 
 
 def parts_of(source: str, folder: Path, output_format: str) -> list[Part]:
-    """List the files of an input, each with its file of predictions in a folder.
-
-    The ending of the files of predictions is their format.
+    """List the files of an input, each with its file of predictions, `NAME.FORMAT`, in a folder.
 
     Raises:
         ConfigError: the input has a file for each text, or two files of the input would have the
@@ -247,7 +245,6 @@ class ResumableFolder:
         return bool(record.get("output_sha256") == _hash_of(part.output))
 
     def _matches_request(self, record: dict[str, Any]) -> bool:
-        """Whether a record is of predictions by this model with these options."""
         return record.items() >= self._expected_items.items()
 
     def _classify(self, part: Part) -> None:
@@ -299,7 +296,6 @@ class ResumableFolder:
                 )
 
     def _warn_about_other_records(self) -> None:
-        """Warn if the folder has predictions for files that are not in the input."""
         names = {path.name for path in (self._folder / RECORDS).glob("*.json")}
         others = sorted(names - {part.record.name for part in self._parts})
         if not others:
@@ -345,7 +341,6 @@ class _HashedOutput:
         self.digest = hashlib.sha256()
 
     def write(self, content: bytes) -> None:
-        """Write bytes to the file, and add them to the hash."""
         self.digest.update(content)
         self._file.write(content)
 
@@ -377,7 +372,6 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 
 def _hash_of(path: Path) -> str:
-    """The SHA-256 of a file in hexadecimal."""
     with reporting_os_errors(path, "read"), path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -117,9 +117,8 @@ def suggest_from(options: InputOptions, run: Path, number: int) -> PoolSuggestio
 class _UnlabelledRows:
     """The rows of an input that have no label.
 
-    Attributes:
-        num_labelled: the number of rows with a label that have been read.
-        num_known: the number of rows without a label whose text has one in the data of the run.
+    `num_labelled` counts the rows with a label that have been read, and `num_known` those without a
+    label whose text has one in the data of the run.
     """
 
     def __init__(
