@@ -8,11 +8,7 @@ from encoder_cls.system.display import kind
 
 
 def checked_texts(texts: Iterable[object], function: str) -> Iterator[str]:
-    """Yield the texts, after checking that each is a string.
-
-    Args:
-        texts: an argument of a public function.
-        function: the name of this function, for the message of an error.
+    """Yield the texts, after checking that each is a string; messages name the public function.
 
     Raises:
         TypeError: `texts` is a single text or a table, or one of its items is not a string.

@@ -27,7 +27,6 @@ class TokenizedData(NamedTuple):
     Attributes:
         tokenizer: trained on the training texts.
         texts: the tokens of the training texts.
-        validation_texts: the tokens of the validation texts.
         long_words: the number of words of the training texts that are too long for a sub-word
             tokenizer to learn from.
     """
@@ -50,15 +49,9 @@ def tokenized_data(
 ) -> TokenizedData:
     """Train a tokenizer and tokenize all texts, or read both from the cache.
 
-    Args:
-        texts: the training texts.
-        validation_texts: the validation texts.
-        config: the settings of the tokenizer, the length of texts, and the folder of the cache.
-        fingerprints: hashes that identify all texts, for the key of the cache.
-        base: the tokenizer of the run that is continued, which is extended; None for a new one.
-        check: a function that is called from time to time during the work, and may raise an error
-            to end it.
-        reporter: gets a note that says whether the cache was written or read.
+    The key of the cache has `fingerprints`, hashes that identify all texts. The tokenizer `base` of
+    a run that is continued is extended. `check` is called from time to time during the work, and
+    may raise an error to end it.
 
     Raises:
         ConfigError: max_vocab_size is less than the number of single characters, with which a

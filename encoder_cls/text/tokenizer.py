@@ -118,9 +118,8 @@ MAX_COUNTED = 1_000_000
 def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
     """Count the tokens of a text, including `[CLS]`.
 
-    Returns:
-        The number of tokens, and whether it is exact: only the first `MAX_COUNTED` characters of a
-        text are read.
+    Only the first `MAX_COUNTED` characters are read; the second value is whether the number is
+    exact.
     """
     read = token_reader(tokenizer)
     chunk = read([text[:MAX_COUNTED]], MAX_COUNTED + 1)
@@ -128,13 +127,7 @@ def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
 
 
 def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArray[np.int32]:
-    """Look up the ids of words, (words,).
-
-    Args:
-        words: the words.
-        id_of: returns the id of a word; None if the word is unknown, which then gets the id of
-            `[UNK]`.
-    """
+    """The ids of words, (words,); a word of which `id_of` makes None gets the id of `[UNK]`."""
     ids = []
     for word in words:
         token_id = id_of(word)
@@ -143,7 +136,7 @@ def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArr
 
 
 def token_reader(tokenizer: Tokenizer) -> TokenReader:
-    """Return a function that splits texts into tokens.
+    """Make a function that splits texts into tokens.
 
     A word-level tokenizer splits texts into words, which are returned as they are written even if
     they are unknown. All other tokenizers split texts into the sub-words of their vocabulary.
@@ -154,7 +147,6 @@ def token_reader(tokenizer: Tokenizer) -> TokenReader:
 
 
 def _word_reader(tokenizer: Tokenizer) -> TokenReader:
-    """Return a function that splits texts into the words of a word-level tokenizer."""
     is_lowercase = lowercases(tokenizer)
 
     def split(text: str) -> list[str]:
@@ -176,7 +168,6 @@ def _word_reader(tokenizer: Tokenizer) -> TokenReader:
 
 
 def _subword_reader(tokenizer: Tokenizer) -> TokenReader:
-    """Return a function that splits texts into the tokens of a sub-word tokenizer."""
     vocabulary = tokenizer.get_vocab()
     tokens_by_id = sorted(vocabulary, key=vocabulary.__getitem__)
 
@@ -205,10 +196,7 @@ def _coded(token_lists: Sequence[list[str]]) -> TokenChunk:
 
 
 def split_by_tokenizer(tokenizer: Tokenizer, text: str) -> list[str]:
-    """Split a text into words by a tokenizer's own normalizer and pre-tokenizer.
-
-    The text must not have surrogates; see `replace_surrogates`.
-    """
+    """Split a text without surrogates into words by a tokenizer's normalizer and pre-tokenizer."""
     normalized = tokenizer.normalizer.normalize_str(text)
     words_and_offsets = tokenizer.pre_tokenizer.pre_tokenize_str(normalized)
     return [word for word, _ in words_and_offsets]
@@ -232,8 +220,6 @@ class Span(NamedTuple):
     """The characters of a token, `text[start:end]`.
 
     Attributes:
-        start: the index of the first character.
-        end: the index after the last one.
         word: the index of the token's word in the text; None if it belongs to no word.
     """
 
@@ -335,7 +321,7 @@ def _panics_as_value_errors() -> Iterator[None]:
 
 
 def _is_own_normalizer(normalizer: dict[str, Any] | None) -> bool:
-    """Whether a normalizer, given as parsed JSON, has no steps but those of this program."""
+    """Whether a normalizer, as parsed JSON, has no steps but those of this program."""
     if normalizer is None or "normalizers" not in normalizer:
         return False
     removal = json.loads(removes_invisible().__getstate__())
@@ -343,7 +329,7 @@ def _is_own_normalizer(normalizer: dict[str, Any] | None) -> bool:
 
 
 def _is_own_splitter(splitter: Any) -> bool:
-    """Whether a pre-tokenizer, given as parsed JSON, is one that `pre_tokenizer` makes."""
+    """Whether a pre-tokenizer, as parsed JSON, is one that `pre_tokenizer` makes."""
     known_splitters = [json.loads(pre_tokenizer(kind).__getstate__()) for kind in TYPES]
     return splitter in known_splitters
 
@@ -358,10 +344,7 @@ def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
 
 
 def with_cls_template(tokenizer: Tokenizer) -> Tokenizer:
-    """Set a tokenizer to put `[CLS]` first, and neither to pad nor to truncate sequences.
-
-    The tokenizer is changed in place, and returned.
-    """
+    """Make a tokenizer, in place, put `[CLS]` first, and neither pad nor truncate sequences."""
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", CLS_ID)]
     )

@@ -48,18 +48,10 @@ if TYPE_CHECKING:
 def train_subwords(
     texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int
 ) -> tuple[Tokenizer, int]:
-    """Train a sub-word tokenizer on the beginnings of texts.
+    """Train a sub-word tokenizer on the beginnings of texts, and count the words that are too long.
 
-    If texts and config are the same, the JSON of the tokenizer is the same, too.
-
-    Args:
-        texts: the training texts, which are read up to two times.
-        config: the settings of the tokenizer.
-        max_seq_len: the number of tokens of a text that the encoder reads. The beginning of a text
-            has `CHARACTERS_PER_TOKEN` characters for each of them.
-
-    Returns:
-        The tokenizer, and the number of words that are too long to learn from.
+    If texts and config are the same, the JSON of the tokenizer is the same, too. The texts are read
+    up to two times, `CHARACTERS_PER_TOKEN` characters for each token that the encoder reads.
 
     Raises:
         ConfigError: max_vocab_size is less than the number of single characters, with which a
@@ -107,11 +99,7 @@ _LONG_PIECE = re.compile(rf"(?<!\S)\S{{{MAX_LEARNED_LENGTH + 1}}}", re.ASCII)
 
 
 def _without_long_words(text: str, splitter: Tokenizer) -> tuple[str, int]:
-    """Leave out the words of a text that are too long to learn from.
-
-    Returns:
-        The text, which is unchanged if all words are short enough, and the number of long words.
-    """
+    """Leave out the words of a text that are too long to learn from, and count them."""
     # Few texts have a long piece, so that few are split into words here.
     if not _LONG_PIECE.search(text):
         return text, 0
@@ -146,13 +134,9 @@ def _subword_trainer(config: TokenizerConfig, first_tokens: list[str]) -> traine
 def train_tokenizer(
     texts: Iterable[str], config: TokenizerConfig | None = None, *, max_seq_len: int = 512
 ) -> Tokenizer:
-    """Train a tokenizer on texts.
+    """Train a tokenizer on texts; without a config, it has the default settings.
 
-    Args:
-        texts: the training texts.
-        config: the settings of the tokenizer; None for the defaults.
-        max_seq_len: the number of tokens of a text that the encoder reads. The tokenizer learns
-            from somewhat more of each text.
+    It learns from somewhat more of each text than the `max_seq_len` tokens that the encoder reads.
 
     Raises:
         ConfigError: max_vocab_size is less than the number of single characters, with which a
@@ -180,13 +164,9 @@ def train_and_tokenize(
     A word-level tokenizer gets the vocabulary of `trainers.WordLevelTrainer` for the kept tokens of
     the texts, but the texts are split only once.
 
-    Args:
-        texts: the training texts.
-        config: the settings of the tokenizer.
-        max_seq_len: the number of tokens of a text that the encoder reads.
-        base: the tokenizer of a run that is continued, which has the same settings; None for a new
-            tokenizer. A word-level tokenizer keeps its ids, and new words get the ids after them. A
-            sub-word tokenizer is not changed, because it can write any word.
+    The tokenizer `base` of a run that is continued has the same settings. A word-level one keeps
+    its ids, and new words get the ids after them. A sub-word one is not changed, because it can
+    write any word.
 
     Returns:
         The tokenizer, the tokens, and the number of words that are too long to learn from.
@@ -217,7 +197,6 @@ def _train_and_tokenize_words(
     max_seq_len: int,
     base: Tokenizer | None,
 ) -> tuple[Tokenizer, TokenizedTexts]:
-    """See `train_and_tokenize`, for a word-level tokenizer."""
     tokenizer = _untrained(config)
 
     # Special tokens, or all words of the base tokenizer, keep their ids.
@@ -326,9 +305,6 @@ def _rounded_scores(vocabulary: list[tuple[str, Any]]) -> list[tuple[str, float]
 
     The trainer adds up scores in the order of a hash table. Their last digits therefore differ from
     run to run, and so does the order of sub-words whose scores are equal.
-
-    Args:
-        vocabulary: the sub-words and their scores; special tokens come first, and stay there.
     """
     special = [(piece, score) for piece, score in vocabulary[: len(SPECIAL_TOKENS)]]
     learned = []
@@ -357,9 +333,6 @@ class ArrowWords:
 
     This is ten times as fast as `tokenizer.token_reader`, because Python handles each distinct word
     only once. It is used for training only: for few texts, importing Arrow would take longer.
-
-    Args:
-        tokenizer: a tokenizer whose normalizer and pre-tokenizer split texts.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -425,12 +398,10 @@ class ArrowWords:
         return pc.replace_with_mask(pieces, is_other, _to_arrow(other_words))
 
     def _spaced_piece(self, piece: str) -> str:
-        """Split a piece into words by the tokenizer, and join them by spaces."""
         return " ".join(split_by_tokenizer(self._tokenizer, piece))
 
 
 def _to_arrow(texts: Sequence[str]) -> pa.Array:
-    """Copy texts to an array of Arrow."""
     # Make the array from buffers: `pa.array` would import pandas, which takes longer than it takes
     # to read a small data set.
     contents = [text.encode() for text in texts]

@@ -66,7 +66,7 @@ class CharNgrams:
         return len(self.offsets) - 1
 
     def take(self, words: NDArray[np.integer[Any]]) -> CharNgrams:
-        """Return the n-grams of some of the words, in the order of `words`."""
+        """The n-grams of some of the words, in the order of `words`."""
         starts = self.offsets[words]
         lengths = self.offsets[words + 1] - starts
         return CharNgrams(
@@ -109,7 +109,7 @@ class TokenizedTexts:
         return len(self.truncated)
 
     def __getitem__(self, texts: slice) -> TokenizedTexts:
-        """Return neighbouring texts, such as `[:count]`, with the same list of words."""
+        """Neighbouring texts, such as `[:count]`, with the same list of words."""
         start, stop, _ = texts.indices(len(self))
         offsets = self.offsets[start : stop + 1]
         return replace(
@@ -120,7 +120,7 @@ class TokenizedTexts:
         )
 
     def take(self, texts: NDArray[np.int64]) -> TokenizedTexts:
-        """Return some of the texts, in the order of `texts`, with the same list of words."""
+        """Some of the texts, in the order of `texts`, with the same list of words."""
         lengths = np.diff(self.offsets)[texts]
         tokens = flat_indices(self.offsets[texts], lengths)
         return replace(
@@ -131,11 +131,7 @@ class TokenizedTexts:
         )
 
     def input_ids(self, tokens: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
-        """Return the ids of some of the tokens, by default of all tokens.
-
-        Args:
-            tokens: the indices of the tokens in `words`, or a slice.
-        """
+        """The ids of the tokens at these indices in `words`, by default of all tokens."""
         return self.word_ids[self.words[tokens]]
 
     @cached_property
@@ -144,10 +140,7 @@ class TokenizedTexts:
         return self.lengths_within(self.max_seq_len)
 
     def lengths_within(self, max_tokens: int) -> NDArray[np.int64]:
-        """Return the number of tokens of each text, but at most `max_tokens`, (texts,).
-
-        `[CLS]` counts as a token.
-        """
+        """The number of tokens of each text with `[CLS]`, but at most `max_tokens`, (texts,)."""
         return np.minimum(np.diff(self.offsets), max_tokens)
 
     def word_counts(self) -> NDArray[np.int64]:
@@ -184,16 +177,14 @@ class TokenizedTexts:
 
 
 def offsets_of_lengths(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the offsets of pieces in a flat array, given their lengths: 0, then each end."""
+    """The offsets of pieces in a flat array, given their lengths: 0, then each end."""
     return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def flat_indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indices of the elements of several pieces of a flat array, piece after piece.
+    """The indices of the elements of several pieces of a flat array, piece after piece.
 
-    Args:
-        starts: the index at which each piece starts, (pieces,).
-        lengths: the number of elements of each piece, (pieces,).
+    The index at which each piece starts, and its number of elements, are (pieces,).
     """
     # Number the elements of the result from 0. To the numbers of each piece, add the distance from
     # its start in the result to its start in the array.
@@ -206,13 +197,7 @@ def flat_indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArr
 def drawn_rows(lengths: NDArray[np.int64], max_total: int, *, seed: int = 0) -> NDArray[np.int64]:
     """Draw texts at random, as many as a limit of their total length allows, but at least one.
 
-    Args:
-        lengths: the length of each text, (texts,).
-        max_total: the maximum total length of the texts that are drawn.
-        seed: the seed of the random numbers.
-
-    Returns:
-        The indices of the texts that are drawn.
+    The result is the indices of the texts that are drawn; their lengths are (texts,).
     """
     order = np.random.default_rng(seed).permutation(len(lengths))
     totals = np.cumsum(lengths[order])
@@ -251,15 +236,9 @@ def index_tokens(
 ) -> tuple[TokenizedTexts, list[str]]:
     """Split any number of texts into tokens, and list their distinct words.
 
-    Args:
-        read: splits texts into tokens.
-        texts: the texts, of which one chunk at a time is in memory.
-        max_seq_len: the number of tokens of a text that an encoder reads.
-        in_processes: whether many texts are divided among several processes, each of which gets a
-            copy of `read`.
-
-    Returns:
-        The tokens, in which the id of a word is its index in the list, and the list of words.
+    One chunk of texts at a time is in memory. If `in_processes`, many texts are divided among
+    several processes, each of which gets a copy of `read`. The id of a word is its index in the
+    list.
     """
     words = DiskBackedRaggedArray(np.int32)
     ngrams = DiskBackedRaggedArray(np.uint32)
@@ -339,7 +318,7 @@ def _chunks(texts: Iterable[str], *, max_characters: int) -> Iterator[list[str]]
 def _read_chunk(
     read: TokenReader, max_seq_len: int, texts: list[str]
 ) -> tuple[TokenChunk, NDArray[np.bool_]]:
-    """Return the tokens of texts, and which texts are longer than an encoder reads, (texts,)."""
+    """The tokens of texts, and which texts are longer than an encoder reads, (texts,)."""
     max_characters = CHARACTERS_PER_TOKEN * max_seq_len
     beginnings = [text[:max_characters] for text in texts]
     tokens = read(beginnings, KEPT_PER_TOKEN * max_seq_len)
@@ -419,13 +398,9 @@ def _extend_crc32(
     starts: NDArray[np.int64],
     sizes: NDArray[np.int64],
 ) -> None:
-    """Extend each hash by some bytes of `content`. The hashes are changed in place.
+    """Extend each hash, in place, by bytes of `content`.
 
-    Args:
-        hashes: the CRC-32 of the bytes before, (n-grams,).
-        content: bytes.
-        starts: the index in `content` of the first byte by which each hash is extended, (n-grams,).
-        sizes: the number of these bytes, (n-grams,).
+    The hashes, the index of the first of these bytes, and their number are (n-grams,).
     """
     for number in range(sizes.max(initial=0)):
         (extended,) = np.nonzero(sizes > number)
