@@ -19,11 +19,7 @@ FIELDS: dict[str, Mapping[str, Any]] = {
 
 
 def validated_config(values: Mapping[str, Any], *, source: str) -> Config:
-    """Make a config of nested values.
-
-    Args:
-        values: the values of all sections.
-        source: what messages call the place that the values come from.
+    """Make a config of nested values; messages call the place they come from by `source`.
 
     Raises:
         ConfigError: values are invalid; the message has a line for each faulty key.
@@ -58,10 +54,7 @@ def _is_about_other_form(fault: Any, path: Sequence[str]) -> bool:
 
 
 def _key(path: Sequence[str]) -> str:
-    """The key of a fault as a person wrote it.
-
-    It is without the names of types and the positions in lists that pydantic appends.
-    """
+    """The key of a fault as a person wrote it, without what pydantic appends to it."""
     if path[0] in FIELDS:
         return ".".join(path[:2])
     return path[0]
@@ -82,7 +75,6 @@ LONGEST_VALUE = 60
 
 
 def _message(fault: Any, path: Sequence[str]) -> str:
-    """Explain a fault that pydantic reports for a key."""
     if fault["type"] == "extra_forbidden":
         return f"unknown key{_suggestion(path)}"
     if fault["type"] == "missing":
@@ -105,7 +97,6 @@ def _suggestion(path: Sequence[str]) -> str:
 
 
 def _known_keys(path: Sequence[str]) -> list[str]:
-    """List the known keys of the section that has an unknown key."""
     if len(path) == 1:
         return list(FIELDS)
     if path[0] == "tune":

@@ -19,12 +19,7 @@ SCHEMES = ("hub:", "example:")
 def data_beside_config(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Replace each path of data that exists only in the folder of the config file.
 
-    Args:
-        values: the sections of the config file as they are written.
-        folder: the folder of the config file.
-
-    Returns:
-        The sections, in which such a path starts with the folder.
+    `values` are the sections of the file as they are written.
     """
     data = values.get("data")
     if not isinstance(data, dict):
@@ -71,10 +66,7 @@ def missing_sources(data: DataConfig) -> list[tuple[str, str]]:
 def check_sources_of_run(data: DataConfig, run: Path | str, hint: str) -> None:
     """Raise a `DataError` if data of a run is missing.
 
-    Args:
-        data: the section `data` of the run's config.
-        run: the run, for the message.
-        hint: what to do. `KEY` in it is replaced by the key that names the missing data.
+    `KEY` in the hint is replaced by the key that names the missing data.
     """
     for key, source in missing_sources(data):
         what = f"{key}: {source}: no such file or folder; the run's data was here"
@@ -84,10 +76,7 @@ def check_sources_of_run(data: DataConfig, run: Path | str, hint: str) -> None:
 def check_sources(data: DataConfig, *, config_file: Path | None, of_run: Path | None) -> None:
     """Raise a `DataError` if a file or folder that a config names does not exist.
 
-    Args:
-        data: the section `data` of the config.
-        config_file: the config file, if there is one, for the message.
-        of_run: the config of the run that is resumed, if one is resumed, for the message.
+    The message names the config file, or the run that is resumed, if there is one.
     """
     if of_run:
         check_sources_of_run(data, of_run, "if it has been moved, add --set KEY=PATH")
@@ -103,11 +92,7 @@ def check_sources(data: DataConfig, *, config_file: Path | None, of_run: Path | 
 
 
 def source_exists(source: str) -> bool:
-    """Whether a source exists.
-
-    A path or pattern must name an existing file or folder. Data of the Hub and of the bundled
-    example is assumed to exist.
-    """
+    """Whether a path or pattern names a file or folder; other sources are assumed to exist."""
     if source.startswith(SCHEMES):
         return True
     # An error here means that no file can have this name.

@@ -23,11 +23,8 @@ LABEL = "label"
 def with_label_files(values: Mapping[str, Any], *, folder: Path | None = None) -> dict[str, Any]:
     """Replace the files that `data.label_map` and `data.label_names` name by what they hold.
 
-    So the config of a run has all labels, and the run does not need the files any more.
-
-    Args:
-        values: the sections of a config.
-        folder: the folder of the config file, where a path starts if nothing is at the path itself.
+    So the config of a run has all labels, and the run does not need the files any more. A path
+    starts at `folder`, that of the config file, if nothing is at the path itself.
 
     Raises:
         ConfigError: a file cannot be read, or is no such table.
@@ -107,11 +104,8 @@ def _rows(
 ) -> Iterator[tuple[str, list[str]]]:
     """Iterate over the rows that are not empty, without a header, each with its location.
 
-    Args:
-        path: the file, for messages.
-        lines: its lines.
-        separator: the separator between the fields of a row; None if a line is a single field.
-        header: the name of the label column. The first row is a header if a cell has this name.
+    A separator of None makes a line a single field. The first row is a header if a cell of it has
+    the name `header`, that of the label column.
     """
     for number, line in enumerate(lines, start=1):
         fields = [line]
@@ -125,15 +119,7 @@ def _rows(
 
 
 def _lines(path: Path, key: str) -> list[str]:
-    """The lines of a file in UTF-8 or Windows-1252, without line ends.
-
-    Args:
-        path: the file.
-        key: the key of the config that names it, for messages.
-
-    Raises:
-        ConfigError: the file cannot be read.
-    """
+    """The lines of a file in UTF-8 or Windows-1252, without line ends."""
     try:
         encoding = guessed_encoding(path) or UTF8
         return [line.rstrip("\r\n") for line in text_lines(path, encoding)]

@@ -37,7 +37,6 @@ class _Origin(NamedTuple):
     Attributes:
         name: what messages call the place that the values come from, such as the config file.
         run_name: the name of the run if the values do not set one.
-        values: the sections of the config.
     """
 
     name: str
@@ -76,12 +75,10 @@ def load_config(
 
 
 def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = None) -> Config:
-    """Make a config of values by dotted key.
+    """Make a config of values by dotted key, such as `{"train.epochs": 5}`.
 
-    Args:
-        values: the values, such as `{"train.epochs": 5}`.
-        source: what messages call the place that the values come from.
-        base: a config that has all other values. By default these are the defaults of the schema.
+    All other values are those of `base`, by default the defaults of the schema. Messages call the
+    place that the values come from by `source`.
 
     Raises:
         ConfigError: a key is unknown, or a value is invalid.
@@ -125,7 +122,6 @@ def _origin(path: Path | None, overrides: Sequence[_Override], from_run: Path | 
 
 
 def _read_config_file(path: Path) -> dict[str, Any]:
-    """Read the sections of a config file."""
     try:
         return _parsed_config_file(path)
     except ConfigError:
@@ -137,7 +133,7 @@ def _read_config_file(path: Path) -> dict[str, Any]:
 
 
 def _parsed_config_file(path: Path) -> dict[str, Any]:
-    """Read and parse a config file, which must be a mapping of sections."""
+    """Parse a config file, which must be a mapping of sections."""
     # A `ValueError` means that the file is not UTF-8, or that no file can have this name.
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -218,7 +214,6 @@ def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _is_complete(name: str, section: Any) -> bool:
-    """Whether a section has a value for each of the keys that can be inherited."""
     return isinstance(section, dict) and section.keys() >= set(INHERITED_KEYS[name])
 
 
@@ -226,7 +221,6 @@ def _is_complete(name: str, section: Any) -> bool:
 
 
 def _parsed_override(override: str) -> _Override:
-    """Split `section.key=value` into keys and value."""
     dotted, equals, text = override.partition("=")
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
@@ -254,10 +248,7 @@ def _with_value(values: Any, keys: Sequence[str], value: Any) -> Any:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    """Replace an old value by a new one, or merge the two values if both are mappings.
-
-    The merged mapping has all keys of both, with the new value of a key that both have.
-    """
+    """Replace an old value by a new one, or merge two mappings, of which the new one wins."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
 

@@ -50,14 +50,9 @@ _UNICODE_LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 
 
 def parse_yaml(text: str, *, source: str, path: KeyPath = ()) -> Any:
-    """Parse a config, or a part of it.
+    """Parse a config, or the part of it at the key `path`, as YAML 1.2.
 
-    As in YAML 1.2, `1e-3` is a number and `no` is a word. A repeated key is an error.
-
-    Args:
-        text: the YAML text.
-        source: what messages call the place that the text comes from.
-        path: the key of the part that the text is; empty for a whole config.
+    So `1e-3` is a number and `no` is a word. A repeated key is an error.
 
     Raises:
         ConfigError: the text is not valid YAML; the message names the source and the line.
@@ -89,11 +84,6 @@ def parse_setting(text: str, *, source: str, keys: Sequence[str]) -> Any:
 
     A setting that is a text is taken as it is written, unless the value is null, in quotes or a
     whole list. All other values are parsed as YAML.
-
-    Args:
-        text: the value as it is written.
-        source: what messages call the place of the value.
-        keys: the parts of the setting's key.
     """
     path = tuple(keys)
     value = text.strip()
