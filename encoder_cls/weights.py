@@ -31,8 +31,8 @@ class RowTable:
     Attributes:
         values: the stored rows, (stored, columns), in float32, float16, or int8 with scales.
         num_rows: the number of rows of the whole matrix.
-        stored_rows: the indices of the stored rows, increasing, (stored,); all other rows are zero.
-            None if all rows are stored.
+        stored_rows: the indices of the stored rows, increasing, (stored,); None if all rows are
+            stored.
         scales: the factor of each row of `values`, (stored,); None if there are no factors.
     """
 
@@ -47,7 +47,7 @@ class RowTable:
         return self.num_rows, self.values.shape[1]
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Array:
-        """Return the rows with these indices in float32, (*rows, columns).
+        """The rows with these indices in float32, (*rows, columns).
 
         NumPy's `take` copies rows several times faster than an index does.
         """
@@ -66,7 +66,7 @@ class RowTable:
         return taken
 
     def dense(self) -> Array:
-        """Return the whole matrix in float32, (rows, columns)."""
+        """The whole matrix in float32, (rows, columns)."""
         return self.take(np.arange(self.num_rows))
 
     @cached_property
@@ -87,16 +87,11 @@ MIN_INT8_COLUMNS = 4
 def compress(
     matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None = None
 ) -> RowTable:
-    """Convert a matrix to a table in one of the `DTYPES`.
+    """Convert a matrix, (rows, columns), to a table in one of the `DTYPES`.
 
     In int8, the values of a row become multiples of the largest absolute value of the row / 127.
-    Rows of fewer than `MIN_INT8_COLUMNS` columns are float16 instead.
-
-    Args:
-        matrix: (rows, columns).
-        dtype: one of the `DTYPES`.
-        stored_rows: the indices of the rows to store, increasing; all other rows must be zero. By
-            default all rows are stored.
+    Rows of fewer than `MIN_INT8_COLUMNS` columns are float16 instead. If `stored_rows` are given,
+    increasing, all other rows must be zero.
     """
     values: NDArray[Any] = matrix
     if stored_rows is not None:
@@ -114,7 +109,7 @@ def compress(
 
 
 def _has_scales(dtype: str, num_columns: int) -> bool:
-    """Return whether a table with this number of columns is int8, with a scale for each row."""
+    """Whether a table with this number of columns is int8, with a scale for each row."""
     return dtype == "int8" and num_columns >= MIN_INT8_COLUMNS
 
 
@@ -126,7 +121,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def is_table(name: str) -> bool:
-    """Return whether the weight with this name is a table, which is read by rows."""
+    """Whether the weight with this name is a table, which is read by rows."""
     return name.endswith((".table.weight", ".tokens.weight")) or name == "linear.weights"
 
 
@@ -146,7 +141,7 @@ def dense(weights: Mapping[str, Weight]) -> dict[str, NDArray[Any]]:
 
 
 def are_increasing(indices: NDArray[np.int32], limit: int) -> bool:
-    """Return whether indices increase strictly, and lie from 0 to below the limit."""
+    """Whether indices increase strictly, and lie from 0 to below the limit."""
     return bool((np.diff(indices, prepend=-1, append=limit) > 0).all())
 
 
@@ -172,15 +167,7 @@ HIGH_HALVES_BYTES = HIGH_HALVES * np.dtype(np.int32).itemsize
 
 
 def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
-    """Convert weights to the tensors of a file, in one of the `DTYPES`.
-
-    Args:
-        weights: the weights by name.
-        dtype: one of the `DTYPES`.
-
-    Returns:
-        The tensors by name. Some weights become several tensors.
-    """
+    """Convert weights to the tensors of a file in one of the `DTYPES`; some become several."""
     arrays = dense(weights)
     if dtype == "float32":
         return arrays
@@ -197,16 +184,9 @@ def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
 
 
 def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> dict[str, Weight]:
-    """Convert the tensors of a file, as `pack` makes them, to weights.
+    """Convert the tensors of a file of one of the `DTYPES`, as `pack` makes them, to weights.
 
-    Args:
-        tensors: the tensors by name.
-        shapes: the shape of each weight, by its name.
-        dtype: the type of the file, one of the `DTYPES`.
-
-    Returns:
-        The weights by name: a `RowTable` for each table, and arrays of float32 or int32 for all
-        other weights.
+    These are a `RowTable` for each table, and arrays of float32 or int32 for all other weights.
 
     Raises:
         ValueError: a tensor is unknown, has another shape or type than expected, or holds a number
@@ -230,7 +210,7 @@ def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> d
 
 
 def _stored_type(name: str, shape: tuple[int, ...], dtype: str) -> type:
-    """Return the type that a weight other than a table has in a file of one of the `DTYPES`."""
+    """The type that a weight other than a table has in a file of one of the `DTYPES`."""
     if name.endswith("_ids"):
         return np.int32
 
@@ -264,12 +244,7 @@ def _packed_table(name: str, array: Array, dtype: str) -> dict[str, NDArray[Any]
 def _pop_table(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: str
 ) -> RowTable:
-    """Remove the tensors of a table from `tensors`, and return the table.
-
-    Raises:
-        ValueError: a tensor is not as expected, or the indices of stored rows do not increase.
-        KeyError: a tensor is missing.
-    """
+    """Remove the tensors of a table from `tensors`, and return the table."""
     num_rows, num_columns = shape
     num_stored = num_rows
     stored_rows = None
@@ -301,12 +276,7 @@ def _packed_ids(name: str, ids: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
 def _pop_ids(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]
 ) -> NDArray[np.int32]:
-    """Remove the tensors of increasing ids from `tensors`, and return the ids.
-
-    Raises:
-        ValueError: a tensor is not as expected, or the counts of high halves do not fit.
-        KeyError: a tensor is missing.
-    """
+    """Remove the tensors of increasing ids from `tensors`, and return the ids."""
     low = _pop_tensor(name, tensors, shape, np.uint16)
     counts = _pop_tensor(name + HIGH, tensors, (HIGH_HALVES,), np.int32)
     if (counts < 0).any() or counts.sum() != len(low):
@@ -319,12 +289,7 @@ def _pop_ids(
 def _pop_tensor(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: type
 ) -> NDArray[Any]:
-    """Remove a tensor from `tensors`, check it, and return it.
-
-    Raises:
-        ValueError: the tensor has another shape or type, or holds a number that is not finite.
-        KeyError: the tensor is missing.
-    """
+    """Remove a tensor from `tensors`, and return it if it is as expected."""
     tensor = tensors.pop(name)
     expected = np.dtype(dtype)
     if tensor.shape != shape or tensor.dtype != expected:
