@@ -73,7 +73,9 @@ class PageFormat(RowFormat):
         output.write(f"{page_end}\n".encode())
 
     def _page_around_rows(self, *, num_first_rows: int) -> tuple[str, str]:
-        """The HTML before and after the rows, where this many rows are written first, explained."""
+        """The HTML before and after the rows, of which the first `num_first_rows` are written
+        together.
+        """
         from encoder_cls.classifier.prediction_page import page_around_rows
 
         note = ""

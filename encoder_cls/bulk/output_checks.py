@@ -228,7 +228,10 @@ def _is_part_of(owner: Path, target: _Target) -> ConfigError:
 
 
 def _check_not_among(target: _Target, read_folders: Mapping[Path, str]) -> None:
-    """Raise a `ConfigError` if an output is in a folder that is read, here with its source."""
+    """Raise a `ConfigError` if an output is in a folder that is read.
+
+    `read_folders` has the source of each folder, by its path without links.
+    """
     for folder, source in read_folders.items():
         if target.is_inside(folder):
             raise ConfigError(

@@ -11,14 +11,11 @@ T = TypeVar("T")
 
 
 def prefetched(items: Iterable[T]) -> Iterator[T]:
-    """Yield items, and meanwhile make the next one in a thread.
+    """Yield items, and meanwhile make the next one in a thread, which alone iterates over `items`.
 
     Both run at the same time as far as they are operations of NumPy on large arrays, during which
     other threads of Python run. At most two items are in memory. An error in the making is raised
     where its item is asked for.
-
-    Args:
-        items: makes an item each time that the next one is asked for; used by the thread alone.
     """
     iterator = iter(items)
 
