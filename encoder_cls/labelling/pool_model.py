@@ -138,7 +138,8 @@ class PoolModel:
     def __call__(self, task: Labels | Path | None) -> Fit | list[int]:
         """Fit to labels, or predict the pool by the run or model in a folder.
 
-        None chooses the texts that represent the pool, without a model, and returns their indices.
+        For None, choose the texts that represent the pool without a model, and return their
+        indices.
         """
         if not self._is_nice:
             self._is_nice = True
@@ -191,7 +192,6 @@ class PoolModel:
         is_right = task.are_correct(out_of_fold_predictions, targets)
         is_right &= class_has_other_texts(targets)
 
-        # Predict the pool.
         _, texts = self._tokenized
         probabilities = task.probabilities(linear.logits(texts[: self.pool_size]))
         predictions = task.predictions(probabilities, thresholds)

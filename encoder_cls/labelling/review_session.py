@@ -66,8 +66,8 @@ class OpenedReview(NamedTuple):
 def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedReview | None:
     """Find the doubtful labels of a run, and continue the corrections of the output.
 
-    `moved` has the new paths of the run's data by key of `DataConfig`. There is no session, but
-    None, if the run has no doubtful label.
+    `moved` has the new paths of the run's data by key of `DataConfig`. The result is None if the
+    run has no doubtful label.
 
     Raises:
         ConfigError: the path is not a run, or the run has no classifier yet.

@@ -29,10 +29,10 @@ CLOSING_SECONDS = 2
 def serve_session(
     session: Session, *, port: int, opens_browser: bool, log: Callable[[str], None]
 ) -> None:
-    """Serve the page of a session until a signal stops the server.
+    """Serve the page of a session until a signal stops the server, and log the address.
 
-    The port 0 is any free port. `log` is called with the address of the page, which `opens_browser`
-    opens in the browser of this machine.
+    The port 0 takes any free port. With `opens_browser`, the page opens in the browser of this
+    machine.
 
     Raises:
         EncoderClsError: the port cannot be used.

@@ -192,7 +192,7 @@ class Session:
         self._do(self.labels, row, current.how)
 
     def skip(self, key: str, why: str) -> None:
-        """Leave the text that is asked without a label, because of `SKIPPED` or `NO_CLASS`.
+        """Leave the text that is asked without a label; `why` is `SKIPPED` or `NO_CLASS`.
 
         Raises:
             RefusedError: the text is not asked any more.
@@ -210,7 +210,7 @@ class Session:
     def undo(self, num_asked: int) -> None:
         """Take back the last action: ask the text of a label or skip again, or undo a change.
 
-        The page had shown `num_asked` texts as asked.
+        `num_asked` is the number of texts that had been asked when the page was shown.
 
         Raises:
             RefusedError: there is nothing to undo, or the page is out of date.
