@@ -73,9 +73,7 @@ class PageFormat(RowFormat):
         output.write(f"{page_end}\n".encode())
 
     def _page_around_rows(self, *, num_first_rows: int) -> tuple[str, str]:
-        """The HTML before and after the rows, of which the first `num_first_rows` are written
-        together.
-        """
+        """The HTML before and after the rows, whose first ones are written together."""
         from encoder_cls.classifier.prediction_page import page_around_rows
 
         note = ""
