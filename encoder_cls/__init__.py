@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+# As `typing` has it. Nothing is imported here, since Ctrl-C during an import ends in a traceback
+# until `__main__` handles it.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from encoder_cls.bulk.predictor import Predictor
@@ -68,7 +69,10 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module 'encoder_cls' has no attribute {name!r}")
+
+    from importlib import import_module
+
     return getattr(import_module(f"encoder_cls.{_MODULES[name]}"), name)

@@ -364,7 +364,7 @@ class _Server(uvicorn.Server):
 
 
 def _difference_of_labels(old: Classifier, new: Classifier) -> str:
-    """The classes that a new model has added or lost, and its task if that changed; may be empty."""
+    """The classes that a new model has added or lost, and its task if that changed; or empty."""
     old_names = set(old.label_names)
     new_names = set(new.label_names)
     added = [name for name in new.label_names if name not in old_names]

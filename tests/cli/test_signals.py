@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import termios
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
 import pytest
-from support.programs import COMMAND, TIME_LIMIT, setting
+from support.programs import COMMAND, ROOT, TIME_LIMIT, setting
 
 from encoder_cls.cli.stop_signals import stop_signals
 from encoder_cls.encoder.distributed import STOP_KEY, ProcessGroup
@@ -131,6 +132,30 @@ cli.main()
         [sys.executable, "-c", program], check=False, capture_output=True, timeout=TIME_LIMIT
     )
     assert ended.returncode == code
+    assert ended.stderr == b""
+
+
+def test_ctrl_c_during_the_imports_ends_without_a_traceback():
+    """The program starts as the script that is installed does."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    module, _, function = project["project"]["scripts"]["encoder-cls"].partition(":")
+    program = f"""
+import signal, sys
+
+class PressCtrlC:
+    def find_spec(self, name, path, target=None):
+        if name == "encoder_cls.cli.train":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, PressCtrlC())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from {module} import {function}
+{function}()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, timeout=TIME_LIMIT
+    )
+    assert ended.returncode == 130
     assert ended.stderr == b""
 
 
