@@ -252,7 +252,7 @@ class InputTexts:
             yield f"warning: {warning}"
 
     def csv_form(self) -> CsvForm:
-        """The form of the first file: a spreadsheet then opens the predictions as it opens that."""
+        """The form of the first file, in which a spreadsheet opens the predictions, too."""
         form = CsvForm(has_mark=False)
         if self.keeps_columns and self.files and self.files[0].is_file():
             form = form_of(self.files[0], self._text_columns, self._new_reading())

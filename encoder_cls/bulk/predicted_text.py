@@ -126,7 +126,7 @@ def _filled(row: Row, column: str, answer: str | list[str] | None) -> Row:
 
 
 def _withholds(prediction: Prediction, labels: tuple[str, ...], options: PredictionOptions) -> bool:
-    """Whether a label of a multi-label model, or that a text has none, is withheld.
+    """Whether a label of a multi-label model is withheld, or the answer that a text has none.
 
     `labels` are those that are not withheld.
     """

@@ -330,7 +330,6 @@ class Session:
         return self._current
 
     def _position(self, key: str) -> int | None:
-        """The position of the action with this text; None if it has not been asked."""
         for position, action in enumerate(self._actions):
             if action.row.key == key:
                 return position

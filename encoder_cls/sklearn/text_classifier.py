@@ -494,7 +494,6 @@ class _VerboseReporter(TerminalReporter):
     """A reporter that warns the caller of `fit`, and shows the progress on standard error."""
 
     def warning(self, message: str) -> None:
-        """Warn the caller."""
         warn_caller(message)
 
 

@@ -239,7 +239,6 @@ class _Worker:
         return result
 
     def _message_after(self, sent: Any) -> Any:
-        """Send something to the process, and return the message that it sends next."""
         try:
             self._connection.send(sent)
             return self._connection.recv()
@@ -247,7 +246,6 @@ class _Worker:
             raise EncoderClsError("a worker process was killed: is there enough memory?") from None
 
     def kill(self) -> None:
-        """End the process at once."""
         self._process.kill()
 
     def wait(self) -> None:

@@ -180,7 +180,6 @@ def discard_output_to_lost_terminal() -> None:
 
 
 def _is_lost_terminal(number: int) -> bool:
-    """Whether a file descriptor belongs to a terminal that has been closed."""
     try:
         os.get_terminal_size(number)
     except OSError as error:
