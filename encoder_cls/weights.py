@@ -244,7 +244,6 @@ def _packed_table(name: str, array: Array, dtype: str) -> dict[str, NDArray[Any]
 def _pop_table(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: str
 ) -> RowTable:
-    """Remove the tensors of a table from `tensors`, and return the table."""
     num_rows, num_columns = shape
     num_stored = num_rows
     stored_rows = None
@@ -276,7 +275,6 @@ def _packed_ids(name: str, ids: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
 def _pop_ids(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]
 ) -> NDArray[np.int32]:
-    """Remove the tensors of increasing ids from `tensors`, and return the ids."""
     low = _pop_tensor(name, tensors, shape, np.uint16)
     counts = _pop_tensor(name + HIGH, tensors, (HIGH_HALVES,), np.int32)
     if (counts < 0).any() or counts.sum() != len(low):

@@ -19,7 +19,7 @@ FIELDS: dict[str, Mapping[str, Any]] = {
 
 
 def validated_config(values: Mapping[str, Any], *, source: str) -> Config:
-    """Make a config of nested values; messages call the place they come from by `source`.
+    """Make a config of nested values; `source` is how messages name their origin.
 
     Raises:
         ConfigError: values are invalid; the message has a line for each faulty key.
@@ -137,7 +137,6 @@ SIMILAR = 0.5
 
 
 def _meant_keys(key: str, known_keys: Sequence[str]) -> list[str]:
-    """List the known keys that an unknown key was probably meant to be."""
     # Look for the key in other sections.
     elsewhere = [f"{section}.{key}" for section, fields in FIELDS.items() if key in fields]
     if elsewhere:

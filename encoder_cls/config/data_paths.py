@@ -17,10 +17,7 @@ SCHEMES = ("hub:", "example:")
 
 
 def data_beside_config(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Replace each path of data that exists only in the folder of the config file.
-
-    `values` are the sections of the file as they are written.
-    """
+    """Put the folder of the config file before each path of data that exists only there."""
     data = values.get("data")
     if not isinstance(data, dict):
         return values

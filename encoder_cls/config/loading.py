@@ -77,8 +77,8 @@ def load_config(
 def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = None) -> Config:
     """Make a config of values by dotted key, such as `{"train.epochs": 5}`.
 
-    All other values are those of `base`, by default the defaults of the schema. Messages call the
-    place that the values come from by `source`.
+    All other values are those of `base`, by default the defaults of the schema. `source` is how
+    messages name the origin of the values.
 
     Raises:
         ConfigError: a key is unknown, or a value is invalid.

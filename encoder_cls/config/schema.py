@@ -63,7 +63,6 @@ def _minutes(value: Any) -> Any:
 
 
 def _as_tuple(value: Any) -> Any:
-    """Turn a single name into a tuple of one name."""
     if isinstance(value, str):
         return (value,)
     return value

@@ -39,7 +39,6 @@ class NewRows(NamedTuple):
         rows_by_split: the indices of these rows in the new data, by the name of the split.
         must_stay: whether each of these rows of train must not be held out, (rows,). A row must
             stay in train if the base run has learned from a similar text or from its group.
-        notes: messages about the rows that are left out.
     """
 
     rows_by_split: dict[str, NDArray[np.int64]]
@@ -208,7 +207,7 @@ def _is_alike(
 
 
 def _texts_with_labels(split: Split, label_names: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Iterate over the text of each row, as a number that equal texts share, and its label."""
+    """The text of each row, as a number that equal texts share, and its label."""
     names = (*label_names, *split.unseen_names)
     for row, text_number in enumerate(equal_texts(split.texts).tolist()):
         yield text_number, split.label_text(row, names)

@@ -285,7 +285,6 @@ class _LabelReader:
 
 
 def _check_keys_are_found(corrections: Sequence[Correction], found_keys: set[str]) -> None:
-    """Raise a `DataError` if no row of the data has the key of a correction."""
     missing = [correction for correction in corrections if correction.key not in found_keys]
     if not missing:
         return

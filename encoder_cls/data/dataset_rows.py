@@ -46,7 +46,6 @@ class DatasetRows:
 
     Attributes:
         readings: the options and notes of each source's reading, by what warnings call the source.
-        first_multi_label_row: the location of the first row with several labels; None without one.
     """
 
     rows: dict[str, LabelledRows]
@@ -150,7 +149,6 @@ def _read_split(role: str, config: DataConfig, *, has_base: bool) -> tuple[Label
 
 
 def _read_unlabelled(source: str, config: DataConfig, reading: Reading) -> Unlabelled:
-    """Read the texts of `data.unlabelled`."""
     config = config.model_copy(update={"group_column": None, "empty_texts": "drop"})
     rows = read_rows(source, Columns(config.text_column), reading, role="train")
     collected = collect_labelled(rows, source, config, reading, may_have_none=True)
@@ -212,7 +210,6 @@ SUGGEST = "from then on, encoder-cls suggest names the texts to label next"
 def _check_something_is_learned(
     train: LabelledRows, config: DataConfig, *, is_multi_label: bool
 ) -> None:
-    """Raise a `DataError` if no row of train has a label."""
     if train.labels:
         return
 
@@ -226,7 +223,6 @@ def _check_something_is_learned(
 def _check_no_label_is_empty(
     rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool
 ) -> None:
-    """Raise a `DataError` if a label of train is empty."""
     train = rows["train"]
     empty = train.empty
     if not empty.count:

@@ -147,7 +147,6 @@ def _minus_one(dataset: Dataset) -> Iterator[str]:
 
 
 def _names_alike(names: Sequence[str]) -> Iterator[str]:
-    """Warn of classes whose names a person would take for the same name."""
     names_by_key = defaultdict(list)
     for name in names:
         names_by_key[label_key(name)].append(name)
@@ -164,7 +163,6 @@ def _names_alike(names: Sequence[str]) -> Iterator[str]:
 
 
 def _similar_names(dataset: Dataset) -> Iterator[str]:
-    """Warn of classes that look like another spelling of a more frequent class."""
     counts = dataset.train.class_counts(len(dataset.label_names)).tolist()
     groups = similar_labels(dict(zip(dataset.label_names, counts, strict=True)))
     if not groups:
@@ -228,11 +226,11 @@ _DECIMAL = re.compile("-?[0-9]+(?:,[0-9]+)?")
 
 
 def several_labels(counts: Mapping[str, int]) -> SeveralLabels | None:
-    """Find the separator with which cells of labels list several labels, by their numbers of rows.
+    """Find the separator with which cells of labels list several labels.
 
-    It is the one that explains the most rows; None if no separator does. A comma inside a name is
-    no such separator: the parts of a name hardly occur elsewhere, while labels occur in several
-    combinations, or alone.
+    It is the one that explains the most rows, of which `counts` has the number by cell; None if no
+    separator does. A comma inside a name is no such separator: the parts of a name hardly occur
+    elsewhere, while labels occur in several combinations, or alone.
     """
     if all(_DECIMAL.fullmatch(cell) for cell in counts):
         return None

@@ -129,7 +129,7 @@ def collect_labelled(
     *,
     may_have_none: bool = False,
 ) -> LabelledRows:
-    """Collect the rows that have a text. Only if `may_have_none`, the label of a row may be empty.
+    """Collect the rows that have a text; their labels may be empty only if `may_have_none`.
 
     Raises:
         DataError: a row is not valid, too many rows have no text, or none has one.
@@ -200,7 +200,7 @@ def _rows_with_text(
     *,
     may_have_none: bool,
 ) -> Iterator[tuple[Row, list[str]]]:
-    """Iterate over the rows that have a text and a weight above 0, each with its labels.
+    """The rows that have a text and a weight above 0, each with its labels.
 
     The labels of the other rows are added to `left_out`, with their first locations.
     """

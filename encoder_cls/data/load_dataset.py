@@ -63,13 +63,7 @@ def load_all_data(
 ) -> Dataset:
     """Load the data set of a config, and join it to the data sets of its base runs.
 
-    `train_rows` are rows in memory to use as train, which may lack labels. `data.train` is then
-    only a name for messages.
-
-    Raises:
-        NothingNewError: the run has a base run, and no row of train is new.
-        DataError: data is missing, malformed or too little.
-        ConfigError: the config does not fit the data.
+    `train_rows` and the errors are those of `load_dataset`.
     """
     configs_by_run = configs_of_bases(config)
     for run, base_config in configs_by_run.items():
@@ -104,6 +98,9 @@ def load_dataset(
     If it names no validation data, rows of train are held out for validation. With
     `data.label_names`, rows of train without a label become unlabelled texts. With `data.cache`,
     the same data is read from its files only once, and from the cache at any later time.
+
+    Rows in memory, `train_rows`, are used as train if they are given, and may lack labels.
+    `data.train` is then only a name for messages.
 
     The classes of a base run come first and need not occur in the new rows. Rows that the base run
     has already are left out, and it is no error if no new row can be held out.
@@ -145,8 +142,8 @@ def load_split(
 ) -> Split:
     """Read one labelled source whose classes are known, such as a file to score a model on.
 
-    If `labels_are` is None, the labels of the source decide; if `reading` is, `config` has its
-    options.
+    If `labels_are` is None, the labels themselves decide. `reading` is made from `config` by
+    default.
 
     Raises:
         DataError: the source cannot be read, or its labels do not fit.
@@ -319,7 +316,6 @@ def _note_labels_not_in_data(all_rows: DatasetRows, classes: Classes) -> None:
 def _note_names_not_in_train(
     all_rows: DatasetRows, config: DataConfig, label_names: Sequence[str]
 ) -> None:
-    """Note the classes of `data.label_names` that no row of train has."""
     names = [name for name in config.label_names or () if name not in label_names]
     if names:
         all_rows.readings["train"].note(

@@ -221,7 +221,6 @@ def _check_not_deeper(folders: Sequence[Path]) -> None:
 
 
 def _visible(folder: Path) -> list[Path]:
-    """List the entries of a folder that are not hidden."""
     return sorted(entry for entry in folder.iterdir() if not _is_hidden(entry.name))
 
 

@@ -58,7 +58,6 @@ def hold_out(
     groups = np.unique(split.split_groups[rows], return_inverse=True)[1]
 
     def choose(classes: NDArray[Any]) -> NDArray[np.bool_]:
-        """Choose the rows to hold out, stratified by these classes."""
         is_held_out = np.zeros(len(split), dtype=bool)
         if not len(rows):
             return is_held_out
@@ -108,13 +107,9 @@ def rows_to_hold_out(
 ) -> NDArray[np.bool_]:
     """Choose rows to hold out, (rows,), so that at least one row of each class stays.
 
-    Args:
-        labels: class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels).
-        groups: the number of the group of each row, from 0 on, (rows,). All rows of a group are
-            held out, or none of them.
-        fraction: the share of all rows to hold out, between 0 and 1. It is met as closely as the
-            groups allow.
-        seed: of the random choice of rows.
+    Labels are class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels).
+    Groups are numbered from 0 on, (rows,); all rows of a group are held out, or none of them. The
+    share of all rows is met as closely as the groups allow.
     """
     held_out = _HeldOutRows(labels, groups)
     random = np.random.default_rng(seed)
@@ -133,7 +128,6 @@ class _HeldOutRows:
             last column has a 1 where a row has no label.
         sizes: the number of all rows of each label, (labels,).
         held_counts: the number of held-out rows of each label, (labels,).
-        is_held_out: (rows,).
         is_ungrouped: whether each row is a group by itself.
     """
 

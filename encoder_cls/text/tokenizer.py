@@ -116,10 +116,9 @@ MAX_COUNTED = 1_000_000
 
 
 def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
-    """Count the tokens of a text, including `[CLS]`.
+    """Count the tokens of a text, including `[CLS]`, in its first `MAX_COUNTED` characters.
 
-    Only the first `MAX_COUNTED` characters are read; the second value is whether the number is
-    exact.
+    The second value is whether the text has no more characters.
     """
     read = token_reader(tokenizer)
     chunk = read([text[:MAX_COUNTED]], MAX_COUNTED + 1)
@@ -127,7 +126,7 @@ def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
 
 
 def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArray[np.int32]:
-    """The ids of words, (words,); a word of which `id_of` makes None gets the id of `[UNK]`."""
+    """Look up the ids of words, (words,); a word for which `id_of` returns None is `[UNK]`."""
     ids = []
     for word in words:
         token_id = id_of(word)

@@ -52,10 +52,6 @@ def train_subwords(
 
     If texts and config are the same, the JSON of the tokenizer is the same, too. The texts are read
     up to two times, `CHARACTERS_PER_TOKEN` characters for each token that the encoder reads.
-
-    Raises:
-        ConfigError: max_vocab_size is less than the number of single characters, with which a
-            sub-word model starts.
     """
     tokenizer = _untrained(config)
     splitter = _untrained(config)
@@ -227,7 +223,6 @@ def _train_and_tokenize_words(
     tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID])
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
 
-    # Give the words their ids in the vocabulary.
     tokens = replace(indexed, word_ids=token_ids(words, vocabulary.get))
     return with_cls_template(tokenizer), tokens
 
@@ -378,7 +373,6 @@ class ArrowWords:
         is_ascii = pc.string_is_ascii(pieces)
         is_other = pc.invert(is_ascii)
 
-        # Split ASCII pieces by Arrow.
         ascii_words = pieces.filter(is_ascii)
         if self._lowercase:
             ascii_words = pc.ascii_lower(ascii_words)

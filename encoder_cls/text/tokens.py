@@ -209,7 +209,6 @@ class TokenChunk(NamedTuple):
     """The tokens of some texts, one text after the other.
 
     Attributes:
-        distinct: the distinct tokens.
         indices: the index of each token in `distinct`, (tokens,).
         lengths: the number of tokens of each text, (texts,).
     """
@@ -383,7 +382,6 @@ def hash_char_ngrams(words: Sequence[str]) -> CharNgrams:
             character_sizes[last_characters],
         )
 
-        # Put the n-grams of this size into the result.
         if size >= SHORTEST_NGRAM:
             column = size - SHORTEST_NGRAM
             starts = ends[:, column] - counts[:, column]

@@ -99,10 +99,10 @@ class Sample(NamedTuple):
 
 
 def sample_of(records: Iterable[Mapping[str, Any]], *, most: int) -> Sample:
-    """Take at most an even number of records, evenly spread over a source of unknown length.
+    """Take records that are evenly spread over a source, without knowing how many it has.
 
-    At first every record is taken. Whenever the sample is full, every second record of it goes, and
-    from there on half as many are taken.
+    At first every record is taken. Whenever the sample has `most` records, an even number, every
+    second record of it goes, and from there on half as many are taken.
     """
     sample: list[Mapping[str, Any]] = []
     stride = 1

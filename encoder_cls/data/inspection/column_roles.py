@@ -46,7 +46,6 @@ class TextColumn(NamedTuple):
     """The column with the text; `others` are other columns that hold texts.
 
     Attributes:
-        mean_words: the mean number of words of a text.
         distinct_share: the share of the texts that differ.
     """
 

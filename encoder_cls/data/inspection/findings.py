@@ -136,7 +136,6 @@ def _unlabelled(split: SplitRows) -> LeftOut:
 
 
 def _several_line(inspection: Inspection) -> str:
-    """The separator between several labels of a cell, with an example."""
     several = inspection.several
     assert several
     separator = inspection.settings["label_separator"]

@@ -175,7 +175,6 @@ def _has_columns(file: Path) -> bool:
 
 
 def _settings_of_form(form: FileForm) -> dict[str, Any]:
-    """The settings of a config by which a file with an unusual form is read."""
     settings: dict[str, Any] = {}
     if not form.is_usual_delimiter:
         settings["delimiter"] = form.delimiter
@@ -261,7 +260,6 @@ def _chosen_text(
 
 
 def _settings_of_table(table: Table, form: FileForm) -> dict[str, Any]:
-    """The settings that name the columns, and the sheet if there are several."""
     settings: dict[str, Any] = {}
     if table.text:
         settings["text_column"] = table.text.name
@@ -304,7 +302,6 @@ def _problem_of_names(table: Table, names: str) -> str:
 
 
 def _problem_of_columns(table: Table, names: str) -> str:
-    """Which column is not found; empty if both are found."""
     if table.text is None:
         return (
             f"no column looks like texts; there are {names}; if one is meant, name it by "

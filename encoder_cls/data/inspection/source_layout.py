@@ -25,7 +25,6 @@ class SourceLayout(NamedTuple):
 
     Attributes:
         sources: the path or the pattern of each split, `train` first.
-        has_class_folders: whether the texts are in a folder for each class.
         others: the data files that belong to no split.
     """
 

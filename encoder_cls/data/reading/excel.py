@@ -161,7 +161,6 @@ def _plain_values(record: dict[str, Any], text_columns: Sequence[str]) -> dict[s
 
 
 def _as_text(value: Any) -> Any:
-    """Turn an empty cell or a number into a text, and leave other values as they are."""
     if value is None:
         return ""
     if type(value) in {int, float}:
@@ -252,7 +251,6 @@ def _check_present(path: Path, table: _Table, tables: Sequence[_Table], columns:
 
 @contextmanager
 def _open_excel(path: Path) -> Iterator[Workbook]:
-    """Open a file; errors about its content become a DataError."""
     with content_errors(path, "Excel"), opened_workbook(path) as workbook:
         yield workbook
 

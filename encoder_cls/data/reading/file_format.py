@@ -26,7 +26,6 @@ class Format:
 
     Attributes:
         ending: the ending of its files' names, in lower case.
-        records: reads the rows.
         header: reads the names of the columns; None: files have no header.
         count_rows: counts the rows for progress; None: only reading a file shows how many there
             are.

@@ -63,7 +63,6 @@ def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
 
 
 def _is_array(path: Path, reading: Reading, max_bytes: int) -> bool:
-    """Whether the first line that is not blank begins an array."""
     for line in reading.lines(path, longest=max_bytes):
         if line.strip():
             return line.lstrip().startswith("[")
@@ -179,7 +178,6 @@ def _checked_object(where: SourceLocation, item: Any, columns: Columns) -> dict[
 
 
 def _parsed(where: str, text: str) -> Any:
-    """Parse a line of JSON; raise a DataError if it is not valid."""
     try:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError) as error:
@@ -187,7 +185,6 @@ def _parsed(where: str, text: str) -> Any:
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dictionary of pairs; raise a ValueError if two pairs have the same key."""
     record = dict(pairs)
     if len(record) != len(pairs):
         raise ValueError("a key occurs twice")

@@ -86,7 +86,6 @@ def rows_at_once(metadata: Any) -> int:
 
 @contextmanager
 def _open_parquet(path: Path) -> Iterator[Any]:
-    """Open a file with pyarrow; errors about its content become a DataError."""
     check_installed("pyarrow", needed_by=str(path))
     import pyarrow.parquet
 

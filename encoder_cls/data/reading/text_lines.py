@@ -62,7 +62,6 @@ def _labelled_lines(
     """Read fastText lines: each word with the prefix is a label, anywhere in the line."""
     for where, line in numbered_lines(path, reading):
         text = line.removesuffix("\n").removesuffix("\r")
-        # Remove repeated labels: the keys of a dictionary keep their order.
         labels = list(dict.fromkeys(_LABEL.findall(text)))
         if labels and not line.lstrip(_BLANKS).startswith(LABEL_PREFIX):
             what = "the line has labels, but none at its beginning"

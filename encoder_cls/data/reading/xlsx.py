@@ -62,10 +62,9 @@ class Sheet(NamedTuple):
 
 
 class SheetRow(NamedTuple):
-    """A row of a sheet.
+    """A row of a sheet, whose number counts from 1 on.
 
     Attributes:
-        number: its number in the sheet, from 1 on.
         is_hidden: whether spreadsheets do not show the row, as when a filter hides it.
     """
 
