@@ -34,8 +34,8 @@ class PredictionOptions:
         text_threshold: multi-label, the least probability of the prediction for a whole text; None
             withholds no text.
         set_threshold: the least probability of a class in the set of a text; None makes no sets.
-        is_sorted: whether the predictions are sorted by their probabilities, the least probable one
-            first; if not, they have the order of the input.
+        is_sorted: whether the least probable prediction comes first; if not, the order is that of
+            the input.
         decimal: the decimal mark of numbers in CSV and TSV, "point" or "comma".
         batch_tokens: the maximum number of tokens in a batch; None lets the device decide.
     """

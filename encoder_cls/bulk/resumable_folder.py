@@ -8,9 +8,9 @@ several machines, can fill the folder together.
                               predictions
     out/_parts/part-03.lock   held by the process that classifies this part
 
-The file of predictions is replaced in one step, and then the record is replaced in one step. A part
-is done if its record matches the request and its predictions match the record. Therefore the
-results are correct even without locks; a lock only keeps two processes from doing the same work.
+The file of predictions and then the record are each replaced in one step. A part is done if its
+record matches the request and its predictions match the record. So results are correct even without
+locks; a lock only keeps two processes from doing the same work.
 """
 
 from __future__ import annotations

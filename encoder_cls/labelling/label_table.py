@@ -68,10 +68,11 @@ class LabelledText(NamedTuple):
 class LabelTable:
     """A table of labels on the disk, which only this process may change.
 
-    Attributes:
-        rows: the rows that count, in the order of the file.
-        blank_rows: the rows without a label, by key. They stay in the file until their text is
-            labelled.
+    `rows` are those that count, in the order of the file. `blank_rows` have no label; they stay in
+    the file until their text is labelled.
+
+    A row that cannot be written, or a file that another program has changed, is an
+    `EncoderClsError`, and leaves the file and `rows` as before.
     """
 
     def __init__(
@@ -87,14 +88,9 @@ class LabelTable:
     ) -> None:
         """Describe a table without rows; `read` reads those of the file.
 
-        Args:
-            path: the CSV file.
-            columns: the names of the columns of the pool, in order.
-            form: the form of the pool, such as its separator, which the table keeps.
-            text_columns: the columns with the text.
-            needs_label: whether only rows with a label count.
-            added: the columns after those of the pool.
-            fixed_names: the names in the file of added columns that other programs look for.
+        The columns are those of the pool, in order, and its form, such as its separator, is kept;
+        `added` columns come after them. With `needs_label`, only rows with a label count.
+        `fixed_names` are the names in the file of added columns that other programs look for.
         """
         self.path = path
         self.rows: list[LabelledText] = []
@@ -120,12 +116,12 @@ class LabelTable:
         return self._own_names[LABEL]
 
     def read(self, encoding: str, texts: Sequence[PoolText] = ()) -> list[str]:
-        """Read the rows of the file, if it exists, and repair what a power cut has left.
+        """Read the rows of the file, if there is one, mend what a power cut has left, return notes.
 
         A file that was sorted, edited or saved by a spreadsheet keeps its rows and columns, and is
         written again in the form of this table. A file that is not UTF-8 has the encoding of the
-        pool. The last line may be the beginning of the line of one of the texts, and is then moved
-        to another file. The result has notes for the user.
+        pool. If the last line is only the beginning of the line of one of the texts, it is moved to
+        another file.
 
         Raises:
             DataError: the file is not a table of labels, or is malformed.
@@ -159,12 +155,7 @@ class LabelTable:
             self.replace([])
 
     def append(self, row: LabelledText) -> None:
-        """Add a row, which is on the disk when this method returns.
-
-        Raises:
-            EncoderClsError: the row cannot be written, or another program has changed the file. The
-                file and `rows` are as before.
-        """
+        """Add a row, which is on the disk when this method returns."""
         if self._written is None or row.key in self.blank_rows:
             self.replace([*self.rows, row])
             return
@@ -176,12 +167,7 @@ class LabelTable:
         self.rows.append(row)
 
     def replace(self, rows: Sequence[LabelledText]) -> None:
-        """Replace all rows that count, durably and atomically.
-
-        Raises:
-            EncoderClsError: the rows cannot be written, or another program has changed the file.
-                The file and `rows` are as before.
-        """
+        """Replace all rows that count, durably and atomically."""
         self.check_unchanged()
         content = self._content(rows)
         write_file(self.path, content)

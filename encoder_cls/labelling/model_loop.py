@@ -68,7 +68,7 @@ class ModelLoop:
         log: called with a message if a fit fails.
         run: the folder of a run or model whose guesses are shown until the fits are better.
         classes_of_run: the names of its classes, some of which the session may have renamed.
-        apply: does a task of `PoolModel` in another way than in another process; None by default.
+        apply: does a task of `PoolModel`; by default, another process does it.
     """
 
     def __init__(

@@ -106,11 +106,10 @@ class Fit(NamedTuple):
         num_predicted: how many of these classes are predicted for each text, (texts,); always 1
             unless the task is multi-label.
         suggestions: the indices of texts to label next, the most useful first.
-        is_right: for each labelled text, whether a model without this text would predict all its
-            labels and no other, (labelled,).
+        is_right: for each labelled text, whether a model without this text would predict exactly
+            its labels, (labelled,).
         error_factor: the factor by which errors would fall with twice as many labels, from 0 to 1;
             None if it is unknown.
-        seconds: how long the fit took.
     """
 
     top_classes: NDArray[np.int32]
@@ -124,11 +123,9 @@ class Fit(NamedTuple):
 
 @dataclass
 class PoolModel:
-    """A model of a pool. A copy of it works in a process of its own.
+    """A model of a pool, whose texts come first, before further labelled texts.
 
-    Attributes:
-        texts: the texts of the pool, then further labelled texts.
-        pool_size: the number of texts of the pool.
+    A copy of it works in a process of its own.
     """
 
     texts: Sequence[str]
@@ -278,10 +275,9 @@ class PoolModel:
         return linear, calibration.logits[np.argsort(np.concatenate(folds))]
 
     def _suggestions(self, uncertainty: Floats, labelled: Sequence[int], number: int) -> list[int]:
-        """Choose texts that represent many texts of which the model is unsure.
+        """Choose texts that represent many texts of which the model is unsure, as indices.
 
-        `uncertainty` is for each text of the pool, or for its first ones; texts are given and
-        returned as indices.
+        `uncertainty` is for each text of the pool, or for its first ones.
         """
         similarities = self._similarities
         num_texts = len(similarities)

@@ -61,16 +61,11 @@ def choose_representatives(
     labelled: Sequence[int],
     number: int,
 ) -> list[int]:
-    """Choose the texts that represent most, one after the other, at most `number`.
+    """Choose at most `number` unlabelled texts that represent most, one after the other.
 
-    Args:
-        similarities: how similar the texts are, from 0 to 1, (texts, texts).
-        weights: how much each text counts, (texts,), such as the uncertainty of its prediction.
-        labelled: the indices of labelled texts, which represent texts already.
-        number: the maximum number of texts to choose.
-
-    Returns:
-        The indices of the chosen texts, the most useful first, without labelled ones.
+    `similarities` are from 0 to 1, (texts, texts). `weights` are how much each text counts,
+    (texts,), such as the uncertainty of its prediction. Labelled texts represent texts already.
+    Texts are given and returned as indices, the most useful first.
     """
     # How similar each text is to the most similar one that is labelled or chosen, (texts,).
     represented = np.zeros(len(similarities), dtype=np.float32)

@@ -160,17 +160,10 @@ class Session:
         shown_guess: Sequence[str] = (),
         is_change: bool = False,
     ) -> None:
-        """Give a text its labels.
+        """Give a text its labels; it is the text that is asked unless `is_change`.
 
-        A page that has no response to its request may send it again: the same label for the same
-        text changes nothing.
-
-        Args:
-            key: the key of the text.
-            labels: its labels.
-            shown_guess: the prediction that the page showed; empty if it showed none.
-            is_change: whether the text has been labelled or skipped before; if not, it is the text
-                that is asked.
+        `shown_guess` is the prediction that the page showed. A page that has no response to its
+        request may send it again: the same label for the same text changes nothing.
 
         Raises:
             RefusedError: the text is not asked any more, or the labels are not valid.

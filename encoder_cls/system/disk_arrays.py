@@ -76,10 +76,9 @@ class DiskBackedArray(Generic[Number]):
         return self._array
 
     def forget(self) -> None:
-        """Release the memory of the numbers that were read from the file.
+        """Release the memory of the numbers, which are read from the file again when needed.
 
-        The numbers are loaded from the file again when they are next read. It does nothing if the
-        array is in memory, or on Windows.
+        It does nothing if the array is in memory, or on Windows.
         """
         mapped: Any = self._array
         while isinstance(mapped, np.ndarray):

@@ -166,12 +166,9 @@ def text_lines(
 ) -> Iterator[str]:
     """The lines of a text file with their line ends, without a byte order mark.
 
-    Args:
-        path: the file.
-        encoding: the encoding. A file that begins with the byte order mark of UTF-8 is read as
-            UTF-8 instead.
-        keep_invalid: whether to keep invalid bytes as half surrogates; otherwise they are errors.
-        longest: the maximum number of bytes of a line; -1 sets no limit.
+    A file that begins with the byte order mark of UTF-8 is read as UTF-8 in any case. Invalid bytes
+    become half surrogates with `keep_invalid`. A line has at most `longest` bytes; -1 sets no
+    limit.
 
     Raises:
         DataError: a line is too long.

@@ -164,11 +164,10 @@ def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
 def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
     """Yield a new path in the folder of `path`; the block renames it to `path` when it is complete.
 
-    If the block raises an error, the file or folder at the new path is removed.
-
-    The new name is `mark` and random characters, so that no other program can put a file there
-    before. It does not contain the name of `path`, because that name may already have the maximum
-    length, and its ending would let programs that read this folder read the temporary file, too.
+    If the block raises an error, the file or folder at the new path is removed. The new name is
+    `mark` and random characters, so that no other program can put a file there before. It does not
+    contain the name of `path`, which may already have the maximum length, and whose ending would
+    let programs that read this folder read the temporary file, too.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{mark}{secrets.token_hex(8)}")
     with reporting_os_errors(path):
@@ -301,11 +300,7 @@ def _write(file: BinaryIO, content: Content) -> None:
 
 
 def write_output(path: Path, content: Content) -> None:
-    """Write an output that a user has named: a file, a pipe, a device or an open stream.
-
-    Raises:
-        EncoderClsError: the output is a folder, or cannot be written.
-    """
+    """Write an output that a user has named, as `output_file` does."""
     with output_file(path) as file:
         _write(file, content)
 

@@ -106,9 +106,8 @@ class Workers(Generic[Item, Result]):
     Args:
         function: the function, which is sent to each process once.
         number: the number of processes, which share the processors.
-        respond: takes what the function in a process asks by `ask_parent`, and returns the
-            response. It is called in this process, in a thread for each process. None if the
-            function asks nothing.
+        respond: answers what the function asks by `ask_parent`, in this process, in a thread for
+            each other one; None if the function asks nothing.
     """
 
     def __init__(

@@ -91,12 +91,9 @@ def note(
 ) -> None:
     """Write a line to standard error, if there is one; a failure to write is ignored.
 
-    Args:
-        message: the line.
-        is_error: whether to write the line even if this process is quiet.
-        has_time: whether to write date and time before the line, unless standard error is a
-            terminal: a person who reads a log file wants to know when something happened.
-        above: the progress bar of tqdm above which the line appears; None if there is no bar.
+    An error is written even if this process is quiet. With `has_time`, date and time stand before
+    the line, unless standard error is a terminal: a person who reads a log file wants to know when
+    something happened. The line appears above a progress bar of tqdm, if there is one.
     """
     if sys.stderr is None:
         return

@@ -57,10 +57,9 @@ AFTER_ALL_STEPS = 1 << 62
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """The result of a trial that has ended.
+    """The result of a trial that has ended; trial 0 has the unchanged config.
 
     Attributes:
-        number: the number of the trial. Trial 0 has the unchanged config.
         values: the values of the searched settings, by config key.
         score: the best validation score of the trial (`train.monitor`); None if the trial had no
             validation. In `Search.results`, None unless the trial is complete.
