@@ -41,11 +41,14 @@ class Mixture:
 
         A part alone has the factor weight / share. If shares are unknown, it has its weight.
         """
-        shares = self.shares or dict.fromkeys(part_logits, 1.0)
-        weights = self.weights_of(part_logits)
-
         alone = {}
-        for (part, logits), weight in zip(part_logits.items(), weights, strict=True):
-            factor = weight / max(shares[part], SMALLEST_DIVISOR)
-            alone[part] = (logits * factor).astype(np.float32)
+        for part, logits in part_logits.items():
+            alone[part] = (logits * self.weight_alone(part)).astype(np.float32)
         return alone
+
+    def weight_alone(self, part: str) -> float:
+        """The factor that calibrates the logits of a part without the other parts."""
+        weight = self.weights.get(part, 1.0)
+        if self.shares is None:
+            return weight
+        return weight / max(self.shares[part], SMALLEST_DIVISOR)

@@ -496,15 +496,47 @@ def save_classifier(
     for part in classifier.parts:
         tensors |= pack(getattr(classifier, part).named_weights(), dtypes[part])
 
+    head = _head_of(classifier, dtypes)
+    _write_weights(folder, tensors, head)
+
+    copies = {
+        CONFIG_FILE: to_json(head["config"]),
+        TOKENIZER_FILE: classifier.tokenizer.to_str(pretty=True).encode(),
+    }
+    for name, content in copies.items():
+        path = folder / name
+        if not path.is_file() or read_file(path) != content:
+            write_file(path, content)
+
+
+def content_of_linear_part(classifier: Classifier, folder: Path) -> bytes:
+    """The content of a weights file with the linear part of the classifier in a folder.
+
+    The weights are those of the folder: to pack the unpacked ones again would round them twice.
+
+    Args:
+        classifier: the classifier of the folder without its encoder.
+        folder: the model folder.
+
+    Raises:
+        EncoderClsError: the folder is damaged.
+    """
+    with _reporting_damage(folder):
+        every = safetensors.numpy.load(read_file(folder / WEIGHTS_FILE))
+    tensors = {name: tensor for name, tensor in every.items() if name.startswith(LINEAR)}
+    return _weights_content(tensors, _head_of(classifier, classifier.dtypes))
+
+
+def _head_of(classifier: Classifier, dtypes: Mapping[str, str]) -> dict[str, Any]:
+    """The head of a weights file without the hash, as JSON values."""
     # Shares are unknown if a part was added to the classifier since they were fitted.
     shares = classifier.mixture.shares
     if shares is not None and shares.keys() != set(classifier.parts):
         shares = None
 
     weights = classifier.mixture.weights_of(classifier.parts)
-    config = _config_of(classifier)
-    head = {
-        "config": config,
+    values = {
+        "config": _config_of(classifier),
         "tokenizer": classifier.tokenizer.to_str(),
         "parts": classifier.parts,
         "mixture_weights": dict(zip(classifier.parts, weights, strict=True)),
@@ -512,16 +544,7 @@ def save_classifier(
         "dtypes": dtypes,
         "thresholds": classifier.thresholds or None,
     }
-    _write_weights(folder, tensors, head | _measurements_of(classifier))
-
-    copies = {
-        CONFIG_FILE: to_json(config),
-        TOKENIZER_FILE: classifier.tokenizer.to_str(pretty=True).encode(),
-    }
-    for name, content in copies.items():
-        path = folder / name
-        if not path.is_file() or read_file(path) != content:
-            write_file(path, content)
+    return values | _measurements_of(classifier)
 
 
 def save_measurements(classifier: Classifier, folder: Path) -> None:
@@ -588,9 +611,13 @@ def _measurements_of(classifier: Classifier) -> dict[str, Any]:
 
 
 def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], head: Mapping[str, Any]) -> None:
-    """Write the weights file, with the hash of its content in its head."""
+    write_file(folder / WEIGHTS_FILE, _weights_content(tensors, head))
+
+
+def _weights_content(tensors: dict[str, NDArray[Any]], head: Mapping[str, Any]) -> bytes:
+    """The content of a weights file, with its hash in its head."""
     # All values are in one entry of the metadata. safetensors writes several entries in random
     # order, so that equal runs would have different files.
     values = json.dumps({"sha256": NO_HASH.decode(), **head}, ensure_ascii=False)
     content = safetensors.numpy.save(tensors, {FORMAT: values})
-    write_file(folder / WEIGHTS_FILE, content.replace(NO_HASH, sha256(content).encode(), 1))
+    return content.replace(NO_HASH, sha256(content).encode(), 1)

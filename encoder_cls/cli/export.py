@@ -20,6 +20,14 @@ def export_command(
             "JavaScript module."
         ),
     ],
+    linear_only: Annotated[
+        bool,
+        typer.Option(
+            "--linear-only",
+            help="Leave out the encoder: a smaller file, whose predictions are those of the linear "
+            "part alone.",
+        ),
+    ] = False,
 ) -> None:
     """Export a classifier as one file that runs in browsers and in Node, without Python."""
     check_ending(output, ".html", ".mjs")
@@ -33,7 +41,7 @@ def export_command(
     from encoder_cls.export.model_file import exportable_model
     from encoder_cls.export.web_page import model_facts, web_page
 
-    classifier, model = exportable_model(run)
+    classifier, model = exportable_model(run, linear_only=linear_only)
     is_page = output.suffix.lower() == ".html"
     if is_page:
         content = web_page(classifier, model, model_facts(run, classifier))

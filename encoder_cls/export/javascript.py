@@ -13,6 +13,7 @@ from importlib.resources import files
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.export.character_tables import character_tables
+from encoder_cls.export.model_file import is_part
 from encoder_cls.system.display import printable
 from encoder_cls.system.json_values import json_text
 
@@ -61,9 +62,10 @@ def javascript_module(classifier: Classifier, model: bytes) -> str:
         model: the content of its weights file.
     """
     names = printable(", ".join(classifier.label_names))
+    part = ", its linear part alone" if is_part(classifier) else ""
     parts = [
         f"// A text classifier of encoder-cls: {names}\n",
-        f"// Model {classifier.sha256}\n",
+        f"// Model {classifier.sha256}{part}\n",
         "//\n",
         '//   import { load } from "./FILE.mjs";\n',
         "//   const classifier = await load();\n",

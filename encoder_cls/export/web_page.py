@@ -16,6 +16,7 @@ from encoder_cls.classifier.model_folder import WEIGHTS_FILE
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.export.character_tables import character_tables
 from encoder_cls.export.javascript import engine
+from encoder_cls.export.model_file import is_part
 from encoder_cls.run.run_folder import run_of
 from encoder_cls.system.display import counted
 from encoder_cls.system.files import read_json
@@ -58,8 +59,15 @@ def model_facts(path: Path, classifier: Classifier) -> ModelFacts:
         name = run.path.resolve().name
         report = _report_of(run.eval / "report.json")
 
+    about_part = []
+    if is_part(classifier):
+        report = _report_of_linear_part(report)
+
+        about_part = ["This file has the linear part of the model alone, without its encoder."]
+
     saved = datetime.fromtimestamp(weights_file.stat().st_mtime).astimezone()
     sentences = [
+        *about_part,
         *_scores(report),
         *_advice(report, classifier),
         f"Saved on {saved:%d %B %Y}; SHA-256 of the model file: {classifier.sha256}.",
@@ -81,6 +89,14 @@ def _report_of(path: Path) -> Mapping[str, Any]:
     if not isinstance(report, dict):
         return {}
     return report
+
+
+def _report_of_linear_part(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a report of a model of two parts says of its linear part alone."""
+    of_part: Mapping[str, Any] = report.get("parts", {}).get("linear", {})
+    # Of the texts that the model has not learned from, a report has no scores of parts.
+    texts = {key: report.get(key) for key in ("split", "num_examples", "learned_texts")}
+    return {**texts, **of_part}
 
 
 def _scores(report: Mapping[str, Any]) -> Iterator[str]:

@@ -21,10 +21,11 @@ from support.tokenizer import train_tokenizer
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.familiarity import Familiarity
 from encoder_cls.classifier.guarantees import Guarantees
-from encoder_cls.classifier.model_folder import load_classifier, save_classifier
+from encoder_cls.classifier.model_folder import WEIGHTS_FILE, load_classifier, save_classifier
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.errors import ConfigError
 from encoder_cls.export import model_file
 from encoder_cls.export.javascript import javascript_module
 from encoder_cls.export.model_file import exportable_model
@@ -378,6 +379,48 @@ def test_a_precision_that_no_label_is_guaranteed_is_refused(exported):
     }}
     """
     assert "minPrecision 0.9999: cannot be guaranteed" in run_node(code)
+
+
+@pytest.mark.parametrize("make", [of_three_classes, two_classes, multi_label])
+def test_the_linear_part_is_exported_alone(make, tmp_path):
+    """It predicts what it predicts in a report, and has nothing that was measured on both parts."""
+    whole = make()
+    shares = {"encoder": 0.25, "linear": 0.75}
+    whole.mixture = replace(whole.mixture, shares=shares)
+    save_classifier(whole, tmp_path, dtypes=dict.fromkeys(whole.parts, "int8"))
+    whole = load_classifier(tmp_path, engine="numpy")
+
+    classifier, content = exportable_model(tmp_path, linear_only=True)
+
+    texts = odd_texts(60)
+    alone = whole.mixture.parts_alone(whole.part_logits(whole.tokenize(texts)))["linear"]
+    expected = whole.task.probabilities(alone)
+    np.testing.assert_allclose(classifier.predict_proba(texts), expected, atol=1e-6)
+
+    module = tmp_path / "linear.mjs"
+    module.write_text(javascript_module(classifier, content), encoding="utf-8")
+    assert "its linear part alone" in module.read_text(encoding="utf-8")[:500]
+    check_equal("linear part", classifier, module, texts)
+    for option in ("minPrecision", "coverage"):
+        code = f"""
+        import {{ load }} from "{module.as_uri()}";
+        try {{ (await load()).predict(["rain"], {{ {option}: 0.5 }}); }}
+        catch (error) {{ process.stdout.write(error.message); }}
+        """
+        assert f"{option} 0.5: this model has no guarantees" in run_node(code)
+
+
+def test_a_linear_model_is_exported_whole(tmp_path):
+    """With its guarantees, as without the option; an encoder has no linear part to export."""
+    save_classifier(linear_alone(), tmp_path / "linear")
+    classifier, content = exportable_model(tmp_path / "linear", linear_only=True)
+    assert content == (tmp_path / "linear" / WEIGHTS_FILE).read_bytes()
+    assert classifier.guarantees
+    assert classifier.familiarity
+
+    save_classifier(of_encoder()(), tmp_path / "encoder")
+    with pytest.raises(ConfigError, match="without a linear part; leave out --linear-only"):
+        exportable_model(tmp_path / "encoder", linear_only=True)
 
 
 @pytest.mark.parametrize("name", ["both parts", "two classes", "several labels"])

@@ -242,6 +242,28 @@ def test_the_page_tells_of_the_model(cli, trained_run, classifier, tmp_path):
     assert not re.search(r"(?:src|href)=\"(?!data:)", content)
 
 
+def test_a_page_of_the_linear_part_has_the_results_of_this_part(cli, run_copy, tmp_path):
+    """Nothing on it was measured on both parts."""
+    file = run_copy.eval / "report.json"
+    report = json.loads(file.read_bytes())
+    of_both = {"accuracy": 0.93, "accuracy_interval": [0.9, 0.96], "suggested_threshold": 0.77}
+    report |= {**of_both, "answered_fraction": 0.8}
+    report["parts"]["linear"] |= {"accuracy": 0.81, "accuracy_interval": [0.71, 0.91]}
+    file.write_text(json.dumps(report))
+
+    page_file = tmp_path / "linear.html"
+    outcome = cli("export", run_copy.path, "--output", page_file, "--linear-only")
+    assert outcome.code == 0
+    content = page_file.read_text(encoding="utf-8")
+    assert "has the linear part of the model alone" in content
+    assert "Right for 81% of 15 test texts" in content
+    assert "(95% interval: 71% to 91%)" in content
+    facts = "".join(re.findall("<li><bdi>(.*?)</bdi></li>", content))
+    for number in ("93%", "0.770", "unfamiliar", "Its probabilities"):
+        assert number not in facts
+    assert "placeholder" not in content
+
+
 def test_a_model_without_its_run_has_no_results(trained_run, tmp_path):
     """The page says so. Names in HTML are characters."""
     classifier = load_classifier(trained_run.path)

@@ -95,8 +95,8 @@ export class Classifier {
     const { minPrecision, wholeTexts, coverage } = options;
     if (minPrecision !== undefined) this.guaranteePrecision(checked, minPrecision, wholeTexts);
     if (coverage !== undefined) {
-      const setThreshold = this.guarantees?.coverageThreshold(coverage);
-      checked.setThreshold = guaranteed(`coverage ${coverage}`, setThreshold);
+      const option = `coverage ${coverage}`;
+      checked.setThreshold = guaranteed(option, this.measured(option).coverageThreshold(coverage));
     }
     return checked;
   }
@@ -104,16 +104,25 @@ export class Classifier {
   // Sets the thresholds that guarantee a precision: that of labels or of whole texts.
   guaranteePrecision(checked, precision, wholeTexts) {
     const option = `minPrecision ${precision}`;
+    const guarantees = this.measured(option);
     if (this.isMultiLabel && !wholeTexts) {
-      const thresholds = this.guarantees?.labelThresholds(precision);
-      const isPossible = thresholds?.some((threshold) => threshold < Infinity);
+      const thresholds = guarantees.labelThresholds(precision);
+      const isPossible = thresholds.some((threshold) => threshold < Infinity);
       checked.labelThresholds = guaranteed(option, isPossible ? thresholds : undefined);
       return;
     }
 
-    const threshold = guaranteed(option, this.guarantees?.precisionThreshold(precision));
+    const threshold = guaranteed(option, guarantees.precisionThreshold(precision));
     if (this.isMultiLabel) checked.textThreshold = threshold;
     else checked.threshold = threshold;
+  }
+
+  // The guarantees that an option needs.
+  measured(option) {
+    if (this.guarantees) return this.guarantees;
+    throw new RangeError(
+      `${option}: this model has no guarantees; an export of the linear part alone has none`,
+    );
   }
 
   predictChunk(texts, options) {
