@@ -103,7 +103,6 @@ def _missing_classes(
 
 
 def _repeated_texts(dataset: Dataset, *, learns_validation: bool) -> Iterator[str]:
-    """Warn of texts that occur twice in train, and of texts and groups that two splits share."""
     yield from _repeated_in_train(dataset.train)
 
     for name, split in dataset.splits.items():
@@ -130,7 +129,6 @@ EARLIER_TEXT = "an earlier text with the same label"
 
 
 def _repeated_in_train(train: Split) -> Iterator[str]:
-    """Warn of training texts that occur with other labels, and of texts that repeat another one."""
     hashes = np.fromiter(map(hash, train.texts), dtype=np.int64, count=len(train))
     rows, first_rows, is_contradicted = _repetitions(train, hashes)
 

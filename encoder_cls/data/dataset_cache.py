@@ -67,7 +67,6 @@ def dataset_of(entry: CacheEntry) -> Dataset:
 
 
 def _add_split(arrays: dict[str, NDArray[Any]], name: str, split: Split) -> dict[str, Any]:
-    """Add the arrays of a split to `arrays`, and return its other values."""
     files = _add_rows(arrays, name, split.texts, split.where)
     arrays[f"{name}.labels"] = split.labels
     if split.groups is not None:

@@ -99,7 +99,6 @@ def _lists_with_separator(dataset: Dataset) -> Iterator[str]:
 
 
 def _numbers_beside_names(dataset: Dataset) -> Iterator[str]:
-    """Warn if some labels are numbers and others are names, such as `1` and `refund`."""
     numbers = []
     names = []
     for name in dataset.label_names:

@@ -228,7 +228,6 @@ def _warn_of_lost_labels(
     left_out: Mapping[str, SourceLocation],
     reading: Reading,
 ) -> None:
-    """Warn of labels all of whose rows are left out."""
     labels = [label for label in left_out if label in lost]
     if labels:
         reading.note(

@@ -336,7 +336,6 @@ MAX_UNSEEN = 0.05
 
 
 def _check_labels_are_known(split: Split, label_names: Sequence[str]) -> None:
-    """Raise a `DataError` if many rows of a split have labels that never occur in train."""
     is_unseen = split.has_unseen_label(len(label_names))
     if is_unseen.sum() <= MAX_UNSEEN * len(split):
         return

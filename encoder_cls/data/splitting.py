@@ -210,7 +210,6 @@ class _HeldOutRows:
 def _hold_out_of_classes(
     held_out: _HeldOutRows, fraction: float, random: np.random.Generator
 ) -> None:
-    """Hold out about a fraction of the rows of each class, where each row has one label."""
     # The rows of each class, in random order.
     by_class = np.argsort(held_out.labels, kind="stable")
     classes = np.split(by_class, np.cumsum(held_out.sizes)[:-1])

@@ -328,7 +328,6 @@ def _is_own_normalizer(normalizer: dict[str, Any] | None) -> bool:
 
 
 def _is_own_splitter(splitter: Any) -> bool:
-    """Whether a pre-tokenizer, as parsed JSON, is one that `pre_tokenizer` makes."""
     known_splitters = [json.loads(pre_tokenizer(kind).__getstate__()) for kind in TYPES]
     return splitter in known_splitters
 

@@ -369,7 +369,6 @@ class ArrowWords:
         return pc.ascii_split_whitespace(pc.ascii_rtrim_whitespace(with_cls))
 
     def _spaced(self, pieces: pa.Array) -> pa.Array:
-        """Split each piece into words, and join them by spaces."""
         is_ascii = pc.string_is_ascii(pieces)
         is_other = pc.invert(is_ascii)
 

@@ -216,7 +216,6 @@ def group_column(profiles: Sequence[ColumnProfile], used: Sequence[str]) -> str 
 
 
 def _name_factor(name: str, right: frozenset[str], wrong: frozenset[str]) -> float:
-    """How much the name of a column speaks for a use or against it."""
     words = _name_words(name)
     if words & right:
         return RIGHT_NAME

@@ -50,7 +50,6 @@ def finding_lines(inspection: Inspection) -> Iterator[str]:
 
 
 def _source_line(inspection: Inspection) -> str:
-    """The sizes of the splits, and how the files are written."""
     parts = []
     sizes = {role: split.num_rows for role, split in inspection.splits.items()}
     for role, source in inspection.layout.sources.items():
@@ -81,7 +80,6 @@ def _source_line(inspection: Inspection) -> str:
 
 
 def _column_lines(table: Table) -> Iterator[str]:
-    """The columns with text, label and group, and why; and the columns that are not used."""
     used = []
     if table.text:
         used.append(table.text.name)
@@ -127,7 +125,6 @@ def _row_lines(role: str, split: SplitRows, inspection: Inspection) -> Iterator[
 
 
 def _unlabelled(split: SplitRows) -> LeftOut:
-    """The rows without a label, with the locations of the first ones."""
     found = LeftOut()
     for where, count in zip(split.rows.where, split.rows.counts.tolist(), strict=True):
         if not count:

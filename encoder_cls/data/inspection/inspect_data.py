@@ -286,7 +286,6 @@ def _problem_of_table(table: Table) -> str:
 
 
 def _problem_of_names(table: Table, names: str) -> str:
-    """What is wrong with the rows or with the names of the columns; empty if nothing is."""
     if not table.names and not table.unread.count:
         return "there are no rows"
     if not table.names:

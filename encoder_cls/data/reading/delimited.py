@@ -134,7 +134,6 @@ class _OpenTable(NamedTuple):
 
 
 def _rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFields:
-    """The rows of a table, its header first."""
     is_plain_tsv = _is_tsv(path) and table.separator == "\t" and reading.delimiter != "\t"
     if is_plain_tsv:
         # Do not look for quotes in a pipe, since it can be read only once.

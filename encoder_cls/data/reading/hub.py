@@ -136,7 +136,6 @@ def _errors_named(source: _HubSource, split: str | None) -> Iterator[None]:
 
 
 def _loaded(source: _HubSource, split: str) -> Any:
-    """Load the table of a split, or open it if the source is streamed."""
     import datasets
 
     commit = None
