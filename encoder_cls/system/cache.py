@@ -31,8 +31,9 @@ from encoder_cls.system.files import (
 )
 from encoder_cls.system.reporter import SILENT, Reporter
 
-# The version of the format. Increase it with every change of the content of entries.
-FORMAT = 5
+# The packages whose code makes entries, `data` and `text`, with those that they import.
+CODE = Path(__file__).parents[1]
+PACKAGES = ("config", "data", "system", "text")
 # The libraries on whose versions the content of an entry depends.
 LIBRARIES = ("encoder-cls", "pyarrow", "tokenizers")
 
@@ -63,8 +64,9 @@ def cached(
     """Return the entry for a key, which is made the first time and read from then on.
 
     If several processes need the same new entry, one of them makes it and the others wait. The key
-    has all JSON values on which the entry depends, except for the versions of libraries. The name
-    of the entry's folder begins with `kind`. A note says whether the entry was made or read.
+    has all JSON values on which the entry depends, except for the code and the versions of
+    libraries. The name of the entry's folder begins with `kind`. A note says whether the entry was
+    made or read.
 
     Raises:
         EncoderClsError: the entry cannot be read or written.
@@ -93,10 +95,19 @@ def cached(
 
 
 def _hash_of_key(key: Mapping[str, Any]) -> str:
-    """The SHA-256 of a key and of all versions on which an entry depends, 32 characters of it."""
+    """The SHA-256 of a key and of all code on which an entry depends, 32 characters of it."""
     versions = [version(library) for library in LIBRARIES]
-    whole_key = {**key, "versions": [FORMAT, *versions, unicodedata.unidata_version]}
+    whole_key = {**key, "versions": [_hash_of_code(), *versions, unicodedata.unidata_version]}
     return sha256(json.dumps(whole_key, sort_keys=True).encode())[:32]
+
+
+def _hash_of_code() -> str:
+    """The SHA-256 of the code that makes entries: other code may read or tokenize otherwise."""
+    digest = hashlib.sha256()
+    for package in PACKAGES:
+        for path in sorted((CODE / package).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _write(path: Path, entry: CacheEntry) -> None:

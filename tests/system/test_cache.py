@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from encoder_cls.data import load_dataset
 from encoder_cls.errors import EncoderClsError
+from encoder_cls.system import cache
 from encoder_cls.system.cache import CacheEntry, cached
+from encoder_cls.text import tokenizer
 
 VALUES = {"name": "café", "parts": [1, None, [2.5]], "more": {"a": ["b"]}}
 NUMBERS = np.arange(1000, dtype=np.int32)
@@ -55,6 +59,23 @@ def test_each_key_and_kind_has_an_entry(tmp_path):
     cached(tmp_path, "kind", {"a": 1, "b": 3}, make)
     cached(tmp_path, "other", {"a": 1, "b": 2}, make)
     assert make.times == 3
+
+
+@pytest.mark.parametrize("module", [load_dataset, tokenizer])
+def test_other_code_makes_an_entry_of_its_own(tmp_path, monkeypatch, module):
+    """A change of how texts are read or normalized is seen without a new version."""
+    make = Maker()
+    cached(tmp_path, "kind", {}, make)
+
+    code = shutil.copytree(cache.CODE, tmp_path / "code", ignore=shutil.ignore_patterns("*.pyc"))
+    monkeypatch.setattr(cache, "CODE", code)
+    cached(tmp_path, "kind", {}, make)
+    assert make.times == 1
+
+    changed = code / Path(module.__file__).relative_to(Path(cache.__file__).parents[1])
+    changed.write_text(changed.read_text() + "CHANGED = True\n")
+    cached(tmp_path, "kind", {}, make)
+    assert make.times == 2
 
 
 def test_arrays_are_read_from_a_map_whose_changes_stay_in_memory(tmp_path):
