@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from encoder_cls.encoder.distributed import ProcessGroup
     from encoder_cls.run.run_folder import RunDir
     from encoder_cls.training.prepared import Prepared
+    from encoder_cls.training.time_budget import TimeBudget
 
 
 def train_command(
@@ -78,6 +79,7 @@ def train_command(
         from encoder_cls.config.loading import load_config
         from encoder_cls.encoder.distributed import is_restarted
         from encoder_cls.run.run_folder import RunDir
+        from encoder_cls.training.time_budget import TimeBudget
 
         with group.failing_together():
             resumed_run = run_dir if resume else _run_before_restart(run_dir)
@@ -89,11 +91,12 @@ def train_command(
             run = RunDir(run_dir or RUNS / config.name)
             check_run_folder(run, config.data)
             group.check_size(config.train.gradient_shards)
+            budget = TimeBudget(config, started=started)
 
         if dry_run:
             # Only the first process is needed.
             if group.is_first:
-                _dry_run(config, config_file, run, device=device, started=started)
+                _dry_run(config, config_file, run, device=device, budget=budget)
             return
 
         with group.failing_together():
@@ -126,7 +129,7 @@ def train_command(
             device=device,
             resume=resume,
             group=group,
-            started=started,
+            budget=budget,
             as_json=as_json,
         )
 
@@ -142,7 +145,7 @@ def _run_before_restart(run_dir: Path | None) -> Path | None:
 
 
 def _dry_run(
-    config: Config, config_file: Path | None, run: RunDir, *, device: str, started: float
+    config: Config, config_file: Path | None, run: RunDir, *, device: str, budget: TimeBudget
 ) -> None:
     """Read and check the data, and show what a training would do; no file is written.
 
@@ -151,7 +154,7 @@ def _dry_run(
         config_file: the file of the config; None means the bundled example.
         run: the run folder.
         device: the device of the option `--device`.
-        started: when the time budget began, as `time.monotonic` gives it.
+        budget: the time limits of the run.
     """
     from encoder_cls.encoder.distributed import device_of_rank
 
@@ -159,8 +162,8 @@ def _dry_run(
     _note_reading(config)
     torch_device = device_of_rank(device)
 
-    fraction = _train_fraction(config, run, started=started)
-    prepared = _prepare(config, fraction, started=started)
+    fraction = _train_fraction(config, run, budget=budget)
+    prepared = _prepare(config, fraction, budget=budget)
     _show_dry_run(prepared, torch_device.type)
 
 
@@ -171,7 +174,7 @@ def _prepare_and_train(
     device: str,
     resume: bool,
     group: ProcessGroup,
-    started: float,
+    budget: TimeBudget,
     as_json: bool,
 ) -> None:
     """Read the data, train, and show the report.
@@ -182,7 +185,7 @@ def _prepare_and_train(
         device: the device of the option `--device`.
         resume: whether a run in the folder is continued.
         group: the processes that train together.
-        started: when the time budget began, as `time.monotonic` gives it.
+        budget: the time limits of the run.
         as_json: whether to print the main figures as JSON.
     """
     from encoder_cls.encoder.distributed import device_of_rank
@@ -193,12 +196,12 @@ def _prepare_and_train(
         torch_device = device_of_rank(device)
         fraction = None
         if group.is_first:
-            fraction = _train_fraction(config, run, started=started)
+            fraction = _train_fraction(config, run, budget=budget)
     # All processes read the same rows.
     fraction = group.broadcast_value(fraction)
 
     with group.failing_together():
-        prepared = _prepare(config, fraction, started=started)
+        prepared = _prepare(config, fraction, budget=budget)
     _show_plan(prepared, torch_device.type, is_new=not run.is_run())
 
     with group.failing_together():
@@ -234,33 +237,33 @@ def _note_reading(config: Config) -> None:
     note(f"reading {config.data.train}", has_time=True)
 
 
-def _train_fraction(config: Config, run: RunDir, *, started: float) -> float | None:
+def _train_fraction(config: Config, run: RunDir, *, budget: TimeBudget) -> float | None:
     """Decide which share of the training rows is read.
 
     Args:
         config: the config of the run.
         run: the run folder.
-        started: when the time budget began, as `time.monotonic` gives it.
+        budget: the time limits of the run.
     """
     from encoder_cls.training.reading_time import affordable_train_fraction
 
     with _explained_errors(config):
-        return affordable_train_fraction(config, run, started=started)
+        return affordable_train_fraction(config, run, budget=budget)
 
 
-def _prepare(config: Config, fraction: float | None, *, started: float) -> Prepared:
+def _prepare(config: Config, fraction: float | None, *, budget: TimeBudget) -> Prepared:
     """Read the data, and plan the training.
 
     Args:
         config: the config of the run.
         fraction: the share of the training rows to read; None for all rows.
-        started: when the time budget began, as `time.monotonic` gives it.
+        budget: the time limits of the run.
     """
     from encoder_cls.training.prepare import prepare
     from encoder_cls.training.reading_time import with_train_fraction
 
     with _explained_errors(config), TerminalReporter() as reporter:
-        return prepare(with_train_fraction(config, fraction), started=started, reporter=reporter)
+        return prepare(with_train_fraction(config, fraction), budget=budget, reporter=reporter)
 
 
 @contextmanager

@@ -27,12 +27,14 @@ class RunFindings:
             text could be held out.
         num_unread: the number of training texts that the run had no time to read, or its linear
             model to learn from.
+        num_unscored: the number of texts of the split that the run had no time to score.
     """
 
     num_refitted: int = 0
     class_weights_note: str = ""
     changes_since_base: ChangesSinceBase | None = None
     num_unread: int = 0
+    num_unscored: int = 0
     sample_note: str = ""
 
 
@@ -119,6 +121,7 @@ class Report:
         values["worst_errors"] = [mistake.to_dict() for mistake in evaluation.worst_mistakes]
         values["class_weights_note"] = self.run_findings.class_weights_note
         values["unread_texts"] = self.run_findings.num_unread
+        values["unscored_texts"] = self.run_findings.num_unscored
 
         if self.against:
             values["against"] = self.against.to_dict()

@@ -507,6 +507,8 @@ def _reservations(evaluation: SplitEvaluation, findings: RunFindings) -> Iterato
         yield VALIDATION_NOTE
     if findings.sample_note:
         yield findings.sample_note
+    if findings.num_unscored:
+        yield _sample_note(evaluation, findings)
 
     groups = groups_note(evaluation)
     if groups:
@@ -526,6 +528,16 @@ def _reservations(evaluation: SplitEvaluation, findings: RunFindings) -> Iterato
         yield from indistinct_sentences(
             evaluation.metrics_of_new, independent=evaluation.independent_share
         )
+
+
+def _sample_note(evaluation: SplitEvaluation, findings: RunFindings) -> str:
+    """A sentence on a report that scores only as many texts as there was time for."""
+    num_scored = evaluation.metrics.num_examples
+    num_texts = num_scored + findings.num_unscored
+    return (
+        f"scored {num_scored:,} of the {num_texts:,} {evaluation.split_name} texts, chosen at "
+        "random: there was no time for more (train.time_budget); `encoder-cls eval` scores all"
+    )
 
 
 # The share of groups among texts from which they are not mentioned: nearly all texts stand alone.

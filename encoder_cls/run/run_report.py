@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
-from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.changes_since_base import ChangesSinceBase, compare_with_base
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
@@ -81,8 +84,9 @@ def report_of_run(
         run: the run. The split that is scored must have texts.
         train_texts: the tokens of the training texts, at the end of training; by default the
             texts are tokenized again.
-        end: when the scores must be there, a time of `time.monotonic`; None without a limit. The
-            TF-IDF baseline learns from as many texts as there is time for.
+        end: when the scores must be there, a time of `time.monotonic`; None without a limit. As
+            many texts are scored, and the TF-IDF baseline learns from as many, as there is time
+            for.
         num_unread: the number of texts in train that the linear model had no time to learn from.
             The baseline has no more texts than the linear model.
         device: the device of the base run's classifier.
@@ -91,13 +95,16 @@ def report_of_run(
     Raises:
         DataError: the validation texts of the base run have changed.
     """
-    name, split = run.dataset.report_split
+    name, whole_split = run.dataset.report_split
 
     # At the end of training, use batches of the same size as in training, which fit into memory.
     batch_tokens = None
     if train_texts is not None:
         batch_tokens = run.config.train.batch_tokens
 
+    split = scored_in_time(
+        run.classifier, whole_split, seconds=seconds_until(end), batch_tokens=batch_tokens
+    )
     reporter.working(f"scoring {len(split):,} texts")
     evaluation = evaluate_split(
         run.classifier,
@@ -118,6 +125,7 @@ def report_of_run(
         changes_since_base=changes_since_base,
         class_weights_note=note,
         num_unread=num_unread + run.dataset.num_unread,
+        num_unscored=len(whole_split) - len(split),
         sample_note=run.dataset.sample_note if name == "validation" else "",
     )
 
@@ -136,6 +144,32 @@ def report_of_run(
     reporter.working("")
 
     return Report(evaluation=evaluation, baseline_scores=baseline, run_findings=findings)
+
+
+# The number of texts that are scored first, to estimate how many there is time for. As many are
+# scored in any case.
+TIMED_TEXTS = 1000
+# The time that a report takes for a text, relative to the time to compute its logits.
+REPORT_COST = 3.0
+
+
+def scored_in_time(
+    classifier: Classifier, split: Split, *, seconds: float | None, batch_tokens: int | None
+) -> Split:
+    """Draw as many texts of a split as there is time to report on; all of them without a limit."""
+    if seconds is None or len(split) <= TIMED_TEXTS:
+        return split
+    rows = np.random.default_rng(0).permutation(len(split))
+
+    first = split.subset(np.sort(rows[:TIMED_TEXTS]))
+    began = time.monotonic()
+    classifier.part_logits(classifier.tokenize(first.texts), batch_tokens=batch_tokens)
+    seconds_of_logits = time.monotonic() - began
+
+    num_in_time = int(TIMED_TEXTS * seconds / (REPORT_COST * seconds_of_logits))
+    if num_in_time >= len(split):
+        return split
+    return split.subset(np.sort(rows[: max(TIMED_TEXTS, num_in_time)]))
 
 
 def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> str:

@@ -75,8 +75,20 @@ def expected_time(plan: Plan, counts: Counts, config: Config) -> ExpectedTime:
     return ExpectedTime(
         linear=slowness * _linear_seconds(plan, counts, config),
         encoder=slowness * _share_on_cores() * _encoder_seconds(plan, counts, config),
-        report=slowness * report,
+        report=slowness * report + scoring_seconds(counts),
     )
+
+
+# The seconds for each token of the texts that the report scores, from its tokenization to the files
+# of the report.
+SCORING_SECONDS_PER_TOKEN = 3e-6
+
+
+def scoring_seconds(counts: Counts) -> float:
+    """Estimate the time to score the texts of the report on this machine, without an encoder."""
+    mean_length = counts.corpus.tokens / (counts.labelled + counts.unlabelled)
+    seconds = SCORING_SECONDS_PER_TOKEN * counts.scored * mean_length
+    return machine_slowness() * seconds
 
 
 def expected_time_of_dataset(dataset: Dataset, config: Config) -> ExpectedTime:
@@ -126,6 +138,7 @@ def _estimated_counts(dataset: Dataset, config: Config) -> Counts:
         corpus=CorpusSize.of(tokens_within(max_seq_len), config),
         linear_tokens=linear_tokens,
         is_multi_label=dataset.is_multi_label,
+        scored=len(dataset.report_split[1]),
     )
 
 

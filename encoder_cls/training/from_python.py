@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +28,7 @@ from encoder_cls.training.final_model import finish_model
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Objective
 from encoder_cls.training.reading_time import affordable_train_fraction, with_train_fraction
+from encoder_cls.training.time_budget import TimeBudget
 from encoder_cls.training.train import train as train_run
 
 _TRAINING_LOCK = threading.Lock()
@@ -94,11 +94,11 @@ def train(
     reporter = WarningReporter()
     torch_device = resolve_device(device)
     with _training_alone(torch_device):
-        started = time.monotonic()
-        fraction = affordable_train_fraction(config, run, started=started)
+        budget = TimeBudget(config)
+        fraction = affordable_train_fraction(config, run, budget=budget)
         config = with_train_fraction(config, fraction)
 
-        prepared = prepare(config, started=started, model_class=model_class, reporter=reporter)
+        prepared = prepare(config, budget=budget, model_class=model_class, reporter=reporter)
         prepared = replace(prepared, objective=objective)
         prepared.report_warnings(reporter)
         train_run(prepared, run, device=torch_device, resume=resume, reporter=reporter)

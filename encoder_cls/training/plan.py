@@ -53,6 +53,7 @@ class Counts:
         linear_tokens: the number of tokens of all labelled texts that the linear model reads, by
             the maximum number of tokens that it reads of a text; the largest maximum comes first.
         is_multi_label: whether a text may have several labels.
+        scored: the number of texts that the report scores.
         has_base_encoder: whether the encoder starts from the weights of a base run.
     """
 
@@ -63,6 +64,7 @@ class Counts:
     corpus: CorpusSize
     linear_tokens: dict[int, int]
     is_multi_label: bool = False
+    scored: int = 0
     has_base_encoder: bool = False
 
 

@@ -21,6 +21,7 @@ from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.display import counted
 from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.text.tokenized_data import TokenizedData, tokenized_data
+from encoder_cls.training.expected_time import scoring_seconds
 from encoder_cls.training.plan import (
     LINEAR_LENGTHS,
     CorpusSize,
@@ -37,7 +38,7 @@ def prepare(
     config: Config,
     *,
     train_rows: Iterable[Row] | None = None,
-    started: float | None = None,
+    budget: TimeBudget | None = None,
     model_class: type[EncoderClassifier] | None = None,
     reporter: Reporter = SILENT,
 ) -> Prepared:
@@ -47,7 +48,7 @@ def prepare(
         config: the config of the run.
         train_rows: rows in memory to train on; by default `data.train` is read.
         model_class: the class of a user's own encoder; None for `EncoderClassifier`.
-        started: when the time budget began, a time of `time.monotonic`; by default now.
+        budget: the time limits of the run; by default they begin now.
         reporter: receives the progress and the warnings.
 
     Raises:
@@ -56,7 +57,7 @@ def prepare(
         ConfigError: the config does not fit the data or the base run, or the time budget ends
             before the training starts.
     """
-    budget = TimeBudget(config, started=started)
+    budget = budget or TimeBudget(config)
 
     reporter.working(f"reading {config.data.train}")
     base_run = None
@@ -93,6 +94,8 @@ def prepare(
         reporter=reporter,
     )
     counts, plan = _plan(config, dataset, tokens, base)
+    if config.train.time_budget is not None:
+        budget.keep_for_scoring(scoring_seconds(counts))
     reporter.working("")
 
     return Prepared(
@@ -140,6 +143,7 @@ def _plan(
         labelled=num_labelled,
         unlabelled=len(texts) - num_labelled,
         validation=len(tokens.validation_texts),
+        scored=len(dataset.report_split[1]),
         classes=len(dataset.label_names),
         corpus=CorpusSize.of(texts.lengths, config),
         linear_tokens=linear_tokens,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from encoder_cls.data.source_files import every_file
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.training.time_budget import TimeBudget
 
 # The size in bytes from which a source is large, so that its time is estimated.
 LARGE_SOURCE = 5_000_000
@@ -34,7 +34,11 @@ READING_SHARE = 0.2
 # leave it out, relative to reading it. These are measured with 500,000 rows of Parquet and CSV.
 PREPARED_ROW = 6.5
 UNREAD_ROW = 0.25
-# The largest share of a time limit in which rows may be left out.
+# The time that the rows of the other sources take in all, relative to reading them: those of test
+# are collected, and those of the others also prepared.
+SECONDS_OF_OTHERS = {"validation": PREPARED_ROW, "test": 2.0, "unlabelled": PREPARED_ROW}
+# The largest share of a time limit in which rows of train may be left out, and those of the other
+# sources read.
 MAX_UNREAD_SHARE = 0.4
 
 
@@ -44,55 +48,82 @@ def with_train_fraction(config: Config, fraction: float | None) -> Config:
     return config.model_copy(update={"data": data})
 
 
-def affordable_train_fraction(config: Config, run: RunDir, *, started: float) -> float | None:
+def affordable_train_fraction(config: Config, run: RunDir, *, budget: TimeBudget) -> float | None:
     """Decide which share of the training rows there is time to read.
 
-    The time is estimated from the time to read the first rows.
+    The time is estimated from the time to read the first rows of each source.
 
     Args:
-        config: the config, which names the source and the time limit.
+        config: the config, which names the sources and the time limit.
         run: the run folder. A run that is resumed reads the share that it has begun with.
-        started: when the time limit began, a time of `time.monotonic`.
+        budget: the time limits of the run.
 
     Returns:
         The share, above 0 and at most 1; None if the config leaves it open, and all rows are read.
 
     Raises:
-        ConfigError: the time limit is too short even for a small share.
+        ConfigError: the time limit is too short to read the other sources, and even a small share
+            of the training rows.
     """
     if config.data.train_fraction is not None:
         return config.data.train_fraction
     if run.is_run():
         return run.load_config().data.train_fraction
 
-    # A source that is no local file has no files, so its size is 0.
-    if config.train.time_budget is None:
+    seconds_left = budget.seconds_left
+    if seconds_left is None:
         return None
-    files = [file for file in every_file(config.data.train) if file.is_file()]
-    num_bytes = sum(file.stat().st_size for file in files)
+    bytes_by_role = _bytes_by_role(config)
+    num_bytes = sum(bytes_by_role.values())
     if num_bytes < LARGE_SOURCE:
         return None
 
-    estimate = estimate_reading(config, files)
-    seconds_left = started + 60 * config.train.time_budget - time.monotonic()
+    # Even to leave out all rows of train takes its time: a file is read from its first row to its
+    # last. All rows of the other sources are read.
+    seconds_of_train = 0.0
+    seconds_of_others = 0.0
+    for role in bytes_by_role:
+        seconds = estimate_reading(config, role).seconds
+        if role == "train":
+            seconds_of_train = seconds
+        else:
+            seconds_of_others += SECONDS_OF_OTHERS[role] * seconds
 
-    # Even to leave out all rows takes its time: a file is read from its first row to its last.
-    seconds_of_unread = UNREAD_ROW * estimate.seconds
-    if seconds_of_unread > MAX_UNREAD_SHARE * seconds_left:
+    least = UNREAD_ROW * seconds_of_train + seconds_of_others
+    if least > MAX_UNREAD_SHARE * seconds_left:
+        whole = 60 * (config.train.time_budget or 0) - seconds_left + least / MAX_UNREAD_SHARE
+        sources = " and ".join(f"data.{role}" for role in bytes_by_role)
         raise ConfigError(
-            f"train.time_budget: {config.data.train} has {num_bytes / 1e6:,.0f} MB of text, which "
-            f"take at least about {seconds_of_unread / MAX_UNREAD_SHARE:.0f} s on this machine; "
-            "give it more time, or fewer texts"
+            f"train.time_budget: {num_bytes / 1e6:,.0f} MB of text ({sources}) take at least "
+            f"about {math.ceil(whole)} s on this machine; give it more time, or fewer texts"
         )
+    if bytes_by_role.get("train", 0) < LARGE_SOURCE:
+        return None
 
     # Find the share for which reading and preparing take their part of the other time.
-    seconds = READING_SHARE * (seconds_left - seconds_of_unread)
-    fraction = seconds / ((PREPARED_ROW - UNREAD_ROW) * estimate.seconds)
-    if fraction >= 1:
-        return 1.0
+    seconds = READING_SHARE * (seconds_left - least)
+    fraction = seconds / ((PREPARED_ROW - UNREAD_ROW) * seconds_of_train)
 
     # Round down to two digits, since a person reads this number in the config.
-    return _rounded_down(fraction)
+    return _rounded_down(min(1.0, fraction))
+
+
+def _bytes_by_role(config: Config) -> dict[str, int]:
+    """The bytes of the local files of each source of a run, without sources that have none."""
+    bytes_by_role = {}
+    for role in ("train", *SECONDS_OF_OTHERS):
+        num_bytes = sum(file.stat().st_size for file in _files(config, role))
+        if num_bytes:
+            bytes_by_role[role] = num_bytes
+    return bytes_by_role
+
+
+def _files(config: Config, role: str) -> list[Path]:
+    """The files of a source; none if it is no local file."""
+    source = getattr(config.data, role)
+    if source is None:
+        return []
+    return [file for file in every_file(source) if file.is_file()]
 
 
 class ReadingEstimate(NamedTuple):
@@ -102,22 +133,23 @@ class ReadingEstimate(NamedTuple):
     seconds: float
 
 
-def estimate_reading(config: Config, files: Sequence[Path]) -> ReadingEstimate:
-    """Count the rows of train, and estimate the time to read them from the first rows.
+def estimate_reading(config: Config, role: str) -> ReadingEstimate:
+    """Count the rows of a source, and estimate the time to read them from the first rows.
 
     Args:
         config: the config, which names the source.
-        files: the files of the source.
+        role: the key of the source in `data`, such as `train`.
     """
     # The first time, libraries are imported, and Python looks for reference cycles in all of them.
-    _time_first_rows(config)
-    sizes, seconds = _time_first_rows(config)
+    _time_first_rows(config, role)
+    sizes, seconds = _time_first_rows(config, role)
 
     # Of an empty source nothing can be estimated: its rows are read, and refused, in no time.
     if not sizes:
         return ReadingEstimate(0, seconds)
 
     # Files whose rows cannot be counted quickly have as many rows as their size suggests.
+    files = _files(config, role)
     num_rows: float = sum(count_rows(files).values())
     if not num_rows:
         num_bytes = sum(file.stat().st_size for file in files)
@@ -125,14 +157,15 @@ def estimate_reading(config: Config, files: Sequence[Path]) -> ReadingEstimate:
     return ReadingEstimate(num_rows, seconds / len(sizes) * num_rows)
 
 
-def _time_first_rows(config: Config) -> tuple[list[int], float]:
-    """Read the first rows of train.
+def _time_first_rows(config: Config, role: str) -> tuple[list[int], float]:
+    """Read the first rows of a source.
 
     Returns:
         The number of bytes of the text of each row, and the seconds that it took to read them.
     """
-    columns = Columns(config.data.text_column, config.data.label_column)
-    rows = read_rows(config.data.train, columns, reading_of(config.data), role="train")
+    label_column = None if role == "unlabelled" else config.data.label_column
+    columns = Columns(config.data.text_column, label_column)
+    rows = read_rows(getattr(config.data, role), columns, reading_of(config.data), role=role)
 
     # The file is opened for the very first row, which is not timed.
     next(rows, None)
@@ -146,7 +179,7 @@ def _time_first_rows(config: Config) -> tuple[list[int], float]:
 
 
 def _rounded_down(value: float) -> float:
-    """Round a number between 0 and 1 down to two digits that are not leading zeros."""
+    """Round a number above 0 and at most 1 down to two digits that are not leading zeros."""
     digits = 1 - math.floor(math.log10(value))
     scale: float = 10.0**digits
     return math.floor(value * scale) / scale

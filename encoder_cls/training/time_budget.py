@@ -15,6 +15,8 @@ RESERVED = 0.1
 MIN_RESERVED_SECONDS = 5.0
 # The largest share of the time that is reserved.
 MAX_RESERVED = 0.3
+# The largest share of the time that is kept for scoring the texts of the report.
+MAX_SCORING_SHARE = 0.2
 # The share of the remaining time that pretraining may take.
 PRETRAINING_SHARE = 0.4
 
@@ -27,6 +29,7 @@ class TimeBudget:
         started: when the run started or was resumed, a time of `time.monotonic`; by default now.
 
     Attributes:
+        started: when the run started or was resumed, a time of `time.monotonic`.
         end_of_work: when only the time that is reserved is left, a time of `time.monotonic`; None
             without a limit.
     """
@@ -35,16 +38,31 @@ class TimeBudget:
         if started is None:
             started = time.monotonic()
 
+        self.started = started
+        self._end: float | None = None
         self.end_of_work: float | None = None
+        self._scoring_seconds = 0.0
         if config.train.time_budget is not None:
             seconds = 60 * config.train.time_budget
             reserved = max(RESERVED * seconds, MIN_RESERVED_SECONDS)
             reserved = min(reserved, MAX_RESERVED * seconds)
-            self.end_of_work = started + seconds - reserved
+            self._end = started + seconds
+            self.end_of_work = self._end - reserved
 
         self._pretraining_seconds = None
         if config.pretrain.time_budget is not None:
             self._pretraining_seconds = 60 * config.pretrain.time_budget
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How much of the limit is left, the reserve included; None without a limit."""
+        return seconds_until(self._end)
+
+    def keep_for_scoring(self, seconds: float) -> None:
+        """Keep so many seconds of the time for training, or a share of it, for the report."""
+        if self._end is not None:
+            whole = self._end - self.started
+            self._scoring_seconds = min(seconds, MAX_SCORING_SHARE * whole)
 
     @property
     def is_spent(self) -> bool:
@@ -56,12 +74,14 @@ class TimeBudget:
 
         Args:
             pretraining: ask for the pretraining, rather than for the training on labels together
-                with everything that follows it, such as the report.
+                with the linear model's last fit that follows it.
 
         Returns:
-            The time in seconds, without the reserve; None without a limit.
+            The time in seconds, without the reserve and the time for scoring; None without a limit.
         """
-        left = seconds_until(self.end_of_work)
+        left = None
+        if self.end_of_work is not None:
+            left = seconds_until(self.end_of_work - self._scoring_seconds)
         if not pretraining:
             return left
 

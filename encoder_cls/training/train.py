@@ -59,7 +59,7 @@ class Finished(NamedTuple):
         report: the report on the model; None if `train` was called with `with_report=False`.
         best_step: the step of the best weights; 0 if the linear model alone is the best model.
         last_step: the number of steps of the whole run.
-        seconds: the time since the start or the resumption of the run.
+        seconds: the time since the start or the resumption of the run, reading the data included.
         seconds_of_stages: how this time was divided: the seconds by the name of the stage.
         gain: how much the encoder improves the linear model; None if the run trains only one of
             the two.
@@ -113,7 +113,6 @@ def train(
         EncoderClsError: another process is training in the folder, or the disk is full or not
             writable.
     """
-    started = time.monotonic()
     plan = prepared.plan
 
     with ExitStack() as contexts:
@@ -144,6 +143,7 @@ def train(
         # From here on, what is done is saved if the training stops.
         contexts.enter_context(saving_what_is_done(progress, run))
         stages = StageClock()
+        stages.seconds["reading"] = time.monotonic() - prepared.budget.started
 
         # Fit the linear model first, so that the run has a model after a few seconds.
         linear = None
@@ -184,7 +184,7 @@ def train(
             report=report,
             best_step=progress.state.best_step,
             last_step=progress.state.step,
-            seconds=time.monotonic() - started,
+            seconds=time.monotonic() - prepared.budget.started,
             seconds_of_stages=stages.seconds,
             gain=encoder_gain(progress),
         )

@@ -11,7 +11,6 @@ https://arxiv.org/abs/1907.10902.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.reading_time import affordable_train_fraction, with_train_fraction
+from encoder_cls.training.time_budget import TimeBudget
 from encoder_cls.training.train import train
 from encoder_cls.tuning.search_space import search_space, suggested_values
 from encoder_cls.tuning.study import open_study
@@ -142,7 +142,7 @@ class Search:
         """
         if "train_fraction" not in self._study.user_attrs:
             run = self._run_of(0)
-            fraction = affordable_train_fraction(self._base, run, started=time.monotonic())
+            fraction = affordable_train_fraction(self._base, run, budget=TimeBudget(self._base))
             self._study.set_user_attr("train_fraction", fraction)
         fraction_of_search: float | None = self._study.user_attrs["train_fraction"]
         return fraction_of_search

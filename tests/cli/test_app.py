@@ -270,7 +270,7 @@ def test_training_notes_each_stage_and_each_validation(cli, tiny, monkeypatch):
     assert "validation accuracy: linear model 0.1250, with the encoder 0.7500\n" in notes
     assert has_line(r".*stopped at step \d+ of 60 \(train\.patience\).*")
     assert has_line(r".*best weights from step 30; [\d.]+ MB")
-    stages = r"linear model .*, pretraining .*, encoder .*, report .*"
+    stages = r"reading .*, linear model .*, pretraining .*, encoder .*, report .*"
     assert has_line(rf".*trained in \d+ (s|min) \({stages}\).*")
 
 

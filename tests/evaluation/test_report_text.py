@@ -265,6 +265,10 @@ def test_the_table_of_scores_has_one_row_for_a_single_part(classifier):
             {"run_findings": RunFindings(num_refitted=1)},
             "the final linear model was also trained on 1 validation text",
         ),
+        (
+            {"run_findings": RunFindings(num_unscored=997)},
+            "of the 1,000 test texts, chosen at random: there was no time for more",
+        ),
         ({"doubtful_labels": (1,)}, "labels that may be wrong: 1"),
         (
             {"metrics": {"unseen_labels": {"x\x1b": 15, "y": 5}}},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,14 @@ def expected(
         train=train or TrainConfig(),
     )
     return expected_time_of_dataset(dataset, config)
+
+
+def test_the_report_takes_longer_with_more_texts_to_score():
+    dataset = dataset_of(20_000)
+    with_test = replace(dataset, test=dataset_of(1_000_000).train)
+
+    assert expected(with_test).report > expected(dataset).report + 10
+    assert expected(with_test).linear == expected(dataset).linear
 
 
 def test_the_time_grows_with_texts_words_and_classes():

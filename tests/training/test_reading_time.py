@@ -26,6 +26,7 @@ from encoder_cls.training.reading_time import (
     affordable_train_fraction,
     with_train_fraction,
 )
+from encoder_cls.training.time_budget import TimeBudget
 from encoder_cls.training.train import train
 
 SECONDS = 100
@@ -51,7 +52,7 @@ def let_reading_take(monkeypatch, seconds: float) -> None:
 
 
 def fraction_now(config: Config, run: RunDir) -> float | None:
-    return affordable_train_fraction(config, run, started=time.monotonic())
+    return affordable_train_fraction(config, run, budget=TimeBudget(config))
 
 
 @pytest.mark.parametrize(
@@ -74,14 +75,52 @@ def test_as_many_rows_are_read_as_there_is_time_for(
 def test_a_limit_that_is_too_short_for_a_small_share_is_refused(config, run, monkeypatch):
     let_reading_take(monkeypatch, 1000)
 
-    with pytest.raises(ConfigError, match=r"MB of text, which take at least about 625 s on"):
+    with pytest.raises(ConfigError, match=r"MB of text .* take at least about 626 s on"):
         fraction_now(config, run)
+
+
+@pytest.mark.parametrize(
+    ("role", "seconds_to_read", "whole"),
+    [
+        # Rows of test are collected in as much time as it takes to read them.
+        ("test", 30, r"15[0-9]"),
+        # Those of validation are prepared, as those of train are.
+        ("validation", 10, r"16[0-9]"),
+    ],
+)
+def test_a_limit_that_is_too_short_to_read_the_other_sources_is_refused(
+    config, run, tmp_path, monkeypatch, role, seconds_to_read, whole
+):
+    other = tmp_path / "other.csv"
+    other.write_bytes(Path(config.data.train).read_bytes())
+    data = config.data.model_copy(update={"validation": None, "test": None, role: str(other)})
+    seconds = {"train": 0.1, role: seconds_to_read}
+    monkeypatch.setattr(
+        reading_time,
+        "estimate_reading",
+        lambda _, role: ReadingEstimate(NUM_ROWS, seconds[role]),
+    )
+
+    message = rf"data\.{role}\) take at least about {whole} s on"
+    with pytest.raises(ConfigError, match=message):
+        fraction_now(config.model_copy(update={"data": data}), run)
+
+
+def test_a_refusal_asks_for_more_than_the_limit_that_was_given(config, run, monkeypatch):
+    let_reading_take(monkeypatch, 0.1)
+    config = config.model_copy(
+        update={"train": config.train.model_copy(update={"time_budget": 2 / 60})}
+    )
+    two_seconds_ago = TimeBudget(config, started=time.monotonic() - 2)
+
+    with pytest.raises(ConfigError, match=r"at least about [3-9] s"):
+        affordable_train_fraction(config, run, budget=two_seconds_ago)
 
 
 def test_the_time_of_all_rows_is_estimated_from_the_first(config, run, monkeypatch):
     monkeypatch.setattr(reading_time, "TIMED_ROWS", 10)
 
-    estimate = reading_time.estimate_reading(config, [Path(config.data.train)])
+    estimate = reading_time.estimate_reading(config, "train")
 
     assert estimate.num_rows == 61  # with the header
     assert estimate.seconds > 0
@@ -92,7 +131,7 @@ def test_the_rows_of_packed_files_are_estimated_by_their_size(config, run, tmp_p
     packed.write_bytes(gzip.compress(Path(config.data.train).read_bytes()))
     data = config.data.model_copy(update={"train": str(packed)})
 
-    estimate = reading_time.estimate_reading(config.model_copy(update={"data": data}), [packed])
+    estimate = reading_time.estimate_reading(config.model_copy(update={"data": data}), "train")
 
     assert 1 < estimate.num_rows < 60
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from support.events import (
     EncoderStarted,
@@ -23,6 +24,7 @@ from support.small_runs import CPU, WITH_LINEAR, make_config, run_all, stop_afte
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config, TrainConfig
+from encoder_cls.data.dataset import Split
 from encoder_cls.encoder import step_limit
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.evaluation import baseline
@@ -246,6 +248,45 @@ def test_a_share_of_the_time_is_reserved(tmp_path, limit, seconds):
     """It is a tenth of the time, but 5 seconds at least, and 30% at most."""
     budget = TimeBudget(make_config(tmp_path, time_budget=limit))
     assert budget.seconds_for(pretraining=False) == pytest.approx(seconds, abs=1.0)
+
+
+def test_time_for_scoring_is_kept_but_no_more_than_a_fifth(tmp_path):
+    budget = TimeBudget(make_config(tmp_path, time_budget="100s"))
+
+    budget.keep_for_scoring(5.0)
+    assert budget.seconds_for(pretraining=False) == pytest.approx(85.0, abs=1.0)
+
+    budget.keep_for_scoring(1000.0)
+    assert budget.seconds_for(pretraining=False) == pytest.approx(70.0, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "num_scored"),
+    [
+        # A text takes 0.03 seconds in all: 0.01 for its logits, and twice as much for the rest.
+        (1.5, 50),
+        (0.0, 10),
+        (3600.0, 60),
+        (None, 60),
+    ],
+)
+def test_a_report_scores_as_many_texts_as_there_is_time_for(monkeypatch, seconds, num_scored):
+    now = 0.0
+
+    def slow_logits(texts, **_):
+        nonlocal now
+        now += 0.01 * len(texts)
+
+    monkeypatch.setattr(run_report, "TIMED_TEXTS", 10)
+    monkeypatch.setattr(run_report, "time", SimpleNamespace(monotonic=lambda: now))
+    classifier = SimpleNamespace(tokenize=list, part_logits=slow_logits)
+    texts = [str(row) for row in range(60)]
+    split = Split(texts=texts, labels=np.arange(60), where=texts)
+
+    scored = run_report.scored_in_time(classifier, split, seconds=seconds, batch_tokens=None)
+
+    assert len(set(scored.texts)) == pytest.approx(num_scored, abs=1)
+    assert scored.labels.tolist() == [int(text) for text in scored.texts]
 
 
 # How much work the fit of the linear model does
