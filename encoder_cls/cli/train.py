@@ -207,7 +207,7 @@ def _prepare_and_train(
     with group.failing_together():
         config = prepared.config
         facts = fingerprint(config, prepared.dataset, prepared.tokenizer, device=torch_device)
-        group.check_equal(facts | {"config": config.model_dump(mode="json")})
+    group.check_equal(facts | {"config": config.model_dump(mode="json")})
 
     reporter = TerminalReporter(run=run.path, num_processes=group.size)
     with stop_signals(group), reporter:

@@ -216,6 +216,8 @@ class ProcessGroup:
         """Run a block in all processes; if it fails in one of them, end all of them.
 
         The first process raises the error, even if it occurred in another process; the others exit.
+        Nothing may be exchanged in the block: where it fails early in one process, the messages of
+        the others would meet those of its end.
 
         Raises:
             EncoderClsError: the block has failed in one of the processes.
@@ -224,6 +226,9 @@ class ProcessGroup:
         my_error: EncoderClsError | None = None
         try:
             yield
+        except LostProcessError:
+            # There is no group any more: the others would wait for this process, and it for them.
+            raise
         except EncoderClsError as error:
             my_error = error
 
@@ -251,7 +256,7 @@ class ProcessGroup:
             )
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:
-        """Raise a `ConfigError` if values, by name, are not equal in all processes."""
+        """Raise a `ConfigError` in all processes if values, by name, are not equal in them."""
         first, *other_values = self._gather_values(facts)
         for rank, other in enumerate(other_values, start=1):
             different = [name for name in first if other.get(name) != first[name]]

@@ -19,7 +19,11 @@ from support.topics import labelled_texts, write_labelled_texts
 
 from encoder_cls.config.schema import Config
 from encoder_cls.encoder import distributed
-from encoder_cls.encoder.distributed import LostProcessError, joined_process_group
+from encoder_cls.encoder.distributed import (
+    LostProcessError,
+    ProcessGroup,
+    joined_process_group,
+)
 from encoder_cls.encoder.training_state import StepMetrics
 from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.training.prepare import prepare
@@ -264,6 +268,14 @@ def test_a_process_does_not_wait_long_for_one_that_never_begins(monkeypatch):
         joined_process_group(),
     ):
         pass
+
+
+def test_a_process_that_has_lost_another_one_tells_no_third_one():
+    """The third may wait for this one in another exchange, so that neither would end."""
+    group = ProcessGroup(rank=0, size=3)
+
+    with pytest.raises(LostProcessError), group.failing_together():
+        raise LostProcessError
 
 
 def test_torchrun_may_restart_a_training_that_has_no_run_folder_yet(cli, monkeypatch):
