@@ -37,20 +37,12 @@ def fit_linear_model(
         which only the report is left to do.
     """
     linear = None
-    if group.is_first and _needs_linear_model(progress):
+    if group.is_first and progress.needs_linear_model:
         is_first_fit = progress.state.linear_work is None
         linear = _fit(run, progress, reporter)
         _report(linear, progress, reporter, is_first_fit=is_first_fit)
     progress.share_state()
     return linear
-
-
-def _needs_linear_model(progress: Progress) -> bool:
-    """Whether the linear model has not been fitted yet, or the encoder is still in training."""
-    state = progress.state
-    if not progress.prepared.plan.has_encoder:
-        return state.linear_work is None
-    return state.is_pretraining or state.training.outcome is None
 
 
 def _fit(run: RunDir, progress: Progress, reporter: Reporter) -> FittedLinear:

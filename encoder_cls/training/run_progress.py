@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -20,8 +21,10 @@ from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.run.checkpoint_files import (
     Checkpoint,
     check_fingerprint,
+    files_to_resume,
     fingerprint,
     load_newest,
+    newest_fingerprint,
     save_checkpoint,
 )
 from encoder_cls.run.metrics_log import MetricsLog
@@ -89,7 +92,9 @@ class Progress:
             self.prepared.config, self.prepared.dataset, self.prepared.tokenizer, device=device
         )
         checkpoint, warnings = load_newest(self._run.checkpoints)
-        if checkpoint:
+        if checkpoint is None:
+            self._check_is_not_finished()
+        else:
             warnings += check_fingerprint(
                 checkpoint.fingerprint, self._fingerprint, run=self._run.path
             )
@@ -116,24 +121,42 @@ class Progress:
         Raises:
             ConfigError: the best model cannot be loaded.
         """
-        training = self.state.training
-        if training.best_score is None:
-            return
-        if self.state.is_pretraining:
-            folder = self._run.pretrained
-        elif self.state.is_encoder_better:
-            folder = self._run.model
-        else:
-            # The best model is the linear model, which is fitted again.
+        folder = self._folder_of_best_model()
+        if folder is None:
             return
 
         try:
             load_classifier(folder, engine="numpy", model_class=self.prepared.model_class)
         except EncoderClsError as error:
             raise ConfigError(
-                f"{error}; it should be the best model so far, of step {training.best_step}: bring "
-                "it back, or train in another --run-dir"
+                f"{error}; it should be the best model so far: bring it back, or train in another "
+                "--run-dir"
             ) from None
+
+    def _folder_of_best_model(self) -> Path | None:
+        """The folder of the best model so far; None if there is none, or if it is made again."""
+        if self.state.is_pretraining:
+            is_saved = self.state.training.best_score is not None
+            return self._run.pretrained if is_saved else None
+        if self.state.is_encoder_better:
+            return self._run.model
+        has_linear_model = self.state.linear_work is not None and not self.needs_linear_model
+        return self._run.model if has_linear_model else None
+
+    def _check_is_not_finished(self) -> None:
+        """Refuse to repeat a finished run, whose model has been moved away.
+
+        Its newest checkpoint has a state, but no weights any more.
+
+        Raises:
+            ConfigError: the run was finished.
+        """
+        checkpoints = self._run.checkpoints
+        if newest_fingerprint(checkpoints) and not files_to_resume(checkpoints):
+            raise ConfigError(
+                f"{self._run.model}: the model of this finished run is missing: bring it back, or "
+                "train in another --run-dir"
+            )
 
     def _open_log(self, *, with_tensorboard: bool) -> None:
         """Open the log, and drop the rows after the checkpoint, whose steps will be repeated."""
@@ -177,6 +200,13 @@ class Progress:
     def keeps_checkpoints(self) -> bool:
         """Whether checkpoints are written while the run is training."""
         return self.prepared.config.train.keep_checkpoints > 0
+
+    @property
+    def needs_linear_model(self) -> bool:
+        """Whether the linear model has not been fitted yet, or the encoder is still in training."""
+        if not self.prepared.plan.has_encoder:
+            return self.state.linear_work is None
+        return self.state.is_pretraining or self.state.training.outcome is None
 
     @property
     def log(self) -> MetricsLog:

@@ -25,6 +25,7 @@ from support.small_runs import (
     stop_after,
 )
 
+from encoder_cls.config.loading import load_config
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.run import run_report
 from encoder_cls.run.checkpoint_files import load_newest
@@ -335,6 +336,7 @@ def fail_at_a_step(event: Event) -> None:
     [
         pytest.param(LABELLED, 12, "model", id="of labels"),
         pytest.param(PRETRAINED, 13, "pretrained", id="of pretraining"),
+        pytest.param(WITH_LINEAR, 23, "model", id="of a linear model before the report"),
     ],
 )
 def test_a_run_whose_best_model_is_missing_is_not_resumed(tmp_path, values, times, lost):
@@ -345,9 +347,17 @@ def test_a_run_whose_best_model_is_missing_is_not_resumed(tmp_path, values, time
 
     weights = run.path / lost / "model.safetensors"
     weights.rename(tmp_path / "saved")
-    with pytest.raises(ConfigError, match=rf"{lost}: .*best model so far, of step \d+: bring"):
+    with pytest.raises(ConfigError, match=rf"{lost}: .*best model so far: bring"):
         recorded(prepare(config), run, on_event=fail_at_a_step, device=CPU, resume=True)
 
     (tmp_path / "saved").rename(weights)
     run_all(config, run.path, resume=True)
     assert run.is_finished()
+
+
+def test_a_finished_run_whose_model_was_moved_is_not_trained_again(tmp_path, trained_run, run_copy):
+    run_copy.model.rename(tmp_path / "moved")
+    prepared = prepare(load_config(trained_run.path.parent / "tiny.yaml"))
+
+    with pytest.raises(ConfigError, match="model: the model of this finished run is missing"):
+        recorded(prepared, run_copy, on_event=fail_at_a_step, device=CPU, resume=True)
