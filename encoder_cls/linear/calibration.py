@@ -35,16 +35,14 @@ SHIFT_BOUNDS = (-MAX_SHIFT, MAX_SHIFT)
 
 
 class Calibration(NamedTuple):
-    """The scale and the shift that turn margins into logits.
+    """The scale and the shift that turn the margins of machines, fitted with `svm_c`, into logits.
 
     In a multi-label task both are arrays with one value for each label, (labels,).
 
     Attributes:
         loss: the loss on the held-out texts, in nats; class-weighted in a single-label task.
         scale: the factor of the margins.
-        shift: the number that is added to the scaled margins.
         logits: the calibrated logits of the held-out texts, (texts, classes).
-        svm_c: the C of the machines whose margins were calibrated.
     """
 
     loss: float
@@ -61,18 +59,12 @@ def calibrate(
     groups: RowGroups,
     text_weights: Floats | None = None,
 ) -> Calibration:
-    """Calibrate the margins of held-out texts.
+    """Calibrate the margins of held-out texts, (texts, machines).
 
     A single-label task has one scale and one shift for all classes, a multi-label task one of each
-    for every label.
-
-    Args:
-        margins: the margins of the held-out texts, (texts, machines).
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-        class_weights: the weight of each class in the loss of a single-label task, (classes,).
-        groups: which texts belong together.
-        text_weights: the weight of each text in a single-label task, (texts,); by default all texts
-            count alike.
+    for every label. Class weights, (classes,), and text weights, (texts,), apply to the loss of a
+    single-label task; without text weights, all texts count alike. Labels are class numbers,
+    (texts,), or multi-label indicators, (texts, classes).
     """
     task = task_of(labels)
     weights = independent_weights(task.margins_to_logits(margins), labels, groups)
@@ -88,12 +80,7 @@ def independent_weights(logits: Logits, labels: NDArray[Any], groups: RowGroups)
     """How much each text counts in a fit, (texts,), by how alike the texts of a group are.
 
     The weights sum to the number of independent texts. A group is as alike as the correctness of
-    its predictions.
-
-    Args:
-        logits: the logits of the texts, (texts, classes), perhaps before calibration.
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-        groups: which texts belong together.
+    its predictions. The logits, (texts, classes), need no calibration.
     """
     task = task_of(labels)
     predictions = task.predictions(logits.astype(np.float64), [0.0] * logits.shape[1])
@@ -165,20 +152,12 @@ def fit_inverse_temperature(
 def fit_platt(
     margins: Logits, labels: NDArray[np.int64], text_weights: Floats | None = None
 ) -> tuple[float, float]:
-    """Fit one scale and one shift to the one-vs-rest margins of all classes.
+    """Fit one scale and one shift to the one-vs-rest margins of all classes, (texts, classes).
 
     Each class has the probability sigmoid(scale * margin + shift) (Platt, "Probabilistic Outputs
     for Support Vector Machines", 1999). The probabilities of each text are then normalized
-    (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151).
-
-    Args:
-        margins: (texts, classes).
-        labels: class numbers, (texts,).
-        text_weights: the weight of each text, (texts,), which sum to the number of independent
-            texts; by default 1.
-
-    Returns:
-        The scale and the shift.
+    (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151). The weights of the texts,
+    (texts,), sum to the number of independent texts; by default each is 1.
     """
     scores = margins.astype(np.float64)
     log_loss = LogLoss(labels, margins.shape[1], text_weights)
@@ -205,18 +184,10 @@ CALIBRATION_PENALTY = 4.0
 def fit_platt_per_label(
     margins: Logits, targets: NDArray[np.int8], text_weights: Floats
 ) -> tuple[Floats, Floats]:
-    """Fit a scale and a shift to the margins of each label.
+    """Fit scales and shifts, both (labels,), to the margins of labels, (texts, labels).
 
-    Both are shrunk towards the scale and the shift that fit all labels.
-
-    Args:
-        margins: (texts, labels).
-        targets: 1 for each label that a text has, else 0, (texts, labels).
-        text_weights: the weight of each text, (texts,), which sum to the number of independent
-            texts.
-
-    Returns:
-        The scales and the shifts, both (labels,).
+    Both are shrunk towards the scale and the shift that fit all labels. The weights of the texts,
+    (texts,), sum to the number of independent texts.
     """
     num_texts = _number_of(text_weights)
     smoothed = smoothed_targets(targets, targets.shape[1], num_texts)
@@ -225,10 +196,7 @@ def fit_platt_per_label(
     weights = text_weights[:, None]
 
     def losses(log_scales: Floats, shifts: Floats) -> tuple[Floats, Floats]:
-        """Return the loss of each label, (labels,), and its gradient, (2, labels).
-
-        The gradient is with respect to the label's log scale and shift.
-        """
+        """Return the losses, (labels,), and their gradients by log scale and shift, (2, labels)."""
         scaled = scores * np.exp(log_scales)
         logits = scaled + shifts
         losses_of_labels = (weights * (np.logaddexp(0, logits) - smoothed * logits)).sum(axis=0)
@@ -267,12 +235,9 @@ def minimize_loss(
     start: Sequence[float] | Floats,
     bounds: Sequence[tuple[float, float]],
 ) -> Floats:
-    """Return the parameters with the lowest loss, by L-BFGS-B.
+    """Return the parameters with the lowest loss within bounds, by L-BFGS-B.
 
-    Args:
-        loss: returns the loss of parameters, and its gradient.
-        start: the parameters to start from.
-        bounds: the lowest and the highest value of each parameter.
+    `loss` returns the loss of parameters, and its gradient.
     """
     from scipy.optimize import minimize
 
@@ -287,7 +252,6 @@ class LogLoss:
 
     Args:
         labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-        num_classes: the number of classes.
         text_weights: the weight of each text, (texts,), which sum to the number of independent
             texts; by default all texts count alike.
     """
@@ -348,11 +312,6 @@ def smoothed_targets(labels: NDArray[Any], num_classes: int, num_texts: float) -
     With n independent texts, each target is the mean of n observations of the label and one
     observation of a uniform distribution. So no probability is fitted to 0 or 1 where few texts are
     all predicted correctly.
-
-    Args:
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-        num_classes: the number of classes.
-        num_texts: the number of independent texts.
     """
     if task_of(labels) is MULTI_LABEL:
         smoothed: Floats = (labels * num_texts + 0.5) / (num_texts + 1)

@@ -17,11 +17,7 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 
 def balanced_weights(sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the weights with which all classes count alike, (classes,).
-
-    Args:
-        sizes: the number of texts of each class, (classes,).
-    """
+    """Return the weights, (classes,), with which classes of these sizes in texts count alike."""
     weights: NDArray[np.float32] = (sizes.sum() / (len(sizes) * sizes)).astype(np.float32)
     return weights
 
@@ -42,17 +38,9 @@ COMPARED_C = 1.0
 def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel) -> str:
     """Say how much `train.class_weights=balanced` would improve macro-F1 and accuracy.
 
-    Linear models are cross-validated with equal and with balanced weights. Balanced weights help if
-    the 95% interval of the difference of macro-F1 lies above zero.
-
-    Args:
-        train: the training texts and their labels.
-        texts: the tokens of the training texts.
-        linear: the linear model of the run; the models that are compared use the same kinds of
-            features.
-
-    Returns:
-        A sentence for people, or an empty string if balanced weights would not help.
+    Linear models with the kinds of features of `linear` are cross-validated with equal and with
+    balanced weights. Balanced weights help if the 95% interval of the difference of macro-F1 lies
+    above zero; otherwise, the result is empty.
     """
     sizes = np.bincount(train.labels)
     if sizes.max() < MIN_SKEW * sizes.min():

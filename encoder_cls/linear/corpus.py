@@ -31,15 +31,10 @@ class FeatureCorpus:
         features: the TF-IDF values of all rows, (rows, features).
         unseen_features: the TF-IDF values of the labelled texts as if each text were new: features
             that no other text has are left out, (labelled, features).
-        labels: the class of each labelled text, (labelled,).
-        groups: which of the labelled texts belong together.
-        class_weights: the weight of a text of each class, (classes,).
         text_weights: how much each labelled text counts in a fit, (labelled,); None if all count
             alike.
         unlabelled: the rows of the unlabelled texts.
-        first_name: the row of the name of the first class.
         names: the rows of the class names that have at least one feature.
-        directions: the directions of latent semantics; there are none without unlabelled texts.
         coordinates: the coordinates of all rows along the directions, (rows, dimensions).
         words: 1 for each word that a row has, else 0, (rows, words). Only words that at least two
             rows have are counted.
@@ -55,11 +50,8 @@ class FeatureCorpus:
     ) -> None:
         """Compute the features.
 
-        Args:
-            labelled: the labelled texts; the texts without labels that follow them are sampled.
-            names: the class names as texts, (classes,).
-            options: which features of texts are used, and the weight of each class.
-            dimensions: the maximum number of directions of latent semantics.
+        The unlabelled texts that follow the labelled ones are sampled. The class names are texts,
+        (classes,). There are at most `dimensions` directions of latent semantics.
         """
         num_labelled = len(labelled)
         sampled = sample_rows(labelled.texts, num_labelled, options.max_tokens)
@@ -108,8 +100,7 @@ class FeatureCorpus:
     def spread_words(self, word_weights: NDArray[np.floating]) -> NDArray[np.float32]:
         """Turn weights of words, (words, machines), into weights of features, (features, machines).
 
-        Divide by the inverse document frequency, because the values of features are multiplied by
-        it.
+        Weights are divided by the inverse document frequencies, by which features are multiplied.
         """
         num_features = len(self.vocabulary.feature_ids)
         weights = np.zeros((num_features, word_weights.shape[1]), dtype=np.float32)
@@ -135,13 +126,7 @@ class FeatureCorpus:
 def _with_useful_features(
     vocabulary: Vocabulary, pieces: list[Counts], labelled: TokenizedTexts
 ) -> Vocabulary:
-    """Keep the features that a labelled text has, or at least two texts.
-
-    Args:
-        vocabulary: a vocabulary without features.
-        pieces: the counts of all texts.
-        labelled: the labelled texts.
-    """
+    """Keep the features that a labelled text has, or at least two texts."""
     ids, num_texts = count_occurrences(pieces)
     labelled_ids, _ = count_occurrences(vocabulary.pieces(labelled))
     is_useful = np.isin(ids, labelled_ids) | (num_texts > 1)
@@ -157,10 +142,8 @@ MAX_TOKENS = 1_000_000
 def sample_rows(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> NDArray[np.int64]:
     """Return the rows of all labelled texts, and of a random sample of the unlabelled texts.
 
-    Args:
-        texts: the labelled texts, then the unlabelled texts.
-        num_labelled: the number of labelled texts.
-        max_tokens: how many tokens of a text are read, `[CLS]` included.
+    The labelled texts come first in `texts`. Only the first `max_tokens` tokens of a text count,
+    `[CLS]` included.
     """
     lengths = texts.lengths_within(max_tokens)[num_labelled:]
     drawn = drawn_rows(lengths, MAX_TOKENS)[:MAX_UNLABELLED]

@@ -31,10 +31,8 @@ class Effort(NamedTuple):
 
     Attributes:
         key: the name of the effort in the saved state of a run.
-        name: the name of the effort in messages.
         tries_all_c_values: whether the fit tries several values of C; if not, it uses the usual
             one.
-        num_folds: the number of folds of cross-validation.
         self_trains: whether a fit to few labels also learns from its own predictions for texts
             without labels.
         rounds: the share of the texts without labels that each round of self-training learns from.
@@ -114,13 +112,8 @@ def affordable_effort(
 ) -> Effort:
     """Return the first effort that takes no longer than the seconds that are left.
 
-    Args:
-        efforts: the efforts to choose from, from the most work to the least.
-        seconds_of: estimates the seconds that an effort takes.
-        seconds: the seconds that are left. The last effort may always take `MIN_SECONDS`.
-
-    Raises:
-        TooLittleTimeError: even the last effort takes too long.
+    The efforts go from the most work to the least. The last one may always take `MIN_SECONDS`; if
+    it takes too long even so, a `TooLittleTimeError` is raised.
     """
     for effort in efforts:
         if SAFETY_FACTOR * seconds_of(effort) <= seconds:
@@ -156,13 +149,10 @@ class EffortChoice:
         seconds_of_fit: Callable[[], float],
         num_fits: Callable[[Effort], float],
     ) -> Effort:
-        """Return the effort to make.
+        """Return the first of the efforts, from the most work to the least, that there is time for.
 
-        Args:
-            efforts: the efforts to choose from if the time is limited, from the most work to the
-                least.
-            seconds_of_fit: estimates the seconds that one fit takes.
-            num_fits: computes the work of an effort, as a number of such fits.
+        An effort takes its number of fits times the seconds of one fit. Without a limit, `effort`
+        is returned.
 
         Raises:
             TooLittleTimeError: there is not enough time for the last of the efforts.
@@ -193,10 +183,7 @@ def seconds_of_machines(
 ) -> float:
     """Fit some of the machines, and return the estimated seconds of a fit of all machines.
 
-    Args:
-        features: the values of the texts, (texts, features).
-        targets: whether each text belongs to the machine's class, (texts, machines).
-        weights_in_machines: the weight of each text in the SVM of each machine, (texts, machines).
+    The targets and the weights of texts are those of `targets_of_machines`.
     """
     # Import scikit-learn before the clock starts, because the import takes most of a second.
     import sklearn.svm  # noqa: F401

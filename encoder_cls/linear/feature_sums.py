@@ -55,9 +55,6 @@ class KnownFeatures:
         feature_ids: the ids of the features, increasing, (features,).
         idf: the inverse document frequency of each feature, (features,).
         weights: the weight of each feature in each machine, (features, machines).
-
-    Attributes:
-        num_machines: the number of machines.
     """
 
     def __init__(
@@ -126,12 +123,7 @@ class WordSums(NamedTuple):
 
     @classmethod
     def of(cls, char_ngrams: CharNgrams, known: KnownFeatures) -> WordSums:
-        """Sum over the n-grams of words.
-
-        Args:
-            char_ngrams: the character n-grams of the words, at least one word.
-            known: the features that the linear model knows.
-        """
+        """Sum over the n-grams of words, of which there is at least one."""
         # Divide the words into blocks. A word belongs to the block in which its n-grams begin.
         ngrams_at_once = max(1, WEIGHTS_AT_ONCE // known.num_machines)
         blocks = char_ngrams.offsets[:-1] // ngrams_at_once
@@ -172,13 +164,8 @@ def sums_of_pieces(
 ) -> Array:
     """Sum over neighbouring pieces of an array.
 
-    Args:
-        numbers: the numbers of all pieces, one piece after the other, (numbers,).
-        starts: where each piece starts in `numbers`, an array of any shape.
-        lengths: the length of each piece, which may be 0, in the same shape.
-
-    Returns:
-        The sum of each piece, in the same shape.
+    The starts of the pieces in `numbers`, their lengths and the sums may have any shape, the same
+    for all. A length may be 0.
     """
     # `reduceat` sums up to the next start, so leave out empty pieces, which have no numbers.
     is_full = lengths > 0
@@ -193,15 +180,9 @@ FEW_COLUMNS = 8
 
 
 def sums_of_rows(matrix: Array, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Array:
-    """Sum over neighbouring rows of a matrix.
+    """Sum over neighbouring rows of a matrix, (rows, columns), and return (pieces, columns).
 
-    Args:
-        matrix: (rows, columns).
-        starts: the first row of each piece, (pieces,).
-        lengths: the number of rows of each piece, which may be 0, (pieces,).
-
-    Returns:
-        The sum of the rows of each piece, (pieces, columns).
+    A piece starts at a row, and may have the length 0.
     """
     sums = np.zeros((len(starts), matrix.shape[1]))
     if matrix.shape[1] <= FEW_COLUMNS:
@@ -225,19 +206,14 @@ MIN_EVIDENCE = 0.01
 
 
 class TextSums:
-    """Sums over the features of the texts of a chunk.
+    """Sums over the features of the texts of a chunk; `margins` is (texts, machines).
 
     Args:
         counts: how often each text has each feature, without the character n-grams that a text has
             only once.
-        features: the features of the columns of the counts.
         biases: the bias of each machine, (machines,).
-        word_sums: the sums over the character n-grams of words.
         words: the index in `word_sums` of the word of each token, (tokens,).
         offsets: where each text begins in `words`, and the end of the last one, (texts + 1,).
-
-    Attributes:
-        margins: the margins of the texts, (texts, machines).
     """
 
     def __init__(
@@ -298,14 +274,11 @@ class TextSums:
         return sums * self._scales[:, CHAR_NGRAM_KIND, None]
 
     def evidence(self) -> Array:
-        """Measure how little speaks for the best class of each text.
+        """Measure how little speaks for the best class, (texts, `NUM_EVIDENCE_FEATURES`).
 
         An effect is the TF-IDF value of a feature times its weight for the best class. The first
         number is minus the logarithm of the sum of the positive effects. The second is minus the
         share of the features with a positive effect, each weighted by its squared value.
-
-        Returns:
-            The numbers, (texts, `NUM_EVIDENCE_FEATURES`).
         """
         best_sides = self.margins.argmax(axis=1)
         if self.margins.shape[1] == 1:
@@ -336,15 +309,12 @@ class TextSums:
         return -np.stack([log_effects, shares], axis=1)
 
     def rarity(self) -> Array:
-        """Measure how rare the features of each text are.
+        """Measure how rare the features of each text are, (texts, `NUM_RARITY_FEATURES`).
 
         The first numbers are the mean inverse document frequencies of the words, pairs, templates
         and character n-grams of a text, where an unknown feature counts as the rarest known one.
         The other numbers are the shares of the words, pairs, templates and character n-grams that
         are unknown. Both numbers are 0 for a kind that a text lacks.
-
-        Returns:
-            The numbers, (texts, `NUM_RARITY_FEATURES`).
         """
         columns = self._counts.columns
         is_unknown = self._features.idf == 0
@@ -363,10 +333,8 @@ class TextSums:
     def _sums_of_kinds(self, numbers: NDArray[Any], numbers_of_words: Array) -> Array:
         """Sum over the features of each kind in each text, (texts, kinds).
 
-        Args:
-            numbers: a number for each value of the counts, (values,).
-            numbers_of_words: the sum of the same numbers over the character n-grams of each word,
-                (words,).
+        `numbers` has one number for each value of the counts, and `numbers_of_words` the sum of the
+        same numbers over the character n-grams of each word.
         """
         sums = sums_of_pieces(numbers, self._counts.kinds, self._counts.kind_sizes)
         sums[:, CHAR_NGRAM_KIND] += self._sums_of_words(numbers_of_words)

@@ -28,13 +28,12 @@ from encoder_cls.weights import compress
 
 
 class LinearOptions(NamedTuple):
-    """Which features of texts a linear model uses, and the weight of each class.
+    """Which features of texts a linear model uses, and the weight of each class, (classes,).
 
     Attributes:
         max_tokens: how many tokens of a text are read, `[CLS]` included.
         char_ngrams: whether character n-grams and n-gram templates are features, in addition to
             words and pairs of words.
-        class_weights: the weight of a text of each class, (classes,).
     """
 
     max_tokens: int
@@ -62,7 +61,6 @@ class Vocabulary(NamedTuple):
     `with_idf` one with inverse document frequencies as well.
 
     Attributes:
-        options: which features of texts are used, and the weight of each class.
         frequent_token_ids: the ids of the tokens that n-gram templates keep, increasing; the
             templates replace all other tokens by a wildcard.
         feature_ids: the ids of the features, increasing, (features,).
@@ -97,10 +95,9 @@ class Vocabulary(NamedTuple):
     ) -> Vocabulary:
         """Return a vocabulary of the most frequent features, as many as a model may have.
 
-        Args:
-            ids: the ids of the features to choose from, increasing, (ids,).
-            num_texts: the number of texts that have each feature, (ids,).
-            task: decides, with the number of classes, how many weights a feature has.
+        The limit depends on the number of weights of a feature, which follows from task and
+        classes. The ids to choose from increase, (ids,), and `num_texts` is the number of texts
+        with each of them, (ids,).
         """
         # Without features, keep the id 0, which occurs in no text: LinearSVC needs a feature.
         if not len(ids):
@@ -116,12 +113,8 @@ class Vocabulary(NamedTuple):
     def with_idf(self, occurrences: NDArray[np.integer[Any]], num_texts: int) -> Vocabulary:
         """Return a vocabulary with the inverse document frequencies of some texts.
 
-        A feature that none of the texts has gets the value 0. Only held-out texts have such
-        features.
-
-        Args:
-            occurrences: the number of texts that have each feature, (features,).
-            num_texts: the number of texts.
+        `occurrences` is the number of these texts that have each feature, (features,). A feature
+        that none of them has gets the value 0; only held-out texts have such features.
         """
         idf = np.log((1 + num_texts) / (1 + occurrences)) + 1
         idf[occurrences == 0] = 0
@@ -130,8 +123,7 @@ class Vocabulary(NamedTuple):
     def with_idf_of(self, counts: sp.csr_matrix) -> Vocabulary:
         """Return a vocabulary with the inverse document frequencies of texts.
 
-        Args:
-            counts: how often each text has each feature, (texts, features).
+        The counts say how often each text has each feature, (texts, features).
         """
         return self.with_idf(counts.getnnz(axis=0), counts.shape[0])
 
@@ -146,13 +138,7 @@ class Vocabulary(NamedTuple):
         biases: NDArray[np.float32],
         task: Task = SINGLE_LABEL,
     ) -> LinearModel:
-        """Make a linear model of these features.
-
-        Args:
-            weights: the weight of each feature in each machine, (features, machines).
-            biases: the bias of each machine, (machines,).
-            task: single-label or multi-label.
-        """
+        """Make a linear model of weights, (features, machines), and biases, (machines,)."""
         return LinearModel(
             max_tokens=self.options.max_tokens,
             frequent_token_ids=self.frequent_token_ids,
@@ -220,11 +206,7 @@ class CountedTexts:
     ) -> CountedTexts:
         """Count the features of texts, and keep the most frequent ones.
 
-        Args:
-            texts: the tokenized texts.
-            labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-            options: which features of texts are used, and the weight of each class.
-            weights: how much each text counts in a fit, (texts,); None if all texts count alike.
+        Labels and weights are those of the attributes.
         """
         vocabulary = Vocabulary.of(texts, options)
         pieces = vocabulary.pieces(texts)
@@ -269,11 +251,9 @@ def texts_with_features(counts: Counts) -> NDArray[np.int64]:
 
 
 def count_matrix(pieces: Sequence[Counts], feature_ids: NDArray[np.int32]) -> sp.csr_matrix:
-    """Join the counts of pieces into one matrix, (texts, features), without unknown features.
+    """Join the counts of pieces into one matrix, (texts, features), with columns for `feature_ids`.
 
-    Args:
-        pieces: the counts of some texts each.
-        feature_ids: the ids of the features that have a column, increasing, (features,).
+    The ids increase. Features with other ids are dropped.
     """
     matrices = []
     for piece in pieces:

@@ -43,17 +43,16 @@ from encoder_cls.text.tokens import TokenizedTexts
 class FewLabelsFit(NamedTuple):
     """The results of a fit to few labels, beside the linear model.
 
+    The accuracy and its 95% interval are out of fold, for the kind of model that was kept.
+
     Attributes:
         kind: the kind of model that was kept: `LABELS_ONLY`, `LAST_ROUND` or `MEAN_OF_ROUNDS`.
         accuracy_before: the out-of-fold accuracy of `LABELS_ONLY`.
-        accuracy: the out-of-fold accuracy of the kind that was kept.
-        interval: the 95% interval of `accuracy`.
         accuracy_with_twice: the estimated accuracy with twice as many labels; None if there are too
             few labels to extrapolate from, or too little time.
         teacher: a model that has not learned from the validation texts; None unless requested.
         rows: the labelled texts, fold by fold, with the validation texts first, (texts,).
         logits: the out-of-fold logits of the texts in `rows`, (texts, classes).
-        effort: how much work the fit did.
     """
 
     kind: str
@@ -79,19 +78,10 @@ def fit_linear_from_few_labels(
 ) -> tuple[LinearModel, FewLabelsFit]:
     """Fit a linear model by self-training, or to the labels alone if that is more accurate.
 
-    Args:
-        labelled: the labelled texts of a single-label task. Of the texts without labels that follow
-            them, only a sample is used. Validation texts form one fold of the cross-validation, in
-            addition to the random folds of the others; the final model learns from them as well.
-        names: the class names as texts, (classes,).
-        options: which features of texts are used, and the weight of each class.
-        config: which techniques are used.
-        with_teacher: whether to also fit a model that has not learned from the validation texts.
-        effort_choice: decides which effort is made.
-        progress: expects and counts the work of the fit.
-
-    Returns:
-        The linear model, and the other results of the fit.
+    The task is single-label, and the class names are texts, (classes,). Of the texts without labels
+    that follow the labelled ones, only a sample is used. Validation texts form one fold of the
+    cross-validation, in addition to the random folds of the others; the final model learns from
+    them as well. The teacher is a second model, which does not.
 
     Raises:
         TooLittleTimeError: there is not enough time for the least effort.
@@ -161,10 +151,7 @@ def fit_linear_from_few_labels(
 def _expect_work(progress: FitProgress, corpus: FeatureCorpus, *, num_fits: float) -> None:
     """Expect the work of all fits, and report that the features of all texts are counted by now.
 
-    Args:
-        progress: expects the work. It counts all fits alike, with and without latent semantics.
-        corpus: the texts.
-        num_fits: the number of fits to all labelled texts.
+    All fits count alike, with and without latent semantics.
     """
     num_machines = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))
     work_of_counting = COUNTING_WORK * corpus.first_name

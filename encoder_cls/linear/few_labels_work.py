@@ -10,13 +10,7 @@ from encoder_cls.linear.model_selection import C_VALUES_TRIED
 
 
 class CorpusSizes(NamedTuple):
-    """The amounts of texts that the work of a fit depends on.
-
-    Attributes:
-        labelled: the number of labelled texts.
-        unlabelled: the number of texts without labels.
-        classes: the number of classes.
-    """
+    """The numbers of texts and classes that the work of a fit depends on."""
 
     labelled: int
     unlabelled: int
@@ -49,17 +43,11 @@ def count_fits(
     """Compute the work of an effort, in fits to all labelled texts.
 
     The time of a fit is proportional to the number of texts: a fit to half of the labelled texts
-    counts as half a fit.
-
-    Args:
-        effort: the effort to estimate.
-        sizes: the numbers of texts and classes.
-        config: which techniques are used.
-        num_held_out: the number of labelled validation texts, which form one more fold of the
-            cross-validation; 0 if there is no such fold.
-        with_teacher: whether a model that has not learned from the validation texts is needed, too.
-        time_without_lsa: the time of a fit without the coordinates of latent semantics, relative
-            to a fit with them; 1 counts fits rather than their time.
+    counts as half a fit. `num_held_out` labelled validation texts form one more fold of the
+    cross-validation; 0 if there is no such fold. `with_teacher` adds the fit of a model that has
+    not learned from the validation texts. `time_without_lsa` is the time of a fit without the
+    coordinates of latent semantics, relative to a fit with them; 1 counts fits rather than their
+    time.
     """
     num_folds = effort.num_folds
     if num_held_out:

@@ -39,13 +39,10 @@ class FitProgress:
             self._has_all = True
 
     def part(self, work: float) -> FitProgress:
-        """Expect a part of the fit that counts its work by itself, in units of its own.
+        """Expect a part of the fit that counts in units of its own, and return its progress.
 
-        Args:
-            work: how much work of this fit the whole part is.
-
-        Returns:
-            The progress of the part. The share of it that is done counts as done here, too.
+        The whole part is this much work of the fit. The share of it that is done counts as done
+        here, too.
         """
         self.expect(work)
         if self._report is None:

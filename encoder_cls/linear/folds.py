@@ -19,20 +19,12 @@ def split_into_folds(
     enough: float = np.inf,
     count: int = FOLDS,
 ) -> list[NDArray[np.int64]]:
-    """Split texts into random folds; equal arguments give equal folds.
+    """Split texts into random folds of their indices; equal arguments give equal folds.
 
-    The texts of a group are in one fold, unless all texts are a single group.
-
-    Args:
-        split_groups: the group of each text, (texts,).
-        first: the indices of texts that form the first fold; by default there is no such fold. The
-            caller guarantees that they share no group with other texts.
-        enough: the number of held-out groups that the caller needs. No folds follow the fold with
-            which this number is reached; by default all folds are returned.
-        count: the number of random folds of the texts that are not in `first`.
-
-    Returns:
-        The indices of the texts of each fold.
+    The texts of a group are in one fold, unless all texts are a single group. The texts `first`, if
+    any, form the first fold, in addition to `count` random folds of the others; the caller
+    guarantees that they share no group with other texts. No folds follow the one with which
+    `enough` groups are held out.
     """
     others = np.setdiff1d(np.arange(len(split_groups)), first)
     folds = []
@@ -78,18 +70,10 @@ def _random_folds(split_groups: NDArray[np.int64], count: int) -> list[NDArray[n
 def first_held_out(
     order: NDArray[np.int64], split_groups: NDArray[np.int64], count: int
 ) -> NDArray[np.bool_]:
-    """Hold out the first groups of an order of texts, with at most `count` texts in all.
+    """Return whether each text is held out, (texts,): the first groups of an order of texts.
 
-    Groups of more than `count` texts are skipped. If all groups are that large, each text counts as
-    a group.
-
-    Args:
-        order: the indices of all texts, in the order in which to hold them out, (texts,).
-        split_groups: the group of each text, (texts,).
-        count: the maximum number of texts to hold out.
-
-    Returns:
-        Whether each text is held out, (texts,).
+    At most `count` texts are held out. Groups of more texts are skipped. If all groups are that
+    large, each text counts as a group.
     """
     groups, sizes = _number_groups(split_groups)
     if sizes.min() > count:

@@ -27,11 +27,7 @@ class Directions(NamedTuple):
     vectors: NDArray[np.float32]
 
     def coordinates(self, features: sp.csr_matrix) -> NDArray[np.float32]:
-        """Return the coordinates of texts along the directions, (texts, dimensions).
-
-        Args:
-            features: the TF-IDF values of the texts, (texts, features).
-        """
+        """Return the coordinates of TF-IDF values, (texts, features), as (texts, dimensions)."""
         coordinates: NDArray[np.float32] = features[:, self.columns] @ self.vectors
         return coordinates
 
@@ -49,16 +45,11 @@ SCALE = 2.0
 def find_directions(
     features: sp.csr_matrix, feature_ids: NDArray[np.int32], *, dimensions: int
 ) -> Directions:
-    """Find the directions of latent semantics in the features of texts.
+    """Find the directions of latent semantics in the TF-IDF values of texts, (texts, features).
 
     Pairs, templates and features of a single text are left out, because they did not improve the
-    directions.
-
-    Args:
-        features: the TF-IDF values of the texts, (texts, features).
-        feature_ids: the id of each feature, increasing, (features,).
-        dimensions: the wanted number of directions. There may be fewer, or none, if there are few
-            texts or features.
+    directions. `feature_ids` increase. There may be fewer directions than `dimensions`, or none, if
+    there are few texts or features.
     """
     from sklearn.utils.extmath import randomized_svd
 

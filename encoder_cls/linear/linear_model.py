@@ -40,12 +40,10 @@ WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
 def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: int) -> Shapes:
-    """Return the shape of each weight of a `LinearModel`, by the weight's name.
+    """Return the shape of each weight of a `LinearModel` with so many margins, by its name.
 
-    Args:
-        description: the `LinearModel.description` that a model file holds.
-        max_seq_len: the maximum length of a text for the encoder, in tokens.
-        margins: the number of one-vs-rest machines of the model.
+    `description` is the `LinearModel.description` that a model file holds. `max_seq_len` is the
+    maximum number of tokens of a text for the encoder.
 
     Raises:
         ValueError: a number of the description is outside its limits.
@@ -90,7 +88,6 @@ class LinearModel:
         idf: the inverse document frequency of each feature, (features,).
         weights: the weight of each feature in each machine, (features, machines).
         biases: the bias of each machine, (machines,).
-        task: single-label or multi-label.
     """
 
     max_tokens: int
@@ -207,12 +204,7 @@ class LinearModel:
         return KnownFeatures(self.feature_ids, self.idf, self.weights)
 
     def _sums(self, texts: TokenizedTexts, known: KnownFeatures) -> Iterator[TextSums]:
-        """Yield the sums over the features of texts, for some texts at a time.
-
-        Args:
-            texts: the tokenized texts.
-            known: the features of this model.
-        """
+        """Yield the sums over the features of texts, for some texts at a time."""
         for part in _in_parts(texts):
             # Sum over the character n-grams of the distinct words.
             occurs = np.zeros(len(part.word_ids), dtype=bool)

@@ -11,7 +11,7 @@ class StreamWork(NamedTuple):
     Attributes:
         chunks_counted: the number of chunks of texts whose features were counted. The fit learns
             from these chunks only.
-        chunks_learned: the number of chunks that the fit has learned from, in all passes together.
+        chunks_learned: the number of chunks learned from, in all passes together.
     """
 
     chunks_counted: int
@@ -19,7 +19,7 @@ class StreamWork(NamedTuple):
 
 
 class LinearWork(NamedTuple):
-    """How much work the fit of a linear model did. The same work on equal data is an equal model.
+    """How much work the fit of a linear model did. Equal work on equal data gives an equal model.
 
     Attributes:
         effort: the key of an `Effort`.

@@ -58,20 +58,15 @@ def fit_linear(
 ) -> tuple[LinearModel, Calibration]:
     """Fit a linear model, and choose its C and its calibration on held-out texts.
 
-    Args:
-        texts: the texts to learn from.
-        held_out: texts to choose C and the calibration on. With fewer than `MIN_HELD_OUT` groups
-            of them, or None, both are chosen by cross-validation of `texts`.
-        split_groups: the group of each text, (texts,); cross-validation keeps the texts of a group
-            in one fold. By default each text is a group.
-        is_quick: try only the usual C. Calibrate on `held_out` even if it has few texts, or on a
-            single fold if it is None.
-        on_first: called with the model of the first C that is tried on `held_out`; not called in
-            cross-validation.
-        progress: expects and counts the work of the fit.
+    With fewer than `MIN_HELD_OUT` groups of held-out texts, or None, both are chosen by
+    cross-validation of `texts`, which keeps the texts of a group in one fold; by default each text
+    is a group.
 
-    Returns:
-        The linear model, and the calibration that was chosen.
+    A quick fit tries only the usual C. It calibrates on `held_out` even if it has few texts, or on
+    a single fold if it is None.
+
+    `on_first` is called with the model of the first C that is tried on `held_out`, but not in
+    cross-validation.
     """
     task = task_of(texts.labels)
     c_values: Sequence[float] = C_VALUES[task]
@@ -103,12 +98,7 @@ def _fit_and_choose(
 ) -> tuple[LinearModel, Calibration]:
     """Fit with several values of C, and keep the model that is best on held-out texts.
 
-    Args:
-        texts: the texts to learn from.
-        held_out: the texts on which each model is calibrated.
-        c_values: the values of C to try, increasing.
-        on_first: called with the model of the first C; None if nothing receives it.
-        progress: expects and counts the work of the fits.
+    The values increase. `on_first` receives the model of the first one that is tried.
     """
     groups = RowGroups(held_out.split_groups)
     vocabulary = texts.vocabulary
@@ -139,10 +129,7 @@ def fit_calibrated(
 ) -> LinearModel:
     """Fit a linear model with a C and a calibration that were chosen before.
 
-    Args:
-        texts: the texts to learn from.
-        calibration: the calibration, with its C.
-        progress: counts the work of the fit, which is expected already.
+    The work must be expected already; `progress` only counts it.
     """
     machines = _fit_counted(texts, svm_c=calibration.svm_c, progress=progress)
     return _linear_model(texts, machines, calibration)
@@ -151,11 +138,7 @@ def fit_calibrated(
 def usual_fits(num_texts: int, num_held_out: int, task: Task, *, is_quick: bool = False) -> float:
     """Compute the usual work of `fit_linear`, as a number of fits to all texts.
 
-    Args:
-        num_texts: the number of texts to learn from.
-        num_held_out: the number of groups of held-out texts.
-        task: single-label or multi-label.
-        is_quick: whether only the usual C is tried.
+    `num_held_out` counts groups of texts.
     """
     num_tried = C_VALUES_TRIED
     enough = MIN_HELD_OUT[task]
@@ -207,15 +190,9 @@ def out_of_fold_logits(
 ) -> list[Logits]:
     """Compute the out-of-fold logits of all texts with each of several options.
 
-    Args:
-        texts: the texts to predict, each by a model that has learned from other folds.
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-        all_options: options that differ only in the class weights.
-        split_groups: the group of each text, (texts,); the texts of a group are in one fold.
-        svm_c: the C of LinearSVC.
-
-    Returns:
-        The logits for each of the options, (texts, classes), in the order of the texts.
+    The options differ only in the class weights. The texts of a group are in one fold. Labels are
+    class numbers, (texts,), or multi-label indicators, (texts, classes). The logits for each of the
+    options, (texts, classes), are in the order of the texts.
     """
     counted = CountedTexts.of(texts, labels, all_options[0])
     folds = split_into_folds(split_groups)
@@ -247,18 +224,11 @@ def cross_validate(
 ) -> Calibration:
     """Choose C and a calibration by cross-validation.
 
-    Args:
-        texts: the labelled texts.
-        folds: the indices of the texts of each fold. Each fold is predicted by a model that has
-            learned from all texts outside the fold.
-        c_values: the values of C to try, increasing; by default the `C_VALUES` of the task.
-        groups: which of the labelled texts belong together.
-        text_weights: the weight of each held-out text in calibration, fold by fold, (held-out
-            texts,); by default all texts count alike.
-        progress: expects and counts the work of the fits.
-
-    Returns:
-        The calibration with the best C. Its logits are out-of-fold logits, fold by fold.
+    Each fold, given by the indices of its texts, is predicted by a model that has learned from all
+    texts outside the fold. The logits of the calibration are these out-of-fold logits, fold by
+    fold. The values of C increase; by default they are the `C_VALUES` of the task. `text_weights`
+    are the weights of the held-out texts in calibration, fold by fold, (held-out texts,); by
+    default all texts count alike.
     """
     counts = texts.counts
     labels = texts.labels
@@ -313,16 +283,10 @@ def _best_c(
     work: float,
     progress: FitProgress,
 ) -> Calibration:
-    """Return the calibration of the best C, and try as few values of C as possible.
+    """Return the calibration of the best C, and try as few of the increasing values as possible.
 
     The search begins with the last value but one, and tries lower values until the loss no longer
-    falls. If none of them is better, it tries the last value.
-
-    Args:
-        fit_and_calibrate: fits machines with a C, and calibrates them on held-out texts.
-        c_values: the values of C to choose from, increasing.
-        work: the work of trying one value.
-        progress: expects the work of the usual number of values, and of each one more.
+    falls. If none of them is better, it tries the last value. `work` is that of one value.
     """
     progress.expect(work * min(C_VALUES_TRIED, len(c_values)))
     if len(c_values) == 1:

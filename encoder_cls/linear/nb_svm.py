@@ -52,15 +52,10 @@ def fit_one_vs_rest(
     svm_c: float,
     progress: FitProgress = UNREPORTED,
 ) -> OneVsRest:
-    """Fit an NB-SVM for each class.
+    """Fit an NB-SVM for each class to TF-IDF values, (texts, features).
 
-    Args:
-        features: the TF-IDF values of the texts, (texts, features).
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-        class_weights: the weight of a text of each class, (classes,).
-        text_weights: how much each text counts, (texts,); None if all texts count alike.
-        svm_c: the C of LinearSVC.
-        progress: counts the texts that each machine has learned from.
+    Labels are class numbers, (texts,), or multi-label indicators, (texts, classes). A text counts
+    by its class, (classes,), and by its own weight, (texts,); None if all texts count alike.
     """
     targets, weights_in_machines = targets_of_machines(labels, class_weights)
     if text_weights is not None:
@@ -84,20 +79,11 @@ def fit_nb_svms(
     svm_c: float = 1.0,
     progress: FitProgress = UNREPORTED,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Fit an NB-SVM to each column of the targets.
+    """Fit an NB-SVM to each column of the targets, from TF-IDF values, (texts, features).
 
-    Args:
-        features: the TF-IDF values of the texts, (texts, features).
-        targets: whether each text belongs to the machine's class, (texts, machines).
-        weights_in_machines: the weight of each text in the SVM of each machine, (texts, machines).
-        text_weights: as how many texts each text counts in naive Bayes, (texts,); None if each
-            counts as one.
-        svm_c: the C of LinearSVC.
-        progress: counts the texts that each machine has learned from.
-
-    Returns:
-        The weights of unscaled features, (features, machines), and the biases, (machines,). Both
-        are 0 for a class to which all texts belong, or none.
+    `targets` and `weights_in_machines` are those of `targets_of_machines`, both (texts, machines).
+    `text_weights` says as how many texts each text counts in naive Bayes, (texts,); None if each
+    counts as one. The results are those of `fit_machines`.
     """
     # Mark the features of each text by 1, and count the texts with each feature.
     has_feature = (features > 0).astype(np.float32)
@@ -136,15 +122,10 @@ def fit_machines(
     svm_c: float = 1.0,
     progress: FitProgress = UNREPORTED,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Fit a LinearSVC to scaled features for each column of the targets.
+    """Fit a LinearSVC to scaled features, (texts, features), for each column of the targets.
 
-    Args:
-        features: the values of the texts, (texts, features).
-        scales: the factor of each feature in each machine, (features, machines).
-        targets: whether each text belongs to the machine's class, (texts, machines).
-        weights_in_machines: the weight of each text in the SVM of each machine, (texts, machines).
-        svm_c: the C of LinearSVC.
-        progress: counts the texts that each machine has learned from.
+    `scales` has the factor of each feature in each machine, (features, machines). `targets` and
+    `weights_in_machines` are those of `targets_of_machines`, both (texts, machines).
 
     Returns:
         The weights of unscaled features, (features, machines), and the biases, (machines,). Both
@@ -212,14 +193,11 @@ def naive_bayes_ratios(
     """Compute |ln(share in the class / share in the others)| ** `NB_RATIO_POWER` for each feature.
 
     The share of a feature is (count + 1) / sum over all features of (count + 1), where the count is
-    the number of texts that have the feature.
+    the number of texts that have the feature. The result is (features, machines).
 
     Args:
         inside: how many texts of each machine's class have each feature, (features, machines).
         everywhere: how many of all texts have each feature, (features,).
-
-    Returns:
-        The scale of each feature in each machine, (features, machines).
     """
     ratios = []
     for texts_in_class in inside.T:

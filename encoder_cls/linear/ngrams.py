@@ -90,7 +90,7 @@ class Occurrences(NamedTuple):
     """The occurrences of features of one range of feature ids, such as words, in some texts.
 
     Attributes:
-        hashes: the hash of the feature of each occurrence, (occurrences,).
+        hashes: the hash of each feature, (occurrences,).
         ends: the index of the last token of each occurrence, (occurrences,).
     """
 
@@ -130,13 +130,9 @@ def count_features(
 ) -> Iterator[Counts]:
     """Yield the counts of the features of texts, for some texts at a time.
 
-    Args:
-        texts: the tokenized texts.
-        max_tokens: how many tokens of a text are read, `[CLS]` included.
-        frequent_token_ids: the ids of the tokens that templates keep, increasing; the templates
-            replace all other tokens by a wildcard.
-        use_char_ngrams: whether to also count templates and character n-grams, which takes twenty
-            times the memory.
+    Only the first `max_tokens` tokens of a text are read, `[CLS]` included. Templates keep the
+    tokens `frequent_token_ids`, which increase, and replace all others by a wildcard. Templates and
+    character n-grams take twenty times the memory; both are left out without `use_char_ngrams`.
     """
     for tokens, offsets in in_chunks(texts, max_tokens):
         yield count_in_chunk(
@@ -157,15 +153,10 @@ def count_in_chunk(
     use_char_ngrams: bool,
     only_repeated_char_ngrams: bool = False,
 ) -> Counts:
-    """Count the features of the texts of one chunk.
+    """Count the features of the texts of one chunk, as `count_features` does.
 
-    Args:
-        texts: the tokenized texts.
-        tokens: the indices of the tokens of the chunk, as `in_chunks` yields them, (tokens,).
-        offsets: the offsets of the texts of the chunk in `tokens`, (texts of the chunk + 1,).
-        frequent_token_ids: the ids of the tokens that templates keep, increasing.
-        use_char_ngrams: whether to also count templates and character n-grams.
-        only_repeated_char_ngrams: whether to leave out character n-grams that a text has only once.
+    `tokens`, (tokens,), and `offsets`, (texts of the chunk + 1,), are those that `in_chunks`
+    yields. Character n-grams that a text has only once may be left out.
     """
     token_ids = texts.input_ids(tokens).astype(np.int64)
     lengths = np.diff(offsets)
@@ -190,18 +181,10 @@ NEIGHBOUR_IDS = range(HASHES, 2 * HASHES)
 def find_neighbours(
     texts: TokenizedTexts, ids: NDArray[np.int32], *, max_tokens: int
 ) -> dict[int, tuple[int, int]]:
-    """Find the tokens of pairs of neighbouring words by the ids of their features.
+    """Return the first and the second token of pairs of neighbouring words, by their feature ids.
 
-    If several pairs have the same id, the most frequent one is found.
-
-    Args:
-        texts: the texts in which the pairs are looked up.
-        ids: the ids of pairs, among `NEIGHBOUR_IDS`, (ids,).
-        max_tokens: how many tokens of a text are read, `[CLS]` included.
-
-    Returns:
-        The first and the second token by the id of the pair. Ids of pairs that no text has are
-        missing.
+    The ids are among `NEIGHBOUR_IDS`. Ids of pairs that no text has are missing. If several pairs
+    have the same id, the most frequent one is found.
     """
     counts: Counter[tuple[int, int, int]] = Counter()
     for tokens, offsets in in_chunks(texts, max_tokens):
@@ -224,12 +207,9 @@ def find_neighbours(
 def _counts(
     ranges: list[Occurrences], lengths: NDArray[np.int64], *, only_repeated_char_ngrams: bool
 ) -> Counts:
-    """Count the occurrences of features in texts.
+    """Count the occurrences of features in at most `MAX_TEXTS_AT_ONCE` texts.
 
-    Args:
-        ranges: the occurrences of each range of feature ids, in the order of the ranges.
-        lengths: the number of tokens of each text, (texts,), at most `MAX_TEXTS_AT_ONCE` texts.
-        only_repeated_char_ngrams: whether to leave out character n-grams that a text has only once.
+    The ranges of feature ids are in their order, and the lengths of the texts are in tokens.
     """
     num_texts = len(lengths)
     texts_of_tokens = np.repeat(np.arange(num_texts, dtype=np.uint32), lengths)
@@ -282,18 +262,10 @@ MAX_TEXTS_AT_ONCE = 1 << TEXT_BITS
 def _count_keys(
     occurrences: Occurrences, texts_of_tokens: NDArray[np.uint32], *, only_repeated: bool
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Count the occurrences of features of one range of feature ids, by sorting them.
+    """Return the distinct keys of occurrences in one range, increasing, and how often each occurs.
 
     An occurrence becomes a single number of 32 bits, its key: the hash of the feature, then the
     text of its last token. Once the keys are sorted, equal keys are side by side.
-
-    Args:
-        occurrences: the occurrences.
-        texts_of_tokens: the text of each token, (tokens,).
-        only_repeated: whether to leave out features that a text has only once.
-
-    Returns:
-        The distinct keys, increasing, and how often each of them occurs.
     """
     keys = occurrences.hashes.astype(np.uint32)
     keys <<= TEXT_BITS
@@ -336,9 +308,7 @@ def find(ids: NDArray[np.int32], feature_ids: NDArray[np.int32]) -> NDArray[np.i
 def keep_known(counts: SparseRows, columns: NDArray[np.int32]) -> SparseRows:
     """Drop the values of unknown features, and renumber the columns.
 
-    Args:
-        counts: how often each text has each feature.
-        columns: the new column of each value, (values,); -1 if its feature is unknown.
+    `columns` has the new column of each value, (values,); -1 if its feature is unknown.
     """
     is_known = columns >= 0
     return SparseRows(
@@ -358,8 +328,7 @@ GROUPS_OF_KINDS = (0, 0, 1, 2)
 def scales_of_kinds(squares: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the factors that scale the groups of texts to their norms, (texts, kinds).
 
-    Args:
-        squares: the sum of the squared values of each kind in each text, (texts, kinds).
+    `squares` is the sum of the squared values of each kind in each text, in the same shape.
     """
     squares_of_groups = np.zeros((len(squares), len(GROUP_NORMS)))
     for kind, group in enumerate(GROUPS_OF_KINDS):
@@ -376,11 +345,8 @@ def tfidf(
     """Weight features by (1 + ln count) * idf, and scale each of a text's groups to its norm.
 
     The groups are words and pairs, templates, and character n-grams. Their norms are `GROUP_NORMS`.
-
-    Args:
-        counts: how often each text has each feature.
-        feature_ids: the id of the feature of each column, increasing, (features,).
-        idf: the inverse document frequency of the feature of each column, (features,).
+    The columns of the counts have the ids and the inverse document frequencies of their features,
+    both (features,); the ids increase.
     """
     values = (1 + np.log(counts.values)) * idf[counts.columns]
 
@@ -408,9 +374,7 @@ def in_chunks(
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Divide texts into chunks whose features are counted at a time.
 
-    Args:
-        texts: the tokenized texts.
-        max_tokens: how many tokens of a text are read, `[CLS]` included.
+    Only the first `max_tokens` tokens of a text are read, `[CLS]` included.
 
     Yields:
         The indices of the tokens of a chunk, (tokens,), and the offsets of its texts in them,

@@ -63,7 +63,6 @@ class OutOfFoldPredictions(NamedTuple):
         calibrations: the calibration of each kind of model, which holds the logits of the texts.
             The kind that is kept by default comes first.
         text_weights: the weights with which the labelled texts resemble all texts, (texts,).
-        groups: which texts belong together.
     """
 
     labels: NDArray[np.int64]
@@ -108,14 +107,7 @@ MIN_EXTRAPOLATED = 40
 
 
 class CrossValidation(NamedTuple):
-    """Predicts labelled texts by models that have not learned from them.
-
-    Attributes:
-        corpus: the texts.
-        training: fits models to the texts of the corpus.
-        effort: how much work a fit does.
-        progress: counts the work.
-    """
+    """Predicts labelled texts by models that have not learned from them."""
 
     corpus: FeatureCorpus
     training: SelfTraining
@@ -154,12 +146,9 @@ class CrossValidation(NamedTuple):
     def _calibrate_labels_alone(
         self, folds: Sequence[NDArray[np.int64]], text_weights: Floats | None = None
     ) -> Calibration:
-        """Cross-validate the model of the labels alone, and calibrate it.
+        """Cross-validate and calibrate the model of the labels alone.
 
-        Args:
-            folds: the rows of the labelled texts of each fold.
-            text_weights: the weight of each labelled text in the calibration, fold by fold,
-                (texts,); by default all texts count alike.
+        The folds are rows of labelled texts, and the weights, (texts,), are fold by fold.
         """
         # By default, all values of C are tried.
         c_values: Sequence[float] = ()
@@ -225,13 +214,8 @@ class CrossValidation(NamedTuple):
     ) -> float | None:
         """Estimate the accuracy with twice as many labels from the accuracy with half of them.
 
-        Args:
-            kind: the kind of model.
-            accuracy: its out-of-fold accuracy with these folds.
-            folds: the rows of the labelled texts of each fold.
-
-        Returns:
-            None if there are too few labels to extrapolate from, or too little time.
+        `accuracy` is that of the kind with these folds of labelled rows. The result is None if
+        there are too few labels to extrapolate from, or too little time.
         """
         num_labels = len(self.corpus.labels)
         if not self.effort.extrapolates or num_labels < MIN_EXTRAPOLATED or len(folds) <= 2:
@@ -261,16 +245,10 @@ STANDARD_ERRORS = 1.0
 
 
 def choose_kind(right_by_kind: Mapping[str, Floats], groups: RowGroups) -> str:
-    """Choose the default kind of model, unless another kind is better by more than chance.
+    """Choose the default kind of model, which comes first, unless another is better beyond chance.
 
-    Args:
-        right_by_kind: for each kind of model, 1 for each text that it predicts correctly, else 0,
-            (texts,). The default comes first.
-        groups: which texts belong together.
-
-    Returns:
-        The most accurate of the kinds that are better than the default by `STANDARD_ERRORS`; the
-        default if there is none.
+    For each kind, a text counts 1 if it is predicted correctly, else 0, (texts,). Of the kinds that
+    are better than the default by `STANDARD_ERRORS`, the most accurate is chosen.
     """
     default = next(iter(right_by_kind))
     best = default
@@ -291,15 +269,11 @@ MIN_ERROR = 1e-3
 def extrapolate_accuracy(
     accuracy: float, accuracy_with_fewer: float, *, times: float = 2.0
 ) -> float:
-    """Extrapolate an accuracy to twice as many labels; the result is never lower.
+    """Extrapolate an accuracy to `times` as many labels; the result is never lower.
 
-    Errors are assumed to fall as a power of the number of labels (Hestness et al., "Deep Learning
-    Scaling is Predictable, Empirically", 2017, https://arxiv.org/abs/1712.00409).
-
-    Args:
-        accuracy: the accuracy with all labels.
-        accuracy_with_fewer: the accuracy with fewer labels.
-        times: the ratio of the two numbers of labels, above 1.
+    `accuracy_with_fewer` is that with 1 / `times` of the labels. Errors are assumed to fall as a
+    power of the number of labels (Hestness et al., "Deep Learning Scaling is Predictable,
+    Empirically", 2017, https://arxiv.org/abs/1712.00409).
     """
     error = 1 - accuracy
     ratio = max(error, MIN_ERROR) / max(1 - accuracy_with_fewer, MIN_ERROR)

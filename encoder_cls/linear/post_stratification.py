@@ -26,12 +26,9 @@ def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floa
     This is post-stratification: Holt and Smith, "Post Stratification" (1979),
     https://doi.org/10.2307/2344652.
 
-    Args:
-        labelled: the confidence in the prediction for each labelled text, (labelled,), of a model
-            that has not learned from the text.
-        pool: the confidence in the prediction for each text of a sample of the texts without
-            labels, (sample,), of a model that has not learned from the text.
-        pool_size: the number of all texts without labels.
+    The confidences are those of models that have not learned from the texts: in the labelled texts,
+    (labelled,), and in a sample of the texts without labels, (sample,), of which there are
+    `pool_size` in all.
 
     Returns:
         The weight of each labelled text, (labelled,), with a mean of 1. All weights are 1 if there
@@ -66,8 +63,5 @@ def effective_size(weights: Floats) -> float:
     """Return the number of equally weighted texts whose mean is as exact as the weighted mean.
 
     Source: Kish, "Survey Sampling" (1965).
-
-    Args:
-        weights: the weight of each text, (texts,).
     """
     return float(weights.sum() ** 2 / (weights**2).sum())

@@ -51,10 +51,8 @@ class SelfTraining:
     """Fits models to the texts of a corpus, in rounds.
 
     Args:
-        corpus: the labelled texts, the texts without labels, and the class names.
         config: decides whether there are rounds, whether a model includes naive Bayes, and whether
             it learns from class names.
-        progress: counts the texts that each machine has learned from.
     """
 
     def __init__(
@@ -102,13 +100,8 @@ class SelfTraining:
     ) -> list[OneVsRest]:
         """Learn from labelled texts and class names, then in rounds from unlabelled texts as well.
 
-        Args:
-            labelled: the corpus rows of labelled texts to learn from.
-            unlabelled: the corpus rows of texts without labels to learn from.
-            shares_of_rounds: the share of the texts without labels that each round learns from.
-
-        Returns:
-            The machines of the first fit, and those of each round.
+        The texts are given by their corpus rows. Each round learns from its share of the unlabelled
+        texts. In the result, the machines of the first fit come before those of each round.
         """
         corpus = self._corpus
         labels = corpus.labels[labelled]
@@ -144,11 +137,10 @@ class SelfTraining:
         return rounds
 
     def _fit(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
-        """Fit machines to the texts in these rows.
+        """Fit machines to the texts in these corpus rows.
 
-        Args:
-            rows: the corpus rows of the texts, (texts,).
-            targets: the weight of each text in the column of its class, else 0, (texts, classes).
+        The targets have the weight of each text in the column of its class, else 0, (texts,
+        classes).
         """
         machines = self._fit_svm(rows, targets)
         if self._has_naive_bayes:
@@ -228,14 +220,11 @@ MIN_DEVIATION = 1e-9
 
 
 def shrunk_shares(counts: NDArray[np.int64]) -> Floats:
-    """Return the shares of classes, shrunk towards equal shares.
+    """Return the shares of classes in counts of texts, shrunk towards equal shares, (classes,).
 
     The more chance explains the differences of the counts, the more the shares are shrunk: James
     and Stein, "Estimation with Quadratic Loss" (1961), with the chi-square of the counts against
     equal counts.
-
-    Args:
-        counts: the number of texts of each class, (classes,).
     """
     num_classes = len(counts)
     equal = counts.sum() / num_classes
@@ -255,17 +244,10 @@ MIN_SHARE = 1e-4
 
 
 def align_margins(margins: NDArray[np.floating[Any]], shares: Floats) -> Floats:
-    """Shift the margins of each class so that the classes have about these shares of predictions.
+    """Shift margins, (texts, classes), so that the predictions have about these shares of classes.
 
     This is the distribution alignment of Berthelot et al., "ReMixMatch" (2020),
     https://arxiv.org/abs/1911.09785.
-
-    Args:
-        margins: (texts, classes).
-        shares: the wanted share of each class, (classes,).
-
-    Returns:
-        The shifted margins, (texts, classes).
     """
     shifted = margins.astype(np.float64)
     log_wanted = np.log(np.maximum(shares, MIN_SHARE))
@@ -280,16 +262,11 @@ def align_margins(margins: NDArray[np.floating[Any]], shares: Floats) -> Floats:
 def choose_surest(
     scores: NDArray[np.floating[Any]], share: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose the texts of each predicted class whose predictions are surest.
+    """Choose this share of the texts of each predicted class, those with the surest predictions.
 
-    A prediction is the surer, the more the score of its class exceeds the second best score.
-
-    Args:
-        scores: (texts, classes).
-        share: the share of the texts of each predicted class to choose; at least one is chosen.
-
-    Returns:
-        The rows of the chosen texts, (chosen,), and their predicted classes, (chosen,).
+    A prediction is surer the more the score of its class, (texts, classes), exceeds the second best
+    score. At least one text of each predicted class is chosen. The rows and the predicted classes
+    of the chosen texts are returned, both (chosen,).
     """
     predictions = scores.argmax(axis=1)
 

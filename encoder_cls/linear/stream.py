@@ -42,12 +42,10 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 
 class StreamFit(NamedTuple):
-    """The result of a fit to a stream.
+    """The result of a fit to a stream, calibrated on held-out texts.
 
     Attributes:
-        linear: the linear model, calibrated on held-out texts.
         loss: its loss on the held-out texts, in nats. Fits to equal texts hold out the same texts.
-        work: how much work the fit has done.
         num_texts: the number of different texts that the fit has learned from.
         num_unread: the number of texts that there was no time for.
         seconds_of_pass: how long it took to learn from these texts once.
@@ -92,14 +90,9 @@ def fit_linear_from_stream(
 
     Memory holds a fixed number of texts, and a few numbers per text, and per feature and class.
 
-    Args:
-        labelled: the texts to learn from. Some of them are held out.
-        options: which features of texts are used, and the weight of each class.
-        end: when the fit must end, a time of `time.monotonic`; by default it ends after its last
-            pass.
-        work: the work of an earlier fit to equal texts, to repeat it regardless of the time.
-        on_first: receives a first model, which has learned from at most `FIRST_CHUNKS`.
-        progress: expects and counts the work of the fit.
+    The fit must end at `end`, a time of `time.monotonic`; by default it ends after its last pass.
+    If `work` is given, that of an earlier fit to equal texts, it is repeated regardless of the
+    time. `on_first` receives a first model, which has learned from at most `FIRST_CHUNKS`.
     """
     texts = labelled.texts
     labels = labelled.labels
@@ -208,12 +201,7 @@ class _Limit:
         return time.monotonic() >= self._start + COUNTING_SHARE * (self._end - self._start)
 
     def ends_learning(self, num_chunks: int, *, seconds_to_calibrate: float) -> bool:
-        """Whether the fit learns from no more than these chunks, so that it can calibrate in time.
-
-        Args:
-            num_chunks: the number of chunks that the fit has learned from, in all passes together.
-            seconds_to_calibrate: how long a calibration takes.
-        """
+        """Whether the fit learns from no more chunks of any pass, so as to calibrate in time."""
         if self._work:
             return num_chunks == self._work.chunks_learned
         if self._end is None:
@@ -228,10 +216,8 @@ TEXTS_PER_CHUNK = 1 << 14
 class _CountsOnDisk:
     """The feature counts of texts, in a file that can be read many times.
 
-    Attributes:
-        document_frequencies: the number of texts with each feature, by the id of the feature,
-            (ids,).
-        num_chunks: the number of chunks in the file.
+    `document_frequencies` is the number of texts with each feature, by the id of the feature,
+    (ids,).
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -259,14 +245,7 @@ class _CountsOnDisk:
         self.num_chunks += 1
 
     def matrices(self, features: FeatureIndex) -> Iterator[tuple[slice, sp.csr_matrix]]:
-        """Yield the counts of one chunk after another, with the slice of its texts.
-
-        Args:
-            features: the features that have a column.
-
-        Yields:
-            The slice of the texts in the file, and their counts, (texts, features).
-        """
+        """Yield the slice of the texts of each chunk, and their counts of these features."""
         ids, offsets = self._ids.arrays()
         counts = self._counts.array()
         for first in range(0, self.num_texts, TEXTS_PER_CHUNK):
@@ -292,14 +271,9 @@ def _count_features(
     limit: _Limit,
     progress: FitProgress,
 ) -> _CountsOnDisk:
-    """Count the features of texts, chunk by chunk, until the time for counting ends.
+    """Count the features of texts in the order of the rows until the time for counting ends.
 
-    Args:
-        texts: all texts.
-        rows: the rows of the texts to count, in the order in which they are counted.
-        vocabulary: which features are counted.
-        limit: says when the counting ends; the first chunk is always counted.
-        progress: counts the texts.
+    The first chunk is always counted.
     """
     counts = _CountsOnDisk(vocabulary)
     for first in range(0, len(rows), TEXTS_PER_CHUNK):
@@ -313,11 +287,7 @@ def _count_features(
 
 
 class _HeldOut:
-    """The held-out texts, which machines are calibrated on.
-
-    Attributes:
-        seconds: how long the last calibration took; 0 before the first.
-    """
+    """The held-out texts, which machines are calibrated on."""
 
     def __init__(
         self,
@@ -367,16 +337,6 @@ class _Passes:
 
     They begin with two sets of machines: NB-SVMs, and plain SVMs, whose features are not multiplied
     by the ratios of naive Bayes. `best_candidate` keeps only the better set.
-
-    Args:
-        counts: the feature counts of the texts.
-        vocabulary: the features that the machines use.
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-        text_weights: how much each text counts, (texts,); None if all count alike.
-        progress: counts the texts that all machines have learned from.
-
-    Attributes:
-        seconds: how long the learning has taken so far.
     """
 
     def __init__(
@@ -444,12 +404,7 @@ class _Passes:
                 yield self._batches(self._vocabulary.tfidf(counts), rows)
 
     def _batches(self, features: sp.csr_matrix, rows: slice) -> list[Batch]:
-        """Make the batches of a chunk.
-
-        Args:
-            features: the TF-IDF values of the texts of the chunk, (texts, features).
-            rows: the slice of these texts in the file.
-        """
+        """Make the batches of a chunk, whose texts are this slice of the file."""
         labels = self._labels[rows]
         targets, weights_in_machines = targets_of_machines(labels, self._class_weights)
         if self._text_weights is not None:
@@ -463,11 +418,7 @@ class _Passes:
         return batches
 
     def best_candidate(self, held_out: _HeldOut) -> _Candidate:
-        """Calibrate the machines, and keep only those with the lowest loss for the passes to come.
-
-        Args:
-            held_out: the texts to calibrate on, and to measure the loss on.
-        """
+        """Calibrate the machines, and keep only those with the lowest loss for later passes."""
         candidates = []
         for svms in self._svms:
             machines = svms.machines()

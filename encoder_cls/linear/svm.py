@@ -22,11 +22,8 @@ def fit_svm(
 ) -> Any:
     """Fit a `LinearSVC`; equal arguments give equal weights, in any number of threads.
 
-    Args:
-        features: an array or a sparse matrix, (texts, features).
-        labels: the class of each text, (texts,).
-        sample_weight: the weight of each text, (texts,); by default 1.
-        options: further arguments of `LinearSVC`, such as `C`.
+    The features are an array or a sparse matrix, (texts, features). The options are further
+    arguments of `LinearSVC`, such as `C`.
     """
     # Import scikit-learn only here, because the import takes most of a second.
     from sklearn import config_context

@@ -19,12 +19,11 @@ LOOKED_UP_PER_WANTED = 4
 
 
 class NgramWeight(NamedTuple):
-    """A word, or a pair of words, and its weight.
+    """A word, or a pair of words, and its weight in the linear model for a class, above 0.
 
     Attributes:
         ngram: the word; two neighbouring words with a space between them; or `^` and the first word
             of a text.
-        weight: the weight of the n-gram in the linear model for a class, above 0.
     """
 
     ngram: str
@@ -39,21 +38,13 @@ def top_features(
     top_k: int,
     word_of: Callable[[int], str],
 ) -> list[list[NgramWeight]]:
-    """Find the words and pairs of words with the largest weights for each class.
+    """Find at most `top_k` words and pairs of words with the largest weights for each class.
 
-    Character n-grams, templates and pairs with a word between them are left out, as are
-    punctuation and whole numbers, such as those of orders: they say little to people.
+    All weights are above 0, and the largest comes first. Character n-grams, templates and pairs
+    with a word between them are left out, as are punctuation and whole numbers, such as those of
+    orders: they say little to people.
 
-    Args:
-        linear: the linear model.
-        texts: the texts in which the pairs of words are looked up. The model knows pairs by their
-            hash alone, so pairs that no text has are not listed.
-        num_classes: the number of classes.
-        top_k: the most n-grams of a class.
-        word_of: returns the word of a token id.
-
-    Returns:
-        The n-grams of each class with weights above 0, the largest weight first.
+    The model knows pairs by their hash alone, so only pairs that are in `texts` are listed.
     """
     feature_ids = linear.feature_ids
     is_word = (feature_ids >= len(SPECIAL_TOKENS)) & (feature_ids < HASHES)
@@ -112,13 +103,7 @@ def _weights_of_classes(
 def _largest(
     features: NDArray[np.int64], weights: NDArray[np.float32], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Choose the features with the largest weights above 0, and return their weights, too.
-
-    Args:
-        features: the indices of the features to choose from, (features,).
-        weights: the weight of each feature, (features,).
-        count: the most features to choose.
-    """
+    """Choose the `count` features with the largest weights above 0, with their weights."""
     largest_first = np.argsort(-weights, kind="stable")[:count]
     largest_first = largest_first[weights[largest_first] > 0]
     return features[largest_first], weights[largest_first]
