@@ -40,7 +40,7 @@ class LabelMetrics(ClassMetrics):
     """Scores of one label of a multi-label task.
 
     Attributes:
-        average_precision: the average precision of the label; None if no text has the label.
+        average_precision: None if no text has the label.
         threshold: the probability from which a text gets the label; None if the label never occurs
             in the training data.
     """
@@ -51,13 +51,7 @@ class LabelMetrics(ClassMetrics):
 
 @dataclass(frozen=True, kw_only=True)
 class Confusion:
-    """The number of examples of one class that were predicted to be another class.
-
-    Attributes:
-        label: the name of the class of the examples.
-        prediction: the name of the predicted class.
-        count: the number of examples.
-    """
+    """How often examples of one class were predicted to be another class."""
 
     label: str
     prediction: str
@@ -72,10 +66,7 @@ CALIBRATION_BINS = 15
 class CalibrationBins:
     """Predictions in `CALIBRATION_BINS` bins by their confidence; an empty bin has zeros.
 
-    Attributes:
-        confidence: the mean confidence of each bin.
-        accuracy: the share of correct predictions of each bin.
-        texts: the number of predictions of each bin.
+    The confidence of a bin is a mean, and its accuracy the share of correct predictions.
     """
 
     confidence: list[float]
@@ -84,12 +75,7 @@ class CalibrationBins:
 
     @classmethod
     def of(cls, confidence: Floats, correct: NDArray[np.bool_]) -> CalibrationBins:
-        """Sort predictions into bins by their confidence.
-
-        Args:
-            confidence: the confidence of each prediction, from 0 to 1, (predictions,).
-            correct: whether each prediction is correct, (predictions,).
-        """
+        """Sort predictions into bins by their confidence, from 0 to 1, (predictions,)."""
         # A confidence of 1 belongs to the last bin.
         bins = (confidence * CALIBRATION_BINS).astype(int)
         bins = np.minimum(bins, CALIBRATION_BINS - 1)
@@ -123,14 +109,10 @@ class Metrics:
     """Scores of predictions, single-label or multi-label.
 
     Attributes:
-        task: the task of the predictions.
-        num_examples: the number of texts.
         macro_f1: the mean F1 of the classes that occur as a label or as a prediction; in a
             multi-label task, of the labels that some text has.
         loss: the mean negative log-likelihood of a text's label, or of all its labels, in nats.
         ece: the expected calibration error.
-        per_class: the scores of each class, by its name.
-        calibration: the confidence and the accuracy of predictions in bins.
         most_confused: the most frequent pairs of a label and a wrong prediction, in descending
             order. In a multi-label task, a pair is a missed and a wrong label of the same text.
         unseen_labels: the number of examples of each label that never occurs in the training data.
@@ -171,7 +153,6 @@ class SingleLabelMetrics(Metrics):
     """Scores of single-label predictions.
 
     Attributes:
-        accuracy: the share of correct predictions.
         confusion_matrix: the number of texts with each label and prediction,
             `[label][prediction]`; None if there are more than `MAX_MATRIX_CLASSES` classes.
     """
@@ -229,15 +210,12 @@ def compute_metrics(
     label_names: Sequence[str],
     thresholds: Sequence[float] = (),
 ) -> Metrics:
-    """Compute the metrics of predictions.
+    """Compute the metrics of logits, (texts, classes).
 
-    Args:
-        logits: (texts, classes).
-        labels: class numbers, (texts,), or multi-label indicators, (texts, labels).
-        label_names: the names of the classes, then those of labels that never occur in the training
-            data and so have no logit.
-        thresholds: in a multi-label task, the probability from which a text gets each label,
-            (classes,).
+    The labels are class numbers, (texts,), or multi-label indicators, (texts, labels). Their names
+    are those of the classes, then those of labels that never occur in the training data and so have
+    no logit. In a multi-label task, a text gets each label from the probability `thresholds`,
+    (classes,).
     """
     if labels.ndim == 1:
         return _single_label_metrics(logits, labels, label_names)
@@ -342,12 +320,8 @@ def _label_metrics(
 ) -> dict[str, LabelMetrics]:
     """Return the scores of each label, by its name.
 
-    Args:
-        counts: the numbers of labels and predictions.
-        precisions: the average precision of each label, (labels,); NaN if no text has the label.
-        names: the names of the labels.
-        thresholds: the probability from which a text gets each label. It has no entry for the last
-            labels if these never occur in the training data.
+    The average precision of a label is NaN if no text has it. There are no thresholds for the last
+    labels if these never occur in the training data.
     """
     metrics = {}
     for number, name in enumerate(names):
@@ -383,10 +357,8 @@ def _most_confused(
 ) -> list[Confusion]:
     """Return the most frequent mistakes, in descending order.
 
-    Args:
-        pairs: pairs of the numbers of a label and a prediction, (2, pairs).
-        counts: how often each pair occurs, (pairs,).
-        names: the names of the classes.
+    `pairs` are the numbers of a label and a prediction, (2, pairs), and `counts` how often each
+    pair occurs, (pairs,).
     """
     is_wrong = pairs[0] != pairs[1]
     pairs = pairs[:, is_wrong]
@@ -413,18 +385,11 @@ def padded(values: NDArray[Any], num_labels: int) -> NDArray[Any]:
 def predicted_labels(
     logits: Logits, thresholds: Sequence[float], *, num_labels: int
 ) -> NDArray[Any]:
-    """Predict classes, or in a multi-label task labels.
+    """Predict the class of each text, (texts,), or whether it gets each label, (texts, labels).
 
-    Args:
-        logits: (texts, classes).
-        thresholds: in a multi-label task, the probability from which a text gets each label,
-            (classes,); empty in a single-label task.
-        num_labels: the number of labels, which include labels without a logit. These are the last
-            ones, and no text gets them.
-
-    Returns:
-        The most probable class of each text, (texts,), or whether each text gets each label,
-        (texts, labels).
+    The logits are (texts, classes). The thresholds, (classes,), are the probabilities from which a
+    text gets each label; they are empty in a single-label task. `num_labels` includes labels
+    without a logit. These are the last ones, and no text gets them.
     """
     if len(thresholds) == 0:
         return np.asarray(logits.argmax(axis=1))

@@ -38,11 +38,8 @@ def wilson_interval(num_right: float, num_texts: float) -> Interval:
 
     The method also holds for few texts, and for accuracies near 0 and 1. Wilson, "Probable
     Inference, the Law of Succession, and Statistical Inference" (1927),
-    https://doi.org/10.1080/01621459.1927.10502953.
-
-    Args:
-        num_right: the number of texts that are predicted correctly.
-        num_texts: the number of texts. For weighted texts, both are effective numbers.
+    https://doi.org/10.1080/01621459.1927.10502953. For weighted texts, both numbers are effective
+    numbers.
     """
     accuracy = num_right / num_texts
     squared_quantile = NORMAL_QUANTILE**2
@@ -88,13 +85,10 @@ def paired_interval(only_first: float, only_second: float, num_texts: float) -> 
     """Return the interval of the accuracy of a classifier minus that of another, on the same texts.
 
     Texts that both classifiers predict correctly, or neither, do not show which classifier is
-    better. Agresti and Min, "Simple Improved Confidence Intervals for Comparing Matched
-    Proportions" (2005), https://doi.org/10.1002/sim.1781.
-
-    Args:
-        only_first: the number of texts that only the first classifier predicts correctly.
-        only_second: the number of texts that only the second classifier predicts correctly.
-        num_texts: the number of all texts. In groups of texts, all three are effective numbers.
+    better: the interval depends on the texts that only one of them predicts correctly, and on the
+    number of all texts. In groups of texts, all three are effective numbers. Agresti and Min,
+    "Simple Improved Confidence Intervals for Comparing Matched Proportions" (2005),
+    https://doi.org/10.1002/sim.1781.
     """
     # The paper adds half a text to each cell of the 2x2 table: two texts in all.
     first = only_first + 0.5
@@ -115,10 +109,7 @@ def accuracy_difference_interval(
 ) -> Interval:
     """Return the interval of an accuracy minus another, of predictions for the same texts.
 
-    Args:
-        first: whether each prediction of the first classifier is correct, (texts,).
-        second: whether each prediction of the second classifier is correct, (texts,).
-        groups: which texts belong together.
+    The arrays say whether each prediction of a classifier is correct, (texts,).
     """
     num_texts = groups.effective_number(first.astype(np.int64) - second)
     share = num_texts / len(first)
@@ -132,16 +123,13 @@ def mcnemar_p_value(
 ) -> float:
     """Return the p-value of McNemar's test of the hypothesis of equal accuracies.
 
+    The arrays say whether each prediction of a classifier is correct, (texts,).
+
     If two classifiers are equally accurate, each text that only one of them predicts correctly is
     like the toss of a coin. McNemar, "Note on the sampling error of the difference between
     correlated proportions or percentages" (1947), https://doi.org/10.1007/BF02295996. In groups of
     texts, the difference of a group is tossed. The probabilities are exact where all these
     differences are equally large, else those of random tosses.
-
-    Args:
-        first: whether each prediction of the first classifier is correct, (texts,).
-        second: whether each prediction of the second classifier is correct, (texts,).
-        groups: which texts belong together.
     """
     from scipy.stats import binomtest
 
@@ -171,16 +159,10 @@ def macro_f1_interval(
 ) -> Interval | None:
     """Return the interval of macro-F1, or of the macro-F1 of predictions minus that of others.
 
+    Labels and predictions are class numbers, (texts,), or multi-label indicators, (texts, labels).
+
     As Wilson's method and that of Agresti and Min do, it adds a few texts, some right and some
     wrong: the texts alone would not vary if all predictions were right.
-
-    Args:
-        labels: the class of each text, (texts,), or multi-label indicators, (texts, labels).
-        predictions: the predicted class of each text, (texts,), or whether each text gets each
-            label, (texts, labels).
-        groups: which texts belong together.
-        other_predictions: the predictions of another classifier, in the same shape; None for the
-            interval of a single macro-F1.
 
     Returns:
         None if there are fewer than `MIN_TEXTS_PER_CLASS` independent texts for each class that
@@ -296,15 +278,10 @@ def micro_f1_interval(
 ) -> Interval:
     """Return the interval of micro-F1, or of the micro-F1 of predictions minus that of others.
 
+    Labels and predictions are multi-label indicators, (texts, labels).
+
     The interval of a difference contains 0 unless the test of `micro_f1_p_value` rejects it, since
     a few texts that all favour one classifier vary too little for a bootstrap.
-
-    Args:
-        labels: multi-label indicators, (texts, labels).
-        predictions: whether each text gets each label, (texts, labels).
-        groups: which texts belong together.
-        other_predictions: the same for another classifier, (texts, labels); None for the interval
-            of a single micro-F1.
     """
     all_predictions = [predictions]
     if other_predictions is not None:
@@ -345,16 +322,12 @@ def micro_f1_p_value(
 ) -> float:
     """Return the p-value of the hypothesis that two classifiers have the same micro-F1.
 
+    Labels and predictions are multi-label indicators, (texts, labels).
+
     It is computed by a paired randomization test, as Yeh, "More accurate tests for the statistical
     significance of result differences" (2000), https://aclanthology.org/C00-2137/, recommends for
-    F1. If the classifiers are equally good, the predictions of both for the texts of a group can
-    be exchanged. So the difference is compared with those after random exchanges.
-
-    Args:
-        labels: multi-label indicators, (texts, labels).
-        predictions: whether each text gets each label, (texts, labels).
-        other_predictions: the same for the other classifier, (texts, labels).
-        groups: which texts belong together.
+    F1. If the classifiers are equally good, the predictions of both for the texts of a group can be
+    exchanged. So the difference is compared with those after random exchanges.
     """
     kinds, num_groups = _micro_f1_kinds(labels, [predictions, other_predictions], groups)
     num_labels, num_given, num_right, other_given, other_right = kinds
@@ -392,14 +365,11 @@ ROUNDING = 1e-12
 def _micro_f1_kinds(
     labels: NDArray[Any], all_predictions: Sequence[NDArray[np.bool_]], groups: RowGroups
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the kinds of groups by the numbers that micro-F1 needs of the texts of a group.
+    """Return the numbers of each kind of group, (numbers, kinds), and how many groups are of it.
 
-    These are the number of their labels; then, for each of `all_predictions`, the number of their
-    predicted labels and how many of them are right.
-
-    Returns:
-        The numbers of each kind of group, (numbers, kinds), and the number of groups of each kind,
-        (kinds,).
+    These are the numbers that micro-F1 needs: of the labels of a group's texts; then, for each of
+    `all_predictions`, of the predicted labels and of the right ones among them. The groups are
+    counted by kind, (kinds,).
     """
     has_label = labels > 0
     columns = [has_label.sum(axis=1)]
@@ -422,8 +392,7 @@ MAX_DRAWS = 5_000_000
 def _bootstrap_draws(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how often each sample draws each kind of text or group, (samples, kinds).
 
-    Args:
-        numbers: the number of texts or groups of each kind, (kinds,).
+    `numbers` is the number of texts or groups of each kind, (kinds,).
     """
     affordable_samples = MAX_DRAWS // len(numbers)
     num_samples = min(MAX_SAMPLES, max(MIN_SAMPLES, affordable_samples))
@@ -439,10 +408,8 @@ def _draws_of_kinds(
 ) -> NDArray[np.int64]:
     """Return how often each sample draws each kind of text, (samples, kinds).
 
-    Args:
-        kind_of_text: the number of the kind of each text, (texts,).
-        num_texts: the number of texts of each kind, (kinds,).
-        groups: which texts are drawn together.
+    Each text has the number of its kind, (texts,), and `num_texts` is the number of texts of each
+    kind, (kinds,). The texts of a group are drawn together.
     """
     if groups.are_single:
         return _bootstrap_draws(num_texts)
@@ -471,14 +438,10 @@ def _percentile_interval(scores: Floats) -> Interval:
 def _macro_f1_of_samples(
     draws: NDArray[Any], labels: NDArray[Any], predictions: NDArray[Any]
 ) -> Floats:
-    """Return the macro-F1 of each sample, (samples,).
+    """Return the macro-F1 of each sample, (samples,), from its draws, (samples, kinds).
 
     The mean is taken over the classes that occur in the sample, as a label or as a prediction.
-
-    Args:
-        draws: how often each sample draws each kind of text, (samples, kinds).
-        labels: the class of each kind of text, (kinds,).
-        predictions: the predicted class of each kind of text, (kinds,).
+    Labels and predictions are class numbers, (kinds,).
     """
     # Renumber the classes that occur at all from 0, so that there is a column for each of them.
     classes, numbers = np.unique(np.stack([labels, predictions]), return_inverse=True)
@@ -499,14 +462,10 @@ def _macro_f1_of_samples(
 def _multi_label_macro_f1_of_samples(
     draws: NDArray[Any], labels: NDArray[Any], predictions: NDArray[Any]
 ) -> Floats:
-    """Return the macro-F1 of each sample in a multi-label task, (samples,).
+    """Return the macro-F1 of each sample, (samples,), from its draws, (samples, texts).
 
-    The mean is taken over the labels that a text of the sample has.
-
-    Args:
-        draws: how often each sample draws each text, (samples, texts).
-        labels: multi-label indicators, (texts, labels).
-        predictions: whether each text gets each label, (texts, labels).
+    The mean is taken over the labels that a text of the sample has. Labels and predictions are
+    multi-label indicators, (texts, labels).
     """
     has_label = labels > 0
     num_labels = _sums_of_samples(draws, sp.csr_matrix(has_label, dtype=np.int64))

@@ -38,10 +38,6 @@ def combine_logits(
     The sum is a logarithmic opinion pool (Genest and Zidek, "Combining Probability Distributions: A
     Critique and an Annotated Bibliography", 1986). If all classifiers agree, it is surer than each
     of them, unlike a mean of probabilities.
-
-    Args:
-        logits: the logits of each classifier, (texts, classes).
-        weights: the weight of each classifier.
     """
     total: NDArray[np.float64] = np.zeros(())
     for weight, part in zip(weights, logits, strict=True):

@@ -18,10 +18,8 @@ def cross_entropy(
 ) -> float:
     """Return the mean negative log-likelihood of the targets, in nats.
 
-    Args:
-        probabilities: the predicted probability of each class, (texts, classes).
-        targets: the target probability of each class, (texts, classes).
-        weights: the weight of each text in the mean, (texts,); by default all count alike.
+    Probabilities and target probabilities are (texts, classes). The weights are those of the texts
+    in the mean, (texts,); by default all count alike.
     """
     return float(np.average(_log_losses(probabilities, targets), weights=weights))
 
@@ -31,10 +29,8 @@ def binary_cross_entropy(
 ) -> float:
     """Return the mean over texts of the negative log-likelihood of all labels of a text, in nats.
 
-    Args:
-        probabilities: the predicted probability of each label, (texts, labels).
-        targets: the target probability of each label, (texts, labels).
-        weights: the weight of each text in the mean, (texts,); by default all count alike.
+    Probabilities and target probabilities are (texts, labels). The weights are those of the texts
+    in the mean, (texts,); by default all count alike.
     """
     return float(np.average(_binary_losses(probabilities, targets), weights=weights))
 
@@ -42,12 +38,8 @@ def binary_cross_entropy(
 def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
     """Return the negative log-likelihood of each text's label, or of all its labels, in nats.
 
-    Args:
-        logits: (texts, classes).
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-
-    Returns:
-        The loss of each text, (texts,).
+    The result is (texts,). The labels are class numbers, (texts,), or multi-label indicators,
+    (texts, classes).
     """
     probabilities = task_of(labels).probabilities(logits)
     if labels.ndim > 1:
@@ -73,12 +65,7 @@ def _log_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
 
 
 def one_hot(labels: NDArray[np.int64], num_classes: int) -> Floats:
-    """Return the target probabilities of class numbers, 1 for the class and else 0.
-
-    Args:
-        labels: class numbers, (texts,).
-        num_classes: the number of columns of the result, (texts, classes).
-    """
+    """Return the target probabilities of class numbers, (texts, `num_classes`), each 0 or 1."""
     targets = np.zeros((len(labels), num_classes))
     targets[np.arange(len(labels)), labels] = 1
     return targets

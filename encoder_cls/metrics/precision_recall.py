@@ -13,21 +13,19 @@ Floats = NDArray[np.float64]
 def f1_scores(num_right: ArrayLike, num_occurrences: ArrayLike) -> Floats:
     """Return F1 scores, 2 * right / (labels + predictions); 0 where there are neither.
 
-    Args:
-        num_right: numbers of correct predictions, of any shape.
-        num_occurrences: numbers of labels plus predictions, in the same shape.
+    `num_occurrences` is the number of labels plus predictions, in any shape.
     """
     return np.asarray(2 * np.asarray(num_right) / np.maximum(1, num_occurrences))
 
 
 class ClassCounts(NamedTuple):
-    """The numbers of labels and predictions of each class.
+    """The numbers of labels and predictions of each class, all (classes,).
 
     Attributes:
-        right: the number of correct predictions of each class, (classes,).
-        support: the number of texts with each label, (classes,).
-        predicted: the number of all predictions of each class, (classes,).
-        is_averaged: whether macro-F1 counts each class, (classes,).
+        right: the number of correct predictions.
+        support: the number of texts with the label.
+        predicted: the number of all predictions.
+        is_averaged: whether macro-F1 counts the class.
     """
 
     right: NDArray[np.int64]
@@ -39,14 +37,10 @@ class ClassCounts(NamedTuple):
     def of(
         cls, predictions: NDArray[Any], labels: NDArray[Any], *, num_classes: int = 0
     ) -> ClassCounts:
-        """Count predictions and labels.
+        """Count class numbers, (texts,), or multi-label indicators, (texts, labels).
 
-        Args:
-            predictions: class numbers, (texts,), or whether each text gets each label, (texts,
-                labels).
-            labels: class numbers, (texts,), or multi-label indicators, (texts, labels).
-            num_classes: in a single-label task, the minimum number of classes of the result; there
-                are more if a class has a higher number.
+        In a single-label task, the result has at least `num_classes` classes; it has more if a
+        class has a higher number.
         """
         if labels.ndim > 1:
             has_label = labels > 0
@@ -102,11 +96,8 @@ class ClassCounts(NamedTuple):
 def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
     """Return the threshold of scores from which predicting a label gives the best F1.
 
-    The threshold lies halfway between two scores. It is 0 if there are no positive targets.
-
-    Args:
-        scores: the score of each pair of a text and a label, (pairs,).
-        targets: 1 if the text has the label, else 0, (pairs,).
+    The threshold lies halfway between two scores. It is 0 if there are no positive targets. Scores
+    and targets, 1 or 0, are those of pairs of a text and a label, (pairs,).
     """
     num_positives = int(targets.sum())
     if num_positives == 0:
@@ -132,11 +123,7 @@ def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
     """Return the average precision of each label, (labels,); NaN if no text has the label.
 
     As in scikit-learn, it is the sum over distinct scores of the precision times the gain in
-    recall.
-
-    Args:
-        scores: the score of each label for each text, (texts, labels).
-        labels: multi-label indicators, (texts, labels).
+    recall. Scores and multi-label indicators are (texts, labels).
     """
     precisions = np.full(scores.shape[1], np.nan)
     has_label = labels > 0

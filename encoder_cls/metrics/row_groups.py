@@ -25,11 +25,7 @@ class RowGroups:
     """
 
     def __init__(self, split_groups: NDArray[np.int64]) -> None:
-        """Number the groups of rows from 0.
-
-        Args:
-            split_groups: a number for each row, equal for rows that belong together, (rows,).
-        """
+        """Number the groups of rows from 0, by numbers that are equal in a group, (rows,)."""
         _, self.numbers, self.sizes = np.unique(
             split_groups, return_inverse=True, return_counts=True
         )
@@ -78,9 +74,8 @@ class RowGroups:
     def correlation(self, values: NDArray[Any]) -> float:
         """Estimate the intraclass correlation of values, (rows,), by analysis of variance.
 
-        Returns:
-            A number from 0 to 1; 1 as well where the values cannot show it, because there is one
-            group or all values are equal.
+        It lies between 0 and 1. It is 1 as well where the values cannot show it, because there is
+        one group or all values are equal.
         """
         if self.num_groups == 1 or self.are_single:
             return float(not self.are_single)

@@ -29,14 +29,12 @@ class Score:
         key: the name of the score's field in `Metrics`, and its key in `metrics.jsonl` and
             `report.json`.
         name: the name of the score in sentences and tables.
-        tasks: the tasks for which the score is computed.
         is_main: whether models and their parts are compared by this score. Each task has one such
             score.
         interval_in: the tasks in which `evaluation/comparisons` computes a 95% interval of the
             score.
         can_be_monitored: whether `train.monitor` can name the score. The type of this setting in
             `config/schema` lists the same keys.
-        higher_is_better: whether a higher value is better.
         shown_in: the places that show the score. A report also shows all scores with an interval.
         curve: the tag of the score's curve over all validations in TensorBoard; None if it has no
             curve.

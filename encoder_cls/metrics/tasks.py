@@ -25,7 +25,6 @@ class Task(ABC):
 
     Attributes:
         name: the name of the task in `config.json`.
-        min_classes: the minimum number of classes of a classifier.
     """
 
     name: ClassVar[str]
@@ -48,16 +47,13 @@ class Task(ABC):
 
     @abstractmethod
     def margins_to_logits(self, margins: Logits) -> Logits:
-        """Convert the margins of one-vs-rest machines, (texts, machines), to logits.
+        """Convert the margins of one-vs-rest machines to logits, (texts, classes).
 
         In a single-label task of two classes, the logit of the second class is the margin, and that
         of the first class is its negative. With more classes, a logit is the log sigmoid of a
         margin, because a softmax of the margins themselves would be too sure of many texts.
 
         In a multi-label task, the logits are the margins.
-
-        Returns:
-            The logits, (texts, classes).
         """
 
     @abstractmethod
@@ -80,15 +76,11 @@ class Task(ABC):
     def predictions(
         self, probabilities: NDArray[np.float64], thresholds: Sequence[float]
     ) -> NDArray[Any]:
-        """Return the prediction for each text.
+        """Return the prediction for each text, by its probabilities, (texts, classes).
 
         In a single-label task, it is the number of the most probable class, (texts,). In a
-        multi-label task, it is whether the text gets each label, (texts, classes).
-
-        Args:
-            probabilities: the predicted probabilities, (texts, classes).
-            thresholds: in a multi-label task, the probability from which a text gets each label,
-                (classes,).
+        multi-label task, it is whether the text gets each label, (texts, classes): those with at
+        least the probability `thresholds`, (classes,).
         """
 
     @abstractmethod
@@ -98,12 +90,10 @@ class Task(ABC):
         In a single-label task, it is correct if the predicted class is the label. In a multi-label
         task, it is correct if the text gets exactly the labels that it has.
 
-        Args:
-            predictions: class numbers, (texts,); multi-label, whether each text gets each label,
-                (texts, classes).
-            labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels). Numbers or
-                columns from `classes` on are labels that the classifier does not know; their texts
-                are never predicted correctly.
+        Predictions are class numbers, (texts,), or whether each text gets each label, (texts,
+        classes). Labels are class numbers, (texts,), or multi-label indicators, (texts, labels).
+        Numbers or columns from `classes` on are labels that the classifier does not know; their
+        texts are never predicted correctly.
         """
 
     @abstractmethod
@@ -115,11 +105,6 @@ class Task(ABC):
         In a single-label task, it is the probability of the predicted class. In a multi-label task,
         it is the probability that the text has exactly the predicted labels if labels are
         independent of each other: the product of the probabilities of all yes-or-no decisions.
-
-        Args:
-            probabilities: the predicted probabilities, (texts, classes).
-            predictions: class numbers, (texts,); multi-label, whether each text gets each label,
-                (texts, classes).
         """
 
     @abstractmethod
@@ -128,21 +113,16 @@ class Task(ABC):
     ) -> NDArray[np.float64]:
         """Return how uncertain the prediction for each text is, from 0 to 1, (texts,).
 
-        In a single-label task, it is 1 minus the difference between the probabilities of the
-        predicted class, which is the most probable one, and of the next one, as in margin sampling:
-        Scheffer et al., "Active Hidden Markov Models for Information Extraction" (2001),
-        https://doi.org/10.1007/3-540-44816-0_31.
+        In a single-label task, which has at least two classes, it is 1 minus the difference between
+        the probabilities of the predicted class, which is the most probable one, and of the next
+        one, as in margin sampling: Scheffer et al., "Active Hidden Markov Models for Information
+        Extraction" (2001), https://doi.org/10.1007/3-540-44816-0_31.
 
         In a multi-label task, it is 1 minus the probability of the whole prediction
         (`prediction_probabilities`), as in least confident sampling of structured predictions:
         Culotta and McCallum, "Reducing Labeling Effort for Structured Prediction Tasks" (2005),
         https://cdn.aaai.org/AAAI/2005/AAAI05-117.pdf. It needs fewer labels than the uncertainty of
         the least certain label (docs/experiments/accuracy.md).
-
-        Args:
-            probabilities: the predicted probabilities, (texts, classes), of at least two classes.
-            predictions: class numbers, (texts,); multi-label, whether each text gets each label,
-                (texts, classes).
         """
 
     @abstractmethod
@@ -152,13 +132,9 @@ class Task(ABC):
         """Return the probability of each text's label, (texts,).
 
         In a multi-label task, it is the probability of the least probable label of a text, and 1
-        for a text without labels.
-
-        Args:
-            probabilities: the predicted probabilities, (texts, classes).
-            labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels). Numbers or
-                columns from `classes` on are labels that the classifier does not know; they have
-                the probability 0.
+        for a text without labels. Labels are class numbers, (texts,), or multi-label indicators,
+        (texts, labels). Numbers or columns from `classes` on are labels that the classifier does
+        not know; they have the probability 0.
         """
 
     @abstractmethod
@@ -173,11 +149,8 @@ class Task(ABC):
     def are_known(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
         """Return whether the classifier knows the label of each text, (texts,).
 
-        In a multi-label task, it must know all labels of the text.
-
-        Args:
-            labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels).
-            num_classes: the number of classes that the classifier knows; they come first.
+        In a multi-label task, it must know all labels of the text. The classes that it knows come
+        first.
         """
 
     @abstractmethod

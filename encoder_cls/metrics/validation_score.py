@@ -13,7 +13,6 @@ class ValidationScore:
         is_sure: whether the encoder surely lowers the loss, compared with the linear model alone;
             True if the run trains only one of the two models.
         monitored: the value of the score that `train.monitor` names.
-        loss: the mean loss of the texts, in nats.
         lower_is_better: whether a lower value of `monitored` is better, as for a loss.
     """
 
@@ -30,8 +29,7 @@ class ValidationScore:
     def _rank(self) -> tuple[bool, float, float]:
         """A tuple that is greater for a better score.
 
-        Among scores with equal `monitored` values, which are frequent with few texts, the loss
-        decides.
+        Among equal `monitored` values, which are frequent with few texts, the loss decides.
         """
         monitored = self.monitored
         if self.lower_is_better:
