@@ -23,8 +23,6 @@ class ClassificationTask:
     and linear model.
 
     Args:
-        prepared: the data of the run.
-        group: the processes that train together.
         linear_logits: the linear model's logits of the validation texts, (texts, classes); None in
             all processes except the first, and without a linear model.
         pseudo_labels: probabilities of the unlabelled texts among `prepared.encoder_texts`, (texts,

@@ -73,14 +73,9 @@ def make_training_on_labels(
 ) -> EncoderTraining:
     """Make the training of a run on labels and pseudo-labels.
 
-    Args:
-        prepared: the data and the plan of the run.
-        device: the device of the encoder.
-        group: the processes that train together.
-        linear_logits: the linear model's logits of the validation texts, (texts, classes); None in
-            all processes except the first, and without a linear model.
-        pseudo_labels: probabilities of the unlabelled texts among `prepared.encoder_texts`, (texts,
-            classes); None without pseudo-labels.
+    `linear_logits` are the linear model's logits of the validation texts, (texts, classes); None in
+    all processes except the first, and without a linear model. `pseudo_labels` are probabilities of
+    the unlabelled texts among `prepared.encoder_texts`, (texts, classes).
     """
     length = prepared.plan.training
     assert length
@@ -127,17 +122,7 @@ def _make_trainer(
     group: ProcessGroup,
     loss_function: Objective | None = None,
 ) -> Trainer:
-    """Make the trainer of a training.
-
-    Args:
-        prepared: the data and the plan of the run.
-        task: what the model learns.
-        model: the model, on the device.
-        seed: the seed of the training's random numbers.
-        device: the device of the model.
-        group: the processes that train together.
-        loss_function: a user's own loss function; None if the task's loss is used.
-    """
+    """Make the trainer of a training; a user's own `loss_function` replaces the task's loss."""
     config = prepared.config.train
     return Trainer(
         task=task,
@@ -228,11 +213,6 @@ def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple
 
     New words and new classes keep their random weights. The words of the base have the first rows
     of the embedding table. Classes are matched by name.
-
-    Args:
-        base: the classifier whose weights are copied.
-        model: the model that gets the weights.
-        label_names: the class names of the model.
     """
     assert base.encoder
     known_names = [name for name in label_names if name in base.label_names]
@@ -258,17 +238,10 @@ def save_encoder(
     *,
     linear: LinearModel | None,
 ) -> None:
-    """Save the encoder with its current weights.
+    """Save the encoder with its current weights, whose validation has this result.
 
     Pretraining saves the encoder alone. Training on labels saves the model of the run: the encoder,
     the linear model, and the mixture and thresholds of the validation.
-
-    Args:
-        training: the training of the encoder.
-        result: the result of the validation of these weights.
-        prepared: the data and the plan of the run.
-        run: the folder of the run.
-        linear: the linear model of the run; None without one.
     """
     encoder = TorchEncoder(training.model_for_users, prepared.config.model)
     classifier = prepared.new_classifier(encoder)

@@ -37,10 +37,8 @@ from encoder_cls.training.plan import (
 class ExpectedTime(NamedTuple):
     """The seconds that the parts of a training are expected to take.
 
-    Attributes:
-        linear: the fit of the linear model.
-        encoder: the training of the encoder, including pretraining.
-        report: everything else, of which the report is the largest part.
+    `encoder` includes pretraining. `report` is everything else, of which the report is the largest
+    part.
     """
 
     linear: float
@@ -62,13 +60,7 @@ MAX_BASELINE_TOKENS = 8_000_000
 
 
 def expected_time(plan: Plan, counts: Counts, config: Config) -> ExpectedTime:
-    """Estimate the time of a training.
-
-    Args:
-        plan: the plan of the training.
-        counts: the amounts of data that the plan is made of.
-        config: the config of the training.
-    """
+    """Estimate the time of a training from its plan and the amounts of data."""
     slowness = machine_slowness()
     baseline_tokens = min(counts.corpus.tokens, MAX_BASELINE_TOKENS)
     report = REPORT_SECONDS + REPORT_SECONDS_PER_TOKEN * baseline_tokens
@@ -92,12 +84,7 @@ def scoring_seconds(counts: Counts) -> float:
 
 
 def expected_time_of_dataset(dataset: Dataset, config: Config) -> ExpectedTime:
-    """Estimate the time of a training on data that is not tokenized yet.
-
-    Args:
-        dataset: the data.
-        config: the config of the training.
-    """
+    """Estimate the time of a training on data that is not tokenized yet."""
     counts = _estimated_counts(dataset, config)
     plan = make_plan(config, counts, encoder_corpus=lambda _: counts.corpus)
     return expected_time(plan, counts, config)

@@ -27,12 +27,6 @@ def fit_to_few_labels(
 ) -> FittedLinear:
     """Fit to few labels and to unlabelled texts, and to the validation texts if so planned.
 
-    Args:
-        prepared: the data and the plan of the run.
-        options: which features are used, and the weight of each class.
-        effort_choice: decides how much work the fit does.
-        progress: expects and counts the work of the fit.
-
     Raises:
         TooLittleTimeError: there is not enough time for the least effort.
     """

@@ -46,15 +46,9 @@ def finish_model(
 ) -> Classifier:
     """Save the best model of a run in small number types, with its gate and its guarantees.
 
-    Args:
-        prepared: the data of the run.
-        run: the folder of the run, which has the best model.
-        held_out_predictions: the linear model's predictions for validation (or out-of-fold) texts,
-            saved before the final fit that includes these texts; None if no fit includes them.
-        device: the device of the encoder.
-
-    Returns:
-        The classifier as it was saved.
+    `held_out_predictions` are those of the linear model for validation (or out-of-fold) texts,
+    saved before the final fit that includes these texts; None if no fit includes them. The result
+    is the classifier as it was saved.
     """
     texts = prepared.validation_texts
     labels = prepared.dataset.known_validation.labels
@@ -136,16 +130,9 @@ def compact(
     device: str,
     model_class: type[EncoderClassifier] | None = None,
 ) -> None:
-    """Save a float32 classifier in the smallest number type that keeps its predictions.
+    """Save a float32 classifier in the smallest number type that keeps its predictions for texts.
 
-    The classifier stays as it is if no smaller type keeps its predictions.
-
-    Args:
-        folder: the folder of the classifier.
-        texts: the texts on which the predictions are compared.
-        labels: the labels of the texts.
-        device: the device of the encoder.
-        model_class: the class of a user's own encoder; None for `EncoderClassifier`.
+    The classifier stays as it is if no smaller type keeps them.
     """
     exact = load_classifier(folder, device=device, engine="torch", model_class=model_class)
 
@@ -164,11 +151,7 @@ def compact(
 def _probabilities(
     classifier: Classifier, dtype: str, texts: TokenizedTexts, *, device: str
 ) -> Probabilities:
-    """Predict texts with the weights of a classifier rounded to a number type.
-
-    Returns:
-        Probabilities, (texts, classes).
-    """
+    """Predict texts, (texts, classes), with weights of a classifier rounded to a number type."""
     part_logits = {}
     for part in classifier.parts:
         weights = getattr(classifier, part).named_weights()
@@ -187,17 +170,9 @@ def _logits(
     *,
     device: str,
 ) -> Logits:
-    """Compute the logits of a part of a classifier, with other weights than its own.
+    """Compute the logits, (texts, classes), of a part of a classifier with these weights by name.
 
-    Args:
-        classifier: the classifier, which stays as it is.
-        part: "linear" or "encoder".
-        weights: the weights to use, by name.
-        texts: the texts to predict.
-        device: the device of the encoder.
-
-    Returns:
-        Logits, (texts, classes).
+    The part is "linear" or "encoder". The classifier stays as it is.
     """
     if part == "linear":
         assert classifier.linear
@@ -232,11 +207,7 @@ def is_close(
 ) -> bool:
     """Return whether the probabilities of rounded weights are as good as those of exact weights.
 
-    Args:
-        rounded: probabilities of the rounded weights, (texts, classes).
-        expected: probabilities of the exact weights, (texts, classes).
-        labels: the labels of the texts.
-        thresholds: the threshold of each class in a multi-label task; empty in other tasks.
+    Both are (texts, classes). The thresholds are empty except in a multi-label task.
     """
     if not np.isfinite(rounded).all():
         return False
@@ -273,14 +244,10 @@ def fit_guarantees(
 ) -> None:
     """Measure the guarantees of a classifier on held-out texts, and add them to it.
 
-    Args:
-        classifier: the classifier, whose `guarantees` and `familiarity` are set.
-        texts: the held-out texts.
-        labels: the labels of the texts. A prediction for a text whose label is no class of the
-            classifier counts as a mistake, and the text does not count as familiar.
-        groups: which texts belong together.
-        linear_predictions: held-out predictions of the linear model for those texts that it has
-            since learned from.
+    Its `guarantees` and `familiarity` are set. A prediction for a text whose label is no class of
+    the classifier counts as a mistake, and the text does not count as familiar.
+    `linear_predictions` are held-out predictions of the linear model for those texts that it has
+    since learned from.
     """
     # Replace the linear model's predictions for texts that it has learned from.
     part_logits, linear_features = classifier.part_logits_and_familiarity(texts)

@@ -23,15 +23,12 @@ class FittedLinear(NamedTuple):
     """The fitted linear model of a run.
 
     Attributes:
-        classifier: a classifier of the linear model alone, calibrated.
         validation_logits: the logits of the validation texts, (texts, classes), by a linear model
             that has not learned from them.
-        validation: the scores of `validation_logits`.
         held_out_predictions: the predictions for validation (or out-of-fold) texts, saved before
             the final fit that includes these texts; None if no fit includes the validation texts.
         few_labels: the accuracy and the teacher of a fit to few labels; None for other fits.
         stream: the result of a fit in passes over the texts; None for other fits.
-        effort: how much work the fit did.
         uses_words_alone: whether a planned fit has left out the n-grams of characters, since
             validation texts were surely predicted better without them.
     """
@@ -62,12 +59,8 @@ def scored_classifier(
 ) -> FittedLinear:
     """Make a classifier of a linear model, calibrate it and score it on the validation texts.
 
-    Args:
-        prepared: the data of the run.
-        linear: the linear model.
-        logits: the logits of the validation texts, (texts, classes); by default those of `linear`.
-            They are given if `linear` has learned from these texts.
-        is_calibrated: the logits are already calibrated, so leave them as they are.
+    `logits` are those of the validation texts, (texts, classes), given if `linear` has learned from
+    these texts. If they are already calibrated, they stay as they are.
     """
     if logits is None:
         logits = linear.logits(prepared.validation_texts)
@@ -95,12 +88,9 @@ def held_out_predictions_by_split(
 ) -> HeldOutPredictions:
     """Collect held-out predictions by split, with the rows of their texts in the split.
 
-    Args:
-        prepared: the data of the run.
-        rows: the numbers of the predicted texts, (texts,): first the training texts are numbered,
-            then the texts of `Dataset.known_validation`.
-        logits: the logits of the predicted texts, (texts, classes).
-        familiarity_features: the familiarity features of the predicted texts, (texts, features).
+    `rows` are the numbers of the predicted texts, (texts,): first the training texts are numbered,
+    then the texts of `Dataset.known_validation`. The logits of the texts are (texts, classes), and
+    their familiarity features (texts, features).
     """
     dataset = prepared.dataset
     num_train = len(dataset.train)

@@ -110,7 +110,6 @@ class TextInMemory(NamedTuple):
 
     Attributes:
         number: the number of the text, which names it in messages.
-        text: the text.
         label: the name of its label, or the names of its labels; None if it has no label.
         weight: how much the text counts in the loss; None if no text has a weight.
     """
@@ -131,14 +130,8 @@ def train_texts(
 ) -> Classifier:
     """Train on texts in memory into an empty run folder, without a report.
 
-    Threads train one at a time, and the state of the caller's random generators is restored.
-
-    Args:
-        config: the config of the run; its `data.train` is not read.
-        texts: the texts with their labels.
-        run: the empty run folder.
-        with_tensorboard: whether to write the files of TensorBoard into the run folder.
-        reporter: receives the progress and the warnings.
+    The `data.train` of the config is not read. Threads train one at a time, and the state of the
+    caller's random generators is restored.
 
     Raises:
         EncoderClsError: the training fails; the message is that of the command.

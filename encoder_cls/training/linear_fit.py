@@ -31,11 +31,7 @@ SHARE = 0.5
 
 
 def end_of_fit(prepared: Prepared) -> float | None:
-    """Return when the fit of the linear model must end, a time of `time.monotonic`.
-
-    Returns:
-        None without a time limit.
-    """
+    """Return when the fit of the linear model must end, a time of `time.monotonic`, or None."""
     seconds = prepared.budget.seconds_for(pretraining=False)
     if seconds is None:
         return None
@@ -69,12 +65,8 @@ def fit_linear_classifier(
 ) -> FittedLinear:
     """Fit the linear model as planned, or with less work if time is limited.
 
-    The first model, of words and pairs of words, is there after a few seconds.
-
-    Args:
-        prepared: the data and the plan of the run.
-        on_preliminary: receives the preliminary classifiers, each better than the one before.
-        reporter: receives how far the fit is.
+    The first model, of words and pairs of words, is there after a few seconds. `on_preliminary`
+    receives it and further preliminary classifiers, each better than the one before.
 
     Raises:
         TooLittleTimeError: there is not enough time for the teacher of the encoder.
@@ -106,12 +98,9 @@ def _fit_without_limit(fits: _Fits, on_preliminary: OnPreliminary | None) -> Fit
 
 
 def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) -> FittedLinear:
-    """Fit as planned, or with less work if there is not enough time.
+    """Fit as planned, or with less work if there is too little time until `end`.
 
-    Args:
-        end: when the fit must end, a time of `time.monotonic`.
-        fits: the ways to fit until then.
-        on_preliminary: receives preliminary classifiers.
+    `end` is a time of `time.monotonic`.
     """
     # Fit in passes first: this fit is there when the time is over.
     fits.reporter.working(FIRST_FIT)
@@ -147,11 +136,6 @@ def repeat_linear_fit(
     """Do the work of an earlier fit again, regardless of the time.
 
     Equal data and equal work give an equal classifier.
-
-    Args:
-        prepared: the data and the plan of the run.
-        work: the work of the earlier fit.
-        reporter: receives how far the fit is.
     """
     reporter.working(FIT)
     effort = EFFORTS[work.effort]
@@ -167,15 +151,9 @@ class _Fits:
     """The ways to fit the linear model of a run.
 
     Args:
-        prepared: the data and the plan of the run.
         end: when a fit must end, a time of `time.monotonic`; None without a limit.
         effort: how much work a fit does if it has no limit.
         stream_work: the work of an earlier fit to a stream, to repeat it; None for a new fit.
-        reporter: receives how far a fit is.
-
-    Attributes:
-        prepared: the data and the plan of the run.
-        reporter: receives how far a fit is.
     """
 
     def __init__(
@@ -200,11 +178,7 @@ class _Fits:
     def _scoring_first(
         self, on_preliminary: OnPreliminary | None
     ) -> Callable[[LinearModel], None] | None:
-        """Return a function that passes a first linear model on, as a scored classifier.
-
-        Args:
-            on_preliminary: receives the classifier; None if nothing receives it.
-        """
+        """Return a function that passes a first linear model on, as a scored classifier."""
         if on_preliminary is None:
             return None
 
@@ -216,11 +190,7 @@ class _Fits:
     def planned(self, on_preliminary: OnPreliminary | None = None) -> FittedLinear:
         """Fit as planned, with as much effort as there is time for.
 
-        Args:
-            on_preliminary: receives preliminary classifiers.
-
-        Raises:
-            TooLittleTimeError: there is not enough time for the least effort.
+        A `TooLittleTimeError` is raised if there is not enough time for the least effort.
         """
         linear_fit = self.prepared.plan.linear_fit
         if linear_fit == "stream":
@@ -243,10 +213,8 @@ class _Fits:
     def words_in_passes(self, on_preliminary: OnPreliminary | None = None) -> FittedLinear:
         """Fit to words and pairs of words, in passes over the training texts.
 
-        The fit ends when its time does, if not before.
-
-        Args:
-            on_preliminary: receives a preliminary classifier, unless the fit ends soon.
+        The fit ends when its time does, if not before. There is no preliminary classifier if it
+        ends soon.
         """
         end = self._effort_choice.end
         if end is not None and end - time.monotonic() < MIN_SECONDS_FOR_PRELIMINARY:
@@ -269,12 +237,7 @@ class _Fits:
     def _in_passes(
         self, options: LinearOptions, on_preliminary: OnPreliminary | None = None
     ) -> FittedLinear:
-        """Fit in passes over the training texts.
-
-        Args:
-            options: which features are used, and the weight of each class.
-            on_preliminary: receives a preliminary classifier.
-        """
+        """Fit in passes over the training texts."""
         train = self.prepared.dataset.train
         labelled = LabelledTexts(
             texts=self.prepared.train_texts,

@@ -28,13 +28,12 @@ def fit_linear_model(
     """Fit the linear model of a run that has one, in the first process.
 
     The linear model is saved as the model of the run, unless the run has already saved a better
-    model with an encoder. A resumed run fits the linear model again if its remaining work needs
-    it, since equal data gives an equal model. If the final fit includes the validation texts, the
-    run also saves the held-out predictions for them.
+    model with an encoder. A resumed run fits the linear model again if its remaining work needs it,
+    since equal data gives an equal model. If the final fit includes the validation texts, the run
+    also saves the held-out predictions for them.
 
-    Returns:
-        The fitted linear model; None in all processes except the first, and in a resumed run in
-        which only the report is left to do.
+    The result is None in all processes except the first, and in a resumed run in which only the
+    report is left to do.
     """
     linear = None
     if group.is_first and progress.needs_linear_model:
@@ -48,10 +47,7 @@ def fit_linear_model(
 def _fit(run: RunDir, progress: Progress, reporter: Reporter) -> FittedLinear:
     """Fit the linear model within the time limit, and save it with its held-out predictions.
 
-    Args:
-        run: the folder that the model is saved to.
-        progress: the state of the run, which gets the work and the score of the fit.
-        reporter: receives the progress.
+    The state of the run gets the work and the score of the fit.
     """
     prepared = progress.prepared
 
@@ -145,20 +141,12 @@ def _few_labels_line(result: FewLabelsFit) -> str:
 def broadcast_pseudo_labels(
     prepared: Prepared, linear: FittedLinear | None, group: ProcessGroup
 ) -> NDArray[np.float32] | None:
-    """Compute the pseudo-labels of the first process, and send them to all processes.
+    """Send the pseudo-labels of the first process, (texts, classes), to all processes.
 
-    The pseudo-labels are the probabilities that the teacher, a linear model, predicts for the
-    unlabelled texts that the encoder learns from. The encoder learns the probabilities themselves
-    rather than the most probable class: Hinton et al., "Distilling the Knowledge in a Neural
-    Network" (2015), https://arxiv.org/abs/1503.02531.
-
-    Args:
-        prepared: the data, tokens and plan of the run.
-        linear: the linear model with its teacher; None in all processes except the first.
-        group: the processes that train together.
-
-    Returns:
-        Probabilities, (texts, classes), in all processes; None without a teacher.
+    They are the probabilities that the teacher, a linear model, predicts for the unlabelled texts
+    that the encoder learns from; None without a teacher. Only the first process needs `linear`. The
+    encoder learns the probabilities themselves rather than the most probable class: Hinton et al.,
+    "Distilling the Knowledge in a Neural Network" (2015), https://arxiv.org/abs/1503.02531.
     """
     probabilities = None
     if linear and linear.few_labels and linear.few_labels.teacher:

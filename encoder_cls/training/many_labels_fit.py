@@ -48,12 +48,7 @@ def fit_to_many_labels(
     frequent, take the place of words. They may also mislead, as in product codes. So a quick fit to
     words alone shows whether words alone are better.
 
-    Args:
-        prepared: the data and the plan of the run.
-        options: all features that may be used, and the weight of each class.
-        effort_choice: decides how many values of C are tried.
-        on_first: receives a first model, of a single C value.
-        progress: expects and counts the work of the fit.
+    `on_first` receives a first model, of a single C value.
 
     Raises:
         TooLittleTimeError: there is not enough time for the least effort.
@@ -116,12 +111,7 @@ def fit_to_many_labels(
 
 
 class _FitToTrain(NamedTuple):
-    """A fit to the training texts, whose C and calibration the validation texts choose.
-
-    Attributes:
-        prepared: the data of the run.
-        options: which features are used, and the weight of each class.
-    """
+    """A fit to the training texts, whose C and calibration the validation texts choose."""
 
     prepared: Prepared
     options: LinearOptions
@@ -141,14 +131,7 @@ class _FitToTrain(NamedTuple):
         on_first: Callable[[LinearModel], None] | None = None,
         progress: FitProgress = UNREPORTED,
     ) -> tuple[LinearModel, Calibration]:
-        """Fit to the counted training texts.
-
-        Args:
-            texts: the result of `counted`.
-            is_quick: whether only the usual C is tried.
-            on_first: receives a first model.
-            progress: expects and counts the work of the fit.
-        """
+        """Fit to the result of `counted`; a quick fit tries only the usual C."""
         dataset = self.prepared.dataset
         return fit_linear(
             texts,
@@ -166,12 +149,7 @@ class _FitToTrain(NamedTuple):
     def run_as_part(
         self, progress: FitProgress, *, is_quick: bool
     ) -> tuple[LinearModel, Calibration]:
-        """Count the features and fit to them.
-
-        Args:
-            progress: counts the work of this fit alone.
-            is_quick: whether only the usual C is tried.
-        """
+        """Count the features and fit to them; `progress` counts the work of this fit alone."""
         progress.expect(self.work(is_quick=is_quick))
         progress.expect_no_more()
 
@@ -204,15 +182,7 @@ def _refit_on_validation(
     calibration: Calibration,
     progress: FitProgress,
 ) -> FittedLinear:
-    """Fit again, to training and validation texts, with the same C and calibration.
-
-    Args:
-        prepared: the data of the run.
-        linear: the linear model that was fitted to the training texts alone.
-        options: which features `linear` uses, and the weight of each class.
-        calibration: the C and the calibration of `linear`.
-        progress: counts the work of the fit.
-    """
+    """Fit again, to training and validation texts, with the same features, C and calibration."""
     train = prepared.dataset.train
     validation = prepared.dataset.known_validation
 

@@ -23,12 +23,7 @@ from encoder_cls.text.tokens import KEPT_PER_TOKEN
 
 
 class CorpusSize(NamedTuple):
-    """The size of the texts that an encoder is trained on.
-
-    Attributes:
-        tokens: the number of tokens that the encoder reads.
-        steps: the number of optimizer steps of one epoch.
-    """
+    """The tokens of the texts that an encoder reads, and the optimizer steps of one epoch."""
 
     tokens: int
     steps: int
@@ -42,19 +37,13 @@ class CorpusSize(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """The amounts of data that a plan depends on.
+    """The amounts of data that a plan depends on, as numbers of texts and classes.
 
     Attributes:
-        labelled: the number of training texts with a label.
-        unlabelled: the number of training texts without a label.
-        validation: the number of texts held out for validation.
-        classes: the number of classes.
         corpus: the size of all training texts, with and without labels.
         linear_tokens: the number of tokens of all labelled texts that the linear model reads, by
             the maximum number of tokens that it reads of a text; the largest maximum comes first.
-        is_multi_label: whether a text may have several labels.
         scored: the number of texts that the report scores.
-        has_base_encoder: whether the encoder starts from the weights of a base run.
     """
 
     labelled: int
@@ -83,12 +72,8 @@ class Plan:
         training: the length of the encoder's training on labels; None without an encoder.
         linear_max_tokens: how many tokens of a text the linear model reads, `[CLS]` included; None
             without a linear model.
-        linear_fit: how the linear model is fitted; None without a linear model.
-        refits_on_validation: whether the final fit of the linear model includes the validation
-            texts.
         has_pseudo_labels: whether the encoder also learns the linear model's predictions for
             unlabelled texts.
-        has_word_vectors: whether the encoder starts from word vectors.
     """
 
     pretraining: TrainingLength | None
@@ -177,11 +162,8 @@ def make_plan(
 ) -> Plan:
     """Make the plan of a run.
 
-    Args:
-        config: the config of the run.
-        counts: the amounts of data.
-        encoder_corpus: a function that measures the texts that the encoder learns classes from. Its
-            argument is whether the encoder learns from pseudo-labels.
+    `encoder_corpus` measures the texts that the encoder learns classes from; its argument is
+    whether these include pseudo-labels.
 
     Raises:
         ConfigError: the config excludes the encoder, and there is too much text for a linear model.
@@ -283,10 +265,8 @@ def _linear(config: Config, counts: Counts) -> tuple[int | None, LinearFit | Non
     """Decide how many tokens of a text the linear model reads, and how it is fitted.
 
     The linear model reads as much of each text as disk and time allow, and at least as much as the
-    encoder.
-
-    Returns:
-        None twice if there is no linear model: the config excludes it, or there is too much text.
+    encoder. Both are None if there is no linear model: the config excludes it, or there is too much
+    text.
     """
     if not config.model.linear:
         return None, None
@@ -371,14 +351,7 @@ def _training(config: Config, counts: Counts, corpus: CorpusSize) -> TrainingLen
 def _training_length(
     config: Config, corpus: CorpusSize, epochs: int, *, epochs_between_validations: int = 1
 ) -> TrainingLength:
-    """Make a training length, with the interval of validations that the config names.
-
-    Args:
-        config: the config of the run.
-        corpus: the size of the texts of the training.
-        epochs: the number of epochs.
-        epochs_between_validations: the default interval of validations.
-    """
+    """Make a training length, with the interval of validations that the config names."""
     validate_every = config.train.validate_every
     if not validate_every:
         validate_every = epochs_between_validations * corpus.steps

@@ -44,12 +44,8 @@ def prepare(
 ) -> Prepared:
     """Read the data of a run, train its tokenizer, and make its plan.
 
-    Args:
-        config: the config of the run.
-        train_rows: rows in memory to train on; by default `data.train` is read.
-        model_class: the class of a user's own encoder; None for `EncoderClassifier`.
-        budget: the time limits of the run; by default they begin now.
-        reporter: receives the progress and the warnings.
+    The rows `train_rows` take the place of `data.train`. The time limits of the run, `budget`,
+    begin now by default. `model_class` is the class of a user's own encoder.
 
     Raises:
         StoppedError: a signal arrived while a sub-word tokenizer was trained.
@@ -159,11 +155,10 @@ def _plan(
 
 
 def _checked_base_run(path: Path, config: Config) -> RunDir:
-    """Open the folder of a base run.
+    """Open the folder of a base run, or raise a `ConfigError` if it does not fit the config.
 
-    Raises:
-        ConfigError: the base run is not finished, or has another tokenizer than the config.
-        EncoderClsError: the file of its held-out predictions is damaged.
+    It does not if the run is unfinished, or has another tokenizer. If the file of its held-out
+    predictions is damaged, an `EncoderClsError` is raised.
     """
     base_run = RunDir(path)
     base_config = config_of_base(str(path))
@@ -184,13 +179,7 @@ def _checked_base_run(path: Path, config: Config) -> RunDir:
 
 
 def _check_shape(base: Classifier, base_run: RunDir, config: Config) -> None:
-    """Raise a `ConfigError` if the encoder of the base run differs in shape from the config's.
-
-    Args:
-        base: the classifier of the base run.
-        base_run: the folder of the base run, which the message names.
-        config: the config of the new run.
-    """
+    """Raise a `ConfigError` if the encoder of the base run differs in shape from the config's."""
     # A base run without an encoder fits any shape: a new encoder is trained.
     if base.encoder is None or not config.model.encoder:
         return
@@ -202,12 +191,7 @@ def _check_shape(base: Classifier, base_run: RunDir, config: Config) -> None:
 
 
 def _check_base_data(dataset: Dataset, base_run: RunDir) -> None:
-    """Raise a `DataError` if the data of a base run has changed since it was trained.
-
-    Args:
-        dataset: the data of the base run, as it is now.
-        base_run: the folder of the base run, whose newest checkpoint has the hashes of its data.
-    """
+    """Raise a `DataError` if the data of a base run has changed since its newest checkpoint."""
     fingerprints = newest_fingerprint(base_run.checkpoints)
     for kind, split in (("training", dataset.train), ("validation", dataset.validation)):
         # A base run without checkpoints has no hashes, so there is nothing to compare.

@@ -43,17 +43,12 @@ class Prepared:
     """The data, tokens and plan of a run.
 
     Attributes:
-        config: the config of the run.
-        dataset: the texts and labels of all splits.
         tokenizer: the tokenizer, trained on the texts; in a continued run it extends the tokenizer
             of the base run.
         texts: the tokens of the texts to learn from: the labelled texts, then the unlabelled texts.
         validation_texts: the tokens of the validation texts with known labels
             (`Dataset.known_validation`), on which the best weights are selected; at least one text.
         long_words: the number of words that are too long for a sub-word tokenizer to learn from.
-        counts: the amounts of data that the plan depends on.
-        plan: how the run trains.
-        budget: the time limits of the run.
         base: the classifier of the base run; None unless the run continues another one.
         objective: a loss for the encoder's training on labels; None for the usual cross-entropy.
         model_class: the class of a user's own encoder; None for `EncoderClassifier`.
@@ -131,22 +126,14 @@ class Prepared:
         return relative_weights(self.dataset.train)
 
     def where(self, text: int) -> str:
-        """The place that a text was read from, such as its file and line.
-
-        Args:
-            text: the row of the text in `texts`.
-        """
+        """The place that a text, a row of `texts`, was read from, such as its file and line."""
         num_labelled = len(self.dataset.train)
         if text < num_labelled:
             return self.dataset.train.where[text]
         return self.dataset.unlabelled.where[text - num_labelled]
 
     def first_places(self, rows: NDArray[np.int64]) -> str:
-        """The places that the first three texts of a batch were read from, for error messages.
-
-        Args:
-            rows: the rows of the batch's texts in `texts`, (B,).
-        """
+        """The places that the first three of these rows of `texts` were read from, for messages."""
         return ", ".join(self.where(int(row)) for row in rows[:3])
 
     def new_model(
@@ -161,9 +148,7 @@ class Prepared:
     def new_classifier(self, encoder: PredictingEncoder | None) -> Classifier:
         """Make a classifier of the classes of this data, without a linear model.
 
-        Args:
-            encoder: the encoder of the classifier; None for a classifier without parts, to which
-                the caller adds a linear model.
+        Without an encoder, it has no parts, and the caller adds a linear model.
         """
         data = self.config.data
         architecture = None
@@ -270,18 +255,10 @@ class Prepared:
 def rows_for_encoder(
     texts: TokenizedTexts, num_labelled: int, has_pseudo_labels: bool
 ) -> NDArray[np.int64]:
-    """List the rows of the texts that the encoder learns classes from.
+    """List the rows of the texts that the encoder learns classes from, (texts,).
 
-    With pseudo-labels, the encoder learns from the labelled texts and from a sample of the
-    unlabelled texts. Without them, it learns from the labelled texts alone.
-
-    Args:
-        texts: the labelled texts, then the unlabelled texts.
-        num_labelled: the number of labelled texts.
-        has_pseudo_labels: whether the encoder learns from pseudo-labels.
-
-    Returns:
-        The rows in `texts`, (texts,), labelled texts first.
+    The labelled texts come first, in `texts` and in the list. With pseudo-labels, the encoder also
+    learns from a sample of the unlabelled texts.
     """
     if has_pseudo_labels:
         return sample_rows(texts, num_labelled, texts.max_seq_len)

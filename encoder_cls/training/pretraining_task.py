@@ -23,11 +23,6 @@ class PretrainingTask:
     It is a `TrainingTask`. The encoder learns from the training texts with and without labels. Each
     epoch hides other words, so the encoder does not overfit, and needs no early stopping.
 
-    Args:
-        prepared: the data of the run.
-        seed: the seed of the pretraining.
-        group: the processes that train together.
-
     Attributes:
         model_class: the class of the model: with a decoder for denoising; None for the run's own.
     """

@@ -49,17 +49,11 @@ def with_train_fraction(config: Config, fraction: float | None) -> Config:
 
 
 def affordable_train_fraction(config: Config, run: RunDir, *, budget: TimeBudget) -> float | None:
-    """Decide which share of the training rows there is time to read.
+    """Decide which share of the training rows there is time to read, above 0 and at most 1.
 
-    The time is estimated from the time to read the first rows of each source.
-
-    Args:
-        config: the config, which names the sources and the time limit.
-        run: the run folder. A run that is resumed reads the share that it has begun with.
-        budget: the time limits of the run.
-
-    Returns:
-        The share, above 0 and at most 1; None if the config leaves it open, and all rows are read.
+    The time is estimated from the time to read the first rows of each source. A run that is resumed
+    reads the share that it has begun with. The share is None if the config leaves it open, and all
+    rows are read.
 
     Raises:
         ConfigError: the time limit is too short to read the other sources, and even a small share
@@ -136,9 +130,7 @@ class ReadingEstimate(NamedTuple):
 def estimate_reading(config: Config, role: str) -> ReadingEstimate:
     """Count the rows of a source, and estimate the time to read them from the first rows.
 
-    Args:
-        config: the config, which names the source.
-        role: the key of the source in `data`, such as `train`.
+    `role` is the key of the source in `data`, such as `train`.
     """
     # The first time, libraries are imported, and Python looks for reference cycles in all of them.
     _time_first_rows(config, role)
@@ -158,11 +150,7 @@ def estimate_reading(config: Config, role: str) -> ReadingEstimate:
 
 
 def _time_first_rows(config: Config, role: str) -> tuple[list[int], float]:
-    """Read the first rows of a source.
-
-    Returns:
-        The number of bytes of the text of each row, and the seconds that it took to read them.
-    """
+    """Read the first rows of a source; return the bytes of the text of each, and the seconds."""
     label_column = None if role == "unlabelled" else config.data.label_column
     columns = Columns(config.data.text_column, label_column)
     rows = read_rows(getattr(config.data, role), columns, reading_of(config.data), role=role)

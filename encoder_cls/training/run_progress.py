@@ -45,16 +45,7 @@ class Progress:
 
     All processes have the state in memory. The first process also writes it to disk.
 
-    Args:
-        prepared: the data and plan of the run.
-        run: the folder of the run.
-        device: the device that trains the encoder.
-        group: the processes that train together.
-        reporter: receives the progress and the warnings.
-        with_tensorboard: whether the files of TensorBoard are written.
-
     Attributes:
-        prepared: the data and plan of the run.
         state: how far the run has come.
     """
 
@@ -114,12 +105,9 @@ class Progress:
             self._reporter.warning(warning)
 
     def _check_best_model(self) -> None:
-        """Refuse to resume a run whose best model is missing or damaged.
+        """Raise a `ConfigError` if the best model of a run to resume is missing or damaged.
 
         The resumed run would save a model only if it were better than the missing one.
-
-        Raises:
-            ConfigError: the best model cannot be loaded.
         """
         folder = self._folder_of_best_model()
         if folder is None:
@@ -257,11 +245,7 @@ class Progress:
         )
 
     def total_steps(self, training: EncoderTraining) -> int:
-        """Return the number of steps of the whole run, as far as it is known.
-
-        Args:
-            training: the current training of the encoder.
-        """
+        """Return the number of steps of the whole run, as far as it is known in this training."""
         state = self.state.training
         steps = state.first_step + training.max_steps(state)
         if self.state.is_pretraining and self.prepared.plan.training:
@@ -269,11 +253,9 @@ class Progress:
         return steps
 
     def log_row(self, split: str, values: Mapping[str, Any]) -> None:
-        """Log values of the encoder's training or validation, in the first process.
+        """Log values of the encoder by name, in the first process.
 
-        Args:
-            split: "train" or "validation"; pretraining adds a prefix.
-            values: the values by name.
+        The split is "train" or "validation"; pretraining adds a prefix.
         """
         if self._group.is_first:
             prefix = "pretraining/" if self.state.is_pretraining else ""

@@ -22,16 +22,13 @@ PRETRAINING_SHARE = 0.4
 
 
 class TimeBudget:
-    """The time limits of a run, counted from its start or resumption.
+    """The time limits of a run, counted from its start or resumption, which is by default now.
 
-    Args:
-        config: the config with the limits, in minutes.
-        started: when the run started or was resumed, a time of `time.monotonic`; by default now.
+    Times are those of `time.monotonic`.
 
     Attributes:
-        started: when the run started or was resumed, a time of `time.monotonic`.
-        end_of_work: when only the time that is reserved is left, a time of `time.monotonic`; None
-            without a limit.
+        started: when the run started or was resumed.
+        end_of_work: when only the time that is reserved is left; None without a limit.
     """
 
     def __init__(self, config: Config, *, started: float | None = None) -> None:
@@ -70,14 +67,10 @@ class TimeBudget:
         return self.seconds_for(pretraining=False) == 0
 
     def seconds_for(self, *, pretraining: bool) -> float | None:
-        """How long a stage of the run may take from now on.
+        """How long a stage may take from now on, in seconds; None without a limit.
 
-        Args:
-            pretraining: ask for the pretraining, rather than for the training on labels together
-                with the linear model's last fit that follows it.
-
-        Returns:
-            The time in seconds, without the reserve and the time for scoring; None without a limit.
+        The stage is pretraining, or the training on labels together with the linear model's last
+        fit that follows it. The reserve and the time for scoring are left out.
         """
         left = None
         if self.end_of_work is not None:

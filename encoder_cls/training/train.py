@@ -38,11 +38,9 @@ from encoder_cls.training.run_progress import Progress, check_free_space
 
 
 class EncoderGain(NamedTuple):
-    """How much the encoder improves the validation score that the run monitors.
+    """How much the encoder improves the validation score that the run monitors (`train.monitor`).
 
     Attributes:
-        monitor: the name of the score (`train.monitor`).
-        linear: the score of the linear model alone.
         with_encoder: the score of the linear model and the encoder together; None if there was no
             time to train an encoder.
     """
@@ -58,7 +56,6 @@ class Finished(NamedTuple):
     Attributes:
         report: the report on the model; None if `train` was called with `with_report=False`.
         best_step: the step of the best weights; 0 if the linear model alone is the best model.
-        last_step: the number of steps of the whole run.
         seconds: the time since the start or the resumption of the run, reading the data included.
         seconds_of_stages: how this time was divided: the seconds by the name of the stage.
         gain: how much the encoder improves the linear model; None if the run trains only one of
@@ -86,18 +83,11 @@ def train(
 ) -> Finished | None:
     """Train a classifier into a run folder.
 
-    The training stops at the next step after SIGINT or SIGTERM (`system.stop`).
+    A resumed training continues from the newest checkpoint, or starts a new run if the folder is
+    empty. `with_report` finishes the run: it saves the model in small number types, and writes the
+    report and the model card.
 
-    Args:
-        prepared: the data, tokens and plan of the run.
-        run: the folder that the run is written to.
-        device: the device that trains the encoder.
-        resume: continue from the newest checkpoint, or start a new run if the folder is empty.
-        with_report: finish the run: save the model in small number types, and write the report and
-            the model card.
-        with_tensorboard: whether to write the files of TensorBoard.
-        group: the processes that train together.
-        reporter: receives the progress and the warnings.
+    The training stops at the next step after SIGINT or SIGTERM (`system.stop`).
 
     Returns:
         The result of the run; None if the run was already finished, and in all processes except
@@ -191,11 +181,7 @@ def train(
 
 
 class StageClock:
-    """Measures how long the stages of a run take.
-
-    Attributes:
-        seconds: the seconds of each finished stage, by its name, in the order of the stages.
-    """
+    """Measures how long the stages of a run take, in seconds by name and in their order."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -240,17 +226,8 @@ def train_on_labels(
 ) -> None:
     """Train the encoder on labels, beside the linear model if the run has one.
 
-    If it has one, the training may be skipped when time is short.
-
-    Args:
-        prepared: the data, tokens and plan of the run.
-        run: the folder that the run is written to.
-        progress: the state of the run; the training begins at its step.
-        linear: the linear model of the run; None in all processes except the first, and if the run
-            has no linear model.
-        reporter: receives the progress.
-        device: the device that trains the encoder.
-        group: the processes that train together.
+    If it has one, the training may be skipped when time is short. `linear` is None in all processes
+    except the first, and without a linear model.
     """
     linear_model = None
     linear_logits = None
@@ -283,15 +260,10 @@ def train_encoder(
 ) -> None:
     """Run a training of the encoder, log its steps and validations, and save its best weights.
 
-    Args:
-        training: pretraining, or training on labels.
-        run: the folder that the weights are saved to.
-        progress: the state of the run, which each step and each validation updates.
-        reporter: receives the progress.
-        may_skip: skip the training if there is time for a few steps only. Pretraining may be
-            skipped, and so may training on labels in a run that has a linear model.
-        linear: the linear model, which is saved with the encoder; None in pretraining, in all
-            processes except the first, and if the run has no linear model.
+    A training that may be skipped is skipped if there is time for a few steps only: pretraining may
+    be, and so may training on labels in a run that has a linear model. `linear` is saved with the
+    encoder; it is None in pretraining, in all processes except the first, and without a linear
+    model.
     """
     is_pretraining = progress.state.is_pretraining
     seconds = progress.prepared.budget.seconds_for(pretraining=is_pretraining)
@@ -341,11 +313,7 @@ def train_encoder(
 
 
 def encoder_gain(progress: Progress) -> EncoderGain | None:
-    """How much the encoder improves the validation score of the linear model.
-
-    Returns:
-        None if the run trains only one of the two.
-    """
+    """How much the encoder improves the linear model's score; None without both of them."""
     state = progress.state
     if state.linear_score is None or not progress.prepared.plan.has_encoder:
         return None
