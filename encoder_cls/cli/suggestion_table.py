@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from encoder_cls.data.added_columns import added_before, added_name
 from encoder_cls.data.key_of_text import KEY, key_of_text
 from encoder_cls.data.label_cells import SEPARATORS, joined_labels
 from encoder_cls.system.csv_cells import cell, csv_row
@@ -99,16 +100,15 @@ def added_names(suggestions: Sequence[Suggestion], text_format: TextFormat) -> d
     taken = {text_format.label_column, *text_format.columns}
     for suggestion in suggestions:
         record = suggestion.row.record or {}
-        is_suggested_before = all(name in record for name in ADDED_COLUMNS)
-        if not is_suggested_before:
-            taken.update(record)
+        taken.update(record.keys() - _columns_of_suggestions(record))
+    return {name: added_name(name, taken, PREFIX) for name in (*ADDED_COLUMNS, ROW_COLUMN)}
 
-    names = {}
-    for name in (*ADDED_COLUMNS, ROW_COLUMN):
-        names[name] = name
-        while names[name] in taken:
-            names[name] = PREFIX + names[name]
-    return names
+
+def _columns_of_suggestions(record: Mapping[str, Any]) -> set[str]:
+    """The columns that an earlier `suggest` has added to a row, perhaps with numbers of rows."""
+    columns = list(record)
+    with_row = (*ADDED_COLUMNS, ROW_COLUMN)
+    return added_before(columns, with_row, PREFIX) or added_before(columns, ADDED_COLUMNS, PREFIX)
 
 
 def separator_of_suggestions(text_format: TextFormat) -> str:
@@ -126,7 +126,7 @@ def _record(suggestion: Suggestion, label_column: str, names: Mapping[str, str])
 
     # The input may be the output of an earlier `suggest`. Its columns are replaced.
     record = dict(suggestion.row.record or {})
-    for column in (label_column, *names.values()):
+    for column in {label_column, *_columns_of_suggestions(record)}:
         record.pop(column, None)
 
     record[label_column] = None

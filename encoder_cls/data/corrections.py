@@ -6,12 +6,13 @@ location: spreadsheets sort rows, cut long cells and change line ends, and data 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from encoder_cls.config.schema import DataConfig
+from encoder_cls.data.added_columns import added_name, longest_like
 from encoder_cls.data.classes import Classes
 from encoder_cls.data.key_of_text import KEY, key_of_text
 from encoder_cls.data.label_cells import (
@@ -26,13 +27,16 @@ from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Notes, Reading
 from encoder_cls.data.reading.rows import Row
-from encoder_cls.data.sources import read_rows
+from encoder_cls.data.source_files import files_named
+from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError, EncodingError, MissingColumnError
 from encoder_cls.system.display import listed, shown
 from encoder_cls.system.encodings import WINDOWS, is_utf8
 
 # The column of a table of corrections with the label that the data has.
 LABEL_IN_DATA = "label_in_data"
+# What stands before the name of an added column that the data has, too.
+PREFIX = "review_"
 
 
 class Correction(NamedTuple):
@@ -48,20 +52,24 @@ class Correction(NamedTuple):
     label: str
 
 
-def added_column(name: str, config: DataConfig) -> str:
-    """Name a column that `encoder-cls review` adds to the columns of the data.
+def role_columns(config: DataConfig) -> set[str]:
+    """The columns of the data that training reads."""
+    columns = (config.group_column, config.weight_column)
+    return {*config.text_column, config.label_column, *(name for name in columns if name)}
 
-    If the data has a column with this name already, the name gets the prefix `review_`.
-    """
-    columns = {
-        *config.text_column,
-        config.label_column,
-        config.group_column,
-        config.weight_column,
-    }
-    if name in columns:
-        return f"review_{name}"
-    return name
+
+def added_column(name: str, config: DataConfig, columns: Iterable[str] = ()) -> str:
+    """Name a column that `encoder-cls review` adds to `columns` and those that training reads."""
+    return added_name(name, {*role_columns(config), *columns}, PREFIX)
+
+
+def _column_in(names: Iterable[str], name: str, config: DataConfig) -> str:
+    """The column with this name that a review has added to a table, whose columns are `names`."""
+    expected = added_column(name, config)
+    found = longest_like(name, names, PREFIX)
+    if found is None:
+        return expected
+    return max(expected, found, key=len)
 
 
 def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
@@ -78,18 +86,17 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
         return [], reading.notes
 
     key_column = added_column(KEY, config)
-    columns = Columns((key_column,), config.label_column, every=True)
     corrections = []
     has_rows = False
     try:
-        rows, reading = _rows_of(config.corrections, columns, reading)
+        rows, reading = _rows_of(config.corrections, config, reading)
         for row in rows:
             has_rows = True
             correction = _correction(row)
             if correction.label.strip() != _label_in_data(row, config):
                 corrections.append(correction)
     except MissingColumnError as error:
-        if error.column != key_column:
+        if error.column == config.label_column:
             raise
         what = f"no column {shown(key_column)}, by which corrections find their texts"
         hint = "run encoder-cls review again, which writes it"
@@ -103,7 +110,7 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
     return corrections, reading.notes
 
 
-def _rows_of(source: str, columns: Columns, reading: Reading) -> tuple[list[Row], Reading]:
+def _rows_of(source: str, config: DataConfig, reading: Reading) -> tuple[list[Row], Reading]:
     """Read the rows of a file of corrections, with the options that have read them.
 
     A file that is not UTF-8, as it should be, is read as Windows-1252, in which Excel saves CSV. A
@@ -111,7 +118,7 @@ def _rows_of(source: str, columns: Columns, reading: Reading) -> tuple[list[Row]
     data.
     """
     try:
-        return list(read_rows(source, columns, reading)), reading
+        return list(_rows_in(source, config, reading)), reading
     except EncodingError as error:
         if not is_utf8(reading.encoding):
             raise
@@ -119,11 +126,21 @@ def _rows_of(source: str, columns: Columns, reading: Reading) -> tuple[list[Row]
 
     reading = Reading(delimiter=reading.delimiter, encoding=WINDOWS)
     try:
-        rows = list(read_rows(source, columns, reading))
+        rows = list(_rows_in(source, config, reading))
     except EncodingError:
         raise DataError(utf8_error.where, utf8_error.what, "save it as CSV UTF-8") from None
     reading.note(f"{source}: read as Windows-1252, since it is not UTF-8")
     return rows, reading
+
+
+def _rows_in(source: str, config: DataConfig, reading: Reading) -> Iterator[Row]:
+    """Read rows with their key as the text, which has one name in all files of the source."""
+    names: list[str] = []
+    for file in files_named(source)[:1]:
+        if file.is_file():
+            names = column_names(file, (config.label_column,), reading)
+    key_column = _column_in(names, KEY, config)
+    yield from read_rows(source, Columns((key_column,), config.label_column, every=True), reading)
 
 
 def _correction(row: Row) -> Correction:
@@ -137,7 +154,8 @@ def _correction(row: Row) -> Correction:
 
 def _label_in_data(row: Row, config: DataConfig) -> str | None:
     """The label that the row had in the data; None if the table has no column for it."""
-    label = (row.record or {}).get(added_column(LABEL_IN_DATA, config))
+    record = row.record or {}
+    label = record.get(_column_in(record, LABEL_IN_DATA, config))
     if label is None:
         return None
     return str(label).strip()

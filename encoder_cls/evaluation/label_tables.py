@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.corrections import LABEL_IN_DATA, added_column
+from encoder_cls.data.added_columns import added_before
+from encoder_cls.data.corrections import LABEL_IN_DATA, PREFIX, added_column, role_columns
 from encoder_cls.data.key_of_text import KEY
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.csv_form import CsvForm, form_of
@@ -55,7 +56,7 @@ class LabelTable(NamedTuple):
     Attributes:
         columns: the names of the columns: those of the data, then those in `ADDED`.
         added: the names of the added columns in the table, by their names in `ADDED`. A name
-            differs if the data have a column of this name.
+            begins with `review_` if the data have a column of this name.
         records: the values of each row by column. Those of the data have their types.
     """
 
@@ -71,7 +72,7 @@ def label_tables(
 
     A table has the form of the data files and all their columns. So when a person has corrected the
     labels in it, it can be used as data, or as `data.corrections`. If the data come from an earlier
-    review, its columns, named as in `ADDED`, are replaced.
+    review, the columns that it has added are replaced.
 
     Args:
         tables: the rows of each table.
@@ -116,19 +117,16 @@ def _label_table(
     rows: Sequence[LabelRow], rows_read: Mapping[str, Row], data: DataConfig
 ) -> LabelTable:
     """Make one table. `rows_read` are the rows of the data files, by location."""
-    added = {name: added_column(name, data) for name in ADDED}
+    rows = sorted(rows, key=lambda row: -row.score)
+    # If the row in the file has another text, the file has changed since it was read.
+    found = [_row_with(row.text, rows_read.get(row.where)) for row in rows]
+    values = [_data_values(row, read, data) for row, read in zip(rows, found, strict=True)]
 
-    records: list[dict[str, Any]] = []
     # The columns of the data, in the order in which they occur.
-    data_columns: dict[str, None] = {}
-    for row in sorted(rows, key=lambda row: -row.score):
-        # If the row in the file has another text, the file has changed since it was read.
-        row_read = rows_read.get(row.where)
-        if row_read and row_read.text != row.text:
-            row_read = None
-
-        record = _data_values(row, row_read, data, replaced=set(added.values()))
-        data_columns |= dict.fromkeys(record)
+    data_columns = dict.fromkeys(chain.from_iterable(values))
+    added = {name: added_column(name, data, data_columns) for name in ADDED}
+    records = []
+    for row, row_read, record in zip(rows, found, values, strict=True):
         records.append({**record, **_added_values(row, row_read, added)})
 
     if not records:
@@ -140,25 +138,33 @@ def _label_table(
     return LabelTable([*data_columns, *added.values()], added, records)
 
 
-def _data_values(
-    row: LabelRow, row_read: Row | None, data: DataConfig, *, replaced: set[str]
-) -> dict[str, Any]:
-    """The values of a row in the columns of the data, without those that the table replaces.
+def _row_with(text: str, row_read: Row | None) -> Row | None:
+    return row_read if row_read and row_read.text == text else None
+
+
+def _data_values(row: LabelRow, row_read: Row | None, data: DataConfig) -> dict[str, Any]:
+    """The values of a row in the columns of the data, without those of an earlier review.
 
     Args:
         row: the row.
         row_read: the row as the data file has it; None if only the text and the label are known.
         data: the section of the config by which the data were read.
-        replaced: the columns that the table replaces.
     """
     values: dict[str, Any] = dict.fromkeys(data.text_column, "")
     values[data.text_column[0]] = row.text
     if row_read:
         record: Mapping[str, Any] = row_read.record or {}
+        replaced = _columns_of_review(list(record)) - role_columns(data)
         values = {name: value for name, value in record.items() if name not in replaced}
 
     values[data.label_column] = row.label
     return values
+
+
+def _columns_of_review(columns: Sequence[str]) -> set[str]:
+    """The columns that an earlier review has added to a table, perhaps without numbers of rows."""
+    without_row = [name for name in ADDED if name != "row"]
+    return added_before(columns, ADDED, PREFIX) or added_before(columns, without_row, PREFIX)
 
 
 def _added_values(row: LabelRow, row_read: Row | None, added: Mapping[str, str]) -> dict[str, Any]:

@@ -257,6 +257,11 @@ def test_columns_of_the_input_keep_their_names_and_values(cli, trained_run):
     assert [row[:2] for row in suggested] == [["SHOP-1", "by mail"]] * 3
     assert [row[-1] for row in suggested] == [key_of_text(row[2]) for row in suggested]
 
+    cli("suggest", trained_run.path, "--input", "next.csv", "--output", "again.csv")
+    header_again, *again = read_table("again.csv")
+    assert header_again == header
+    assert [row[:2] for row in again] == [["SHOP-1", "by mail"]] * 3
+
     cli("suggest", trained_run.path, "--input", "pool.csv", "--n", 3, "--output", "next.jsonl")
     (record, *_) = json_records(Path("next.jsonl").read_text())
     assert (record["key"], record["file"]) == ("SHOP-1", "by mail")

@@ -1,0 +1,38 @@
+"""The names of the columns that a table has beside those of the data, none of which is replaced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+
+def added_name(name: str, columns: Iterable[str], prefix: str) -> str:
+    """Name a column that is added to others: with a prefix where one of them has a name like it.
+
+    So the added column has the longest of such names, by which `longest_like` finds it again.
+    """
+    longest = longest_like(name, columns, prefix)
+    if longest is None:
+        return name
+    return prefix + longest
+
+
+def longest_like(name: str, columns: Iterable[str], prefix: str) -> str | None:
+    """The longest of the columns that are called `name`, after any number of prefixes."""
+    like = [column for column in columns if _is_like(name, column, prefix)]
+    return max(like, key=len, default=None)
+
+
+def added_before(columns: Sequence[str], added: Sequence[str], prefix: str) -> set[str]:
+    """The last columns of a table, if they are those that were added to it; else none."""
+    last = columns[-len(added) :]
+    if len(last) < len(added):
+        return set()
+    pairs = zip(added, last, strict=True)
+    if all(_is_like(name, column, prefix) for name, column in pairs):
+        return set(last)
+    return set()
+
+
+def _is_like(name: str, column: str, prefix: str) -> bool:
+    return re.fullmatch(f"(?:{prefix})*{name}", column) is not None
