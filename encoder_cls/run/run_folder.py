@@ -121,6 +121,22 @@ class RunDir:
                 f"{self.config_file}: the run was started with another {', '.join(changed)}; "
                 f"continue it without --config and --set ({command}), or choose another --run-dir"
             )
+        self._check_keeps_its_model()
+
+    def _check_keeps_its_model(self) -> None:
+        """Raise a `ConfigError` if this run was finished, and its model has been moved away since.
+
+        The newest checkpoint of a finished run has a state, but no weights.
+        """
+        from encoder_cls.run.checkpoint_files import files_to_resume, newest_fingerprint
+
+        if self.is_finished():
+            return
+        if newest_fingerprint(self.checkpoints) and not files_to_resume(self.checkpoints):
+            raise ConfigError(
+                f"{self.model}: the model of this finished run is missing: bring it back, or train "
+                "in another --run-dir"
+            )
 
     def _check_has_no_other_files(self) -> None:
         """Raise a `ConfigError` if the folder has files that no training has written.

@@ -21,10 +21,8 @@ from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.run.checkpoint_files import (
     Checkpoint,
     check_fingerprint,
-    files_to_resume,
     fingerprint,
     load_newest,
-    newest_fingerprint,
     save_checkpoint,
 )
 from encoder_cls.run.metrics_log import MetricsLog
@@ -83,9 +81,7 @@ class Progress:
             self.prepared.config, self.prepared.dataset, self.prepared.tokenizer, device=device
         )
         checkpoint, warnings = load_newest(self._run.checkpoints)
-        if checkpoint is None:
-            self._check_is_not_finished()
-        else:
+        if checkpoint:
             warnings += check_fingerprint(
                 checkpoint.fingerprint, self._fingerprint, run=self._run.path
             )
@@ -130,21 +126,6 @@ class Progress:
             return self._run.model
         has_linear_model = self.state.linear_work is not None and not self.needs_linear_model
         return self._run.model if has_linear_model else None
-
-    def _check_is_not_finished(self) -> None:
-        """Refuse to repeat a finished run, whose model has been moved away.
-
-        Its newest checkpoint has a state, but no weights any more.
-
-        Raises:
-            ConfigError: the run was finished.
-        """
-        checkpoints = self._run.checkpoints
-        if newest_fingerprint(checkpoints) and not files_to_resume(checkpoints):
-            raise ConfigError(
-                f"{self._run.model}: the model of this finished run is missing: bring it back, or "
-                "train in another --run-dir"
-            )
 
     def _open_log(self, *, with_tensorboard: bool) -> None:
         """Open the log, and drop the rows after the checkpoint, whose steps will be repeated."""

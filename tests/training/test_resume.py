@@ -25,7 +25,6 @@ from support.small_runs import (
     stop_after,
 )
 
-from encoder_cls.config.loading import load_config
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.run import run_report
 from encoder_cls.run.checkpoint_files import load_newest
@@ -355,9 +354,9 @@ def test_a_run_whose_best_model_is_missing_is_not_resumed(tmp_path, values, time
     assert run.is_finished()
 
 
-def test_a_finished_run_whose_model_was_moved_is_not_trained_again(tmp_path, trained_run, run_copy):
+def test_a_finished_run_whose_model_was_moved_is_not_trained_again(tmp_path, run_copy):
+    """It is refused before any data is read."""
     run_copy.model.rename(tmp_path / "moved")
-    prepared = prepare(load_config(trained_run.path.parent / "tiny.yaml"))
 
     with pytest.raises(ConfigError, match="model: the model of this finished run is missing"):
-        recorded(prepared, run_copy, on_event=fail_at_a_step, device=CPU, resume=True)
+        run_copy.check_trainable(run_copy.load_config(), resume=True)
