@@ -22,7 +22,13 @@ from encoder_cls.system.libraries import is_installed
 
 
 def write_report(
-    folder: Path, report: Report, *, data: DataConfig, run_name: str, config_yaml: str = ""
+    folder: Path,
+    report: Report,
+    *,
+    data: DataConfig,
+    run_name: str,
+    config_yaml: str = "",
+    with_picture: bool = True,
 ) -> list[str]:
     """Write the files of a report into a folder.
 
@@ -34,6 +40,8 @@ def write_report(
         data: the section of the config by which the texts of the report were read.
         run_name: the name of the run, for the title of the page.
         config_yaml: the config of the run, which the page shows; empty to leave it out.
+        with_picture: whether to draw the confusion matrix as PNG, if matplotlib is installed. The
+            page has a chart of its own.
 
     Returns:
         The names of the files that were written.
@@ -51,9 +59,13 @@ def write_report(
     title = f"{run_name}: report on {evaluation.split_name}"
     page = render_report(title, report, config_yaml=config_yaml, written=date.today())
 
+    picture = None
+    if with_picture:
+        picture = _confusion_picture(evaluation)
+
     contents: dict[str, bytes | Iterable[bytes] | None] = {
         report_file_names.PREDICTIONS: _prediction_lines(predictions),
-        report_file_names.CONFUSION_MATRIX: _confusion_picture(evaluation),
+        report_file_names.CONFUSION_MATRIX: picture,
         report_file_names.DOUBTFUL_LABELS: doubtful,
         report_file_names.CHANGED_PREDICTIONS: _changed_predictions(
             report.run_findings.changes_since_base

@@ -146,9 +146,11 @@ def report_of_run(
     return Report(evaluation=evaluation, baseline_scores=baseline, run_findings=findings)
 
 
-# The number of texts that are scored first, to estimate how many there is time for. As many are
-# scored in any case.
+# The number of texts that are scored first, to estimate how many there is time for.
 TIMED_TEXTS = 1000
+# The number of texts of each class that are scored in any case, on average: with fewer of them,
+# macro-F1 would be far too low.
+MIN_OF_CLASS = 5
 # The time that a report takes for a text, relative to the time to compute its logits.
 REPORT_COST = 3.0
 
@@ -157,7 +159,8 @@ def scored_in_time(
     classifier: Classifier, split: Split, *, seconds: float | None, batch_tokens: int | None
 ) -> Split:
     """Draw as many texts of a split as there is time to report on; all of them without a limit."""
-    if seconds is None or len(split) <= TIMED_TEXTS:
+    least = max(TIMED_TEXTS, MIN_OF_CLASS * len(classifier.label_names))
+    if seconds is None or len(split) <= least:
         return split
     rows = np.random.default_rng(0).permutation(len(split))
 
@@ -169,7 +172,7 @@ def scored_in_time(
     num_in_time = int(TIMED_TEXTS * seconds / (REPORT_COST * seconds_of_logits))
     if num_in_time >= len(split):
         return split
-    return split.subset(np.sort(rows[: max(TIMED_TEXTS, num_in_time)]))
+    return split.subset(np.sort(rows[: max(least, num_in_time)]))
 
 
 def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 import torch
 
@@ -17,6 +18,10 @@ from encoder_cls.system.files import write_file
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.training.final_model import finish_model
 from encoder_cls.training.run_progress import Progress
+
+# With less time left, no picture is drawn, neither as PNG nor for TensorBoard: to load matplotlib
+# and to draw takes some seconds.
+MIN_SECONDS_TO_DRAW = 4.0
 
 
 def write_final_report(
@@ -63,8 +68,15 @@ def write_final_report(
     )
 
     reporter.working("writing the report")
+    seconds_left = prepared.budget.seconds_left
+    has_time_to_draw = seconds_left is None or seconds_left > MIN_SECONDS_TO_DRAW
     write_report(
-        run.eval, report, data=config.data, run_name=config.name, config_yaml=config.to_yaml()
+        run.eval,
+        report,
+        data=config.data,
+        run_name=config.name,
+        config_yaml=config.to_yaml(),
+        with_picture=has_time_to_draw,
     )
 
     # Log the scores of the best weights under a name of their own: the `validation` curve ends with
@@ -72,7 +84,9 @@ def write_final_report(
     split_name, _ = dataset.report_split
     if split_name == "validation":
         split_name = "best_validation"
-    scores = {**report.metrics.scalars(), **report.metrics.drawable()}
+    scores: dict[str, Any] = {**report.metrics.scalars()}
+    if has_time_to_draw:
+        scores |= report.metrics.drawable()
     progress.log.log(best_step, split_name, scores)
     if progress.log.tensorboard:
         progress.log.tensorboard.show_hparams(hparams_of(report, config))

@@ -69,8 +69,8 @@ class TimeBudget:
     def seconds_for(self, *, pretraining: bool) -> float | None:
         """How long a stage may take from now on, in seconds; None without a limit.
 
-        The stage is pretraining, or the training on labels together with the linear model's last
-        fit that follows it. The reserve and the time for scoring are left out.
+        The stage is pretraining, or the training on labels together with what follows it, but for
+        the texts that the report scores. The reserve is left out.
         """
         left = None
         if self.end_of_work is not None:

@@ -155,7 +155,7 @@ def test_an_encoder_that_does_not_help_is_left_out(tmp_path, monkeypatch):
 
 
 def test_without_time_for_an_encoder_the_linear_model_is_the_model(tmp_path):
-    """Even a run with almost no time has a report."""
+    """Even a run with almost no time has a report, but no pictures."""
     config = make_config(tmp_path, linear=True, pretrain={"epochs": 1}, time_budget="0.001s")
     run = RunDir(tmp_path / "run")
 
@@ -166,6 +166,9 @@ def test_without_time_for_an_encoder_the_linear_model_is_the_model(tmp_path):
     assert not any(isinstance(event, Stepped) for event in events)
     assert events[-1].gain.with_encoder is None
     assert run.is_finished()
+    assert (run.eval / "report.html").exists()
+    assert not (run.eval / "confusion_matrix.png").exists()
+    assert not any("confusion_matrix" in row for row in metric_rows(run.path))
     assert load_classifier(run.path).parts == ("linear",)
 
 

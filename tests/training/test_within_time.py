@@ -265,7 +265,8 @@ def test_time_for_scoring_is_kept_but_no_more_than_a_fifth(tmp_path):
     [
         # A text takes 0.03 seconds in all: 0.01 for its logits, and twice as much for the rest.
         (1.5, 50),
-        (0.0, 10),
+        # There are five texts for each of three classes in any case.
+        (0.0, 15),
         (3600.0, 60),
         (None, 60),
     ],
@@ -279,7 +280,7 @@ def test_a_report_scores_as_many_texts_as_there_is_time_for(monkeypatch, seconds
 
     monkeypatch.setattr(run_report, "TIMED_TEXTS", 10)
     monkeypatch.setattr(run_report, "time", SimpleNamespace(monotonic=lambda: now))
-    classifier = SimpleNamespace(tokenize=list, part_logits=slow_logits)
+    classifier = SimpleNamespace(label_names="abc", tokenize=list, part_logits=slow_logits)
     texts = [str(row) for row in range(60)]
     split = Split(texts=texts, labels=np.arange(60), where=texts)
 
