@@ -90,7 +90,6 @@ def independent_weights(logits: Logits, labels: NDArray[Any], groups: RowGroups)
 def _calibrate_labels(
     margins: NDArray[np.float32], labels: NDArray[Any], text_weights: Floats
 ) -> Calibration:
-    """Calibrate the margins of each label, in a multi-label task."""
     scales, shifts = fit_platt_per_label(margins, labels, text_weights)
     logits = (margins * scales + shifts).astype(np.float32)
 
@@ -105,7 +104,6 @@ def _calibrate_classes(
     class_weights: NDArray[np.float32],
     text_weights: Floats,
 ) -> Calibration:
-    """Calibrate the margins of all classes together, in a single-label task."""
     num_classes = len(class_weights)
     if SINGLE_LABEL.num_one_vs_rest(num_classes) == 1:
         # The logits of two classes have opposite signs, so a common shift would change nothing.
@@ -205,7 +203,6 @@ def fit_platt_per_label(
         gradient = np.stack([(errors * scaled).sum(axis=0), errors.sum(axis=0)])
         return losses_of_labels, gradient
 
-    # Fit one log scale and one shift to all labels together.
     def common_loss(parameters: Floats) -> tuple[float, Floats]:
         losses_of_labels, gradient = losses(parameters[:1], parameters[1:])
         return float(losses_of_labels.sum() / num_texts), gradient.sum(axis=1) / num_texts

@@ -62,7 +62,6 @@ class FeatureCorpus:
         self.class_weights = options.class_weights
         self.text_weights = labelled.weights
 
-        # Compute the TF-IDF features of texts and names.
         vocabulary = Vocabulary.of(texts, options)
         pieces = vocabulary.pieces(texts)
         vocabulary = _with_useful_features(vocabulary, pieces, texts[:num_labelled])
@@ -83,7 +82,6 @@ class FeatureCorpus:
         num_features = np.diff(counts.indptr)
         self.names = num_texts + np.flatnonzero(num_features[num_texts:])
 
-        # Find latent semantics.
         if not len(self.unlabelled):
             dimensions = 0
         self.directions: Directions = find_directions(

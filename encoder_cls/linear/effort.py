@@ -31,13 +31,12 @@ class Effort(NamedTuple):
 
     Attributes:
         key: the name of the effort in the saved state of a run.
-        tries_all_c_values: whether the fit tries several values of C; if not, it uses the usual
-            one.
-        self_trains: whether a fit to few labels also learns from its own predictions for texts
-            without labels.
+        name: the name of the effort in messages.
+        tries_all_c_values: whether the fit tries several values of C, rather than the usual one.
+        num_folds: the number of folds of cross-validation.
+        self_trains: whether a fit to few labels also learns from its own predictions.
         rounds: the share of the texts without labels that each round of self-training learns from.
-        max_unlabelled: the maximum number of texts without labels to learn from; None if there is
-            no limit.
+        max_unlabelled: the most texts without labels to learn from; None for no limit.
         extrapolates: whether the fit estimates the accuracy with twice as many labels.
     """
 

@@ -48,7 +48,6 @@ class FeatureIndex:
         id_blocks = blocks[numbers]
         id_bits = _bit_of(ids)
 
-        # Count the features with lower ids.
         lower_bits = id_blocks & (id_bits - np.uint64(1))
         indices = features_before[numbers] + np.bitwise_count(lower_bits)
 

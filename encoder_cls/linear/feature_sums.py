@@ -101,16 +101,18 @@ WEIGHTS_AT_ONCE = 1 << 15
 class WordSums(NamedTuple):
     """Sums over the character n-grams of words, with a number for each occurrence of an n-gram.
 
+    The effect of an n-gram is its inverse document frequency (IDF) times its weight, for each side
+    (see `sides`).
+
     Attributes:
         numbers: the number of n-grams, (words,).
         unknown: the number of unknown n-grams, (words,).
         rarities: the sum of their `FeatureValues.rarities`, (words,).
-        squares: the sum of their squared inverse document frequencies, (words,).
-        effects: the sum of their effects, which are inverse document frequencies times weights,
-            (words, sides); see `sides`.
+        squares: the sum of their squared IDF, (words,).
+        effects: the sum of their effects, (words, sides).
         positive_effects: the sum of their positive effects, (words, sides).
-        positive_squares: the sum of the squared inverse document frequencies of the n-grams with a
-            positive effect, (words, sides).
+        positive_squares: the sum of the squared IDF of n-grams with a positive effect,
+            (words, sides).
     """
 
     numbers: Array
@@ -139,7 +141,6 @@ class WordSums(NamedTuple):
 
     @classmethod
     def _of_block(cls, char_ngrams: CharNgrams, known: KnownFeatures) -> WordSums:
-        """Sum over the n-grams of the words of one block."""
         hashes = char_ngrams.ngrams & np.uint32(HASHES - 1)
         features = known.look_up(hashes.astype(np.int32) + np.int32(CHAR_NGRAM_IDS))
         squares = features.idf**2
@@ -245,7 +246,6 @@ class TextSums:
         self._scales = scales_of_kinds(self._sums_of_squares)
         self._scales_of_values = np.repeat(self._scales.ravel(), counts.kind_sizes.ravel())
 
-        # Multiply the TF-IDF values by the weights.
         self._values = (frequencies - self._summed) * idf * self._scales_of_values
         self.margins = self._products() + self._products_of_words() + biases
 
@@ -293,7 +293,6 @@ class TextSums:
         effects = self._sums_of_texts(is_positive * self._values * weights)
         squares = self._sums_of_texts(is_positive * self._squares * self._scales_of_values**2)
 
-        # Add the sums of words.
         sides_of_words = np.repeat(best_sides, np.diff(self._offsets))
         places = self._words * side_weights.shape[1] + sides_of_words
         effects_of_words = self._word_sums.positive_effects.take(places)

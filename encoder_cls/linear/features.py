@@ -204,10 +204,7 @@ class CountedTexts:
         options: LinearOptions,
         weights: NDArray[np.float32] | None = None,
     ) -> CountedTexts:
-        """Count the features of texts, and keep the most frequent ones.
-
-        Labels and weights are those of the attributes.
-        """
+        """Count the features of texts, and keep the most frequent ones."""
         vocabulary = Vocabulary.of(texts, options)
         pieces = vocabulary.pieces(texts)
         ids, num_texts = count_occurrences(pieces)

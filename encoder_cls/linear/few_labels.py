@@ -89,7 +89,6 @@ def fit_linear_from_few_labels(
     corpus = FeatureCorpus(labelled, names, options, dimensions=config.lsa_dimensions)
     training = SelfTraining(corpus, config, progress)
 
-    # Choose how much work to do, and expect it.
     validation_rows = labelled.validation_rows
     num_fits = partial(
         count_fits,

@@ -42,12 +42,13 @@ def count_fits(
 ) -> float:
     """Compute the work of an effort, in fits to all labelled texts.
 
-    The time of a fit is proportional to the number of texts: a fit to half of the labelled texts
-    counts as half a fit. `num_held_out` labelled validation texts form one more fold of the
-    cross-validation; 0 if there is no such fold. `with_teacher` adds the fit of a model that has
-    not learned from the validation texts. `time_without_lsa` is the time of a fit without the
-    coordinates of latent semantics, relative to a fit with them; 1 counts fits rather than their
-    time.
+    A fit to half of the labelled texts counts as half a fit, since its time is proportional to
+    their number. The `num_held_out` labelled validation texts form one more fold of the
+    cross-validation, unless there are none. `with_teacher` adds the fit of a model that has not
+    learned from them.
+
+    `time_without_lsa` is the time of a fit without the coordinates of latent semantics, relative to
+    a fit with them; 1 counts fits rather than their time.
     """
     num_folds = effort.num_folds
     if num_held_out:

@@ -84,7 +84,6 @@ def first_held_out(
     listed = np.argsort(first_places)
     listed = listed[sizes[listed] <= count]
 
-    # Hold out as many groups as fit.
     fits = np.cumsum(sizes[listed]) <= count
     return np.isin(groups, listed[fits])
 

@@ -53,12 +53,10 @@ def find_directions(
     """
     from sklearn.utils.extmath import randomized_svd
 
-    # Draw some of the texts.
     if features.shape[0] > MAX_TEXTS:
         drawn = np.random.default_rng(0).permutation(features.shape[0])[:MAX_TEXTS]
         features = features[np.sort(drawn)]
 
-    # Choose words and character n-grams that at least two texts have.
     is_shared = features.getnnz(axis=0) > 1
     is_word = feature_ids < HASHES
     is_char_ngram = feature_ids >= CHAR_NGRAM_IDS

@@ -157,7 +157,6 @@ def usual_fits(num_texts: int, num_held_out: int, task: Task, *, is_quick: bool 
 
 
 def _fit_counted(texts: CountedTexts, *, svm_c: float, progress: FitProgress) -> OneVsRest:
-    """Fit an NB-SVM for each class to all of these texts."""
     return fit_one_vs_rest(
         texts.features,
         texts.labels,

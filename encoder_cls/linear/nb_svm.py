@@ -95,7 +95,6 @@ def fit_nb_svms(
         has_feature.data = np.repeat(text_weights, features_per_text)
         everywhere = np.asarray(has_feature.sum(axis=0, dtype=np.float64)).ravel()
 
-    # Count the texts of each class with each feature.
     counts_of_classes = []
     for is_class in targets.T:
         counts = np.asarray(has_feature[is_class].sum(axis=0, dtype=np.float64)).ravel()

@@ -92,11 +92,9 @@ class OnlineSvms:
         shortfalls = np.maximum(0, 1 - signs * margins)
         margin_gradients = (-2 * signs * shortfalls * batch.weights_in_machines).astype(np.float32)
 
-        # Compute the gradient with respect to each weight.
         gradients = batch.values.T @ margin_gradients
         gradients *= ratios
 
-        # Add up the squared gradients.
         squares += gradients**2
 
         # Take a step of AdaGrad: the learning rate times the gradient, divided by the root of the

@@ -121,13 +121,11 @@ class SelfTraining:
         rounds = [machines]
         class_shares = shrunk_shares(np.bincount(labels, minlength=len(class_targets)))
         for share in shares_of_rounds:
-            # Predict the unlabelled texts, and choose those with the surest predictions.
             margins = machines.margins(corpus.features[unlabelled])
             if margins.shape[1] == 1:
                 margins = np.hstack([-margins, margins])
             chosen, predictions = choose_surest(align_margins(margins, class_shares), share)
 
-            # Learn from the labelled texts and from the chosen ones.
             pseudo_targets = PSEUDO_LABEL_WEIGHT * class_targets[predictions]
             machines = self._fit(
                 np.concatenate([rows, unlabelled[chosen]]),

@@ -42,10 +42,10 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 
 class StreamFit(NamedTuple):
-    """The result of a fit to a stream, calibrated on held-out texts.
+    """The result of a fit to a stream.
 
     Attributes:
-        loss: its loss on the held-out texts, in nats. Fits to equal texts hold out the same texts.
+        loss: the loss on the held-out texts, in nats. Fits to equal texts hold out the same texts.
         num_texts: the number of different texts that the fit has learned from.
         num_unread: the number of texts that there was no time for.
         seconds_of_pass: how long it took to learn from these texts once.
@@ -117,7 +117,6 @@ def fit_linear_from_stream(
     counted_rows = rows[: counts.num_texts]
     counted_weights = labelled.weights_of(counted_rows)
 
-    # Keep the most frequent features.
     ids = np.flatnonzero(counts.document_frequencies).astype(np.int32)
     vocabulary = vocabulary.with_most_frequent(ids, counts.document_frequencies[ids], task)
     document_frequencies = counts.document_frequencies[vocabulary.feature_ids]

@@ -62,7 +62,6 @@ def top_features(
         top_words.append(_largest(words, word_weights[:, class_number], count))
         top_pairs.append(_largest(pairs, pair_weights[:, class_number], count))
 
-    # Look the chosen pairs of all classes up in the texts.
     chosen_pairs = np.unique(np.concatenate([features for features, _ in top_pairs]))
     drawn = np.sort(drawn_rows(texts.lengths_within(linear.max_tokens), MAX_TOKENS))
     tokens_of_pairs = find_neighbours(

@@ -141,7 +141,6 @@ def _make_trainer(
 
 
 def _pretraining_seed(config: Config) -> int:
-    """The seed of the pretraining."""
     return derive_seed(config.seed, PRETRAINING_SEED)
 
 

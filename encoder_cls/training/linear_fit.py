@@ -237,7 +237,6 @@ class _Fits:
     def _in_passes(
         self, options: LinearOptions, on_preliminary: OnPreliminary | None = None
     ) -> FittedLinear:
-        """Fit in passes over the training texts."""
         train = self.prepared.dataset.train
         labelled = LabelledTexts(
             texts=self.prepared.train_texts,
@@ -257,7 +256,6 @@ class _Fits:
 
 
 def _linear_options(prepared: Prepared) -> LinearOptions:
-    """Return which features the linear model uses, and the weight of each class."""
     max_tokens = prepared.plan.linear_max_tokens
     assert max_tokens is not None
     return LinearOptions(max_tokens, char_ngrams=True, class_weights=prepared.class_weights.numpy())

@@ -59,7 +59,6 @@ def fit_to_many_labels(
     validation_labels = prepared.dataset.known_validation.labels
     compares_words = prepared.validation_groups.num_groups >= MIN_TEXTS_FOR_WORDS
 
-    # Choose how much work to do.
     def num_fits(effort: Effort) -> float:
         number = all_features.num_fits(is_quick=not effort.tries_all_c_values)
         if refits:

@@ -54,10 +54,10 @@ class Finished(NamedTuple):
     """The result of a finished run.
 
     Attributes:
-        report: the report on the model; None if `train` was called with `with_report=False`.
+        report: None if `train` was called with `with_report=False`.
         best_step: the step of the best weights; 0 if the linear model alone is the best model.
         seconds: the time since the start or the resumption of the run, reading the data included.
-        seconds_of_stages: how this time was divided: the seconds by the name of the stage.
+        seconds_of_stages: how this time was divided, by the name of the stage.
         gain: how much the encoder improves the linear model; None if the run trains only one of
             the two.
     """
