@@ -40,19 +40,10 @@ def baseline_scores(
     If there are too many training texts, the baseline learns from a random sample of them; if there
     are too many features, it uses the most frequent ones. A text whose label does not occur in the
     training texts counts as a mistake. In a multi-label task, the baseline is an SVM for each
-    label, with one threshold for all labels, which maximizes micro-F1 on the validation texts.
-
-    Args:
-        dataset: the data of a run, for its training and validation texts.
-        split: the texts to score.
-        with_validation: whether the model has learned from the validation texts, too.
-        seconds: the time limit; None for no limit. With a limit, the baseline first learns from a
-            small sample, to estimate how many characters it can learn from in time.
-        max_texts: the maximum number of training texts to learn from; None for no maximum.
-
-    Returns:
-        The scores, and the numbers `texts` of `of_texts` and `features` of `of_features` that the
-        baseline has used; None if no text has a word, or if time or memory is not enough.
+    label, with one threshold for all labels, which maximizes micro-F1 on the validation texts. With
+    `with_validation`, the model has learned from the validation texts, too. If there is a limit in
+    `seconds`, the baseline first learns from a small sample, to estimate how many characters it can
+    learn from in time.
     """
     learned = dataset.train
     if with_validation:
@@ -86,7 +77,6 @@ def baseline_scores(
 
 
 def _drawn(train: Split, max_texts: int | None) -> Split:
-    """Draw at most this number of texts at random."""
     if max_texts is None or max_texts >= len(train):
         return train
     rows = drawn_rows(np.ones(len(train), dtype=np.int64), max_texts)
@@ -119,10 +109,7 @@ SAFETY = 0.7
 
 
 def _affordable_characters(train: Split, split: Split, num_classes: int, seconds: float) -> int:
-    """Estimate how many characters can be learned from, so that time remains to score the split.
-
-    The result is 0 if the time is too short to learn from more than the first sample.
-    """
+    """Estimate how many characters can be learned from with time left to score; 0 if none."""
     if seconds < MIN_SECONDS:
         return 0
 
@@ -156,7 +143,7 @@ def _affordable_characters(train: Split, split: Split, num_classes: int, seconds
 
 
 def _score_labels(features: _Features, validation: Split, split: Split) -> dict[str, Any]:
-    """Fit an SVM for each label, choose a threshold on validation texts, and score the split."""
+    """Fit an SVM for each label, choose one threshold on validation texts, and score the split."""
     num_classes = features.num_classes
     num_labels = split.labels.shape[1]
     has_label = features.sample.labels > 0
@@ -205,12 +192,9 @@ class _Features(NamedTuple):
     """TF-IDF features, fitted to all training texts or to a random sample of them.
 
     Attributes:
-        sample: the texts that the features are fitted to.
-        vectorizer: the `TfidfVectorizer`.
-        kept: the numbers of the most frequent features, in ascending order, (features,). The
-            baseline uses only these.
+        kept: the numbers of the most frequent features, which the baseline uses, ascending,
+            (features,).
         matrix: the TF-IDF values of the sample, (texts, features).
-        num_classes: the number of classes in the training texts.
     """
 
     sample: Split
@@ -248,11 +232,7 @@ class _Features(NamedTuple):
         )
 
     def apply(self, score: Callable[[Any], NDArray[Any]], split: Split) -> NDArray[Any]:
-        """Apply a function of features, (texts, features), to the texts of a split, in chunks.
-
-        Returns:
-            The results of the function for all texts, joined: (texts,) or (texts, classes).
-        """
+        """Apply a function of features, (texts, features), to the texts of a split, in chunks."""
         texts_at_once = max(1, MAX_SCORES // self.num_classes)
         scores = []
         for start in range(0, len(split), texts_at_once):

@@ -29,11 +29,9 @@ class ChangedPrediction(NamedTuple):
     """A text of the base run's report for which the prediction has changed since the base run.
 
     Attributes:
-        where: the file and line of the text.
-        text: the text.
-        label: the name of its label; several labels are joined by a separator.
-        before: the class that the base run predicts, or the labels in the same form.
-        now: the class that the continued run predicts, or the labels in the same form.
+        label: the name of its label, or of its labels, joined by a separator.
+        before: the prediction of the base run, in the same form.
+        now: the prediction of the continued run, in the same form.
     """
 
     where: str
@@ -54,13 +52,10 @@ class ChangesSinceBase:
     """How predictions have changed since the base run, on the split of the base run's report.
 
     Attributes:
-        split: the name of the split, `test` or `validation`.
-        num_texts: the number of texts of the split.
-        comparison: the base run as the other run, compared with the continued run. A difference
-            above 0 means that the base run is better.
-        changed: the texts whose predictions have changed.
-        lost_recall: the classes whose recall fell, with the recall of the base run and of the
-            continued run, the largest loss first.
+        comparison: the base run compared with the continued run; differences above 0 mean that
+            the base run is better.
+        lost_recall: the recall before and now of the classes whose recall fell, the largest
+            loss first.
     """
 
     split: str
@@ -129,15 +124,8 @@ def compare_with_base(
 ) -> ChangesSinceBase:
     """Compare a continued run with its base run, on the split of the base run's report.
 
-    Args:
-        classifier: the classifier of the continued run.
-        base: the classifier of the base run.
-        dataset: the data of the base run.
-        run: the folder of the base run.
-        validation_predictions: the held-out predictions of the continued run for its validation
-            texts; None if there are none.
-        base_validation_predictions: the held-out predictions of the base run for its validation
-            texts; None if there are none.
+    `dataset` and the folder `run` are those of the base run. Either run's held-out predictions for
+    its validation texts are None if there are none.
     """
     split_name, split = dataset.report_split
 
@@ -173,10 +161,7 @@ def compare_with_base(
 
 
 def _written_labels(labels: Any, names: Sequence[str]) -> str:
-    """Write the label of a text, or all of its labels, by name.
-
-    `labels` is the number of a class; multi-label, whether the text has each label, (labels,).
-    """
+    """Join the names of the labels of a text: a class number, or indicators, (labels,)."""
     if np.ndim(labels) == 0:
         return names[int(labels)]
     label_names = [names[number] for number in np.flatnonzero(labels).tolist()]
@@ -186,11 +171,7 @@ def _written_labels(labels: Any, names: Sequence[str]) -> str:
 def _lost_recall(
     before: NDArray[Any], now: NDArray[Any], labels: NDArray[Any], names: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
-    """Find the classes whose recall fell, the largest loss first.
-
-    Returns:
-        The recall of the base run and that of the continued run, by the name of the class.
-    """
+    """Find the recall before and now of the classes whose recall fell, the largest loss first."""
     recalls_before = _recalls(before, labels, len(names))
     recalls_now = _recalls(now, labels, len(names))
 
@@ -204,7 +185,7 @@ def _lost_recall(
 
 
 def _recalls(predictions: NDArray[Any], labels: NDArray[Any], num_classes: int) -> list[float]:
-    """Compute the recall of each of the first `num_classes` classes; 0 if a class has no texts."""
+    """The recall of each of the first `num_classes` classes; 0 for a class without texts."""
     counts = ClassCounts.of(predictions, labels, num_classes=num_classes)
     recalls = counts.right / np.maximum(1, counts.support)
     return [float(recall) for recall in recalls[:num_classes]]

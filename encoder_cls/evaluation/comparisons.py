@@ -46,8 +46,7 @@ COMBINED = "combined"
 def score_predictions(predictions: NDArray[Any], labels: NDArray[Any], groups: RowGroups) -> Scores:
     """Score predictions by their labels, both (texts,), or multi-label (texts, labels).
 
-    Scores have an interval if the table in `metrics/scores` says so for the task. `groups` says
-    which texts belong together.
+    Scores have an interval if the table in `metrics/scores` says so for the task.
     """
     task = task_of(labels)
     scores: Scores = {}
@@ -90,12 +89,8 @@ INTERVALS: dict[str, Callable[[NDArray[Any], NDArray[Any], RowGroups], Interval 
 class PartComparison:
     """The whole classifier compared with its linear model alone, to show what the encoder adds.
 
-    They are compared by accuracy; multi-label, by micro-F1.
-
-    Attributes:
-        combined_minus_linear: the score of the whole classifier minus that of the linear model.
-        interval: the 95% interval of this difference.
-        is_sure: whether the interval does not contain 0.
+    They are compared by accuracy; multi-label, by micro-F1. The 95% interval is that of the
+    difference, which is sure if the interval does not contain 0.
     """
 
     combined_minus_linear: float
@@ -108,15 +103,8 @@ def score_parts(
 ) -> tuple[dict[str, Scores], PartComparison | None]:
     """Score the predictions of a whole classifier and of each of its parts alone.
 
-    Args:
-        predictions: the predictions of the classifier, `combined`, and of its parts `linear` and
-            `encoder`, each (texts,), or multi-label (texts, labels).
-        labels: the labels, in the same shape.
-        groups: which texts belong together.
-
-    Returns:
-        The scores by the same keys, and the comparison of the classifier with its linear part; None
-        if it has only one part.
+    Labels and predictions are (texts,), or multi-label (texts, labels). The predictions are those
+    of the classifier, `combined`, and of its parts `linear` and `encoder`.
     """
     scores = {}
     for part, part_predictions in predictions.items():
@@ -136,17 +124,11 @@ def score_parts(
 
 @dataclass(frozen=True, kw_only=True)
 class _PairedTest:
-    """How two classifiers are compared by a score on the same texts.
+    """The test by which two classifiers are compared by a score on the same texts.
 
-    The arguments of each function are the labels, then the predictions of the first classifier and
-    those of the second one, all (texts,), or multi-label (texts, labels); then the groups of texts
-    that belong together.
-
-    Attributes:
-        name: the name of the test of significance, in sentences.
-        difference: computes the score of the first classifier minus that of the second.
-        interval: computes the 95% interval of this difference.
-        p_value: computes the p-value of the hypothesis that both scores are equal.
+    The functions take the labels, then the predictions of the first and of the second classifier,
+    all (texts,), or multi-label (texts, labels); then the groups of texts. A difference is the
+    first score minus the second one; its interval has 95%.
     """
 
     name: str
@@ -156,12 +138,10 @@ class _PairedTest:
 
 
 def _paired_test_of(labels: NDArray[Any]) -> _PairedTest:
-    """The paired test by the main score of the task of these labels."""
     return PAIRED_TESTS[_main_score_of(labels).key]
 
 
 def _main_score_of(labels: NDArray[Any]) -> Score:
-    """The main score of the task of these labels."""
     return main_score(task_of(labels))
 
 
@@ -216,22 +196,16 @@ class RunComparison:
     """The classifier of another run compared with the classifier of a report, on the same texts.
 
     Each difference is the score of the other classifier minus that of the report's classifier, so
-    it is above 0 if the other classifier is better.
+    it is above 0 if the other one is better. The main score is accuracy; multi-label, micro-F1.
+    Intervals have 95%.
 
     Attributes:
-        run: the folder of the other run.
-        score: the main score of the task: accuracy, or micro-F1 in a multi-label task.
-        scores: the scores of the other classifier.
-        difference: the difference of the main scores.
-        difference_interval: the 95% interval of this difference.
-        macro_f1_difference: the difference of the macro-F1 scores.
-        macro_f1_difference_interval: the 95% interval of this difference; None if there are too few
-            texts of each class.
+        macro_f1_difference_interval: None if there are too few texts of each class.
         only_this: the number of texts that only the report's classifier predicts correctly;
-            multi-label, for which only it predicts exactly the right labels.
-        only_other: the number of texts that only the other classifier predicts correctly.
-        p_value: the p-value of the hypothesis that the main scores are equal: by McNemar's
-            test of accuracies, or by the randomization test of micro-F1.
+            multi-label, with exactly the right labels.
+        only_other: the number of texts that only the other one predicts correctly.
+        p_value: of the hypothesis that the main scores are equal: by McNemar's test of
+            accuracies, or by the randomization test of micro-F1.
     """
 
     run: str
@@ -285,13 +259,7 @@ class RunComparison:
         return f"{main} ({test}: {p_value}; {only_other}, {only_this})", macro_f1
 
     def _sentence(self, score: str, difference: float, interval: Interval | None) -> str:
-        """A sentence on whether the other classifier is better or worse, and by how many points.
-
-        Args:
-            score: the name of the score.
-            difference: the score of the other classifier minus that of the report's classifier.
-            interval: the 95% interval of the difference; None if there is none.
-        """
+        """A sentence on whether the other classifier is better or worse, and by how many points."""
         if interval is None:
             points = f"{100 * difference:+.1f} points of {score}"
             return f"{printable(self.run)} differs by {points}, with {NO_MACRO_F1_INTERVAL}"
@@ -325,14 +293,9 @@ def compare_predictions(
     *,
     run: str,
 ) -> RunComparison:
-    """Compare the predictions of another classifier with those of a report's classifier.
+    """Compare the predictions of another classifier, of the folder `run`, with those of a report's.
 
-    Args:
-        labels: the labels, (texts,), or multi-label (texts, labels).
-        this: the predictions of the report's classifier, in the same shape.
-        other: the predictions of the other classifier, in the same shape.
-        groups: which texts belong together.
-        run: the folder of the other classifier.
+    Labels and predictions are (texts,), or multi-label (texts, labels).
     """
     labels, this, other = _of_equal_width(labels, this, other)
     paired_test = _paired_test_of(labels)
@@ -357,10 +320,10 @@ def compare_predictions(
 
 
 def _of_equal_width(*matrices: NDArray[Any]) -> list[NDArray[Any]]:
-    """Give all matrices of a multi-label task, (texts, labels), the same number of labels.
+    """Widen matrices of a multi-label task, (texts, labels), by labels that only one of them has.
 
-    Labels that only the other classifier predicts are columns of its predictions alone. No text has
-    them. Arrays of a single-label task, (texts,), stay as they are.
+    Labels that only the other classifier predicts are columns of its predictions alone. Arrays of a
+    single-label task, (texts,), stay as they are.
     """
     if matrices[0].ndim == 1:
         return list(matrices)
@@ -377,15 +340,9 @@ def labels_predicted_by(
     """Predict the class of each text of a split, (texts,), as an index into `class_names`.
 
     In a multi-label task, predict whether each text gets each label, with a column for each of
-    `class_names`, (texts, labels).
-
-    Args:
-        classifier: the classifier of a run.
-        split: the texts.
-        class_names: the names of classes by number. Classes that only the classifier knows get the
-            numbers that follow.
-        validation_predictions: the held-out predictions of the classifier's run, which count for
-            their texts in place of the predictions of the final classifier; None if there are none.
+    `class_names`, (texts, labels). Classes that only the classifier knows get the numbers that
+    follow. Where there are held-out predictions of its run, they replace those of the final
+    classifier.
     """
     all_names = joined_names(class_names, classifier.label_names)
     logits = held_out_logits(classifier, split, validation_predictions)

@@ -16,18 +16,12 @@ from encoder_cls.metrics.tasks import SINGLE_LABEL
 
 
 def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> tuple[int, ...]:
-    """Find the texts whose labels seem to be wrong.
+    """Find the indices, ascending, of the texts whose labels seem to be wrong.
 
     These are the texts with the least probable labels, as many as `estimated_errors` estimates. In
-    a multi-label task, each label is treated as a binary task.
-
-    Args:
-        probabilities: the predicted probabilities, (texts, classes).
-        labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels). Labels from `classes`
-            on have no probability, and are never doubtful.
-
-    Returns:
-        The indices of the texts, in ascending order.
+    a multi-label task, each label is treated as a binary task. Probabilities are (texts, classes).
+    Labels are class numbers, (texts,), or multi-label indicators, (texts, labels); those from
+    `classes` on have no probability, and are never doubtful.
     """
     if labels.ndim == 1:
         is_doubtful = _are_doubtful(probabilities, labels)

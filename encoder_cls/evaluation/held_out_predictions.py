@@ -44,10 +44,8 @@ class LinearPredictions(NamedTuple):
     """Predictions of a linear model for some texts of a split.
 
     Attributes:
-        rows: the indices of the texts in their split, (texts,).
-        logits: the logits of the linear model, (texts, classes).
-        familiarity_features: what the linear model measures to tell how familiar a text is, (texts,
-            features).
+        rows: the indices of the texts in their split, (texts,); `logits` are (texts, classes).
+        familiarity_features: what shows how familiar a text is, (texts, features).
     """
 
     rows: NDArray[np.int64]
@@ -60,11 +58,10 @@ class HeldOutPredictions:
     """The held-out predictions of a run, as its file has them.
 
     Attributes:
-        validation: the predictions for those validation texts that the final fit includes.
-        train: the out-of-fold predictions for the training texts; no rows if the run had no
-            cross-validation.
-        texts_sha256: the hash of the texts of the validation split, by which a change of these
-            texts is noticed.
+        validation: for the validation texts that the final fit includes.
+        train: out of fold, for the training texts; no rows without cross-validation.
+        texts_sha256: the hash of the texts of the validation split, which shows whether they
+            have changed.
     """
 
     validation: LinearPredictions
@@ -128,12 +125,7 @@ def _predictions_of(split: str, tensors: Mapping[str, NDArray[Any]]) -> LinearPr
 
 @dataclass(frozen=True)
 class ValidationPredictions:
-    """The held-out predictions of a run for its validation texts, together with these texts.
-
-    Attributes:
-        split: the validation split of the run.
-        predictions: the held-out predictions. Their `rows` are rows of `split`.
-    """
+    """The held-out predictions of a run for texts of its validation split, whose rows they name."""
 
     split: Split
     predictions: LinearPredictions
@@ -144,17 +136,7 @@ class ValidationPredictions:
     ) -> ValidationPredictions | None:
         """Read the held-out predictions of a run, and check that they fit its validation split.
 
-        Args:
-            file: the file with the held-out predictions of the run.
-            classifier: the final classifier of the run.
-            validation: the validation split of the run.
-
-        Returns:
-            The predictions; None if the run has no such file, or no linear model.
-
-        Raises:
-            EncoderClsError: the file is damaged, or has other classes than the classifier.
-            DataError: the validation texts have changed since the predictions were made.
+        The result is None if the run has no such file, or no linear model.
         """
         if classifier.linear is None:
             return None
@@ -176,12 +158,8 @@ class ValidationPredictions:
     def find_in(self, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Find those texts of a split for which there are held-out predictions.
 
-        A text of `split` must have been read from the same place of the same file as the validation
-        text. An equal text at another place is not found.
-
-        Returns:
-            The rows of the texts in `split`, (found,), and the indices of their predictions in
-            `predictions`, (found,).
+        A text must have been read from the same place of the same file as the validation text. The
+        result has their rows in `split` and their indices in `predictions`, both (found,).
         """
         if split is self.split:
             return self.predictions.rows, np.arange(len(self.predictions.rows))
@@ -200,14 +178,9 @@ class ValidationPredictions:
         return np.array(rows, dtype=np.int64), np.array(indices, dtype=np.int64)
 
     def replace_logits(self, part_logits: Mapping[str, Logits], split: Split) -> dict[str, Logits]:
-        """Replace the linear part's logits of texts for which there are held-out predictions.
+        """Replace the linear part's logits, (texts, classes), where there are held-out predictions.
 
-        Args:
-            part_logits: the logits of each part for the texts of `split`, (texts, classes).
-            split: the texts of the logits.
-
-        Returns:
-            New logits of each part; the arguments stay as they are.
+        The arguments stay as they are.
         """
         rows, indices = self.find_in(split)
         linear = part_logits["linear"].copy()
@@ -218,17 +191,10 @@ class ValidationPredictions:
 def held_out_logits(
     classifier: Classifier, split: Split, validation_predictions: ValidationPredictions | None
 ) -> Logits:
-    """Compute calibrated logits for texts as if the classifier had not learned from them.
+    """Compute logits, (texts, classes), calibrated, as if the classifier had not learned from them.
 
-    Args:
-        classifier: the final classifier of a run.
-        split: the texts.
-        validation_predictions: the held-out predictions of this run. They replace the logits of the
-            linear model for their texts; None if the linear model has not learned from validation
-            texts.
-
-    Returns:
-        The calibrated logits, (texts, classes).
+    `validation_predictions` are those of its run, and replace the logits of the linear model for
+    their texts; None if the linear model has not learned from validation texts.
     """
     part_logits = classifier.part_logits(classifier.tokenize(split.texts))
     if validation_predictions:
@@ -237,10 +203,7 @@ def held_out_logits(
 
 
 def _places(split: Split) -> Iterator[tuple[str, str]]:
-    """Yield the place of each text: where it was read from, and the text itself.
-
-    The text is part of the place, because a file may have changed since it was read.
-    """
+    """Yield where each text was read from, and the text itself, because a file may have changed."""
     for where, text in zip(split.where, split.texts, strict=True):
         yield str(where), text
 

@@ -31,15 +31,10 @@ def indistinct_classes(metrics: Metrics, *, independent: float = 1.0) -> list[Co
     """List the pairs of classes that the classifier cannot tell apart.
 
     The texts of the first class of a pair get the label of the second one nearly as often as the
-    texts of the second class do, and much more often than the texts of further classes do.
-
-    Args:
-        metrics: the metrics of the predictions.
-        independent: the number of independent texts, as a share of all.
-
-    Returns:
-        The pairs, those with the most texts first; none for a multi-label task, and none if there
-        are no further classes, since a pair would then become all that there is.
+    texts of the second class do, and much more often than the texts of further classes do. There
+    are none in a multi-label task, and none without further classes, since a pair would then be all
+    that there is. Pairs with the most texts come first. `independent` is the number of independent
+    texts, as a share of all.
     """
     if not isinstance(metrics, SingleLabelMetrics) or len(metrics.per_class) <= 2:
         return []

@@ -40,8 +40,6 @@ class JudgedCalibration:
     """The calibration of a classifier, judged on some predictions.
 
     Attributes:
-        grade: how good it is.
-        num_predictions: the number of predictions.
         measured: the calibration error (ECE) that was measured.
         by_chance: the error that a perfectly calibrated classifier has on average, by chance.
         error: an estimate of the error without chance.
@@ -57,12 +55,7 @@ class JudgedCalibration:
 
 
 def judge_calibration(bins: CalibrationBins, *, independent: float = 1.0) -> JudgedCalibration:
-    """Judge calibration by the predictions in bins.
-
-    Args:
-        bins: the predictions.
-        independent: the number of independent predictions, as a share of all.
-    """
+    """Judge calibration by predictions in bins, of which the share `independent` is independent."""
     num_predictions = sum(bins.texts)
     by_chance = _errors_by_chance(bins, independent)
     mean_by_chance = float(by_chance.mean())

@@ -30,13 +30,12 @@ class LabelRow(NamedTuple):
     """A row to review, because its label is doubtful or differs from the prediction.
 
     Attributes:
-        split: the name of the split: `train`, `validation`, `test` or a file.
-        where: the file and line that the text was read from, such as `data.csv:12`.
-        text: the text.
-        label: the name of the label; several labels are joined by a separator.
-        suggested: the name of the predicted label; several labels are joined by a separator.
-        score: how doubtful the label is, from 0 to 1: 1 minus the probability of the label.
-        label_in_data: the label in the data file. `label` is another one if it was corrected.
+        where: the file and line of the text, such as `data.csv:12`.
+        label: the label, or the labels joined by a separator; so is `suggested`, the
+            prediction.
+        score: how doubtful the label is: 1 minus its probability.
+        label_in_data: the label in the data file, from which `label` differs if it was
+            corrected.
         key: the key of the text in a file of `data.corrections`.
     """
 
@@ -54,10 +53,9 @@ class LabelTable(NamedTuple):
     """A table of rows to review, the most doubtful rows first.
 
     Attributes:
-        columns: the names of the columns: those of the data, then those in `ADDED`.
-        added: the names of the added columns in the table, by their names in `ADDED`. A name
-            begins with `review_` if the data have a column of this name.
-        records: the values of each row by column. Those of the data have their types.
+        added: the names in this table of the columns in `ADDED`; a name begins with `review_`
+            if the data have a column of this name.
+        records: the values of each row by column: those of the data with their types.
     """
 
     columns: list[str]
@@ -68,19 +66,11 @@ class LabelTable(NamedTuple):
 def label_tables(
     *tables: Sequence[LabelRow], data: DataConfig, output: Path | None = None
 ) -> list[Iterator[bytes]]:
-    """Make CSV or TSV tables of rows, the most doubtful rows first.
+    """Make the lines of CSV or TSV tables of rows, the most doubtful rows first.
 
-    A table has the form of the data files and all their columns. So when a person has corrected the
-    labels in it, it can be used as data, or as `data.corrections`. If the data come from an earlier
-    review, the columns that it has added are replaced.
-
-    Args:
-        tables: the rows of each table.
-        data: the section of the config by which the data were read.
-        output: a file for the tables, whose name may end with .tsv. By default they are CSV.
-
-    Returns:
-        The content of each table, line by line.
+    A table has the form of the data files and all their columns, so when a person has corrected its
+    labels, it can be used as data, or as `data.corrections`. Columns that an earlier review has
+    added are replaced. The tables are CSV unless the name of `output` ends with .tsv.
     """
     form = form_of_data(data, _reading_of(data))
     if output:
@@ -145,10 +135,7 @@ def _row_with(text: str, row_read: Row | None) -> Row | None:
 def _data_values(row: LabelRow, row_read: Row | None, data: DataConfig) -> dict[str, Any]:
     """The values of a row in the columns of the data, without those of an earlier review.
 
-    Args:
-        row: the row.
-        row_read: the row as the data file has it; None if only the text and the label are known.
-        data: the section of the config by which the data were read.
+    `row_read` is None if only the text and the label are known.
     """
     values: dict[str, Any] = dict.fromkeys(data.text_column, "")
     values[data.text_column[0]] = row.text
@@ -168,13 +155,7 @@ def _columns_of_review(columns: Sequence[str]) -> set[str]:
 
 
 def _added_values(row: LabelRow, row_read: Row | None, added: Mapping[str, str]) -> dict[str, Any]:
-    """The values of the added columns of a row.
-
-    Args:
-        row: the row.
-        row_read: the row as the data file has it; None if the number of the row is unknown.
-        added: the names of these columns in the table, by their names in `ADDED`.
-    """
+    """The values of the added columns of a row; `row_read` is None if its number is unknown."""
     file, line = file_and_line(row.where)
     row_number = None
     if row_read and row_read.where.row >= 0:

@@ -60,10 +60,7 @@ def import_matplotlib() -> None:
 
 
 def _figure(width: float, height: float, *, margin: float = 0.7) -> Figure:
-    """Make an empty figure, with a margin to the left and below; all sizes are in inches.
-
-    The margins are fixed, because matplotlib takes as long to choose margins as to draw a figure.
-    """
+    """Make an empty figure, in inches; choosing its margins would take as long as drawing it."""
     import_matplotlib()
     from matplotlib.figure import Figure
 
@@ -146,14 +143,9 @@ DARK = 0.6
 
 
 def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Figure:
-    """Draw a confusion matrix, whose rows are labels and whose columns are predictions.
+    """Draw a confusion matrix of counts, whose rows are labels and whose columns are predictions.
 
-    The colour of a cell shows its fraction of the row: correct predictions are blue, and mistakes
-    are orange.
-
-    Args:
-        matrix: the numbers of texts, (classes, classes).
-        label_names: the names of the classes.
+    The colour of a cell shows its fraction of the row: blue if correct, orange if not.
     """
     counts = np.array(matrix)
     num_classes = len(counts)
@@ -195,11 +187,7 @@ def _name_in_figure(name: str) -> str:
 
 
 def _draw_cells(axes: Axes, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Colour the cells of a matrix of counts.
-
-    Returns:
-        The darkness of each cell, from 0 to 1, (classes, classes).
-    """
+    """Colour the cells of a matrix of counts, and return how dark they are, from 0 to 1."""
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     is_correct = np.eye(len(counts), dtype=bool)
 
@@ -317,11 +305,9 @@ Curve = tuple[Sequence[int], Sequence[float]]
 
 
 def curves_figure(curves: Mapping[str, Mapping[str, Curve]]) -> Figure:
-    """Draw curves over the steps of trainings, side by side.
+    """Draw curves over the steps of trainings, side by side for each quantity.
 
-    Args:
-        curves: for each quantity, such as `validation loss`, the curve of each run by the name of
-            the run. A run may have no curve of a quantity.
+    The curves of a quantity are by the name of the run. A run may have none.
     """
     figure = _figure(4.2 * len(curves), 3.4, margin=0.6)
     figure.subplots_adjust(wspace=0.3, top=0.97)
@@ -356,7 +342,7 @@ def attention_figure(tokens: Sequence[str], weights: NDArray[np.float32]) -> Fig
 
     Args:
         tokens: the tokens of the text; those after `MAX_ATTENTION_TOKENS` are left out.
-        weights: how much each token attends to each other token, (layers, heads, tokens, tokens).
+        weights: how much each token attends to each other one, (layers, heads, tokens, tokens).
     """
     names = [_name_in_figure(token) for token in tokens[:MAX_ATTENTION_TOKENS]]
     num_tokens = len(names)

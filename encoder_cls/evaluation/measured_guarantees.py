@@ -26,12 +26,12 @@ class MeasuredLabelGuarantees:
     """A guaranteed precision of each label of a multi-label task, and the measured precision.
 
     Attributes:
-        highest_precisions: the highest precision that can be guaranteed for each label, by name; 0
-            if none can be.
+        highest_precisions: the highest that can be guaranteed for each label; 0 if none can be.
         guaranteed_precision: the precision that is guaranteed and measured: `PRECISION`, or the
             highest one of all labels if that is lower; 0 if none can be guaranteed.
-        num_labels: the number of labels for which it can be guaranteed. The others are withheld.
-        precision: the fraction of the kept labels, of all texts, that are right; None if no label
+        num_labels: the number of labels for which it can be guaranteed; the others are
+            withheld.
+        precision: the fraction of the kept labels, of all texts, that are right; None if none
             is kept.
         answered_fraction: the fraction of the predicted labels that are kept.
     """
@@ -77,16 +77,15 @@ class MeasuredGuarantees:
 
     Attributes:
         guaranteed_precision: the precision that is guaranteed; 0 if none can be.
-        threshold: the probability from which predictions are kept; None if no precision can be
+        threshold: the probability from which predictions are kept; None if no precision is
             guaranteed.
-        precision: the fraction of the kept predictions that are correct; None if no prediction is
-            kept.
-        answered_fraction: the fraction of texts whose prediction is kept.
-        guaranteed_coverage: the coverage that is guaranteed: the fraction of texts whose set of
-            classes contains their label.
-        coverage: the measured coverage; None if no coverage can be guaranteed.
-        mean_set_size: the mean number of classes in a set; None if no coverage can be guaranteed.
-        labels: multi-label, the guarantees of each label; None in a single-label task.
+        precision: the fraction of the kept predictions that are correct; None if none is kept.
+        guaranteed_coverage: the guaranteed fraction of texts whose set of classes contains
+            their label.
+        coverage: the measured coverage; None if none can be guaranteed.
+        mean_set_size: the mean number of classes in a set; None if no coverage can be
+            guaranteed.
+        labels: the guarantees of each label; None in a single-label task.
     """
 
     guaranteed_precision: float
@@ -145,14 +144,10 @@ def measure_guarantees(
 ) -> MeasuredGuarantees:
     """Measure guarantees on texts that they were not fitted to.
 
-    Args:
-        guarantees: the guarantees of a classifier.
-        probabilities: the predicted probabilities of the texts, (texts, classes).
-        labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels). Numbers or columns
-            from `classes` on are labels that the classifier does not know, whose texts are
-            mistakes.
-        label_names: multi-label, the names of the classifier's labels, (classes,).
-        thresholds: multi-label, the probability from which a text gets each label, (classes,).
+    Probabilities are (texts, classes). Labels are class numbers, (texts,), or multi-label
+    indicators, (texts, labels). Those from `classes` on are labels that the classifier does not
+    know, whose texts are mistakes. In a multi-label task, a text gets each label from the
+    probability `thresholds`, (classes,).
     """
     task = task_of(labels)
 
@@ -206,15 +201,9 @@ def _measure_labels(
     labels: NDArray[Any],
     label_names: Sequence[str],
 ) -> MeasuredLabelGuarantees:
-    """Measure the guarantees of each label of a multi-label task.
+    """Measure the guarantees of each label from probabilities and decisions, (texts, labels).
 
-    Args:
-        guarantees: the guarantees of a classifier.
-        probabilities: the predicted probabilities, (texts, labels).
-        predictions: whether each text gets each label, (texts, labels).
-        labels: whether each text has each label, 0 or 1; labels that the classifier does not know
-            come last.
-        label_names: the names of the labels.
+    Labels that the classifier does not know come last in `labels`.
     """
     highest_precisions = {}
     for name, counts in zip(label_names, guarantees.labels, strict=True):

@@ -27,20 +27,13 @@ class Mistake:
     """A wrong prediction for a text. In a multi-label task, a mistake is a wrong or missed label.
 
     Attributes:
-        text: the text.
-        where: the file and line that the text was read from.
-        labels: the labels of the text; exactly one in a single-label task.
-        predictions: the labels that the classifier predicts; exactly one in a single-label task.
-        prediction: the class that is wrongly predicted; multi-label, the label that is wrongly
-            predicted or missed.
-        is_missed: multi-label, whether `prediction` is a label of the text that is not predicted;
-            None in a single-label task.
-        probability: the probability of `prediction`.
-        likely_mislabelled: whether the label, rather than the prediction, seems to be wrong.
-        words: the words of the text with their weights for `prediction`; empty if explaining them
-            would take too long.
-        num_rows: the number of mistakes that have this text, each in a row of its own; a report
-            shows one of them.
+        labels: the labels of the text; exactly one in a single-label task, as in `predictions`.
+        prediction: the wrongly predicted class; multi-label, the label that is wrong or missed.
+        is_missed: whether `prediction` is a label of the text that is missed; None in a
+            single-label task.
+        words: the weights of the words for `prediction`; empty if explaining would take too
+            long.
+        num_rows: the number of mistakes in rows with this text, of which a report shows one.
     """
 
     text: str
@@ -89,11 +82,8 @@ def worst_mistakes(
 ) -> list[Mistake]:
     """Find the most confident mistakes, the surest first, and explain as many as time allows.
 
-    Args:
-        classifier: the classifier that made the predictions, which explains them, too.
-        predictions: the predictions for the texts of a split.
-        tokenized: the same texts, tokenized by the classifier.
-        doubtful: the indices of the texts whose labels seem to be wrong.
+    `tokenized` are the texts of the predictions; `doubtful` are the indices of those whose labels
+    seem to be wrong.
     """
     surest = surest_mistakes(predictions)
     rows = np.array([row for row, _ in surest], dtype=np.int64)
@@ -140,9 +130,8 @@ def worst_mistakes(
 def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
     """Find the `MAX_MISTAKES` most confident mistakes in different texts, the surest first.
 
-    Returns:
-        For each mistake, the index of the text and the number of the predicted class; multi-label,
-        the number of the wrong or missed label.
+    The result has the index of each text and the number of the predicted class; multi-label, of the
+    wrong or missed label.
     """
     if predictions.split.is_multi_label:
         return _surest_wrong_labels(predictions)
@@ -156,10 +145,10 @@ def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
 
 
 def _surest_wrong_labels(predictions: SplitPredictions) -> list[tuple[int, int]]:
-    """Find the most confident wrong and missed labels in different texts, the surest first.
+    """Find the most confident wrong and missed labels in different texts, half of each if possible.
 
-    Half of them are missed labels, if there are enough of both kinds. Without this rule, missed
-    labels would fill the list, because a classifier is nearly sure that a text lacks most labels.
+    Without this rule, missed labels would fill the list, because a classifier is nearly sure that a
+    text lacks most labels.
     """
     num_classes = predictions.logits.shape[1]
     has_label = predictions.labels[:, :num_classes]
@@ -184,15 +173,7 @@ def _surest_wrong_labels(predictions: SplitPredictions) -> list[tuple[int, int]]
 
 
 def _first_of_texts(predictions: SplitPredictions, rows: NDArray[np.integer]) -> list[int]:
-    """Choose the first `MAX_MISTAKES` rows whose texts differ.
-
-    Args:
-        predictions: the predictions for the texts of a split.
-        rows: the indices of texts of the split, in the order of choice.
-
-    Returns:
-        The positions of the chosen ones in `rows`.
-    """
+    """Choose the positions of the first `MAX_MISTAKES` of `rows` whose texts differ."""
     positions: list[int] = []
     seen: set[str] = set()
     for position, row in enumerate(rows.tolist()):

@@ -20,15 +20,9 @@ def model_card(
 ) -> str:
     """Describe the model of a run in Markdown: its data, its scores and how to use it.
 
-    Args:
-        config: the config of the run.
-        dataset: the data of the run.
-        report: the final report of the run.
-        best_step: the step of the encoder's training whose weights the model has.
-        vocab_size: the number of tokens in the vocabulary.
-        has_encoder: whether the model has an encoder.
-        linear_max_tokens: the number of tokens of a text that the linear model reads; None if the
-            model has no linear part.
+    `best_step` is the step of the encoder's training whose weights the model has.
+    `linear_max_tokens`, the number of tokens that the linear model reads of a text, is None without
+    a linear part.
     """
     card = render(
         "model_card.md",

@@ -46,11 +46,8 @@ WIDE_INTERVAL = 0.2
 class ConfusedPair:
     """A pair of classes that the classifier confuses.
 
-    Attributes:
-        label: the class of the texts; multi-label, the missed label.
-        prediction: the class that is predicted instead; multi-label, a label given wrongly.
-        count: the number of such texts.
-        num_texts: the number of all texts with this label.
+    `count` of the `num_texts` texts with the label get the prediction instead; multi-label, the
+    label is missed and the prediction is wrong.
     """
 
     label: str
@@ -61,13 +58,10 @@ class ConfusedPair:
 
 @dataclass(frozen=True, kw_only=True)
 class NextStep:
-    """Something that a reader of the report can do.
+    """Something that a reader of the report can do: a sentence says what, and why.
 
-    Attributes:
-        sentence: what to do, and why.
-        file: the file of the report that belongs to the step; empty if there is none.
-        command: the command of the step; empty if there is none. Replace its word `RUN`
-            by the folder of the run.
+    The file of the report and the command are empty if there is none. The word `RUN` of the command
+    stands for the folder of the run.
     """
 
     sentence: str
@@ -80,12 +74,10 @@ class PlainSummary:
     """The answers of the first screen.
 
     Attributes:
-        right: the share of the texts that are predicted correctly, such as `83%`.
-        how_often: sentences on how often the classifier is right.
+        right: the share of correct predictions, such as `83%`.
         trust: sentences on how far to trust this number, and single predictions.
-        confused: the pairs of classes that are confused most often.
         confusion_note: a sentence in place of the pairs; empty if there are pairs.
-        next_steps: what to do next, the most useful step first.
+        next_steps: the most useful step first.
     """
 
     right: str
@@ -170,7 +162,6 @@ def _without_learned(evaluation: SplitEvaluation) -> Iterator[str]:
 
 
 def _comparison(report: Report, metrics: SingleLabelMetrics) -> Iterator[str]:
-    """Yield a sentence on how often simpler ways of classifying are right."""
     most_frequent = max(metrics.per_class, key=lambda name: metrics.per_class[name].support)
     share = metrics.per_class[most_frequent].support / metrics.num_examples
     always = (
@@ -299,7 +290,6 @@ def _ending_of_table(evaluation: SplitEvaluation) -> str:
 
 
 def _more_labels(evaluation: SplitEvaluation) -> NextStep:
-    """The step of labelling more texts, with the classes that need them most."""
     per_class = evaluation.metrics.per_class
     weak = []
     for name, scores in per_class.items():

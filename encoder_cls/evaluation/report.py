@@ -18,16 +18,13 @@ class RunFindings:
     """Findings that only a report of a run on its own data has.
 
     Attributes:
-        num_refitted: the number of validation texts that the final fit of the linear model
-            includes.
-        class_weights_note: a sentence that advises class weights; empty if they would not help.
-        changes_since_base: how predictions have changed since the base run; None if the run does
-            not continue another one.
-        sample_note: a sentence that says which validation texts are a random sample; empty if any
-            text could be held out.
-        num_unread: the number of training texts that the run had no time to read, or its linear
-            model to learn from.
-        num_unscored: the number of texts of the split that the run had no time to score.
+        num_refitted: how many validation texts the final fit of the linear model includes.
+        class_weights_note: advises class weights; empty if they would not help.
+        changes_since_base: None if the run does not continue another one.
+        sample_note: says which validation texts are a random sample; empty if any could be held
+            out.
+        num_unread: how many training texts the run, or its linear model, had no time to read.
+        num_unscored: how many texts of the split the run had no time to score.
     """
 
     num_refitted: int = 0
@@ -43,11 +40,9 @@ class Report:
     """The report of a classifier on the labelled texts of a split.
 
     Attributes:
-        evaluation: the evaluation of the classifier on the split.
-        baseline_scores: the scores of the TF-IDF baseline on the same split; None if it could not
-            be trained, for instance because the training texts are not there.
-        run_findings: further findings if the split belongs to the classifier's own run; else empty.
-        against: the comparison with the classifier of another run; None if there is none.
+        baseline_scores: those of the TF-IDF baseline; None if it could not be trained, for
+            instance because the training texts are not there.
+        run_findings: empty unless the split belongs to the classifier's own run.
     """
 
     evaluation: SplitEvaluation
@@ -71,7 +66,7 @@ class Report:
         return full_text(self)
 
     def _repr_html_(self) -> str:
-        """The report as HTML for a notebook: the text for a terminal, with the tables folded."""
+        """The report for a notebook: the text for a terminal, with the tables folded."""
         from encoder_cls.evaluation.report_page import render_notebook_report
 
         return render_notebook_report(self)

@@ -34,20 +34,9 @@ def write_report(
 
     If the folder has files of an earlier report that this report does not have, they are removed.
 
-    Args:
-        folder: the folder for the files.
-        report: the report.
-        data: the section of the config by which the texts of the report were read.
-        run_name: the name of the run, for the title of the page.
-        config_yaml: the config of the run, which the page shows; empty to leave it out.
-        with_picture: whether to draw the confusion matrix as PNG, if matplotlib is installed. The
-            page has a chart of its own.
-
-    Returns:
-        The names of the files that were written.
-
-    Raises:
-        EncoderClsError: a file cannot be written or removed.
+    `data` says how the texts of the report were read. An empty `config_yaml` is left out of the
+    page. The result has the names of the files that were written. An `EncoderClsError` says that a
+    file cannot be written or removed.
     """
     evaluation = report.evaluation
     predictions = evaluation.predictions
@@ -92,10 +81,7 @@ def _prediction_lines(predictions: SplitPredictions) -> Iterator[bytes]:
 
 
 def _confusion_picture(evaluation: SplitEvaluation) -> bytes | None:
-    """Draw the confusion matrix as PNG.
-
-    None if multi-label, if there are too many classes, or if matplotlib is not installed.
-    """
+    """The confusion matrix as PNG; None if multi-label, too large, or without matplotlib."""
     if not isinstance(evaluation.metrics, SingleLabelMetrics) or not is_installed("matplotlib"):
         return None
     matrix = evaluation.metrics.confusion_matrix

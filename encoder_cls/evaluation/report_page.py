@@ -29,11 +29,7 @@ def render_report(
 ) -> str:
     """Render a report as an HTML page that needs no other file.
 
-    Args:
-        title: the title of the page.
-        report: the report.
-        config_yaml: the config of the run; empty to leave it out.
-        written: the date to show on the page; None to leave it out.
+    An empty `config_yaml` and a date `written` that is None are left out.
     """
     evaluation = report.evaluation
     matrix = None
@@ -77,10 +73,7 @@ def render_notebook_report(report: Report) -> str:
 
 
 def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:
-    """The names and scores of classes, the lowest F1 first.
-
-    Classes with too few texts to judge them by come after the others, and those without any last.
-    """
+    """The names and scores of classes, the lowest F1 first, and those with too few texts last."""
 
     def place(named_scores: tuple[str, ClassMetrics]) -> tuple[bool, bool, float]:
         _, scores = named_scores
@@ -105,11 +98,9 @@ class ShownMistake(NamedTuple):
     """A mistake as the page shows it.
 
     Attributes:
-        mistake: the mistake.
-        file: the name of the file, without its folder.
         line: the line in the file; empty if the file is a single text.
-        text_html: the text as HTML, with its words coloured.
-        strongest_html: the words with the largest weights as HTML.
+        text_html: the text with its words coloured.
+        strongest_html: the words with the largest weights.
     """
 
     mistake: Mistake
@@ -131,12 +122,7 @@ def _shown_mistake(mistake: Mistake) -> ShownMistake:
 
 
 class MatrixCell(NamedTuple):
-    """A cell of the confusion matrix.
-
-    Attributes:
-        texts: the number of texts in the cell.
-        share: their fraction of all texts in the row.
-    """
+    """A cell of the confusion matrix: its number of texts, and their share of the row."""
 
     texts: int
     share: float
@@ -147,9 +133,7 @@ class Matrix:
     """The confusion matrix of those classes that occur as a label or as a prediction.
 
     Attributes:
-        names: the names of these classes, for rows (labels) and columns (predictions).
-        rows: the cells of each row.
-        absent: the names of the classes that do not occur.
+        names: for rows (labels) and columns (predictions).
     """
 
     names: list[str]
@@ -190,15 +174,13 @@ def _matrix(predictions: SplitPredictions) -> Matrix | None:
 class TrustCharts:
     """The charts that show how far predictions can be trusted.
 
+    Texts are counted in words; the counts are None in a multi-label task.
+
     Attributes:
-        reliability: accuracy by probability.
-        thresholds: the effect of a threshold; None in a multi-label task.
-        curves: precision against recall; None if no class occurs.
-        curves_note: a note on which classes have a curve; empty if all have one.
-        lengths: accuracy by length of text; None in a multi-label task, or if all texts have a
-            similar length.
-        fewest_words: the number of words of the shortest text; None in a multi-label task.
-        most_words: the number of words of the longest text; None in a multi-label task.
+        thresholds: None in a multi-label task.
+        curves: None if no class occurs.
+        curves_note: says which classes have a curve; empty if all have one.
+        lengths: None in a multi-label task, or if all texts have a similar length.
     """
 
     reliability: svg_charts.ReliabilityChart

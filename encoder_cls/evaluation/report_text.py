@@ -123,7 +123,6 @@ def detail_sections(evaluation: SplitEvaluation) -> Sections:
 
 
 def _sections_with_lines(sections: Mapping[str, Iterable[str]]) -> Sections:
-    """The sections that have at least one line."""
     filled_sections = {}
     for title, lines in sections.items():
         section_lines = tuple(lines)
@@ -378,12 +377,9 @@ def advice(report: Report) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRow:
-    """A row of the table of scores.
+    """A row of the table of scores, of a classifier, a part of it, the baseline or the other run.
 
-    Attributes:
-        name: the name of the classifier, of its part, of the baseline or of the other run.
-        cells: the value and the 95% interval of each score; None for a score or an interval that
-            was not computed.
+    A cell has a score and its 95% interval; None for what was not computed.
     """
 
     name: str
@@ -392,12 +388,7 @@ class ScoreRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreTable:
-    """The scores of a classifier, of its parts, of the baseline and of the other run.
-
-    Attributes:
-        scores: the names of the scores, one for each column.
-        rows: the rows; the classifier comes first.
-    """
+    """The scores, by column, of a classifier, its parts, the baseline and the other run, by row."""
 
     scores: list[str]
     rows: list[ScoreRow]

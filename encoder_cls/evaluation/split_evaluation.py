@@ -41,10 +41,7 @@ from encoder_cls.metrics.scores import SCORES
 class NewTexts:
     """The texts of a split that a classifier has not learned from, judged without the others.
 
-    Attributes:
-        predictions: the predictions for these texts.
-        metrics: the metrics of their predictions; None without such a text.
-        scores: the scores of their predictions; empty without such a text.
+    Without such a text, the metrics are None and the scores empty.
     """
 
     predictions: SplitPredictions = field(repr=False, compare=False)
@@ -66,28 +63,23 @@ class SplitEvaluation:
     """The evaluation of a classifier on the labelled texts of a split.
 
     Attributes:
-        predictions: the predictions, with the texts and labels.
-        metrics: the metrics of the predictions.
         num_learned: the number of texts that the classifier has learned from; None if unknown.
         new_texts: the other texts alone; None if there is no text that it has learned from.
         parts: the scores of the classifier, `combined`, and of each of its parts `linear` and
             `encoder` alone.
-        part_comparison: the classifier compared with its linear part alone; None if it has only one
-            part.
-        mixture_shares: how much each part counts in the sum of the logits, by the name of the part;
-            None if unknown.
-        cascade: the `gate`, and `skipped_fraction`, the fraction of the texts that skip the
-            encoder; None if the classifier has no gate.
-        threshold: the suggested threshold, by the texts that are new; None in a multi-label task,
-            whose labels have thresholds already.
-        guarantees: the guarantees of the classifier, measured on the texts that are new; None if it
-            has none, if they were fitted to these texts, or if no text is new.
-        worst_mistakes: the most confident mistakes, the most confident first.
+        part_comparison: None if the classifier has only one part.
+        mixture_shares: how much each part counts in the sum of the logits; None if unknown.
+        cascade: the `gate`, and the `skipped_fraction` of the texts that skip the encoder; None
+            if the classifier has no gate.
+        threshold: the suggested threshold, by the new texts; None in a multi-label task, whose
+            labels have thresholds already.
+        guarantees: measured on the new texts; None if the classifier has none, if they were
+            fitted to these texts, or if no text is new.
         doubtful_labels: the indices of the texts whose labels seem to be wrong.
-        top_features: the words and pairs of words that speak most for each class, by class; empty
-            without a linear model.
-        truncated_fraction: the fraction of texts that are longer than the encoder reads, or, if
-            there is no encoder, than the linear model reads.
+        top_features: the words and pairs of words that speak most for each class; empty without
+            a linear model.
+        truncated_fraction: the fraction of texts longer than the encoder reads, or, without an
+            encoder, than the linear model reads.
         unknown_fraction: the fraction of tokens that do not occur in the training texts.
     """
 
@@ -186,16 +178,11 @@ def evaluate_split(
 ) -> SplitEvaluation:
     """Evaluate a classifier on a split.
 
-    Args:
-        classifier: the classifier to evaluate.
-        split: the texts and their labels, which are indices into the classes of the classifier,
-            followed by the `unseen_names` of the split.
-        name: the name of the split: `test`, `validation` or a file.
-        learned: the texts that the classifier has learned from, or that the held-out predictions
-            come from; None if unknown.
-        batch_tokens: the most tokens in one batch of the encoder, padding included.
-        validation_predictions: the held-out predictions of the classifier's run, which count for
-            their texts in place of the predictions of the final classifier; None if there are none.
+    The labels of the split are indices into the classes of the classifier, then into its
+    `unseen_names`. `learned` are the texts that the classifier has learned from, or that the
+    held-out predictions come from; None if unknown. A batch of the encoder has at most
+    `batch_tokens` tokens, padding included. Where there are held-out predictions of the
+    classifier's run, they replace those of the final classifier.
     """
     tokenized = classifier.tokenize(split.texts)
     part_logits = classifier.part_logits(tokenized, batch_tokens=batch_tokens)
@@ -248,7 +235,6 @@ def evaluate_split(
 
 
 def _new_texts(predictions: SplitPredictions) -> NewTexts:
-    """Judge the predictions for the texts that a classifier has not learned from."""
     if not len(predictions.split):
         return NewTexts(predictions=predictions, metrics=None, scores={})
 
@@ -262,10 +248,7 @@ def _new_texts(predictions: SplitPredictions) -> NewTexts:
 def _predicted_labels_of_parts(
     classifier: Classifier, predictions: SplitPredictions, part_logits: Mapping[str, Logits]
 ) -> dict[str, NDArray[Any]]:
-    """The labels that the classifier predicts, `combined`, and those that each part predicts alone.
-
-    Labels are (texts,), or multi-label (texts, labels).
-    """
+    """The labels that the classifier predicts, `combined`, and those of each part alone."""
     if predictions.thresholds:
         # Thresholds apply to calibrated logits, so calibrate the logits of each part alone.
         part_logits = classifier.mixture.parts_alone(part_logits)
@@ -278,10 +261,7 @@ def _predicted_labels_of_parts(
 
 
 def _cascade(classifier: Classifier, part_logits: Mapping[str, Logits]) -> dict[str, float] | None:
-    """The gate, and the fraction of the texts that skip the encoder.
-
-    None means a classifier without a gate.
-    """
+    """The gate, and the fraction of the texts that skip the encoder; None without a gate."""
     if classifier.gate is None:
         return None
     skips_encoder = classifier.skip_encoder(part_logits["linear"])
@@ -300,10 +280,10 @@ def _threshold(predictions: SplitPredictions) -> SuggestedThreshold | None:
 
 
 def _guarantees(classifier: Classifier, predictions: SplitPredictions) -> MeasuredGuarantees | None:
-    """Measure the guarantees of the classifier on the texts of the predictions.
+    """Measure the guarantees on the texts of the predictions.
 
-    Guarantees are fitted to the validation texts, so validation texts cannot confirm them. For
-    these, without texts, and if the classifier has no guarantees, the result is None.
+    Guarantees are fitted to the validation texts, so these cannot confirm them: for these, without
+    texts, and without guarantees, the result is None.
     """
     if classifier.guarantees is None or predictions.name == "validation":
         return None

@@ -26,12 +26,10 @@ class SplitPredictions:
 
     Attributes:
         name: the name of the split: `train`, `validation`, `test` or a file.
-        split: the texts and their labels.
-        logits: the calibrated logits of the texts, (texts, classes).
-        label_names: the classes, then the labels of the split that do not occur in the training
-            data.
-        thresholds: multi-label, the probability from which a text gets each label, (classes,);
-            empty in a single-label task.
+        logits: calibrated, (texts, classes).
+        label_names: the classes, then the labels that do not occur in the training data.
+        thresholds: the probability from which a text gets each label, (classes,); empty in a
+            single-label task.
     """
 
     name: str
@@ -70,11 +68,7 @@ class SplitPredictions:
         return self.labels_from(self.logits)
 
     def labels_from(self, logits: Logits) -> NDArray[Any]:
-        """Predict labels from other logits, (texts, classes), with the same thresholds.
-
-        Returns:
-            The predicted labels, (texts,), or multi-label (texts, labels).
-        """
+        """Predict labels, (texts,) or (texts, labels), from other logits, (texts, classes)."""
         return predicted_labels(logits, self.thresholds, num_labels=len(self.label_names))
 
     @cached_property
@@ -126,12 +120,9 @@ class SplitPredictions:
     def label_rows(
         self, rows: Sequence[int] | NDArray[np.int64], separator: str | None = None
     ) -> list[LabelRow]:
-        """Make rows of a table in which a person corrects labels.
+        """Make rows of a table in which a person corrects labels, for the indices `rows` of texts.
 
-        Args:
-            rows: the indices of the texts; the rows are in their order.
-            separator: the separator of several labels in the data (`data.label_separator`); None
-                if the data has none.
+        `separator` joins several labels in the data; None if the data has none.
         """
         separator = cell_separator(self.label_names, separator)
         doubts = self._doubts()

@@ -21,12 +21,9 @@ MIN_PREDICTED = 0.05
 
 
 class SuggestedThreshold(NamedTuple):
-    """The threshold that is suggested for the predictions of a single-label task.
+    """The threshold for the predictions of a single-label task, and the fraction that it keeps.
 
-    Attributes:
-        probability: the threshold; None if no threshold is suggested.
-        predicted_fraction: the fraction of predictions that the threshold keeps; 1 if no threshold
-            is suggested.
+    If no threshold is suggested, the probability is None and the fraction is 1.
     """
 
     probability: float | None
@@ -42,12 +39,8 @@ def suggest_threshold(
     """Find the lowest threshold from which surely `WANTED_ACCURACY` of the predictions are correct.
 
     The lower bound of the accuracy must be that high. The accuracy itself would be too high: it is
-    the best of many thresholds, on the same texts.
-
-    Args:
-        confidence: the probability of each text's predicted class, (texts,).
-        is_correct: whether each prediction is correct, (texts,).
-        groups: which texts belong together.
+    the best of many thresholds, on the same texts. `confidence` and `is_correct` are of each text's
+    predicted class, (texts,).
     """
     num_independent = groups.effective_number(is_correct)
     if num_independent < MIN_TEXTS:

@@ -23,14 +23,7 @@ HEIGHT = 270
 
 @dataclass(frozen=True)
 class Plane:
-    """The part of a chart in which values from 0 to 1 are drawn.
-
-    Attributes:
-        left: the distance to the left edge of the chart.
-        right: the distance to the right edge.
-        top: the distance to the upper edge.
-        bottom: the distance to the lower edge.
-    """
+    """The part of a chart in which values from 0 to 1 are drawn, by its distances to the edges."""
 
     left: float = 46
     right: float = 16
@@ -48,13 +41,7 @@ class Plane:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A line through points.
-
-    Attributes:
-        style: the class of the line in the style sheet.
-        name: the name of the line.
-        path: the points as the `d` attribute of an SVG path.
-    """
+    """A line through points, with its class in the style sheet and the `d` of its SVG path."""
 
     style: str
     name: str
@@ -77,15 +64,11 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class ReliabilityDot:
-    """A dot for the predictions in one bin of confidence.
+    """A dot for the predictions in one bin of confidence, from `low` to `high`.
 
     Attributes:
         confidence: the mean probability of the predictions.
-        accuracy: the fraction of correct predictions.
-        texts: the number of predictions.
-        share: this number, as a fraction of that in the fullest bin.
-        low: the lower bound of the bin.
-        high: the upper bound of the bin.
+        share: the number of predictions, as a fraction of that in the fullest bin.
     """
 
     confidence: float
@@ -102,7 +85,6 @@ class ReliabilityChart:
 
     Attributes:
         of: what has the probability: `prediction`, or in a multi-label task `label`.
-        dots: a dot for each bin that has texts.
         plane: the plane of the chart, above the bars for the numbers of texts.
     """
 
@@ -133,13 +115,7 @@ def reliability(bins: CalibrationBins, *, of: str = "prediction") -> Reliability
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdChart:
-    """The fraction of predictions that a threshold keeps, and the accuracy of the kept ones.
-
-    Attributes:
-        curves: the two fractions, by threshold.
-        suggested: the suggested threshold; None if there is none.
-        plane: the plane of the chart.
-    """
+    """The fraction of predictions that a threshold keeps, and the accuracy of the kept ones."""
 
     curves: list[Curve]
     suggested: float | None
@@ -149,13 +125,7 @@ class ThresholdChart:
 def thresholds(
     confidence: NDArray[np.float64], is_correct: NDArray[np.bool_], suggested: float | None
 ) -> ThresholdChart:
-    """Make the chart of what a threshold keeps.
-
-    Args:
-        confidence: the probability of each text's predicted class, (texts,).
-        is_correct: whether each prediction is correct, (texts,).
-        suggested: the suggested threshold; None if there is none.
-    """
+    """Make the chart of what a threshold on `confidence`, (texts,), keeps."""
     plane = Plane()
     steps = np.linspace(0, 1, 201)
     num_kept = counts_from(steps, confidence)
@@ -195,11 +165,8 @@ def precision_recall(
 ) -> CurvesChart:
     """Make curves of chosen classes, and a curve of all classes together if other classes occur.
 
-    Args:
-        probabilities: the predicted probabilities, (texts, classes).
-        labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels).
-        chosen: the numbers of the chosen classes.
-        names: the names of all classes.
+    Probabilities are (texts, classes). Labels are class numbers, (texts,), or multi-label
+    indicators, (texts, labels).
     """
     from sklearn.metrics import precision_recall_curve
 
@@ -243,20 +210,12 @@ MAX_CURVES = 6
 def notable_classes(
     per_class: Mapping[str, ClassMetrics], most: int, *, num_classes: int
 ) -> tuple[list[int], str]:
-    """Choose the classes whose curves are shown.
+    """Choose at most `most` classes whose curves are shown, and make a note on the choice.
 
     If too many classes occur, half of the chosen ones are the rarest classes, and the others are
-    those with the lowest F1.
-
-    Args:
-        per_class: the scores of the classes, by name.
-        most: the most classes to choose.
-        num_classes: the number of classes of the classifier. The classes that follow in `per_class`
-            do not occur in training; they have no probability, and are never chosen.
-
-    Returns:
-        The numbers of the chosen classes, and a note on the choice; empty if all classes that occur
-        are chosen.
+    those with the lowest F1. The note is empty if all classes that occur are chosen. Classes after
+    the first `num_classes` of `per_class` do not occur in training; they have no probability, and
+    are never chosen.
     """
     scores = list(per_class.values())[:num_classes]
     occurring = [number for number, score in enumerate(scores) if score.support]
@@ -289,10 +248,8 @@ class LengthBar:
     """A bar for texts of similar length.
 
     Attributes:
-        words: the range of their numbers of words, such as "5–9".
-        texts: the number of texts.
-        accuracy: the fraction of texts that are predicted correctly.
-        middle: the horizontal place of the middle of the bar in the plane, from 0 to 1.
+        words: the range of the numbers of words, such as "5–9".
+        middle: the place of the middle of the bar in the plane, from 0 to 1.
     """
 
     words: str
@@ -303,13 +260,7 @@ class LengthBar:
 
 @dataclass(frozen=True, kw_only=True)
 class LengthChart:
-    """Accuracy by the length of texts in words.
-
-    Attributes:
-        bars: a bar for each range of lengths.
-        bar_width: the width of a bar in units of the chart.
-        plane: the plane of the chart.
-    """
+    """Accuracy by the length of texts in words, with a bar for each range of lengths."""
 
     bars: list[LengthBar]
     bar_width: float
@@ -327,15 +278,7 @@ BAR_SHARE = 0.7
 def accuracy_by_length(
     lengths: NDArray[np.int64], is_correct: NDArray[np.bool_]
 ) -> LengthChart | None:
-    """Make the chart of accuracy by length, with a bar for each bin of lengths.
-
-    Args:
-        lengths: the number of words of each text, (texts,).
-        is_correct: whether each prediction is correct, (texts,).
-
-    Returns:
-        The chart; None if all texts are in one bin.
-    """
+    """Make the chart of accuracy by the number of words, (texts,); None if all are in one bin."""
     # Find the bounds of bins with about the same number of texts. Quantiles that are equal give
     # only one bound.
     quantiles = np.linspace(0, 1, LENGTH_BINS + 1)
