@@ -13,12 +13,10 @@ from encoder_cls.text.tokenizer import token_spans
 
 
 class AttentionMaps(NamedTuple):
-    """The tokens of a text, and how much they attend to each other.
+    """The tokens of a text after `[CLS]`, and how much they attend to each other.
 
-    Attributes:
-        tokens: the tokens as they are in the text, after `[CLS]`.
-        weights: the attention weights, (layers, heads, tokens, tokens). `[layer, head, i, j]` is
-            how much token `i` attends to token `j`; the weights over `j` sum to 1.
+    `weights[layer, head, i, j]`, (layers, heads, tokens, tokens), is how much token `i` attends to
+    token `j`; the weights over `j` sum to 1.
     """
 
     tokens: list[str]
@@ -26,11 +24,7 @@ class AttentionMaps(NamedTuple):
 
 
 def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
-    """Compute the attention weights of all layers and heads for a text.
-
-    Raises:
-        ConfigError: the classifier has no encoder.
-    """
+    """Compute the attention weights of a text; a `ConfigError` if there is no encoder."""
     if not classifier.encoder:
         raise ConfigError("the model has no encoder, so it has no attention")
     spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)

@@ -69,10 +69,8 @@ What a token looks at is not why the class was chosen: for that there is <code>-
 def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> str:
     """Make a page of attention maps, one for each layer and head, all on one scale from 0 to 1.
 
-    Args:
-        title: the title of the page.
-        texts: for each text, the line above its maps, and the maps. An iterator is best, because
-            the maps of a long text are large, and only those of one text are needed at a time.
+    Each text has a line above its maps. An iterator of texts is best, because the maps of a long
+    text are large, and only those of one text are needed at a time.
     """
     lines: list[str] = []
     for number, (heading, maps) in enumerate(texts):
@@ -82,10 +80,7 @@ def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> 
 
 
 def _maps_of_text(number: int, heading: str, maps: AttentionMaps) -> Iterator[str]:
-    """Yield the HTML of a text: its heading, then a row of maps for each layer.
-
-    The texts on the page are numbered from 0.
-    """
+    """Yield the HTML of a text, numbered from 0: its heading, then a row of maps for each layer."""
     yield f'<h2 class="words" dir="auto">{escaped(heading)}</h2>'
 
     num_tokens = maps.weights.shape[-1]
@@ -109,10 +104,7 @@ def _maps_of_text(number: int, heading: str, maps: AttentionMaps) -> Iterator[st
 
 
 def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
-    """The tokens of a text as SVG, once beside and once below the place of a map.
-
-    The page contains them once for each text, and every map of the text refers to them.
-    """
+    """The tokens of a text as SVG, once beside and once below a map, to which all maps refer."""
     below = TITLE + CELL * len(names) + 4
     rows = ""
     columns = ""
@@ -129,10 +121,10 @@ def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
 
 
 def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> str:
-    """A figure for a map of attention weights, (tokens, tokens), in which the image is still empty.
+    """A figure for a map of attention weights, (tokens, tokens), whose image a script draws.
 
-    The script draws the image from an attribute of the figure, which has a byte for each cell. A
-    rectangle for each cell would take a hundred times as many bytes.
+    An attribute of the figure has a byte for each cell. A rectangle for each cell would take a
+    hundred times as many bytes.
     """
     label = title
     if is_nearly_uniform(weights):
@@ -177,10 +169,7 @@ def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
 
 
 def _scale() -> str:
-    """The colour scale of all maps as SVG, with some weights below it.
-
-    The script takes the colours of levels from the stops of the gradient in this scale.
-    """
+    """The colour scale of all maps as SVG, from whose gradient the script takes the colours."""
     stops = ""
     for number, colour in enumerate(BLUES):
         stops += f'<stop offset="{number / (len(BLUES) - 1)}" stop-color="{colour}"/>'
@@ -199,10 +188,7 @@ def _svg(content: str, *, width: int, height: int, label: str, attributes: str) 
 
 
 def _width(name: str) -> int:
-    """Estimate the width of a name in pixels.
-
-    East Asian letters and pictographs are as wide as they are high; others are narrower.
-    """
+    """Estimate the width of a name in pixels; East Asian letters and pictographs are wide."""
     width = 0.0
     for character in name:
         if unicodedata.east_asian_width(character) in {"W", "F"}:

@@ -44,17 +44,15 @@ FamiliarityFeatures = NDArray[np.float64]
 class TextFormat:
     """How texts and their labels are stored in files.
 
-    A classifier has the format of its training files; files to classify are read by it, too, unless
+    A classifier has the format of its training files. Files to classify are read by it, too, unless
     an option says otherwise.
 
     Attributes:
-        columns: the names of the columns that are joined to one text.
-        delimiter: the separator of columns in CSV and TSV files, a character or the name of one;
-            None if each file's own delimiter is detected.
-        encoding: the encoding of text files, such as `utf-8`.
-        label_column: the name of the column with the label.
-        label_separator: the separator of several labels in a cell; None if a cell is one label, or
-            if the data has lists of labels.
+        delimiter: of columns in CSV and TSV files, a character or its name; None if each file's
+            own delimiter is detected.
+        encoding: of text files, such as `utf-8`.
+        label_separator: between the labels in a cell; None if a cell is one label, or if the
+            data has lists of labels.
     """
 
     columns: tuple[str, ...] = ("text",)
@@ -83,27 +81,23 @@ class Classifier:
 
     Attributes:
         encoder: the encoder; None if there is only a linear model, or no trained encoder yet.
-        tokenizer: the tokenizer of both parts.
-        label_names: the names of the classes, in the order of the logits.
+        label_names: the classes in the order of the logits.
         max_seq_len: the number of tokens of a text that the encoder reads; the linear model may
             read more.
         linear: the linear model; None if there is only an encoder.
-        task: single-label or multi-label.
-        mixture: the weights with which the logits of the parts are added.
         gate: the confidence of the linear model from which a text skips the encoder; None if no
             text skips it, or if there is only one part.
         thresholds: multi-label, the probability from which a text has each label, in the order of
             `label_names`; empty in a single-label task.
         guarantees: counts of held-out texts, from which precision and coverage are guaranteed; None
             if they were not measured.
-        familiarity: how the features of familiarity are distributed over held-out texts, to flag
-            unfamiliar texts; None if that was not measured.
-        text_format: how texts are stored in the training files.
-        encoder_architecture: the sizes of the encoder, also if the encoder is not trained yet.
+        familiarity: how the features of familiarity are distributed over held-out texts; None
+            if that was not measured.
+        encoder_architecture: the sizes of the encoder, also if it is not trained yet.
         model_class: the class of the encoder if it is a user's own; None for `EncoderClassifier`.
         folder: the path that the classifier was loaded from; empty if it was not loaded.
         sha256: the hash of the weights file; empty if the classifier was not loaded.
-        dtypes: the data type of each part's weights in the weights file, by the name of the part.
+        dtypes: the data type of each part's weights in the weights file.
     """
 
     encoder: PredictingEncoder | None
@@ -210,11 +204,7 @@ class Classifier:
         """Explain predictions: compute how much each word of a text speaks for a class.
 
         The weight of a word is how much the log odds of the class fall when the word is left out.
-
-        Args:
-            texts: the texts to explain.
-            labels: the class to explain for each text; by default, its most probable class.
-            batch_tokens: the most tokens in one batch of the encoder, padding included.
+        By default, the class to explain is the most probable one of each text.
 
         Raises:
             ValueError: a label is unknown, or the number of labels is not that of the texts.
@@ -242,16 +232,10 @@ class Classifier:
     def top_features(
         self, label: str, *, texts: Sequence[str] = (), top_k: int = 20
     ) -> list[NgramWeight]:
-        """Find the words and pairs of words that speak most for a class, by the linear model.
+        """Find the words and pairs that speak most for a class, with their weights, largest first.
 
-        Args:
-            label: the name of the class.
-            texts: texts in which pairs of words are looked up, such as the training texts. The
-                model stores pairs as hashes, so it lists only pairs that these texts have.
-            top_k: the most words and pairs to return.
-
-        Returns:
-            Words and pairs with their weights in the linear model, the largest weight first.
+        They are those of the linear model. It stores pairs as hashes, so only pairs that occur in
+        `texts`, such as the training texts, are found. `top_k` is the most words and pairs.
 
         Raises:
             ConfigError: the classifier has no linear model.
@@ -271,11 +255,7 @@ class Classifier:
     def top_features_of_classes(
         self, texts: TokenizedTexts, *, top_k: int
     ) -> dict[str, list[NgramWeight]]:
-        """Find the words and pairs of words that speak most for each class, as `top_features` does.
-
-        Returns:
-            The words and pairs by class; empty without a linear model.
-        """
+        """Find the `top_features` of each class; none without a linear model."""
         if not self.linear:
             return {}
         ngrams = top_features(
@@ -355,12 +335,9 @@ class Classifier:
         return predictions
 
     def _labels(self, probabilities: NDArray[np.float64]) -> list[tuple[str, ...] | None]:
-        """The labels of each text in a multi-label task, most probable first.
+        """The labels of each text, most probable first; None in a single-label task.
 
-        In a single-label task, they are None.
-
-        Args:
-            probabilities: the probabilities of the labels, (texts, classes).
+        Probabilities are (texts, classes).
         """
         if not self.thresholds:
             return [None] * len(probabilities)
@@ -421,22 +398,17 @@ class Classifier:
     def part_logits_and_familiarity(
         self, texts: TokenizedTexts
     ) -> tuple[dict[str, Logits], FamiliarityFeatures | None]:
-        """Compute the logits of each part, and the linear part's features of familiarity.
+        """Compute the logits of each part, (texts, classes), and the features of familiarity.
 
-        The encoder reads every text here, also the texts that would skip it because of the `gate`.
-
-        Returns:
-            The logits by the name of the part, (texts, classes), and the features, (texts,
-            features), which are None if there is no linear part.
+        The encoder reads every text here, also texts that would skip it because of the `gate`. The
+        features are those of the linear part, (texts, features); None without one.
         """
         return replace(self, gate=None)._logits_and_familiarity(texts, with_familiarity=True)
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
-        """Combine the logits of the parts to calibrated logits, (texts, classes).
+        """Combine logits, (texts, classes), in the order of `parts`, to calibrated logits.
 
-        Args:
-            part_logits: the logits of each part, (texts, classes), in the order of `parts`. The
-                encoder's logits of texts that skip it are ignored.
+        The encoder's logits of texts that skip it are ignored.
         """
         logits = self.mixture.combined(part_logits)
         if self.gate is None:

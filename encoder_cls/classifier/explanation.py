@@ -14,14 +14,10 @@ MIN_WEIGHT = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class WordWeight:
-    """A word of a text and its weight for a class.
+    """A word of a text, which is `text[start:end]`, and its weight for a class.
 
-    Attributes:
-        word: the word, which is `text[start:end]`.
-        start: the position of its first character in the text.
-        end: the position after its last character.
-        weight: the log odds of the class, ln(p / (1 - p)), minus the log odds when the word is left
-            out. A word with a weight above 0 is evidence for the class.
+    The weight is the log odds of the class, ln(p / (1 - p)), minus the log odds when the word is
+    left out. A word with a weight above 0 is evidence for the class.
     """
 
     word: str
@@ -33,9 +29,7 @@ class WordWeight:
 class Explanation(list[WordWeight]):
     """The words of a text with their weights, in the order of the text.
 
-    Attributes:
-        left_out: the number of words at the end of the text that have no weights, because
-            explaining them would take too long.
+    The last words, `left_out` of them, have no weights if explaining them would take too long.
     """
 
     def __init__(self, words: Iterable[WordWeight] = (), *, left_out: int = 0) -> None:

@@ -50,9 +50,7 @@ class Familiarity:
     """How the features of `measure_familiarity` are distributed over held-out texts.
 
     Attributes:
-        means: the mean of each feature, (features,).
-        deviations: the standard deviation of each feature, (features,); 0 for a feature that is
-            nearly constant.
+        deviations: the standard deviations, (features,); 0 for a nearly constant feature.
         threshold: the score from which a text is out of distribution.
     """
 
@@ -62,13 +60,9 @@ class Familiarity:
 
     @classmethod
     def of(cls, familiarity_features: Array) -> Familiarity | None:
-        """Fit the distribution of held-out texts, of which `FLAGGED_FRACTION` become unfamiliar.
+        """Fit the features of held-out texts, (texts, features); None for fewer than `MIN_TEXTS`.
 
-        Args:
-            familiarity_features: the features of the held-out texts, (texts, features).
-
-        Returns:
-            The distribution; None if there are fewer than `MIN_TEXTS` texts.
+        `FLAGGED_FRACTION` of these texts become unfamiliar.
         """
         if len(familiarity_features) < MIN_TEXTS:
             return None
@@ -133,9 +127,7 @@ class Familiarity:
     def from_json(cls, values: Mapping[str, Any], *, has_linear: bool) -> Familiarity:
         """Read and check the JSON values of a model folder, which may come from a stranger.
 
-        Args:
-            values: the JSON values.
-            has_linear: whether the classifier has a linear part, which measures further features.
+        A classifier with a linear part has further features.
 
         Raises:
             ValueError: a value is invalid, or there is another number of features.
@@ -172,11 +164,8 @@ def measure_familiarity(
     The columns are the features of the linear part, if there is one, then the fraction of unknown
     tokens, and last the negative log odds of the most probable class.
 
-    Args:
-        probabilities: the predicted probabilities, (texts, classes).
-        texts: the same texts, tokenized.
-        linear_features: the evidence and rarity that the linear part measures, (texts, features);
-            None if there is no linear part.
+    Probabilities are (texts, classes). The linear features are None without a linear part, else
+    (texts, features).
     """
     # The first token of a text is [CLS].
     num_tokens = np.maximum(1, texts.lengths - 1)

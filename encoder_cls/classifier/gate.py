@@ -57,15 +57,10 @@ def fit_gate(
     - the accuracy falls by at most its standard error;
     - the calibration error rises by at most the standard error of the accuracy.
 
-    Args:
-        classifier: the classifier; its own gate is ignored.
-        part_logits: the logits of each part for validation texts, (texts, classes), without a gate.
-        labels: the labels of these texts, (texts,); multi-label, 0 or 1, (texts, classes).
-        groups: which of these texts belong together.
-
-    Returns:
-        The gate; None if no gate is good enough, if there is only one part, or if there are too few
-        independent texts to measure `MAX_CHANGED`.
+    Logits, (texts, classes), are those of validation texts without a gate, and a gate of the
+    classifier is ignored. Labels are class numbers, (texts,), or multi-label indicators, (texts,
+    classes). The result is None if no gate is good enough, if there is only one part, or if there
+    are too few independent texts to measure `MAX_CHANGED`.
     """
     if len(classifier.parts) == 1 or groups.num_groups * MAX_CHANGED < 1:
         return None
@@ -84,16 +79,9 @@ def fit_gate(
 class _GatedPredictions:
     """The predictions of a classifier with a certain gate for labelled texts.
 
-    Attributes:
-        classifier: the classifier, with the gate.
-        logits: the combined logits, (texts, classes).
-        labels: class numbers, (texts,); multi-label, 0 or 1, (texts, classes).
-        groups: which texts belong together.
-        predictions: the predicted class numbers, (texts, 1); multi-label, whether each label is
-            predicted, (texts, classes).
-        is_correct: whether the prediction for each text is correct, (texts,); multi-label, whether
-            all of its labels are.
-        losses: the loss of each text, (texts,).
+    Logits are (texts, classes). Labels are class numbers, (texts,), and predictions (texts, 1), or
+    both multi-label indicators, (texts, classes). A text is correct, (texts,), if all of its labels
+    are. Losses are (texts,).
     """
 
     classifier: Classifier

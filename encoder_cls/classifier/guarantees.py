@@ -56,8 +56,8 @@ class PrecisionCounts:
     Predictions for texts that belong together count as the independent ones that they are worth.
 
     Attributes:
-        num_confident: the number of predictions with at least the probability of the threshold.
-        num_correct: of these predictions, the number of those that are correct.
+        num_correct: of the `num_confident` predictions with at least the probability of the
+            threshold, the number of correct ones.
     """
 
     num_confident: Counts
@@ -70,13 +70,7 @@ class PrecisionCounts:
         is_correct: NDArray[np.bool_],
         groups: RowGroups,
     ) -> PrecisionCounts:
-        """Count held-out predictions.
-
-        Args:
-            confidence: the probability of each prediction, (predictions,).
-            is_correct: whether each prediction is correct, (predictions,).
-            groups: which texts of the predictions belong together.
-        """
+        """Count held-out predictions by their confidence, (predictions,)."""
         weights = _independent_weights(is_correct, groups)
         num_confident = _sums_from(confidence, weights)
         weighted_correct = _sums_from(confidence[is_correct], weights[is_correct])
@@ -105,8 +99,7 @@ class PrecisionCounts:
     def precision_threshold(self, precision: float) -> float | None:
         """The lowest threshold from which predictions are guaranteed to have a precision.
 
-        Returns:
-            The threshold, a probability; None if the precision cannot be guaranteed.
+        The result is a probability; None if the precision cannot be guaranteed.
         """
         if precision <= 0:
             # All predictions together have a precision of at least 0.
@@ -147,12 +140,8 @@ class PrecisionCounts:
 
         This is an exact binomial test. If each prediction were correct with the probability
         `precision`, as many correct predictions as were counted, or more, would have a probability
-        of at most `error`. Then Clopper and Pearson's lower bound is at least `precision`.
-
-        Args:
-            index: the index of the threshold in `THRESHOLDS`.
-            precision: the precision to show, between 0 and 1.
-            error: the permitted probability that the test passes though the precision is lower.
+        of at most `error`. Then Clopper and Pearson's lower bound is at least `precision`. `error`
+        is the permitted probability that the test passes though the precision is lower.
         """
         num_texts = int(self.num_confident[index])
         num_correct = int(self.num_correct[index])
@@ -161,10 +150,7 @@ class PrecisionCounts:
         return self._binomial_tail(num_correct, num_texts, precision) <= error
 
     def _binomial_tail(self, num_correct: int, num_texts: int, precision: float) -> float:
-        """The probability of at least `num_correct` successes in `num_texts` trials.
-
-        Each trial is a success with the probability `precision`.
-        """
+        """The probability of `num_correct` successes or more, if each has `precision`."""
         k = np.arange(num_correct, num_texts + 1)
         log_factorials = self._log_factorials
         log_ways = log_factorials[num_texts] - log_factorials[k] - log_factorials[num_texts - k]
@@ -207,10 +193,10 @@ class Guarantees(PrecisionCounts):
     that of `Task.prediction_probabilities`.
 
     Attributes:
-        num_covered: the number of texts whose label has at least the probability of the threshold,
-            also if another class is more probable; multi-label, whose labels all have it.
-        labels: multi-label, the counts of the texts that get each label, in the order of the
-            classifier's labels; empty in a single-label task.
+        num_covered: the number of texts whose label, or all of whose labels, have at least the
+            probability of the threshold, also if another class is more probable.
+        labels: the counts of the texts that get each label, in the order of the classifier's
+            labels; empty in a single-label task.
     """
 
     num_covered: Counts
@@ -225,15 +211,12 @@ class Guarantees(PrecisionCounts):
         *,
         groups: RowGroups,
     ) -> Guarantees:
-        """Count held-out texts.
+        """Count held-out texts by their probabilities, (texts, classes).
 
-        Args:
-            probabilities: the predicted probabilities, (texts, classes).
-            labels: class numbers, (texts,); multi-label, 0 or 1, (texts, labels). Numbers or
-                columns from `classes` on are labels that the classifier does not know; their texts
-                are never predicted correctly.
-            thresholds: multi-label, the probability from which a text gets each label, (classes,).
-            groups: which texts belong together.
+        Labels are class numbers, (texts,), or multi-label indicators, (texts, labels). Those from
+        `classes` on are labels that the classifier does not know, whose texts are never predicted
+        correctly. In a multi-label task, a text gets each label from the probability `thresholds`,
+        (classes,).
         """
         task = task_of(labels)
         num_classes = probabilities.shape[1]
@@ -270,10 +253,7 @@ class Guarantees(PrecisionCounts):
         """The threshold from which classes form sets that are guaranteed to have a coverage.
 
         It is the highest threshold that at least ceil((n + 1) * coverage) of the labels of the n
-        held-out texts reach.
-
-        Returns:
-            The threshold, a probability; None if the coverage cannot be guaranteed.
+        held-out texts reach. The result is None if the coverage cannot be guaranteed.
         """
         # Round to 9 digits first, so that `ceil` does not turn a floating-point error such as
         # 9.000000000000002 into 10.
@@ -379,12 +359,10 @@ START_WITHIN_PART = 0.25
 def sequence_starts(num_texts: int, precision: float) -> list[int]:
     """Choose where the sequences of tests of a precision start.
 
-    No sequence starts with fewer than `min_texts`, since a test of so few texts fails even if all
-    predictions are correct.
-
-    Returns:
-        For each sequence, the number of most confident texts that its first test is about, in
-        increasing order; empty if the precision is not between 0 and 1.
+    The result has, for each sequence, the number of most confident texts that its first test is
+    about, in increasing order; it is empty if the precision is not between 0 and 1. No sequence
+    starts with fewer than `min_texts`, since a test of so few texts fails even if all predictions
+    are correct.
     """
     if not 0 < precision < 1:
         return []

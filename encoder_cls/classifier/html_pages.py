@@ -36,18 +36,12 @@ def html_page(
     worker: str = "'none'",
     uses_webassembly: bool = False,
 ) -> str:
-    """Make a whole HTML page of its body.
+    """Make a whole HTML page of its body, in which every text must be `escaped`.
 
-    Args:
-        title: the title of the page.
-        body: the HTML of the page, in which every text must be `escaped`.
-        script: the script of the page, in place of the common script.
-        style: rules of this page, which are added to the common style sheet.
-        connect: the addresses that the script may connect to, as a value of `connect-src` in the
-            content security policy.
-        worker: the addresses from which workers may be started, as a value of `worker-src`.
-        uses_webassembly: whether scripts may compile WebAssembly, which can do no more than the
-            script that calls it.
+    The script is in place of the common script, and the style is added to the common style sheet.
+    `connect` and `worker` are addresses that the content security policy allows, as values of
+    `connect-src` and `worker-src`. With `uses_webassembly`, scripts may compile WebAssembly, which
+    can do no more than the script that calls it.
     """
     if script is None:
         script = _file_beside("js")

@@ -21,19 +21,11 @@ TOO_MANY_REQUESTS = 429
 
 
 def download_model(source: str, *, files: tuple[str, ...], marker: str) -> Path:
-    """Download a model into the cache of the Hub's library.
+    """Download files of a model into the cache of the Hub's library, and return their folder.
 
-    If the Hub cannot be reached, the files of an earlier download are used.
-
-    Args:
-        source: the address of the model, `hub:owner/name[?revision=...]`.
-        files: the names of the files. The first one must be small, and shows whether the model is
-            one of this program.
-        marker: a string that the first file contains if the model is one of this program. If the
-            string is missing, the other files are not downloaded.
-
-    Returns:
-        The folder of the downloaded files.
+    If the Hub cannot be reached, the files of an earlier download are used. The address `source` is
+    `hub:owner/name[?revision=...]`. The first file must be small: unless it contains the string
+    `marker`, the model is not one of this program, and the other files are not downloaded.
 
     Raises:
         ConfigError: the address is not of the form above, or there is no such model or revision,
@@ -87,11 +79,7 @@ def _badly_written(source: str) -> ConfigError:
 def _downloaded(
     name: str, revision: str | None, files: tuple[str, ...], marker: str
 ) -> tuple[Path, str]:
-    """Download the files of a model.
-
-    Returns:
-        The folder of the files, and a phrase that names what the model lacks; empty if it has all.
-    """
+    """Download the files of a model; the phrase says what the model lacks, empty if nothing."""
     from huggingface_hub import errors, hf_hub_download
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -121,10 +109,10 @@ def _downloaded(
 
 
 def _reason_not_to_reach(name: str, revision: str | None) -> Exception | None:
-    """Try to reach the Hub. Return the error if it cannot be reached, and None if it responds.
+    """Return the error if the Hub cannot be reached, and None if it responds.
 
-    If the Hub responds with an error about the model, such as that there is none, this error is
-    raised. Errors of the Hub itself, and the refusal of too many requests, say nothing about it.
+    An error about the model, such as that there is none, is raised. Errors of the Hub itself, and
+    the refusal of too many requests, say nothing about it.
     """
     from huggingface_hub import HfApi, errors
 

@@ -18,10 +18,10 @@ class Mixture:
     """The weighted sum of the logits of encoder and linear model.
 
     Attributes:
-        weights: the factor of each part's logits, by the name of the part; 1 for a part that has
-            no entry. With these factors, the sum is calibrated.
-        shares: how much each part counts in the sum: its weight, relative to the weight that
-            calibrates the part alone. Shares are normalized to sum to 1. None if unknown.
+        weights: the factor of each part's logits, with which the sum is calibrated; 1 for a
+            part that has no entry.
+        shares: each part's weight, relative to the weight that calibrates the part alone,
+            normalized to sum to 1. None if unknown.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)

@@ -39,17 +39,11 @@ def fit_mixture_weights(
     classifier alone. A ridge penalty, `RIDGE_PENALTY` * distance^2 / texts, draws the shares
     towards their expected values, so that a few labels change them little.
 
-    Args:
-        logits: the logits of each classifier, (texts, classes). Those of the last classifier must
-            be calibrated.
-        labels: class numbers, (texts,); multi-label, 0 or 1, (texts, classes).
-        groups: which texts belong together.
-        expects_equal_shares: whether all classifiers are expected to have the same share, as a
-            student and its teacher; by default, the last classifier is expected to have the share 1
-            and the others 0.
-
-    Returns:
-        The weight of each classifier, and its share, normalized so that shares sum to 1.
+    Logits are (texts, classes); those of the last classifier must be calibrated. Labels are class
+    numbers, (texts,), or multi-label indicators, (texts, classes). With `expects_equal_shares`, all
+    classifiers are expected to have the same share, as a student and its teacher; otherwise, the
+    last one is expected to have the share 1. The result has the weight and the share of each
+    classifier; shares sum to 1.
     """
     num_classifiers = len(logits)
     float64_logits = [part.astype(np.float64) for part in logits]

@@ -66,10 +66,7 @@ NO_HASH = b"0" * 64
 
 
 def model_folder(path: Path) -> Path:
-    """Find the model folder at a path, or download it.
-
-    Args:
-        path: the path of a run or of the model folder itself, or `hub:owner/name[?revision=...]`.
+    """Find the model folder of a run or at a path, or download `hub:owner/name[?revision=...]`.
 
     Raises:
         ConfigError: there is no model at this path.
@@ -139,13 +136,9 @@ def load_classifier(
 
 
 def parts_of_model(folder: Path) -> tuple[str, ...]:
-    """Read which parts the classifier in a model folder has, without loading it.
+    """Read whether a model has an `encoder`, a `linear` part or both, without loading it.
 
-    Returns:
-        The names of the parts, `encoder`, `linear` or both.
-
-    Raises:
-        EncoderClsError: the folder is damaged or comes from another program.
+    An `EncoderClsError` says that the folder is damaged or comes from another program.
     """
     with _reporting_damage(folder), plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, _ = _read_head(file, size)
@@ -175,9 +168,9 @@ def _reporting_damage(source: str | Path) -> Iterator[None]:
 def _read(
     folder: Path, model_class: type[EncoderClassifier] | None
 ) -> tuple[Classifier, dict[str, Weight]]:
-    """Read a classifier without its encoder, and the weights of the encoder, by name.
+    """Read a classifier without its encoder, and the encoder's weights by name, if there are any.
 
-    The weights are empty if there is no encoder. The caller reports errors by `_reporting_damage`.
+    The caller reports errors by `_reporting_damage`.
     """
     with plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, num_bytes = _read_head(file, size)
@@ -208,11 +201,7 @@ def _read(
 
 
 def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
-    """Read the head of a weights file of `size` bytes.
-
-    Returns:
-        The values in the head, and the number of bytes after the head.
-    """
+    """Read the values in the head of a weights file, and the number of bytes after it."""
     length = int.from_bytes(file.read(8), "little")
     if not 0 < length <= min(MAX_HEAD_BYTES, size):
         raise ValueError(f"{WEIGHTS_FILE} has no head")
@@ -241,13 +230,7 @@ def _read_whole(file: BinaryIO, head: Mapping[str, Any]) -> bytes:
 def _weights(
     content: bytes, shapes: Mapping[str, Shapes], dtypes: Mapping[str, str]
 ) -> dict[str, dict[str, Weight]]:
-    """Unpack the weights of each part, by the name of the part and the name of the weight.
-
-    Args:
-        content: the content of a weights file.
-        shapes: the shapes of the weights of each part.
-        dtypes: the data type in which the weights of each part are stored.
-    """
+    """Unpack the weights of each part, by the name of the part and the name of the weight."""
     tensors_of_parts: dict[str, dict[str, NDArray[Any]]] = {}
     for name, tensor in safetensors.numpy.load(content).items():
         part = "encoder"
@@ -270,11 +253,7 @@ def _weights(
 def _classifier_of(
     head: Mapping[str, Any], model_class: type[EncoderClassifier] | None
 ) -> tuple[Classifier, dict[str, Shapes]]:
-    """Make a classifier from the values of a head, but without its encoder and linear model.
-
-    Returns:
-        The classifier, and the shapes of the weights of each part that the config describes.
-    """
+    """Make a classifier without its encoder and linear model, and the shapes of their weights."""
     config = head["config"]
     task = _task_of(config)
     label_names = _label_names_of(config, task)
@@ -338,7 +317,7 @@ def _encoder_shapes(
     vocab_size: int,
     num_classes: int,
 ) -> Shapes:
-    """The shapes of the encoder's weights; a `ConfigError` if it is not of the class `model_class`.
+    """The shapes of the encoder's weights; a `ConfigError` if it is not a `model_class`.
 
     Without an encoder among the parts of the file, its class does not matter.
     """
@@ -481,11 +460,7 @@ def save_classifier(
 ) -> None:
     """Save a classifier in a model folder, and replace the classifier that the folder may hold.
 
-    Args:
-        classifier: the classifier to save.
-        folder: the model folder, which is created if it does not exist.
-        dtypes: the data type in which the weights of each part are stored, by the name of the part;
-            by default float32.
+    Weights are stored in the data type of `dtypes` for their part, by default float32.
 
     Raises:
         EncoderClsError: a file cannot be written. A classifier that was in the folder before is
@@ -512,14 +487,8 @@ def save_classifier(
 def content_of_linear_part(classifier: Classifier, folder: Path) -> bytes:
     """The content of a weights file with the linear part of the classifier in a folder.
 
-    The weights are those of the folder: to pack the unpacked ones again would round them twice.
-
-    Args:
-        classifier: the classifier of the folder without its encoder.
-        folder: the model folder.
-
-    Raises:
-        EncoderClsError: the folder is damaged.
+    The weights are those of the folder: to pack the unpacked ones again would round them twice. An
+    `EncoderClsError` says that the folder is damaged.
     """
     with _reporting_damage(folder):
         every = safetensors.numpy.load(read_file(folder / WEIGHTS_FILE))
@@ -528,7 +497,6 @@ def content_of_linear_part(classifier: Classifier, folder: Path) -> bytes:
 
 
 def _head_of(classifier: Classifier, dtypes: Mapping[str, str]) -> dict[str, Any]:
-    """The head of a weights file without the hash, as JSON values."""
     # Shares are unknown if a part was added to the classifier since they were fitted.
     shares = classifier.mixture.shares
     if shares is not None and shares.keys() != set(classifier.parts):
@@ -563,7 +531,6 @@ def save_measurements(classifier: Classifier, folder: Path) -> None:
 
 
 def _config_of(classifier: Classifier) -> dict[str, Any]:
-    """The content of `config.json`, as JSON values."""
     architecture = classifier.encoder_architecture
     if classifier.encoder:
         architecture = classifier.encoder.architecture
@@ -595,7 +562,6 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
 
 
 def _measurements_of(classifier: Classifier) -> dict[str, Any]:
-    """The values that were measured on held-out texts, as JSON values."""
     guarantees = None
     if classifier.guarantees is not None:
         guarantees = classifier.guarantees.to_json()
@@ -615,7 +581,6 @@ def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], head: Mapping
 
 
 def _weights_content(tensors: dict[str, NDArray[Any]], head: Mapping[str, Any]) -> bytes:
-    """The content of a weights file, with its hash in its head."""
     # All values are in one entry of the metadata. safetensors writes several entries in random
     # order, so that equal runs would have different files.
     values = json.dumps({"sha256": NO_HASH.decode(), **head}, ensure_ascii=False)

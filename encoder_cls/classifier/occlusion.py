@@ -45,14 +45,9 @@ def explain(
     have the same sign are joined to one word, which gets a weight of its own. Words behind the last
     token that the classifier reads have no weights.
 
-    Args:
-        classifier: the classifier whose predictions are explained.
-        texts: the texts to explain.
-        tokenized: the same texts, tokenized by the classifier.
-        labels: the class to explain for each text; None for a blank text, which has no words.
-        batch_tokens: the most tokens in one batch of the encoder, padding included.
-        max_tokens: the most tokens that are read to explain one text, by default `MAX_TOKENS`. If
-            these are too few for all words, the last words of the text get no weights.
+    A blank text has no words, and its label is None. `batch_tokens` is the most tokens in one batch
+    of the encoder, padding included. If `max_tokens`, the most tokens that are read to explain one
+    text, are too few for all words, the last words of the text get no weights.
     """
     explanations = []
     for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
@@ -97,14 +92,7 @@ TOKENS_AT_ONCE = 1 << 22
 
 
 class _Occlusion:
-    """A text that is classified again without some of its words.
-
-    Args:
-        classifier: the classifier whose prediction is explained.
-        text: the tokens of a single text.
-        label: the number of the class to explain.
-        batch_tokens: the most tokens in one batch of the encoder, padding included.
-    """
+    """A text that is classified again without some of its words, to explain the class `label`."""
 
     def __init__(
         self,
@@ -171,7 +159,7 @@ def _words(spans: Sequence[Span], text: str) -> list[Word]:
     """Group the tokens of a text into words, which do not overlap.
 
     A token that belongs to no word, or to a script without spaces, is a word by itself. Tokens that
-    share a character, such as the tokens of a ligature, belong to one word.
+    share a character, such as those of a ligature, belong to one word.
     """
     words: list[Word] = []
     for token, span in enumerate(spans):

@@ -14,20 +14,19 @@ class Prediction(NamedTuple):
     """The prediction for one text.
 
     Attributes:
-        label: the most probable class; None for a text without words. In a multi-label task, this
-            class need not be among `labels`.
+        label: the most probable class, which need not be among `labels`; None for a text
+            without words.
         probability: the probability of `label`; None for a text without words.
-        probabilities: the probabilities of all classes, by name, also for a text without words.
-        truncated: whether the text is longer than the encoder reads, or, if there is no encoder,
+        probabilities: of all classes by name, also for a text without words.
+        truncated: whether the text is longer than the encoder reads, or, without an encoder,
             than the linear model reads.
-        unknown_words: the number of tokens of the text that are not in the vocabulary.
-        reason: why there is no label: `blank` for a text without words; else None.
+        unknown_words: the number of tokens that are not in the vocabulary.
+        reason: `blank` for a text without words; else None.
         unfamiliar: whether the text is out of distribution; None if the model does not measure it.
-        labels: multi-label, the labels whose probabilities reach their thresholds, most probable
-            first; None in a single-label task.
+        labels: the labels whose probabilities reach their thresholds, most probable first; None
+            in a single-label task.
         prediction_probability: the probability that the prediction is correct: that of `label`;
-            multi-label, the probability that the text has exactly `labels`, if labels are
-            independent of each other.
+            multi-label, that of exactly `labels`, if labels are independent of each other.
         answered_by: the parts that predict this text, `linear`, `encoder` or `both`; None if the
             model has both parts and both predict every text.
     """
@@ -68,12 +67,10 @@ class Prediction(NamedTuple):
     ) -> tuple[str, ...]:
         """The labels of a multi-label task, without those that are withheld.
 
-        Args:
-            threshold: the least probability of a label; None for the thresholds of the model.
-            label_thresholds: the least probability of each of `labels`, by name; a label without
-                one is withheld. None withholds no label.
-            text_threshold: the least `prediction_probability`; if it is lower, all labels are
-                withheld. None withholds no label.
+        `threshold` is the least probability of a label; None for the thresholds of the model.
+        `label_thresholds` has the least probability of each of `labels`; a label without one is
+        withheld, and None withholds no label. All labels are withheld if `prediction_probability`
+        is below `text_threshold`; None withholds no label.
         """
         labels = self.labels or ()
         if self.reason:
@@ -92,11 +89,7 @@ class Prediction(NamedTuple):
         return labels
 
     def withheld_labels(self, kept: Collection[str]) -> list[str]:
-        """The labels of a multi-label task that are withheld, most probable first.
-
-        Args:
-            kept: the labels that `labels_from` has left.
-        """
+        """The labels of a multi-label task that are not among `kept`, most probable first."""
         return [name for name in self.labels or () if name not in kept]
 
     def label_set(self, threshold: float) -> list[str]:
@@ -180,13 +173,7 @@ class Prediction(NamedTuple):
         label_thresholds: Mapping[str, float] | None,
         text_threshold: float | None,
     ) -> dict[str, Any]:
-        """The JSON values for the labels of a multi-label task.
-
-        Args:
-            kept: the labels that are not withheld.
-            label_thresholds: as in `to_json`.
-            text_threshold: as in `to_json`.
-        """
+        """The JSON values for the labels of a multi-label task; `kept` are not withheld."""
         record: dict[str, Any] = {"labels": list(kept)}
         if text_threshold is not None and not self.reason:
             if self.prediction_probability < text_threshold:

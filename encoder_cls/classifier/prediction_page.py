@@ -35,16 +35,10 @@ _ROWS = "<!-- rows -->"
 
 
 def page_around_rows(*, is_multi_label: bool, note: str = "", model: str = "") -> tuple[str, str]:
-    """Make a page of predictions without its rows, so that any number of rows can be written.
+    """The HTML before and after the rows of a page of predictions, which `prediction_row` makes.
 
-    Args:
-        is_multi_label: whether texts may have several labels. Then there is no column for the
-            second class.
-        note: a sentence about the rows; empty to leave it out.
-        model: the name of the model; empty to leave it out.
-
-    Returns:
-        The HTML before the rows, each of which `prediction_row` makes, and the HTML after them.
+    So any number of rows can be written. Texts with several labels have no column for the second
+    class. An empty `note` about the rows or name of the `model` is left out.
     """
     notes = []
     if model:
@@ -80,14 +74,10 @@ def prediction_row(
     label: str,
     notes: Sequence[str] = (),
 ) -> str:
-    """Render a text with its prediction as a row of a table.
+    """Render a text with its prediction as a row of a table, with notes below the text.
 
-    Args:
-        text: the text, whose words are coloured by their weights.
-        prediction: the prediction for the text.
-        words: the words of the text with their weights; None if the prediction is not explained.
-        label: the text in the column of the predicted class.
-        notes: notes to show below the text.
+    Words are coloured by their weights; they are None if the prediction is not explained. The label
+    is the text in the column of the predicted class.
     """
     # A text without a prediction has the reason in place of the probability.
     probability = prediction.reason

@@ -29,10 +29,9 @@ Floats = NDArray[np.float64]
 class _Rule(NamedTuple):
     """How the threshold of a label depends on the number of its examples.
 
-    Attributes:
-        slope: the slope of the common line: thresholds, as logits, over the log odds of labels.
-        strength: the number of examples with which the threshold of a label is halfway between the
-            common line and the best threshold of the label itself; infinite to stay on the line.
+    `slope` is that of the common line: thresholds, as logits, over the log odds of labels. With
+    `strength` examples, a threshold is halfway between the line and the label's own best threshold;
+    infinite to stay on the line.
     """
 
     slope: float
@@ -61,13 +60,9 @@ HIGHEST = 12.0
 def fit_thresholds(logits: Logits, targets: NDArray[np.int8], groups: RowGroups) -> Floats:
     """Fit the threshold of each label, a probability, (labels,).
 
-    The rule by which thresholds depend on the number of examples is chosen by cross-validation.
-
-    Args:
-        logits: the logits of held-out texts, (texts, labels).
-        targets: 1 where a text has a label, else 0, (texts, labels).
-        groups: which texts belong together. Texts of one group stay in one fold of the
-            cross-validation, and count as one example of their labels.
+    Logits of held-out texts and targets, 1 or 0, are (texts, labels). The rule by which thresholds
+    depend on the number of examples is chosen by cross-validation. Texts of one group stay in one
+    fold, and count as one example of their labels.
     """
     scores = np.clip(logits.astype(np.float64), LOWEST, HIGHEST)
 

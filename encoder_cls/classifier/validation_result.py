@@ -30,12 +30,10 @@ class ValidationResult:
     """The result of a validation.
 
     Attributes:
-        scores: the scores to log, by name.
-        score: the score by which two validations are compared.
-        metrics: the metrics of the mixture; None in pretraining.
-        mixture: the weights with which the logits of the parts are added.
-        thresholds: multi-label, the probability from which a text has each label; empty in a
-            single-label task.
+        score: the one by which two validations are compared.
+        metrics: those of the mixture; None in pretraining.
+        thresholds: the probability from which a text has each label; empty in a single-label
+            task.
     """
 
     scores: dict[str, float]
@@ -68,17 +66,12 @@ def score_mixture(
     Class weights of the training are not used here. All texts count equally, so that the loss is
     comparable with that of the final report, and probabilities are calibrated.
 
-    Args:
-        encoder: the logits of the encoder, (texts, classes); None if there is no encoder.
-        linear: the logits of the linear model, (texts, classes); None if there is no linear model.
-            At least one of the parts must be there.
-        dataset: the data, whose `known_validation` are the texts of the logits.
-        monitor: the name of the score by which validations are compared.
-        expects_equal_shares: whether the encoder and the linear model are expected to have equal
-            shares, as a student and its teacher; otherwise, all weight is expected on the linear
-            model. The fewer texts, the closer the shares are to what is expected.
-        is_calibrated: whether the linear model was calibrated on more than the validation texts.
-            Without an encoder, its logits are then left as they are.
+    The logits, (texts, classes), are those of `known_validation` of the dataset; of the encoder or
+    of the linear model they may be None. `monitor` is the score by which validations are compared.
+    With `expects_equal_shares`, both parts are expected to count alike, as a student and its
+    teacher; otherwise, all weight is expected on the linear model. The fewer texts, the closer the
+    shares are to what is expected. If the linear model `is_calibrated` on more than the validation
+    texts, its logits are left as they are if there is no encoder.
     """
     labels = dataset.known_validation.labels
     groups = RowGroups(dataset.known_validation.split_groups)
@@ -161,16 +154,11 @@ def surely_lowers_the_loss(
     *,
     standard_errors: float,
 ) -> bool:
-    """Whether the mean loss of logits is significantly lower than that of other logits.
+    """Whether the mean loss of the logits `after` is significantly lower than that of `before`.
 
-    The losses of each text are compared in pairs. A small difference may be chance.
-
-    Args:
-        before: the logits to compare with, (texts, classes).
-        after: the logits that may have a lower loss, (texts, classes).
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-        groups: which texts belong together.
-        standard_errors: the number of standard errors that the mean difference must exceed.
+    The losses of each text are compared in pairs, since a small difference may be chance: the mean
+    difference must exceed some standard errors. Logits are (texts, classes). Labels are class
+    numbers, (texts,), or multi-label indicators, (texts, classes).
     """
     gains = losses_of_texts(before, labels) - losses_of_texts(after, labels)
     num_texts = groups.effective_number(gains)
