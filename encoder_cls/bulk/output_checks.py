@@ -76,9 +76,9 @@ def check_outputs(
     for target in targets:
         if model_files:
             _check_not_of_model(target, model_files)
+        _check_not_among(target, read_folders)
         if target.identity in read_identities:
             raise ConfigError(f"{target.name}: is a file that is read; name another output")
-        _check_not_among(target, read_folders)
         _check_not_data(target, run_data)
         _check_other_outputs(target, written)
 
@@ -235,7 +235,8 @@ def _check_not_among(target: _Target, read_folders: Mapping[Path, str]) -> None:
     for folder, source in read_folders.items():
         if target.is_inside(folder):
             raise ConfigError(
-                f"{target.name}: is in a folder that is read ({source}); name another output"
+                f"{target.name}: is in a folder that is read ({source}); name an output in another "
+                "folder"
             )
 
 

@@ -133,15 +133,14 @@ def _label(
     from encoder_cls.bulk.output_checks import check_outputs
     from encoder_cls.labelling.label_table import is_own_table
     from encoder_cls.labelling.model_loop import ModelLoop
-    from encoder_cls.labelling.open_session import PoolOptions, open_session, skipped_file
+    from encoder_cls.labelling.open_session import PoolOptions, open_session
     from encoder_cls.labelling.server import serve_session
-    from encoder_cls.labelling.session_memory import curve_file, session_file
+    from encoder_cls.labelling.session_memory import files_of_session
 
     output = page.output
     # A pattern also fits the files that an earlier session has written beside the texts.
-    files = [output, skipped_file(output), curve_file(output), session_file(output)]
     is_continued = not Path(pool).exists() and is_own_table(output)
-    check_outputs(files, sources=[] if is_continued else [pool], model=model)
+    check_outputs(files_of_session(output), sources=[] if is_continued else [pool], model=model)
 
     options = PoolOptions(pool)
     if model:
@@ -173,9 +172,9 @@ def _label(
 def _review(run: Path, page: PageOptions, moved: Mapping[str, str]) -> None:
     """Review the doubtful labels of a run."""
     from encoder_cls.bulk.output_checks import check_outputs
-    from encoder_cls.labelling.open_session import skipped_file
     from encoder_cls.labelling.review_session import open_review
     from encoder_cls.labelling.server import serve_session
+    from encoder_cls.labelling.session_memory import skipped_file
 
     output = page.output
     check_outputs([output, skipped_file(output)], model=run)

@@ -28,6 +28,7 @@ from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError, EncoderClsError
 from encoder_cls.evaluation.label_tables import csv_table
 from encoder_cls.labelling.pool import PoolText
+from encoder_cls.labelling.session_memory import torn_file
 from encoder_cls.system.csv_cells import LINE_END, cell, csv_row
 from encoder_cls.system.files import read_file, reporting_os_errors, write_file
 
@@ -320,7 +321,7 @@ class LabelTable:
 
     def _move_torn_line(self, content: bytes, torn: bytes) -> str:
         """Move the part of a line at the end of the file to another file; return a note."""
-        moved = self.path.with_name(f"{self.path.stem}-torn.txt")
+        moved = torn_file(self.path)
         with reporting_os_errors(moved), moved.open("ab") as file:
             file.write(torn + LINE_END.encode())
             file.flush()

@@ -12,7 +12,7 @@ from encoder_cls.labelling.class_list import ClassList
 from encoder_cls.labelling.label_table import LABEL, LabelTable
 from encoder_cls.labelling.pool import PoolText, read_pool, without_near_duplicates
 from encoder_cls.labelling.session import Session
-from encoder_cls.labelling.session_memory import SessionMemory, curve_file, session_file
+from encoder_cls.labelling.session_memory import SessionMemory, files_of_session, skipped_file
 from encoder_cls.labelling.text_queue import TextQueue
 from encoder_cls.system.display import counted
 
@@ -54,11 +54,6 @@ class OpenedSession(NamedTuple):
     notes: Sequence[str]
 
 
-def skipped_file(output: Path) -> Path:
-    """The file with the texts that were skipped."""
-    return output.with_name(f"{output.stem}-skipped{output.suffix}")
-
-
 def open_session(
     options: PoolOptions, output: Path, class_names: Sequence[str], *, is_multi_label: bool
 ) -> OpenedSession:
@@ -81,7 +76,7 @@ def open_session(
         options.text_columns,
         options.reading(),
         label_column=None if LABEL in options.text_columns else LABEL,
-        left_out=(output, skipped_file(output), curve_file(output), session_file(output)),
+        left_out=files_of_session(output),
     )
     notes = list(pool.notes)
     labels = LabelTable(

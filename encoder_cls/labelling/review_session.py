@@ -22,10 +22,9 @@ from encoder_cls.evaluation.label_tables import LabelRow, form_of_data
 from encoder_cls.labelling.background_thread import BackgroundThread
 from encoder_cls.labelling.class_list import ClassList
 from encoder_cls.labelling.label_table import LABEL, REVIEW_COLUMNS, LabelTable
-from encoder_cls.labelling.open_session import skipped_file
 from encoder_cls.labelling.pool import PoolText
 from encoder_cls.labelling.session import Guess, Session, WordsOfClass
-from encoder_cls.labelling.session_memory import SessionMemory, order_of_keys
+from encoder_cls.labelling.session_memory import SessionMemory, order_of_keys, skipped_file
 from encoder_cls.labelling.text_queue import ChosenText
 from encoder_cls.run.review import review_run
 

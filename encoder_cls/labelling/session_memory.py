@@ -102,6 +102,22 @@ def session_file(output: Path) -> Path:
     return output.with_name(f"{output.stem}-session.json")
 
 
+def torn_file(table: Path) -> Path:
+    """The file with what a power cut has left of the last line of a table."""
+    return table.with_name(f"{table.stem}-torn.txt")
+
+
+def skipped_file(output: Path) -> Path:
+    """The file with the texts that were skipped."""
+    return output.with_name(f"{output.stem}-skipped{output.suffix}")
+
+
+def files_of_session(output: Path) -> list[Path]:
+    """All files that a session may write: none of them is a part of the pool."""
+    tables = [output, skipped_file(output)]
+    return [*tables, *map(torn_file, tables), curve_file(output), session_file(output)]
+
+
 def curve_file(output: Path) -> Path:
     """The file with the accuracy after each fit."""
     return output.with_name(f"{output.stem}-curve.jsonl")

@@ -255,7 +255,12 @@ def test_predictions_for_files_that_are_gone_are_warned_of(cli, trained_run):
 @pytest.mark.parametrize(
     ("option", "value", "code", "message"),
     [
-        ("--output", "in/", 2, "is a file that is read"),
+        (
+            "--output",
+            "in/",
+            2,
+            "read (in); name an output in another folder",
+        ),
         ("--output", "in/out/", 2, "is in a folder that is read (in)"),
         ("--input", "missing", 3, "no such file or folder"),
         ("--input", "-", 2, "a folder takes only the predictions for files"),

@@ -219,16 +219,28 @@ def test_texts_with_a_label_are_not_asked(start_label):
 
 
 def test_a_pattern_that_fits_the_labels_is_continued(start_label, pool):
-    """The tables of an earlier session are no texts, but any other file keeps its content."""
+    """The files of an earlier session are no texts, but any other file keeps its content."""
     pattern = pool.parent / "*"
     arguments = (pattern, "--labels", "sport,food", "--output", "labels.csv")
     running = start_label(*arguments, before=WITHOUT_MODEL)
     state = running.label(running.act("state"), "food")
     running.stop()
+    Path("labels-curve.jsonl").write_text('{"num_labels": 2}\n')
+    Path("labels-torn.txt").write_text("a part of a line\n")
 
     again = start_label(*arguments, before=WITHOUT_MODEL)
     assert again.act("state")["text"] == state["text"]
     assert again.act("state")["num_texts"] == state["num_texts"]
+
+
+def test_labels_in_the_folder_of_the_texts_are_refused(cli, pool):
+    """Also those of an earlier session; the message says what to do."""
+    Path("texts").mkdir()
+    pool.rename("texts/pool.csv")
+    for _ in range(2):
+        outcome = cli("label", "texts", "--output", "texts/labels.csv", "--no-browser")
+        assert_failed(outcome, 2, "folder that is read (texts); name an output in another folder")
+        Path("texts/labels.csv").write_text("text,label\n")
 
 
 def test_a_link_stays_a_link_and_has_the_lock_of_its_file(start_label, cli, pool):
