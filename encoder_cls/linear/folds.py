@@ -70,7 +70,7 @@ def _random_folds(split_groups: NDArray[np.int64], count: int) -> list[NDArray[n
 def first_held_out(
     order: NDArray[np.int64], split_groups: NDArray[np.int64], count: int
 ) -> NDArray[np.bool_]:
-    """Return whether each text is held out, (texts,): the first groups of an order of texts.
+    """Hold out the first groups of an order of texts; the result says so of each text, (texts,).
 
     At most `count` texts are held out. Groups of more texts are skipped. If all groups are that
     large, each text counts as a group.

@@ -269,7 +269,7 @@ MIN_ERROR = 1e-3
 def extrapolate_accuracy(
     accuracy: float, accuracy_with_fewer: float, *, times: float = 2.0
 ) -> float:
-    """Extrapolate an accuracy to `times` as many labels; the result is never lower.
+    """Extrapolate an accuracy to twice as many labels; the result is never lower.
 
     `accuracy_with_fewer` is that with 1 / `times` of the labels. Errors are assumed to fall as a
     power of the number of labels (Hestness et al., "Deep Learning Scaling is Predictable,

@@ -218,7 +218,7 @@ MIN_DEVIATION = 1e-9
 
 
 def shrunk_shares(counts: NDArray[np.int64]) -> Floats:
-    """Return the shares of classes in counts of texts, shrunk towards equal shares, (classes,).
+    """Return the shares of classes from their counts of texts, shrunk towards equal shares.
 
     The more chance explains the differences of the counts, the more the shares are shrunk: James
     and Stein, "Estimation with Quadratic Loss" (1961), with the chi-square of the counts against
