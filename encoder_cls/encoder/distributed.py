@@ -151,12 +151,8 @@ class ProcessGroup:
             my_message = GOES_ON + content
         first_message = self.gather_bytes(my_message)[0]
 
-        kind = first_message[:1]
-        if kind == HAS_ENDED:
-            # Exit without an error: the first process prints it, and has the exit code for it.
-            self._is_over = True
-            raise SystemExit(0)
-        if kind != GOES_ON:
+        self._exit_if_ended(first_message)
+        if first_message[:1] != GOES_ON:
             # The message is none of `broadcast_bytes`: the first process has ended in the middle of
             # another exchange.
             self._is_over = True
@@ -184,7 +180,15 @@ class ProcessGroup:
     def _gather_values(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The values of all processes, which JSON can represent, in order of rank."""
         contents = self.gather_bytes(json.dumps(mine).encode())
+        self._exit_if_ended(contents[0])
         return [json.loads(content) for content in contents]
+
+    def _exit_if_ended(self, first_message: bytes) -> None:
+        """Exit if the message of the first process, in any exchange, says that it has ended."""
+        if first_message[:1] == HAS_ENDED:
+            # Exit without an error: the first process prints it, and has the exit code for it.
+            self._is_over = True
+            raise SystemExit(0)
 
     # --- End together -----------------------------------------------------------------------------
 

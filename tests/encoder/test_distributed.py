@@ -278,6 +278,17 @@ def test_a_process_that_has_lost_another_one_tells_no_third_one():
         raise LostProcessError
 
 
+def test_the_others_exit_if_the_first_process_ends_by_an_unexpected_error(monkeypatch):
+    """It ends where they exchange their failures; its message is none of those."""
+    group = ProcessGroup(rank=1, size=2)
+    monkeypatch.setattr(group, "gather_bytes", lambda mine: [distributed.HAS_ENDED, mine])
+
+    with pytest.raises(SystemExit) as ended, group.failing_together():
+        pass
+
+    assert ended.value.code == 0
+
+
 def test_torchrun_may_restart_a_training_that_has_no_run_folder_yet(cli, monkeypatch):
     """No `--config` is needed then, as at the first start."""
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
