@@ -30,13 +30,14 @@ def write_report(
     config_yaml: str = "",
     with_picture: bool = True,
 ) -> list[str]:
-    """Write the files of a report into a folder.
+    """Write the files of a report into a folder, and return their names.
 
     If the folder has files of an earlier report that this report does not have, they are removed.
+    An `EncoderClsError` says that a file cannot be written or removed.
 
     `data` says how the texts of the report were read. An empty `config_yaml` is left out of the
-    page. The result has the names of the files that were written. An `EncoderClsError` says that a
-    file cannot be written or removed.
+    page. The picture is the confusion matrix as PNG, if matplotlib is installed; the page has a
+    chart of its own.
     """
     evaluation = report.evaluation
     predictions = evaluation.predictions

@@ -27,16 +27,9 @@ from encoder_cls.system.reporter import Reporter
 
 
 def load_other(path: Path, classifier: Classifier, classifier_path: Path) -> Classifier:
-    """Load another classifier, to compare a classifier with it.
+    """Load the classifier in the folder `path`, to compare another one with it.
 
-    Args:
-        path: the folder of the other classifier.
-        classifier: the classifier to compare.
-        classifier_path: the folder of the classifier to compare, for messages.
-
-    Raises:
-        ConfigError: the folder has no classifier, or only one of the two classifiers is
-            multi-label.
+    A `ConfigError` says that there is none, or that only one of the two classifiers is multi-label.
     """
     other = load_classifier(path, engine="torch")
     if other.task is not classifier.task:
@@ -63,14 +56,6 @@ def compare_against(
     If the texts are the data of a run, some of them may also be validation texts of the other run.
     For these texts, the held-out predictions of the other run are compared, which were saved
     before its final fit.
-
-    Args:
-        path: the folder of the other classifier.
-        other: the other classifier.
-        predictions: the predictions to compare, with their texts and labels.
-        is_own_data: whether the texts are the data of the first classifier's run, rather than of
-            another source.
-        reporter: receives the warnings.
 
     Raises:
         ConfigError: the two classifiers have no class in common.
@@ -104,18 +89,9 @@ def _validation_predictions_of_other(
 ) -> ValidationPredictions | None:
     """Read the held-out predictions of the other run for its validation texts.
 
-    Warn if the other run has learned from many of the compared texts.
-
-    Args:
-        run: the folder of the other run.
-        classifier: the classifier of the other run.
-        split: the compared texts.
-        is_own_data: whether the compared texts are the data of a run.
-        reporter: receives the warnings.
-
-    Returns:
-        None if the other run has no held-out predictions, or its data cannot be loaded, or if the
-        compared texts are not the data of a run.
+    Warn if the other run has learned from many of the compared texts. The result is None if it has
+    no held-out predictions, if its data cannot be loaded, or if the compared texts are not the data
+    of a run.
     """
     try:
         dataset = load_all_data(run.load_config())

@@ -53,10 +53,9 @@ class Checkpoint:
     """A verified checkpoint in memory.
 
     Attributes:
-        state: the state of the run.
         fingerprint: the hashes of the run's data, and its environment.
-        weights: the weights of the encoder in training, by name; empty if no training of the
-            encoder has begun.
+        weights: those of the encoder in training, by name; empty if no training of it has
+            begun.
         moments: the running averages of the optimizers, by name; empty without weights.
     """
 
@@ -67,14 +66,10 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
-    """Write a checkpoint, read it again to verify it, and remove old checkpoints.
+    """Write a checkpoint, read it again to verify it, and keep the `keep` newest ones.
 
-    If an error occurs, no old checkpoint is removed.
-
-    Args:
-        folder: the folder of all checkpoints, into which a folder `step-N` is written.
-        checkpoint: the checkpoint.
-        keep: the number of newest checkpoints to keep.
+    It is written into a new folder `step-N` of `folder`. If an error occurs, no old checkpoint is
+    removed.
 
     Raises:
         DivergedError: a weight is not finite.
@@ -105,12 +100,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
 
 
 def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Load the newest undamaged checkpoint.
-
-    Returns:
-        checkpoint: None if there is no undamaged checkpoint.
-        warnings: a warning for each damaged checkpoint that is newer than the loaded one.
-    """
+    """Load the newest undamaged checkpoint, if any, and warn of each damaged newer one."""
     warnings: list[str] = []
 
     for path in _by_age(folder):
@@ -149,9 +139,6 @@ def files_to_resume(folder: Path) -> list[Path]:
 
     They are the files of all checkpoints, except the state and the manifest of the newest one. A
     folder that is a link belongs to somebody else.
-
-    Args:
-        folder: the folder of all checkpoints, which may be missing.
     """
     kept = _newest_with_state(folder)
     files = []
@@ -169,9 +156,6 @@ def remove_files_to_resume(folder: Path) -> None:
     """Remove the files that only a run that is resumed needs, and the folders that become empty.
 
     The run must be finished. A file that cannot be removed stays.
-
-    Args:
-        folder: the folder of all checkpoints, which may be missing.
     """
     for file in files_to_resume(folder):
         with suppress(OSError):
@@ -224,13 +208,7 @@ REFUSED_CHANGES = {
 def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Path) -> list[str]:
     """Compare the current fingerprint of a run with the fingerprint of its checkpoint.
 
-    Args:
-        saved: the fingerprint of the checkpoint.
-        current: the current fingerprint.
-        run: the folder of the run, for the message.
-
-    Returns:
-        Warnings of changes that affect at most the last digits of the result.
+    The warnings that are returned are of changes that affect at most the last digits of the result.
 
     Raises:
         ConfigError: a change makes it impossible to resume the run, such as changed data.
@@ -263,14 +241,9 @@ def _by_age(folder: Path) -> list[Path]:
 
 
 def _read_verified(path: Path, names: Collection[str] = LISTED_FILES) -> dict[str, bytes]:
-    """Read files of a checkpoint, and check them against its manifest.
+    """Read files of a checkpoint, by default all, and check them against its manifest.
 
-    Args:
-        path: the folder of the checkpoint.
-        names: the names of the files to read; by default, all that the manifest lists.
-
-    Raises:
-        EncoderClsError: a file is missing, or does not match the manifest.
+    An `EncoderClsError` says that a file is missing, or does not match the manifest.
     """
     files = {}
     try:
@@ -287,7 +260,6 @@ def _read_verified(path: Path, names: Collection[str] = LISTED_FILES) -> dict[st
 
 
 def _manifest_entry(content: bytes) -> dict[str, Any]:
-    """Return the entry of a file in the manifest."""
     return {"size": len(content), "sha256": sha256(content)}
 
 

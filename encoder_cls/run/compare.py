@@ -25,11 +25,7 @@ RunSummary = dict[str, Any]
 
 
 def runs_of(path: Path) -> list[Path]:
-    """List the runs in a folder, sorted by path.
-
-    Returns:
-        The path itself if it is a run, or if it has no runs.
-    """
+    """List the runs in a folder, sorted by path; the path itself if it is a run or has none."""
     if RunDir(path).is_run():
         return [path]
 
@@ -113,8 +109,7 @@ def _own_model_class(run: RunDir) -> dict[str, str]:
 def _read_report(run: RunDir) -> dict[str, Any]:
     """Read the report of a run; empty without a report.
 
-    Raises:
-        EncoderClsError: the file cannot be read, or is not a report.
+    An `EncoderClsError` says that the file cannot be read, or is not a report.
     """
     path = run.eval / REPORT_JSON
     if not path.exists():
@@ -129,11 +124,9 @@ def _read_report(run: RunDir) -> dict[str, Any]:
 
 
 def _hashes_of_scored_texts(run: RunDir) -> tuple[str | None, str | None]:
-    """Hash the scored texts of a run, in the order of its predictions.
+    """The SHA-256 hashes of the scored texts, without and with labels, in their order.
 
-    Returns:
-        texts_sha256: the SHA-256 hash of the texts; None if the predictions cannot be read.
-        data_sha256: the SHA-256 hash of the texts with their labels; None likewise.
+    Both are None if the predictions cannot be read.
     """
     texts_digest = hashlib.sha256()
     data_digest = hashlib.sha256()
@@ -157,11 +150,7 @@ MAX_GAP_IN_MEDIANS = 20.0
 
 
 def _training_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the time from the first row to the last, without the pauses of a resumed run.
-
-    Returns:
-        None with fewer than two rows.
-    """
+    """Return the time from the first row to the last, without pauses; None with fewer than two."""
     times = [row["time"] for row in rows if "time" in row]
     gaps = [later - earlier for earlier, later in pairwise(times)]
     if not gaps:

@@ -20,12 +20,7 @@ from encoder_cls.system.json_values import json_text
 
 
 class Cell(NamedTuple):
-    """A cell of a table.
-
-    Attributes:
-        text: what it says.
-        is_best: whether it has the best score of several groups; such a cell is printed in bold.
-    """
+    """A cell of a table, printed in bold if it has the best score of several groups."""
 
     text: str
     is_best: bool = False
@@ -41,12 +36,10 @@ NONE = "-"
 def text_lines(
     groups: Sequence[RunGroup], differing: Sequence[str], *, has_groups: bool
 ) -> Iterator[str]:
-    """Yield the lines of both tables with aligned columns.
+    """Yield the lines of both tables with aligned columns, a row of scores for each group.
 
-    Args:
-        groups: a group for each row of the first table.
-        differing: the dotted keys of the settings that differ.
-        has_groups: whether the runs were grouped; otherwise each group is a single run.
+    `differing` are the dotted keys of the settings that differ. If the runs were not grouped, each
+    group is a single run.
     """
     yield from _both_tables(_text_table, groups, differing, has_groups=has_groups)
     if not differing and len(groups) > 1:
@@ -183,14 +176,7 @@ def _both_tables(
     *,
     has_groups: bool,
 ) -> Iterator[str]:
-    """Yield the lines of the table of scores, then those of the settings if any differ.
-
-    Args:
-        lines_of: makes the lines of a table.
-        groups: as for `text_lines`.
-        differing: as for `text_lines`.
-        has_groups: as for `text_lines`.
-    """
+    """Yield the lines of the table of scores, then those of the settings if any differ."""
     yield from lines_of(score_table(groups, has_groups=has_groups))
     if differing:
         yield ""
@@ -298,10 +284,7 @@ def _sizes(group: RunGroup) -> list[str]:
 def _score(group: RunGroup, score: Score, compared: Sequence[RunGroup]) -> Cell:
     """The mean of a score with its standard deviation, if more than one run has the score.
 
-    Args:
-        group: the group.
-        score: the score.
-        compared: the groups among which the best one is marked, if they are several.
+    The best of the groups `compared` is marked, if they are several.
     """
     mean = group.mean(score.key)
     if mean is None:
@@ -317,7 +300,7 @@ def _score(group: RunGroup, score: Score, compared: Sequence[RunGroup]) -> Cell:
 def _p_value(group: RunGroup, groups: Sequence[RunGroup]) -> float | None:
     """The p-value of the difference of a group from the one with the best main score.
 
-    None for the best group itself, and where there is nothing to test.
+    It is None for the best group itself, and where there is nothing to test.
     """
     main = main_score(_task_of_column(groups))
     best = best_of(groups, main)

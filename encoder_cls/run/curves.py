@@ -17,9 +17,7 @@ from encoder_cls.system.libraries import PLOTS, check_installed
 def check_picture(path: Path, *, option: str) -> None:
     """Raise a `ConfigError` if a file has an unknown ending, or if matplotlib is not installed.
 
-    Args:
-        path: the file.
-        option: the option that names the file, for the message.
+    The message names `option`, by which the file was given.
     """
     if path.suffix.lower() not in FILE_FORMATS:
         known = ", ".join(FILE_FORMATS)

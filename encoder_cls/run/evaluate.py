@@ -42,17 +42,14 @@ def evaluate_run(
 ) -> Report:
     """Score the classifier of a run or model folder, and write the files of the report.
 
-    Args:
-        path: the run or model folder.
-        data: a labelled source to score the classifier on; None to score it on the test split of
-            its run, or on the validation split if the run has no test split.
-        folder: the folder for the files of the report; None to write the report on the run's own
-            data into the folder `eval` of the run, and no other report.
-        reporter: receives the progress and the warnings.
-        reading: values of `DataConfig` that replace those of the training for reading `data`.
-        moved: the new paths of the run's data, if it has been moved, by key of `DataConfig`.
-        against: the folder of another classifier, to compare the classifier with on the same
-            texts; None for no comparison.
+    The classifier is scored on the labelled source `data`. Without one, it is scored on the test
+    split of its run, or on the validation split if the run has no test split. If `folder` is None,
+    a report on the run's own data goes into the folder `eval` of the run, and no other report is
+    written.
+
+    `reading` has values of `DataConfig` that replace those of the training for reading `data`.
+    `moved` has the new paths of the run's data, if it has been moved. `against` is the folder of
+    another classifier, to compare with on the same texts.
 
     Raises:
         ConfigError: there is no classifier, or no data to score it on.
@@ -104,13 +101,7 @@ def evaluate_run(
 
 
 class _Scored(NamedTuple):
-    """The report on some texts, with what else its files show.
-
-    Attributes:
-        report: the report.
-        data: how the scored texts were read.
-        config: the config of the run; None for a model folder without its run.
-    """
+    """The report on some texts, with how they were read and the config of the run, if any."""
 
     report: Report
     data: DataConfig
@@ -118,14 +109,7 @@ class _Scored(NamedTuple):
 
 
 def _write_files(folder: Path, scored: _Scored, path: Path, *, reporter: Reporter) -> None:
-    """Write the files of a report.
-
-    Args:
-        folder: the folder for the files.
-        scored: the report, and what else the files show.
-        path: the run or model folder; a model folder without its run is named after it.
-        reporter: receives a note that names the files.
-    """
+    """Write the files of a report; a model folder without its run is named after `path`."""
     run_name = path.resolve().name
     config_yaml = ""
     if scored.config:
@@ -146,14 +130,7 @@ def _score_own_data(
 ) -> _Scored:
     """Score the classifier of a run on its test split, or without one on its validation split.
 
-    Args:
-        run: the folder of the run.
-        classifier: the classifier of the run.
-        moved: the new paths of the run's data, if it has been moved, by key of `DataConfig`.
-        reporter: receives notes and warnings.
-
-    Raises:
-        DataError: the data is missing or has changed.
+    A `DataError` says that the data, whose new paths are in `moved`, is missing or has changed.
     """
     config = config_with_moved_data(run, moved)
     dataset = dataset_of_run(run, config, classifier)
@@ -187,20 +164,10 @@ def _score_own_data(
 def _validation_predictions(
     run: RunDir, classifier: Classifier, dataset: Dataset, *, is_required: bool, reporter: Reporter
 ) -> ValidationPredictions | None:
-    """Read the held-out predictions of a run for its validation texts.
+    """Read the held-out predictions of a run for its validation texts; None if it has none.
 
-    Args:
-        run: the folder of the run.
-        classifier: the classifier of the run.
-        dataset: the data of the run.
-        is_required: raise an error if the validation texts have changed, rather than warn.
-        reporter: receives the warning.
-
-    Returns:
-        None if the run has no held-out predictions, or if its validation texts have changed.
-
-    Raises:
-        DataError: the validation texts have changed, and the predictions are required.
+    If the validation texts have changed, raise a `DataError` if the predictions are required, else
+    warn and return None.
     """
     try:
         return ValidationPredictions.of_run(
@@ -227,14 +194,7 @@ def _score_source(
 ) -> _Scored:
     """Score a classifier on a labelled source.
 
-    Args:
-        source: the labelled source.
-        classifier: the classifier to score.
-        run: the run of the classifier, whose data the baseline learns from; None for a model folder
-            without its run.
-        reading: values of `DataConfig` that replace those of the training.
-        moved: the new paths of the run's data, if it has been moved, by key of `DataConfig`.
-        reporter: receives notes and warnings.
+    The baseline learns from the data of `run`; None for a model folder without its run.
     """
     config = None
     dataset = None
@@ -267,15 +227,9 @@ def _score_source(
 def _config_of_source(
     source: str, classifier: Classifier, config: Config | None, reading: Mapping[str, Any]
 ) -> DataConfig:
-    """Return the config for reading a source.
+    """Return the config for reading a source like the training data, except for `reading`.
 
-    The source is read like the training data, except for the values of `reading`.
-
-    Args:
-        source: the labelled source.
-        classifier: the classifier, which knows the columns of its training data.
-        config: the config of the classifier's run; None for a model folder without its run.
-        reading: values of `DataConfig`, by key.
+    `config` is None for a model folder without its run; the classifier then knows its columns.
     """
     settings: dict[str, Any] = {}
     if config is None:

@@ -29,16 +29,10 @@ def load_labelled(
     *,
     reporter: Reporter,
 ) -> Split:
-    """Load the labelled texts of a source.
+    """Load the labelled texts of a file, a folder or a data set of the Hub, to score on them.
 
-    Args:
-        source: a file, a folder or a data set of the Hub.
-        classifier: the classifier that will be scored on the texts.
-        data_config: the config for reading the source.
-        dataset: the data of the classifier's run; None if it is unknown.
-        learned: the texts that the classifier has learned from. There is a warning if many of the
-            source's texts are among them.
-        reporter: receives notes and warnings.
+    There is a warning if many of them are among `learned`. `dataset`, the data of the classifier's
+    run, is None if it is unknown.
 
     Raises:
         DataError: the source is missing or malformed.
@@ -81,16 +75,10 @@ def report_notes(
     *,
     reporter: Reporter,
 ) -> None:
-    """Report the notes and warnings about texts that are scored.
+    """Report the notes and warnings about texts that are scored, called `name` in messages.
 
-    Args:
-        name: the name of the texts in messages.
-        split: the texts.
-        notes_of_sources: what was noted while each source of the texts was read.
-        classifier: the classifier that is scored.
-        learned: the texts that the classifier has learned from. There is a warning if many of the
-            scored texts are among them.
-        reporter: receives the notes and warnings.
+    `notes_of_sources` was noted while each source was read. There is a warning if many of the texts
+    are among `learned`.
     """
     warnings: list[str] = []
     for notes in notes_of_sources:
@@ -109,10 +97,7 @@ def learned_texts(
 ) -> Iterable[str]:
     """Return the labelled texts that a run has learned from.
 
-    Args:
-        dataset: the data of the run.
-        validation_predictions: the held-out predictions of the run for its validation texts. If
-            there are any, the final fit includes the validation texts.
+    If there are held-out predictions for the validation texts, the final fit includes these.
     """
     if validation_predictions is None:
         return dataset.train.texts

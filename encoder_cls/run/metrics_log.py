@@ -22,14 +22,10 @@ class MetricsLog:
     continues without them.
 
     Args:
-        run: the folder of the run.
-        config: the config of the run, which TensorBoard shows.
-        label_names: the class names of the run.
-        resume_after: the step, by split, after which the rows of an earlier process are removed.
-            The step of `train` also applies to `pretraining/train`. All rows of a split that is
-            not named are removed.
+        resume_after: the step, by split, after which the rows of an earlier process are
+            removed. The step of `train` also applies to `pretraining/train`. All rows of a split
+            that is not named are removed.
         warn: called once if the files of TensorBoard cannot be written.
-        with_tensorboard: whether to write the files of TensorBoard.
 
     Attributes:
         tensorboard: writes the files of TensorBoard; None without them.
@@ -63,13 +59,9 @@ class MetricsLog:
                 self.tensorboard.show_row(row, label_names)
 
     def log(self, step: int, split: str, values: Mapping[str, Any]) -> None:
-        """Log values of a split at a step.
+        """Log values of a split, such as `train`, after `step` optimizer steps of the run.
 
-        Args:
-            step: the optimizer steps of the run so far.
-            split: the name of the split, such as `train` or `validation`.
-            values: the values by name. A final result may include `label_names`, if it has labels
-                that are not classes of the run.
+        A final result may include `label_names`, if it has labels that are not classes of the run.
         """
         row = {"step": step, "split": split, "time": round(time.time(), 3), **values}
         with reporting_os_errors(self._file), self._file.open("ab") as file:

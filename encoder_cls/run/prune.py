@@ -30,9 +30,7 @@ from encoder_cls.system.files import TEMPORARY_PREFIX, reporting_os_errors
 class UnneededFiles:
     """The files of a run that may be removed.
 
-    Attributes:
-        run: the run.
-        files: the files to remove; empty if the run is not finished, or needs all its files.
+    There are none if the run is not finished, or needs all its files.
     """
 
     run: RunDir
@@ -50,11 +48,7 @@ class UnneededFiles:
 
 
 def find_runs(path: Path) -> list[RunDir]:
-    """Find all runs in a folder, also in the folders inside it, sorted by path.
-
-    Raises:
-        ConfigError: there is no run.
-    """
+    """Find all runs in and below a folder, sorted by path; a `ConfigError` if there is none."""
     runs = []
     for config_file in sorted(path.rglob(RunDir(path).config_file.name)):
         run = RunDir(config_file.parent)

@@ -19,12 +19,7 @@ from encoder_cls.system.reporter import Reporter
 
 
 def config_with_moved_data(run: RunDir, moved: Mapping[str, str] | None = None) -> Config:
-    """Load the config of a run, with the new paths of data that has been moved.
-
-    Args:
-        run: the folder of the run.
-        moved: the new paths, by key of `DataConfig`.
-    """
+    """Load the config of a run, with the new paths of its data by key of `DataConfig`."""
     settings = []
     if moved:
         settings = [f"data.{key}={json_text(place)}" for key, place in moved.items()]
@@ -34,14 +29,11 @@ def config_with_moved_data(run: RunDir, moved: Mapping[str, str] | None = None) 
 def dataset_of_run(
     run: RunDir, config: Config, classifier: Classifier, *, checks_all_splits: bool = False
 ) -> Dataset:
-    """Load the data of a run, to score or to review it.
+    """Load the data of a run, whose classes are those of its classifier, to score or review it.
 
-    Args:
-        run: the folder of the run.
-        config: the config of the run, with the current paths of the data.
-        classifier: the classifier of the run, whose classes the data must have.
-        checks_all_splits: check that neither the training nor the validation split has changed.
-            By default, only the texts that are scored must not have changed.
+    The config has the current paths. With `checks_all_splits`, neither the training nor the
+    validation split may have changed; by default, only the texts that are scored must not have
+    changed.
 
     Raises:
         DataError: the data is missing or has changed.
@@ -66,14 +58,8 @@ def dataset_of_run_for_baseline(
 ) -> Dataset | None:
     """Load the data of a run for the TF-IDF baseline of other texts.
 
-    Args:
-        run: the folder of the run.
-        config: the config of the run, with the current paths of the data.
-        classifier: the classifier of the run, whose classes the data must have.
-        reporter: receives a warning if there is no baseline.
-
-    Returns:
-        None if the data is missing or has changed.
+    The config has the current paths. If the data is missing or has changed, there is a warning, and
+    the result is None.
     """
     try:
         return _load_unchanged(
@@ -121,14 +107,8 @@ def check_unchanged(
 ) -> None:
     """Check that the data of a run is the same as in its training.
 
-    Args:
-        run: the folder of the run, whose newest checkpoint has the hashes of its data.
-        dataset: the data as it is now.
-        data: the config of the data, whose paths the messages name.
-        label_names: the class names of the classifier.
-        checks_training: whether to check the texts and labels of the training split.
-        checks_validation: whether to check the texts and labels of the validation split.
-        hint: how to mend the error, for the message.
+    The newest checkpoint in the folder `run` has the hashes of the texts and labels of the splits.
+    Messages name the paths of `data`, and say by `hint` how to mend the error.
 
     Raises:
         DataError: the classes have changed or have another order, or a split has changed.
@@ -159,10 +139,7 @@ def check_unchanged(
 
 
 def record_moved_data(run: RunDir, config: Config) -> bool:
-    """Record the new paths of a run's data in its folder, if the config names any.
-
-    Returns:
-        Whether the config names new paths.
+    """Record the new paths of a run's data in its folder, and return whether there are any.
 
     Raises:
         DataError: the data at the new paths is not the data of the run.

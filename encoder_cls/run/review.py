@@ -38,15 +38,11 @@ class Review(NamedTuple):
             multi-label, the texts whose labels are not exactly those that are predicted. The
             texts whose label `data.corrections` has corrected are listed as well, so that a new
             file of corrections can replace the old one.
-        num_texts: the number of reviewed texts.
-        num_doubtful: the number of reviewed texts whose label is not the prediction.
+        num_doubtful: the number of texts whose label is not the prediction.
         num_estimated_errors: a high estimate of the number of texts with a wrong label: it was 1.5
             to 5 times too high (docs/experiments/accuracy.md).
-        is_multi_label: whether a text may have any number of labels.
-        class_names: the names of all classes: those of the classifier, then those that occur only
-            in validation or test.
-        separator: the separator of several labels in `rows`.
-        data: the config of the data of the run.
+        class_names: those of the classifier, then those that occur only in validation or test.
+        separator: between several labels in `rows`.
     """
 
     rows: list[LabelRow]
@@ -60,11 +56,7 @@ class Review(NamedTuple):
 
 
 def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
-    """Review the labels of all splits of a run.
-
-    Args:
-        path: the run folder.
-        moved: the new paths of the run's data, if it has been moved, by key of `DataConfig`.
+    """Review the labels of all splits of a run, whose data may have been moved to new paths.
 
     Raises:
         ConfigError: the path is not a run, or the run has no classifier yet.
@@ -134,8 +126,8 @@ def _can_be_reviewed(predictions: SplitPredictions) -> NDArray[np.bool_]:
     """Return which texts of a split have a label that can be reviewed, (texts,).
 
     A training text can be reviewed only if each of its classes has training texts in other split
-    groups. If a class has none, all of its texts are held out in the same fold, so that the model
-    of this fold does not know the class.
+    groups. Otherwise all texts of a class are held out in the same fold, and the model of this fold
+    does not know the class.
     """
     split = predictions.split
     can_be_reviewed = np.ones(len(split), dtype=bool)
@@ -164,11 +156,7 @@ def _predict_splits(
 ) -> Iterator[SplitPredictions]:
     """Predict each split with models that were not trained on its labels.
 
-    Args:
-        dataset: the data of the run.
-        classifier: the classifier of the run.
-        validation_predictions: the held-out predictions for the validation texts; None if the
-            linear model has not learned from them.
+    `validation_predictions` is None if the linear model has not learned from these texts.
     """
     # Predict the training texts by cross-validation of a linear model with the same features as
     # that of the run. Without one, use words and pairs of words.

@@ -81,11 +81,7 @@ class RunDir:
         return self.model_card.is_file()
 
     def load_config(self) -> Config:
-        """Load the config that the run was started with.
-
-        Raises:
-            ConfigError: the config cannot be read.
-        """
+        """Load the config that the run was started with; a `ConfigError` if it cannot be read."""
         from encoder_cls.config.loading import load_config
 
         return load_config(self.config_file)
@@ -93,9 +89,7 @@ class RunDir:
     def check_trainable(self, config: Config, *, resume: bool) -> None:
         """Raise a `ConfigError` if training in this folder would overwrite other files.
 
-        Args:
-            config: the config to train with.
-            resume: whether a run in the folder may be continued.
+        With `resume`, a run in the folder may be continued.
         """
         if self.is_run():
             self._check_resumable(config, resume=resume)
@@ -203,8 +197,7 @@ class RunDir:
     def _remove_if_unused(self, new_folders: list[Path]) -> None:
         """Remove the lock file and the folders made for it, if there are no other files.
 
-        Args:
-            new_folders: the folders made for the lock, the innermost folder first.
+        `new_folders` has the innermost folder first.
         """
         with suppress(OSError):
             names = [path.name for path in self.path.iterdir()]
@@ -218,11 +211,8 @@ class RunDir:
     def open_for_training(self, config: Config, *, resume: bool) -> Iterator[None]:
         """Lock the folder, and write the config into it if it has none.
 
-        Unfinished files of a killed process are removed.
-
-        Args:
-            config: the config to train with.
-            resume: whether a run in the folder may be continued.
+        Unfinished files of a killed process are removed. With `resume`, a run in the folder may be
+        continued.
 
         Raises:
             ConfigError: training in the folder would overwrite other files.
@@ -244,11 +234,7 @@ class RunDir:
 
 
 def run_of(path: Path) -> RunDir | None:
-    """Find the run of a run folder or of its model folder.
-
-    Returns:
-        None for a model folder without its run.
-    """
+    """Find the run of a run folder or of its model folder; None for a model folder without one."""
     # Other programs may have a config.yaml beside a model, but a run also has metrics.
     run = RunDir(path)
     if run.is_run() and run.metrics_file.is_file():
@@ -262,10 +248,9 @@ def run_of(path: Path) -> RunDir | None:
 
 
 def newest_with_model(runs: Path) -> RunDir:
-    """Find the run with the newest model in a folder of runs. The run may be unfinished.
+    """Find the run with the newest model in a folder of runs; a `ConfigError` if there is none.
 
-    Raises:
-        ConfigError: no run has a model.
+    The run may be unfinished.
     """
     all_runs = [RunDir(path) for path in runs.glob("*")]
     with_model = [run for run in all_runs if run.weights.is_file()]
@@ -304,7 +289,6 @@ def _is_row(value: Any) -> bool:
 
 
 def _sources(config: Config) -> list[str]:
-    """Return the paths of the data of a config."""
     from encoder_cls.config.data_paths import SOURCES
 
     data = config.data.model_dump()

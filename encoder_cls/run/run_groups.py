@@ -21,12 +21,7 @@ FREE_SETTINGS = ("seed", "name")
 
 @dataclass(frozen=True, kw_only=True)
 class RunGroup:
-    """Runs that share a row of a comparison.
-
-    Attributes:
-        name: the name of the row.
-        runs: the summaries of the runs, at least one, as `summarize` returns them.
-    """
+    """Runs, at least one, that share a row of a comparison, as `summarize` returns them."""
 
     name: str
     runs: Sequence[RunSummary]
@@ -53,9 +48,8 @@ class RunGroup:
         problem when several different population variances are involved" (1947),
         https://doi.org/10.1093/biomet/34.1-2.28.
 
-        Returns:
-            The p-value; None if a group has fewer than two runs, if the runs of both groups do not
-            differ among themselves, or without SciPy.
+        The result is None if a group has fewer than two runs, if the runs of both groups do not
+        differ among themselves, or without SciPy.
         """
         deviations = (self.deviation(key), other.deviation(key))
         if None in deviations or deviations == (0, 0) or not is_installed("scipy"):
@@ -112,10 +106,7 @@ def group_by_settings(runs: Sequence[RunSummary]) -> list[RunGroup]:
 
 
 def named_group(argument: str) -> RunGroup:
-    """Make a group of the runs that a pattern matches.
-
-    Args:
-        argument: the name and the pattern, such as `small=runs/small-*`.
+    """Make a group of a name and the runs that a pattern matches, as in `small=runs/small-*`.
 
     Raises:
         ConfigError: no path matches the pattern, or one is no run.

@@ -31,14 +31,8 @@ from encoder_cls.text.tokens import TokenizedTexts
 class LoadedRun:
     """A run, with everything that is needed to score it.
 
-    Attributes:
-        folder: the folder of the run.
-        classifier: the best classifier of the run.
-        config: the config of the run.
-        dataset: the data of the run.
-        validation_predictions: the linear model's predictions for the validation texts, saved
-            before the final fit that includes these texts; None if the final fit does not include
-            them.
+    `validation_predictions` are the linear model's, saved before the final fit that includes these
+    texts; None if it does not include them.
     """
 
     folder: RunDir
@@ -80,17 +74,14 @@ def report_of_run(
 ) -> Report:
     """Score the classifier of a run on its test split, or without one on its validation split.
 
-    Args:
-        run: the run. The split that is scored must have texts.
-        train_texts: the tokens of the training texts, at the end of training; by default the
-            texts are tokenized again.
-        end: when the scores must be there, a time of `time.monotonic`; None without a limit. As
-            many texts are scored, and the TF-IDF baseline learns from as many, as there is time
-            for.
-        num_unread: the number of texts in train that the linear model had no time to learn from.
-            The baseline has no more texts than the linear model.
-        device: the device of the base run's classifier.
-        reporter: receives the progress.
+    The split that is scored must have texts. `train_texts` are the tokens of the training texts, at
+    the end of training; by default the texts are tokenized again.
+
+    The scores must be there at `end`, a time of `time.monotonic`; None without a limit. As many
+    texts are scored, and the TF-IDF baseline learns from as many, as there is time for. The
+    baseline has no more texts than the linear model, which had no time for `num_unread` of them.
+
+    `device` is that of the base run's classifier.
 
     Raises:
         DataError: the validation texts of the base run have changed.
@@ -176,7 +167,7 @@ def scored_in_time(
 
 
 def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> str:
-    """Return a sentence if class weights would improve the linear model; empty if they would not.
+    """A sentence if class weights would improve the linear model; empty if they would not.
 
     They are tried only in a single-label run with a linear model and without class weights.
     """
@@ -192,14 +183,10 @@ def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> s
 
 
 def _compare_with_base_run(run: LoadedRun, *, device: str) -> ChangesSinceBase | None:
-    """Compare the predictions of a run with the predictions of its base run.
+    """Compare the predictions of a run with those of its base run.
 
-    Args:
-        run: the run.
-        device: the device of the base run's classifier.
-
-    Returns:
-        None if the run has no base run, or if the model or the data of the base run is missing.
+    The result is None if the run has no base run, or if the model or the data of the base run is
+    missing.
     """
     base_dataset = run.dataset.base
     if run.config.from_run is None or base_dataset is None:

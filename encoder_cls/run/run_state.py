@@ -18,9 +18,8 @@ class RunState:
     Attributes:
         linear_score: the validation score of the linear model alone; None before the linear model
             is fitted, and in a run without one.
-        linear_work: how much work the fit of the linear model did; None before it is fitted.
+        linear_work: how much work that fit did; None before the model is fitted.
         is_pretraining: whether `training` is the pretraining, rather than the training on labels.
-        training: the state of the encoder's training.
     """
 
     linear_score: ValidationScore | None = None

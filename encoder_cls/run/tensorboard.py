@@ -55,7 +55,6 @@ OTHER_TAGS = {
 
 
 def _all_tags() -> dict[tuple[str, str], str]:
-    """Return `OTHER_TAGS` together with the tags of the scores of validations."""
     tags = dict(OTHER_TAGS)
     for score in ALL_SCORES:
         if score.curve is not None:
@@ -80,9 +79,7 @@ class TensorBoard:
     The files of an earlier process are removed. If a file cannot be written, there is a warning,
     and nothing is written after it.
 
-    Args:
-        run: the folder of the run.
-        warn: called once if a file cannot be written.
+    If a file cannot be written, `warn` is called once.
     """
 
     def __init__(self, run: RunDir, *, warn: Callable[[str], None]) -> None:
@@ -117,10 +114,6 @@ class TensorBoard:
         The row of the split `data` is shown as a table. In rows of other splits, the values in
         `TAGS` and the F1 scores of classes are points of curves, and `confusion_matrix` and
         `calibration` are images.
-
-        Args:
-            row: the row.
-            label_names: the class names of the run.
         """
         with self._warning_once():
             if self._writer is None:
@@ -132,12 +125,7 @@ class TensorBoard:
             _add_images(self._writer, row, label_names)
 
     def show_report(self, report: Report, *, step: int) -> None:
-        """Show the summary of a report and its most confident mistakes as text.
-
-        Args:
-            report: the report.
-            step: the step of the scored weights.
-        """
+        """Show the summary of a report and its most confident mistakes as text."""
         # Indent the lines by four spaces, so that Markdown shows them as they are.
         summary = "\n".join(f"    {line}" for line in summary_text(report).splitlines())
 
@@ -147,11 +135,7 @@ class TensorBoard:
                 self._writer.add_text("most confident mistakes", mistakes_table(report), step)
 
     def show_hparams(self, values: Mapping[str, bool | float | str]) -> None:
-        """Show settings and scores of the run in TensorBoard's table of all runs.
-
-        Args:
-            values: the settings and scores, by the name of their column.
-        """
+        """Show settings and scores of the run in TensorBoard's table of all runs."""
         # Pass scores as settings, because TensorBoard would draw metrics as curves of one point.
         # Leave out the first summary, which declares the columns, because TensorBoard would use the
         # columns of the first run for all runs.

@@ -24,10 +24,8 @@ class TerminalReporter(Reporter):
     """Writes the progress of a training to standard error.
 
     Use it as a context manager: while it is open, a thread shows how long the current work takes.
-
-    Args:
-        run: the run folder, for the first line; None if there is no folder to name.
-        num_processes: the number of processes that train together, for the first line.
+    The first line names the run folder, if there is one, and the number of processes that train
+    together.
 
     Attributes:
         last_total: the number of steps of the whole run, as far as it is known; 0 before the
@@ -88,8 +86,7 @@ class TerminalReporter(Reporter):
     def working(self, what: str) -> None:
         """Show the current work: as the name of the bar, or as lines in a log file.
 
-        Args:
-            what: the name of the work; empty if the work has ended.
+        An empty name means that the work has ended.
         """
         with self._lock:
             if self._bar is not None and self._work and not what:
