@@ -188,7 +188,7 @@ def _svg(content: str, *, width: int, height: int, label: str, attributes: str) 
 
 
 def _width(name: str) -> int:
-    """Estimate the width of a name in pixels; East Asian letters and pictographs are wide."""
+    """Estimate the width of a name in pixels; East Asian letters and pictographs are widest."""
     width = 0.0
     for character in name:
         if unicodedata.east_asian_width(character) in {"W", "F"}:

@@ -138,10 +138,10 @@ class PrecisionCounts:
     def _has_precision(self, index: int, precision: float, error: float) -> bool:
         """Test whether the predictions from a threshold up have at least a precision.
 
-        This is an exact binomial test. If each prediction were correct with the probability
-        `precision`, as many correct predictions as were counted, or more, would have a probability
-        of at most `error`. Then Clopper and Pearson's lower bound is at least `precision`. `error`
-        is the permitted probability that the test passes though the precision is lower.
+        This is an exact binomial test, which passes with a probability of at most `error` though
+        the precision is lower. If each prediction were correct with the probability `precision`, as
+        many correct predictions as were counted, or more, would have a probability of at most
+        `error`. Then Clopper and Pearson's lower bound is at least `precision`.
         """
         num_texts = int(self.num_confident[index])
         num_correct = int(self.num_correct[index])

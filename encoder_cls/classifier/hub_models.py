@@ -62,7 +62,7 @@ def download_model(source: str, *, files: tuple[str, ...], marker: str) -> Path:
 
 
 def _parsed(source: str) -> tuple[str, str | None]:
-    """Split the address of a model into its name and its revision; None if it has no revision."""
+    """Split the address of a model into its name and its revision; None without a revision."""
     from urllib.parse import unquote
 
     name, question, query = source.removeprefix(HUB).partition("?")

@@ -66,12 +66,12 @@ def score_mixture(
     Class weights of the training are not used here. All texts count equally, so that the loss is
     comparable with that of the final report, and probabilities are calibrated.
 
-    The logits, (texts, classes), are those of `known_validation` of the dataset; of the encoder or
-    of the linear model they may be None. `monitor` is the score by which validations are compared.
-    With `expects_equal_shares`, both parts are expected to count alike, as a student and its
+    The logits, (texts, classes), are those of the dataset's `known_validation`; None for a part
+    that the classifier lacks. `monitor` is the name of the score by which validations are compared.
+    With `expects_equal_shares`, both parts are expected to have equal shares, as a student and its
     teacher; otherwise, all weight is expected on the linear model. The fewer texts, the closer the
     shares are to what is expected. If the linear model `is_calibrated` on more than the validation
-    texts, its logits are left as they are if there is no encoder.
+    texts, and there is no encoder, its logits are left as they are.
     """
     labels = dataset.known_validation.labels
     groups = RowGroups(dataset.known_validation.split_groups)
@@ -156,9 +156,9 @@ def surely_lowers_the_loss(
 ) -> bool:
     """Whether the mean loss of the logits `after` is significantly lower than that of `before`.
 
-    The losses of each text are compared in pairs, since a small difference may be chance: the mean
-    difference must exceed some standard errors. Logits are (texts, classes). Labels are class
-    numbers, (texts,), or multi-label indicators, (texts, classes).
+    The losses of each text are compared in pairs. A small difference may be chance, so the mean
+    difference must exceed this number of standard errors. Logits are (texts, classes). Labels are
+    class numbers, (texts,), or multi-label indicators, (texts, classes).
     """
     gains = losses_of_texts(before, labels) - losses_of_texts(after, labels)
     num_texts = groups.effective_number(gains)

@@ -125,7 +125,7 @@ def _predictions_of(split: str, tensors: Mapping[str, NDArray[Any]]) -> LinearPr
 
 @dataclass(frozen=True)
 class ValidationPredictions:
-    """The held-out predictions of a run for texts of its validation split, whose rows they name."""
+    """The held-out predictions of a run, whose `rows` are those of its validation `split`."""
 
     split: Split
     predictions: LinearPredictions
@@ -191,9 +191,9 @@ class ValidationPredictions:
 def held_out_logits(
     classifier: Classifier, split: Split, validation_predictions: ValidationPredictions | None
 ) -> Logits:
-    """Compute logits, (texts, classes), calibrated, as if the classifier had not learned from them.
+    """Compute calibrated logits, (texts, classes), as if the classifier had not learned from texts.
 
-    `validation_predictions` are those of its run, and replace the logits of the linear model for
+    The held-out predictions are those of its run. They replace the logits of the linear model for
     their texts; None if the linear model has not learned from validation texts.
     """
     part_logits = classifier.part_logits(classifier.tokenize(split.texts))

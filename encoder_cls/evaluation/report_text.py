@@ -176,7 +176,7 @@ def _score_lines(report: Report) -> Iterator[str]:
 
 
 def _run_comparisons(report: Report) -> Iterator[str]:
-    """Yield sentences on another run, on the base run, and on a run with class weights."""
+    """Yield sentences on another run, the base run, and a run with class weights."""
     findings = report.run_findings
     if report.against:
         yield from report.against.sentences()
@@ -215,10 +215,7 @@ def learned_note(evaluation: SplitEvaluation) -> str:
 
 
 def further_scores(metrics: Metrics) -> str:
-    """Format the scores of a report that are computed for the whole classifier alone.
-
-    The text is empty if the task has no such scores.
-    """
+    """Format the scores that are computed for the whole classifier alone; empty without any."""
     parts = []
     for score in scores_of_task(metrics.task):
         if Place.REPORT in score.shown_in:

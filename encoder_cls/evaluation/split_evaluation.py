@@ -280,10 +280,10 @@ def _threshold(predictions: SplitPredictions) -> SuggestedThreshold | None:
 
 
 def _guarantees(classifier: Classifier, predictions: SplitPredictions) -> MeasuredGuarantees | None:
-    """Measure the guarantees on the texts of the predictions.
+    """Measure the guarantees of the classifier on the texts of the predictions.
 
-    Guarantees are fitted to the validation texts, so these cannot confirm them: for these, without
-    texts, and without guarantees, the result is None.
+    Guarantees are fitted to the validation texts, so these cannot confirm them. For these, without
+    texts, and if the classifier has no guarantees, the result is None.
     """
     if classifier.guarantees is None or predictions.name == "validation":
         return None

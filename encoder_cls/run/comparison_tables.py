@@ -262,7 +262,6 @@ def _interval(group: RunGroup) -> str:
 
 
 def _sizes(group: RunGroup) -> list[str]:
-    """Return the cells of the model's size, the time of the training and the parameters."""
     model_size = NONE
     num_bytes = group.mean("model_bytes")
     if num_bytes:

@@ -87,7 +87,6 @@ class MetricsLog:
 
 
 def _is_kept(row: Mapping[str, Any], resume_after: Mapping[str, int]) -> bool:
-    """Return whether a resumed run keeps a row of an earlier process."""
     split = row["split"].removeprefix("pretraining/")
     return split in resume_after and row["step"] <= resume_after[split]
 

@@ -282,7 +282,6 @@ def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
 
 
 def _is_row(value: Any) -> bool:
-    """Return whether a JSON value is a row of metrics: an object with a step and a split."""
     if not isinstance(value, dict):
         return False
     return isinstance(value.get("step"), int) and isinstance(value.get("split"), str)
