@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -203,13 +204,14 @@ def kept_cell(value: Any) -> Cell:
 
 
 def _number_or_text(value: int | float | Decimal) -> Cell:
-    """A number; a text if Excel would round it, as it rounds long account numbers."""
+    """A number; a text if it is too large for Excel, or rounded, as long account numbers are."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
 
     written = f"{value:f}" if isinstance(value, Decimal) else str(value)
     digits = written.lstrip("-").replace(".", "").strip("0")
-    if len(digits) > MAX_DIGITS:
+    is_too_large = not -sys.float_info.max <= value <= sys.float_info.max
+    if len(digits) > MAX_DIGITS or is_too_large:
         return written
     return value if isinstance(value, int) else float(value)
 

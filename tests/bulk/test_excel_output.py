@@ -17,6 +17,7 @@ import xlsxwriter
 from support.excel import read_excel, write_sheets, xml_of
 from support.programs import assert_failed, setting, succeed
 
+from encoder_cls.bulk.excel_sheet import kept_cell
 from encoder_cls.data.reading.excel import SheetLayout, sheet_layout
 from encoder_cls.data.reading.options import Reading
 
@@ -180,6 +181,12 @@ def test_a_number_that_excel_would_round_is_a_text(cli, trained_run):
         ("rain", str(LONG_NUMBER), '["a", 1]', 1.5, 10**20, "weather"),
         ("soup", 7, None, None, -3, "küche"),
     ]
+
+
+@pytest.mark.parametrize("number", [10**400, Decimal("-1E+400")], ids=["int", "decimal"])
+def test_a_number_that_is_too_large_for_excel_is_a_text(number):
+    digits = "1" + 400 * "0"
+    assert kept_cell(number) in {digits, f"-{digits}"}
 
 
 def test_types_of_parquet_are_kept(cli, trained_run):
