@@ -88,7 +88,8 @@ def column_names(path: Path, text_columns: Sequence[str], reading: Reading) -> l
 def content_hash(source: str) -> str | None:
     """Hash the names and the content of all files of a source.
 
-    For a data set of the Hub, the result is its commit instead. None if the commit is unknown.
+    For a data set of the Hub, the result is its commit instead. None if the commit is unknown, or
+    if a source is not a file, such as a pipe, which can be read only once.
     """
     files: Iterable[Path]
     with os_errors_as_data_errors(source):
@@ -102,10 +103,14 @@ def content_hash(source: str) -> str | None:
 
         digest = hashlib.sha256()
         for file in files:
-            if file.is_file():
-                with file.open("rb") as content:
-                    file_hash = hashlib.file_digest(content, "sha256").hexdigest()
-                digest.update(f"{file}\n{file_hash}\n".encode("utf-8", "replace"))
+            if file.is_dir():
+                continue
+            if not file.is_file():
+                return None
+
+            with file.open("rb") as content:
+                file_hash = hashlib.file_digest(content, "sha256").hexdigest()
+            digest.update(f"{file}\n{file_hash}\n".encode("utf-8", "replace"))
     return digest.hexdigest()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from encoder_cls.data import dataset_rows
 from encoder_cls.data.dataset import Dataset, Split, Unlabelled
 from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.load_dataset import load_dataset
+from encoder_cls.data.sources import content_hash
 from encoder_cls.errors import DataError
 
 
@@ -124,6 +126,14 @@ def test_a_mapped_data_set_is_that_which_is_read(name, monkeypatch):
         assert found.train.fingerprint == expected.train.fingerprint
         assert found.notes == expected.notes
         assert found.train.labels.flags.writeable
+
+
+def test_a_pipe_has_no_hash():
+    """It can be read only once, so nothing says whether its rows are those of another time."""
+    Path("folder").mkdir()
+    os.mkfifo("folder/pipe.csv")
+    assert content_hash("folder/pipe.csv") is None
+    assert content_hash("folder") is None
 
 
 @pytest.mark.parametrize("file", ["train.csv", "test.csv"])
