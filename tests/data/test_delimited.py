@@ -202,10 +202,14 @@ def test_with_a_named_separator_quotes_are_read_as_in_csv():
     [
         ("p.csv", "text;label\na;x\n", ("a", "x")),
         ("p.tsv", 'text\tlabel\n"a ""b"""\tx\n', ('"a ""b"""', "x")),
+        ("p.json", '{"text": "a", "label": "x"}\n', ("a", "x")),
     ],
 )
 def test_what_can_be_read_only_once_is_read_once(name, content, expected):
-    """The separator of a pipe is detected, too; its quotes in TSV are characters."""
+    """The separator of a pipe is detected, too; its quotes in TSV are characters.
+
+    JSON in a pipe has an object on each line.
+    """
     os.mkfifo(name)
     writer = Thread(target=Path(name).write_text, args=[content])
     writer.start()

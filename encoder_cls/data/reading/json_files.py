@@ -42,9 +42,10 @@ def json_line_records(path: Path, columns: Columns, reading: Reading) -> Iterato
 
 
 def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Read the objects of an array, or the object of each line if the file is no array."""
+    """Read the objects of an array, or the object of each line if the file is none, or a pipe."""
     max_bytes = MAX_UNPACKED_JSON if is_gzipped(path) else -1
-    if not _is_array(path, reading, max_bytes):
+    # Do not look for an array in a pipe, since it can be read only once.
+    if not path.is_file() or not _is_array(path, reading, max_bytes):
         yield from json_line_records(path, columns, reading)
         return
 
