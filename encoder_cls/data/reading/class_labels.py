@@ -38,7 +38,10 @@ def with_class_names(
     return record
 
 
-def _named(label: Any, column: str, names: Sequence[str], where: SourceLocation) -> str:
+def _named(label: Any, column: str, names: Sequence[str], where: SourceLocation) -> str | None:
+    # A null is a missing label.
+    if label is None:
+        return None
     if not isinstance(label, int) or not 0 <= label < len(names):
         what = f"label {label} of column {shown(column)} has no name: is this split unlabelled?"
         raise DataError(where, what)
