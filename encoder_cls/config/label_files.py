@@ -104,8 +104,8 @@ def _rows(
 ) -> Iterator[tuple[str, list[str]]]:
     """Iterate over the rows that are not empty, without a header, each with its location.
 
-    A separator of None makes a line a single field. The first row is a header if a cell of it has
-    the name `header`, that of the label column.
+    A separator of None makes a line a single field, and then there is no header. The first row of a
+    table is a header if a cell of it has the name `header`, that of the label column.
     """
     for number, line in enumerate(lines, start=1):
         fields = [line]
@@ -113,7 +113,8 @@ def _rows(
             fields = next(csv.reader([line], delimiter=separator), [])
         fields = [field.strip() for field in fields]
         cells = {field.casefold() for field in fields}
-        is_header = number == 1 and not cells.isdisjoint({LABEL, header.casefold()})
+        names_labels = not cells.isdisjoint({LABEL, header.casefold()})
+        is_header = separator is not None and number == 1 and names_labels
         if any(fields) and not is_header:
             yield f"{path}:{number}", fields
 

@@ -117,6 +117,12 @@ def test_names_of_classes_may_be_a_file(name: str, content: str):
     assert config.data.label_names == ("late, or lost", "refund", "01")
 
 
+def test_a_list_of_names_has_no_header():
+    """Its first line may be a class that is called as the column of labels is by default."""
+    values = {"name": "a", "data.train": "t.csv", "data.label_names": write("a.txt", "label\nx\n")}
+    assert config_of(values, source="test").data.label_names == ("label", "x")
+
+
 def test_files_are_found_beside_the_config_and_become_part_of_it():
     write("data/map.csv", "a,b\n")
     write("data/names.txt", "b\nc\n")
