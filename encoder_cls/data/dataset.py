@@ -369,13 +369,19 @@ def renumbered(labels: NDArray[Any], names: Sequence[str], order: Sequence[str])
     """Number labels by the names in `order` instead of those in `names`.
 
     Labels are indices, which become -1 for a name that is not in `order`; or, in multi-label data,
-    a column for each name, (rows, names), all of which are in `order`.
+    a column for each name, (rows, names).
+
+    Raises:
+        ValueError: in multi-label data, a name is not in `order`.
     """
     places = {name: place for place, name in enumerate(order)}
     numbers = np.array([places.get(name, -1) for name in names], dtype=np.int64)
     if labels.ndim == 1:
         return np.asarray(numbers[labels])
 
+    if (numbers < 0).any():
+        unknown = names[int(numbers.argmin())]
+        raise ValueError(f"the label {unknown!r} has no column in the new order")
     columns = np.zeros((len(labels), len(order)), dtype=labels.dtype)
     columns[:, numbers] = labels
     return columns

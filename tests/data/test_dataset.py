@@ -14,7 +14,7 @@ import pytest
 from support.data import load, refusal, write
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.data.dataset import Dataset, Split, renumbered
 from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.system import disk_arrays, lazy_sequences
 
@@ -113,6 +113,13 @@ def test_a_single_empty_text_can_be_an_error():
     test = write_rows(num_rows=450, num_empty=1)
     message = refusal(write("b.csv", TRAIN), test=test, empty_texts="error")
     assert message.startswith("a.csv:2: the text is empty; correct the file")
+
+
+def test_a_label_that_has_no_column_in_another_order_is_refused():
+    labels = np.array([[1, 0], [0, 1]])
+    assert renumbered(labels, ["a", "b"], ["b", "c", "a"]).tolist() == [[0, 0, 1], [1, 0, 0]]
+    with pytest.raises(ValueError, match="'b' has no column"):
+        renumbered(labels, ["a", "b"], ["a", "c"])
 
 
 def fingerprint(*texts: str, labels: Sequence[int] = (0, 0), where: str = "a") -> str:
