@@ -164,7 +164,7 @@ REFUSED: dict[Source, Sequence[str]] = {
         "hub:owner/name?sprit=test: write it as hub:owner/name[?config=...",
     ],
     ("train", "hub:owner/name?split=unlabelled"): [
-        "unlabelled:1: label -1 of column 'label' has no name",
+        "unlabelled:2: label -1 of column 'label' has no name",
     ],
 }
 

@@ -68,7 +68,7 @@ def hub_records(source: str, role: str, columns: Columns, reading: Reading) -> I
 
             class_names = class_names_of(table.features.to_dict())
             with closing(iter(table)) as records:
-                for number, record in enumerate(records):
+                for number, record in enumerate(records, start=1):
                     if reading.leaves_out_row():
                         continue
                     where = SourceLocation(f"hub:{hub.name}/{split}", number)
