@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.metrics.classification import compute_metrics, predicted_labels
+from encoder_cls.metrics.log_loss import losses_of_texts
 from encoder_cls.metrics.logits import Logits
-from encoder_cls.metrics.losses import losses_of_texts
 from encoder_cls.metrics.row_groups import RowGroups
 
 # The gates that are tried, in ascending order. The lower the gate, the more texts skip the encoder.

@@ -14,8 +14,8 @@ from encoder_cls.classifier.thresholds import fit_thresholds
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.linear.calibration import fit_inverse_temperature, independent_weights
 from encoder_cls.metrics.classification import Metrics, compute_metrics, predicted_labels
+from encoder_cls.metrics.log_loss import losses_of_texts
 from encoder_cls.metrics.logits import Logits
-from encoder_cls.metrics.losses import losses_of_texts
 from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.scores import SCORES

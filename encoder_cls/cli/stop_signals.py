@@ -16,7 +16,7 @@ from encoder_cls.system.terminal import (
 )
 
 if TYPE_CHECKING:
-    from encoder_cls.encoder.distributed import ProcessGroup
+    from encoder_cls.encoder_training.distributed import ProcessGroup
 
 # The file descriptor of standard error.
 STANDARD_ERROR = 2
@@ -37,7 +37,7 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
     Args:
         group: the processes of torchrun; None if there is only this process.
     """
-    from encoder_cls.encoder.distributed import ALONE
+    from encoder_cls.encoder_training.distributed import ALONE
 
     signals = _ReceivedSignals(group or ALONE)
     handled = (signal.SIGINT, signal.SIGTERM, *signals.hangups)

@@ -13,7 +13,7 @@ from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.terminal import be_quiet
 
 if TYPE_CHECKING:
-    from encoder_cls.encoder.distributed import ProcessGroup
+    from encoder_cls.encoder_training.distributed import ProcessGroup
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def process_group() -> Iterator[ProcessGroup]:
     """
     check_training_installed()
 
-    from encoder_cls.encoder.distributed import (
+    from encoder_cls.encoder_training.distributed import (
         LostProcessError,
         is_first_process,
         joined_process_group,
@@ -53,7 +53,7 @@ def process_group() -> Iterator[ProcessGroup]:
 @contextmanager
 def _reporting_once(group: ProcessGroup) -> Iterator[None]:
     """Let the first process alone report an error that all processes of the group raise."""
-    from encoder_cls.encoder.distributed import LostProcessError
+    from encoder_cls.encoder_training.distributed import LostProcessError
 
     try:
         yield

@@ -30,7 +30,7 @@ from encoder_cls.system.terminal import WARNING, note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
-    from encoder_cls.encoder.distributed import ProcessGroup
+    from encoder_cls.encoder_training.distributed import ProcessGroup
     from encoder_cls.run.run_folder import RunDir
     from encoder_cls.training.prepared import Prepared
     from encoder_cls.training.time_budget import TimeBudget
@@ -77,7 +77,7 @@ def train_command(
     with process_group() as group, ExitStack() as stack:
         from encoder_cls.bulk.output_checks import check_run_folder
         from encoder_cls.config.loading import load_config
-        from encoder_cls.encoder.distributed import is_restarted
+        from encoder_cls.encoder_training.distributed import is_restarted
         from encoder_cls.run.run_folder import RunDir
         from encoder_cls.training.time_budget import TimeBudget
 
@@ -136,7 +136,7 @@ def train_command(
 
 def _run_before_restart(run_dir: Path | None) -> Path | None:
     """The run that torchrun has restarted; None if its processes failed before there was a run."""
-    from encoder_cls.encoder.distributed import is_restarted
+    from encoder_cls.encoder_training.distributed import is_restarted
     from encoder_cls.run.run_folder import RunDir
 
     if run_dir and is_restarted() and RunDir(run_dir).is_run():
@@ -156,7 +156,7 @@ def _dry_run(
         device: the device of the option `--device`.
         budget: the time limits of the run.
     """
-    from encoder_cls.encoder.distributed import device_of_rank
+    from encoder_cls.encoder_training.distributed import device_of_rank
 
     _check_sources(config, config_file, run)
     _note_reading(config)
@@ -188,7 +188,7 @@ def _prepare_and_train(
         budget: the time limits of the run.
         as_json: whether to print the main figures as JSON.
     """
-    from encoder_cls.encoder.distributed import device_of_rank
+    from encoder_cls.encoder_training.distributed import device_of_rank
     from encoder_cls.run.checkpoint_files import fingerprint
     from encoder_cls.training.train import train
 

@@ -17,8 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.metrics.log_loss import (
+    MIN_PROBABILITY,
+    binary_cross_entropy,
+    cross_entropy,
+    one_hot,
+)
 from encoder_cls.metrics.logits import Logits, log_sigmoid, sigmoid, softmax
-from encoder_cls.metrics.losses import MIN_PROBABILITY, binary_cross_entropy, cross_entropy, one_hot
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.metrics.log_loss import binary_cross_entropy, cross_entropy, one_hot
 from encoder_cls.metrics.logits import Logits, sigmoid, softmax
-from encoder_cls.metrics.losses import binary_cross_entropy, cross_entropy, one_hot
 from encoder_cls.metrics.precision_recall import ClassCounts, average_precisions, mean_or_zero
 from encoder_cls.metrics.scores import Score, main_score, scores_of_task
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task

@@ -8,7 +8,7 @@ import numpy as np
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.data.checks import seen_warnings
+from encoder_cls.data.data_warnings import seen_warnings
 from encoder_cls.data.dataset import Split
 from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.errors import ConfigError, DataError

@@ -76,7 +76,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
         EncoderClsError: the checkpoint cannot be written.
     """
     # Imported here, because a finished run is reported without PyTorch.
-    from encoder_cls.encoder.training_step import as_safetensors
+    from encoder_cls.encoder_training.training_step import as_safetensors
 
     step = checkpoint.state.step
     for name, tensor in checkpoint.weights.items():

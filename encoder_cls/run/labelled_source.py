@@ -7,7 +7,7 @@ from pathlib import Path
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.checks import seen_warnings, split_warnings
+from encoder_cls.data.data_warnings import seen_warnings, split_warnings
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.labelled_rows import reading_of
 from encoder_cls.data.load_dataset import load_split

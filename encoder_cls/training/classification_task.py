@@ -7,11 +7,15 @@ import torch
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.validation_result import ValidationResult, score_mixture
-from encoder_cls.encoder.batches import shard_of
-from encoder_cls.encoder.distributed import ProcessGroup
-from encoder_cls.encoder.labelled_batches import ClassificationBatch, Targets, make_labelled_batch
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.encoder_training.batch_sampler import shard_of
+from encoder_cls.encoder_training.classification_loss import (
+    ClassificationBatch,
+    Targets,
+    make_labelled_batch,
+)
+from encoder_cls.encoder_training.distributed import ProcessGroup
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.training.prepared import Prepared
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.encoder.step_limit import TrainingLength
+from encoder_cls.encoder_training.steps_in_time import TrainingLength
 from encoder_cls.linear.corpus import MAX_TOKENS, MAX_UNLABELLED
 from encoder_cls.linear.effort import PLANNED
 from encoder_cls.linear.few_labels_work import CorpusSizes, count_fits

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.model_folder import save_classifier
-from encoder_cls.encoder.distributed import ProcessGroup
+from encoder_cls.encoder_training.distributed import ProcessGroup
 from encoder_cls.linear.effort import PLANNED
 from encoder_cls.linear.few_labels import FewLabelsFit
 from encoder_cls.metrics.logits import softmax

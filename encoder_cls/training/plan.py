@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from encoder_cls.config.schema import Config
 from encoder_cls.data.continued_data import names_validation
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.encoder.batches import BatchSampler
-from encoder_cls.encoder.step_limit import TrainingLength
+from encoder_cls.encoder_training.batch_sampler import BatchSampler
+from encoder_cls.encoder_training.steps_in_time import TrainingLength
 from encoder_cls.errors import ConfigError
 from encoder_cls.metrics.scores import scores_of_task
 from encoder_cls.metrics.tasks import task_of

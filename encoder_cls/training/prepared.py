@@ -17,12 +17,12 @@ from torch import Tensor
 
 from encoder_cls.classifier.classifier import Classifier, TextFormat
 from encoder_cls.config.schema import Config
-from encoder_cls.data.checks import data_warnings
+from encoder_cls.data.data_warnings import data_warnings
 from encoder_cls.data.dataset import Dataset, relative_weights
 from encoder_cls.encoder.architecture import EncoderArchitecture
-from encoder_cls.encoder.batches import BatchSampler
 from encoder_cls.encoder.predicting_encoder import PredictingEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.encoder_training.batch_sampler import BatchSampler
 from encoder_cls.linear.class_weights import balanced_weights
 from encoder_cls.linear.corpus import sample_rows
 from encoder_cls.metrics.row_groups import RowGroups

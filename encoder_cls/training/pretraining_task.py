@@ -8,11 +8,16 @@ import numpy as np
 import torch
 
 from encoder_cls.classifier.validation_result import ValidationResult
-from encoder_cls.encoder.batches import BatchSampler, shard_of
-from encoder_cls.encoder.distributed import ProcessGroup
-from encoder_cls.encoder.pretraining import GuessedTokens, denoise, mask_tokens, summed_loss
 from encoder_cls.encoder.torch_encoder import make_batch
 from encoder_cls.encoder.transformer import DenoisingAutoencoder, EncoderClassifier
+from encoder_cls.encoder_training.batch_sampler import BatchSampler, shard_of
+from encoder_cls.encoder_training.distributed import ProcessGroup
+from encoder_cls.encoder_training.pretraining_loss import (
+    GuessedTokens,
+    denoise,
+    mask_tokens,
+    summed_loss,
+)
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.training.prepared import Prepared
 

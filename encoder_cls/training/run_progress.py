@@ -13,10 +13,10 @@ import torch
 from pydantic import TypeAdapter
 
 from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.encoder.distributed import ProcessGroup
-from encoder_cls.encoder.optimizer import load_moments, moments_of
-from encoder_cls.encoder.training_loop import EncoderTraining
-from encoder_cls.encoder.training_state import TrainingState
+from encoder_cls.encoder_training.distributed import ProcessGroup
+from encoder_cls.encoder_training.optimizer import load_moments, moments_of
+from encoder_cls.encoder_training.training_loop import EncoderTraining
+from encoder_cls.encoder_training.training_state import TrainingState
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.run.checkpoint_files import (
     Checkpoint,

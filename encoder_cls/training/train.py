@@ -17,8 +17,8 @@ from typing import NamedTuple
 import torch
 
 from encoder_cls.classifier.validation_result import ValidationResult
-from encoder_cls.encoder.distributed import ALONE, LostProcessError, ProcessGroup
-from encoder_cls.encoder.training_loop import EncoderTraining, StepDone, ValidationDone
+from encoder_cls.encoder_training.distributed import ALONE, LostProcessError, ProcessGroup
+from encoder_cls.encoder_training.training_loop import EncoderTraining, StepDone, ValidationDone
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.report import Report
 from encoder_cls.linear.linear_model import LinearModel

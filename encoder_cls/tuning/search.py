@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from encoder_cls.config.changed_keys import dotted_values
 from encoder_cls.config.loading import config_of
 from encoder_cls.config.schema import Config
-from encoder_cls.encoder.random_numbers import derive_seed
+from encoder_cls.encoder_training.random_numbers import derive_seed
 from encoder_cls.errors import ConfigError, DivergedError
 from encoder_cls.metrics.scores import SCORES
 from encoder_cls.run.metrics_log import MetricsLog

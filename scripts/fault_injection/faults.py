@@ -542,7 +542,7 @@ FAULTS = [
         "random numbers depend on what was drawn before",
         case="kill-forked",
         fraction=0.05,
-        target="encoder_cls.encoder.training_step.seed_random_numbers",
+        target="encoder_cls.encoder_training.training_step.seed_random_numbers",
         make=doing_nothing,
     ),
     Fault(
@@ -829,7 +829,7 @@ FAULTS = [
         "gradients that processes share are in another order",
         case="kill-rank",
         fraction=0.2,
-        target="encoder_cls.encoder.training_step.sum_gradients",
+        target="encoder_cls.encoder_training.training_step.sum_gradients",
         make=flipping_gradients,
     ),
     Fault(

@@ -20,8 +20,8 @@ from encoder_cls.data.inspection.column_profile import column_profiles, sample_o
 from encoder_cls.data.inspection.draft_config import draft_config
 from encoder_cls.data.inspection.findings import finding_lines
 from encoder_cls.data.inspection.inspect_data import Inspection, inspect_data
+from encoder_cls.data.inspection.label_predictability import label_predictability
 from encoder_cls.data.inspection.source_layout import layout_of
-from encoder_cls.data.inspection.word_test import word_test
 from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.data.source_files import files_named
 from encoder_cls.errors import ConfigError, DataError
@@ -265,9 +265,9 @@ def test_words_tell_a_topic_and_no_chance():
     labels = [label for _, label in TEXTS]
     draw = random.Random(0)
 
-    assert word_test(texts, labels).gain > 0.9
-    assert word_test(texts, draw.sample(labels, len(labels))).gain < 0.5
-    assert word_test(["one"], ["x"]).gain == 0
+    assert label_predictability(texts, labels).gain > 0.9
+    assert label_predictability(texts, draw.sample(labels, len(labels))).gain < 0.5
+    assert label_predictability(["one"], ["x"]).gain == 0
 
 
 # Rows

@@ -10,8 +10,8 @@ import pytest
 from support.data import classes_of, load, refusal, write, write_labelled
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.continued_data import BaseData
+from encoder_cls.data.data_warnings import data_warnings
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.label_names import names_as_texts
 from encoder_cls.data.load_dataset import load_dataset, load_split

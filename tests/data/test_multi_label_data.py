@@ -13,7 +13,7 @@ import pytest
 from support.data import load, refusal, write
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.checks import data_warnings
+from encoder_cls.data.data_warnings import data_warnings
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.splitting import rows_to_hold_out

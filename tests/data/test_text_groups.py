@@ -13,7 +13,7 @@ from support.data import load, write
 
 from encoder_cls.config.loading import load_config
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.checks import data_warnings
+from encoder_cls.data.data_warnings import data_warnings
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.text_groups import NO_GROUP, texts_alike

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from encoder_cls.config.schema import ModelConfig, TrainConfig
-from encoder_cls.encoder.optimizer import make_optimizers
 from encoder_cls.encoder.transformer import (
     BigramEmbedding,
     CharNgramBatch,
@@ -20,6 +19,7 @@ from encoder_cls.encoder.transformer import (
     EncoderClassifier,
     SequenceDropout,
 )
+from encoder_cls.encoder_training.optimizer import make_optimizers
 from encoder_cls.text.tokens import hash_char_ngrams
 
 CONFIG = ModelConfig(

@@ -29,8 +29,8 @@ from encoder_cls.linear.calibration import (
     fit_platt_per_label,
     smoothed_targets,
 )
+from encoder_cls.metrics.log_loss import cross_entropy, one_hot
 from encoder_cls.metrics.logits import combine_logits, log_sigmoid, softmax
-from encoder_cls.metrics.losses import cross_entropy, one_hot
 from encoder_cls.metrics.row_groups import RowGroups
 
 Floats = NDArray[np.floating]

@@ -15,8 +15,8 @@ from encoder_cls.linear.calibration import Calibration
 from encoder_cls.linear.features import CountedTexts, LabelledTexts
 from encoder_cls.linear.fit_progress import FitProgress
 from encoder_cls.linear.model_selection import fit_calibrated, fit_linear
+from encoder_cls.metrics.log_loss import cross_entropy, one_hot
 from encoder_cls.metrics.logits import softmax
-from encoder_cls.metrics.losses import cross_entropy, one_hot
 from encoder_cls.metrics.tasks import SINGLE_LABEL
 
 

@@ -22,8 +22,8 @@ from encoder_cls.linear.calibration import fit_inverse_temperature, fit_platt
 from encoder_cls.linear.features import CountedTexts
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.nb_svm import NB_RATIO_POWER, fit_one_vs_rest
+from encoder_cls.metrics.log_loss import cross_entropy, one_hot
 from encoder_cls.metrics.logits import Logits, log_sigmoid, softmax
-from encoder_cls.metrics.losses import cross_entropy, one_hot
 from encoder_cls.metrics.tasks import SINGLE_LABEL
 
 Floats = NDArray[np.float64]

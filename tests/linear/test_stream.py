@@ -19,8 +19,8 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.linear_work import StreamWork
 from encoder_cls.linear.model_selection import fit_linear
 from encoder_cls.linear.stream import StreamFit, fit_linear_from_stream
+from encoder_cls.metrics.log_loss import cross_entropy, one_hot
 from encoder_cls.metrics.logits import softmax
-from encoder_cls.metrics.losses import cross_entropy, one_hot
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training import plan

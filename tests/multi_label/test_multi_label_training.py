@@ -17,7 +17,7 @@ from torch.distributions import Bernoulli, kl_divergence
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import config_of
-from encoder_cls.encoder.labelled_batches import MultiLabelBatch
+from encoder_cls.encoder_training.classification_loss import MultiLabelBatch
 from encoder_cls.errors import StoppedError
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir, read_metrics

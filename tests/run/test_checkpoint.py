@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from encoder_cls.config.schema import ModelConfig, TrainConfig
-from encoder_cls.encoder.optimizer import load_moments, make_optimizers, moments_of
-from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
+from encoder_cls.encoder_training.optimizer import load_moments, make_optimizers, moments_of
+from encoder_cls.encoder_training.training_state import TrainingState
 from encoder_cls.errors import DivergedError
 from encoder_cls.linear.linear_work import LinearWork, StreamWork
 from encoder_cls.metrics.validation_score import ValidationScore

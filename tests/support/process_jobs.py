@@ -32,8 +32,8 @@ from support.blank_plots import PLOTS, blank_plot
 from support.programs import TIME_LIMIT
 
 from encoder_cls.cli.app import main
-from encoder_cls.encoder import distributed
-from encoder_cls.encoder.distributed import ProcessGroup
+from encoder_cls.encoder_training import distributed
+from encoder_cls.encoder_training.distributed import ProcessGroup
 from encoder_cls.evaluation import matplotlib_figures
 from encoder_cls.training import train as training
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from encoder_cls.encoder.training_step import Trainer
+from encoder_cls.encoder_training.training_step import Trainer
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from support.events import Event, recorded
 from support.tiny_encoder import SHAPE
 
 from encoder_cls.config.schema import Config
-from encoder_cls.encoder.distributed import ALONE
-from encoder_cls.encoder.training_loop import EncoderTraining
+from encoder_cls.encoder_training.distributed import ALONE
+from encoder_cls.encoder_training.training_loop import EncoderTraining
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.files import sha256
 from encoder_cls.system.stop import stopping_at

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from support.small_runs import make_config
 
-from encoder_cls.encoder.batches import BatchSampler
-from encoder_cls.encoder.training_loop import EncoderTraining
+from encoder_cls.encoder_training.batch_sampler import BatchSampler
+from encoder_cls.encoder_training.training_loop import EncoderTraining
 from encoder_cls.training.encoder_stage import PRETRAINING
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared

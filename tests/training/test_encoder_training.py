@@ -10,14 +10,14 @@ from support.thirty_texts import CLASSES, prepare_thirty_texts, rows_of_step
 
 from encoder_cls.classifier.mixture_weights import fit_mixture_weights
 from encoder_cls.classifier.validation_result import score_mixture
-from encoder_cls.encoder.distributed import ALONE, ProcessGroup
-from encoder_cls.encoder.random_numbers import drop_tokens
 from encoder_cls.encoder.torch_encoder import TorchEncoder
-from encoder_cls.encoder.training_loop import EncoderTraining
+from encoder_cls.encoder_training.distributed import ALONE, ProcessGroup
+from encoder_cls.encoder_training.random_numbers import drop_tokens
+from encoder_cls.encoder_training.training_loop import EncoderTraining
 from encoder_cls.linear.calibration import fit_inverse_temperature
 from encoder_cls.metrics.classification import Metrics, compute_metrics
+from encoder_cls.metrics.log_loss import one_hot
 from encoder_cls.metrics.logits import Logits, combine_logits
-from encoder_cls.metrics.losses import one_hot
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.system.stop import checking

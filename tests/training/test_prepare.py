@@ -12,7 +12,7 @@ from support.small_runs import make_config, make_training
 
 from encoder_cls.config.schema import Config, TokenizerConfig
 from encoder_cls.errors import ConfigError, DataError, StoppedError
-from encoder_cls.system import stop as interruptible
+from encoder_cls.system import stop
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.text import tokenizer_training
 from encoder_cls.training.prepare import prepare
@@ -107,8 +107,8 @@ def tokenizer_begun(monkeypatch):
         ended.wait(60)
 
     monkeypatch.setattr(tokenizer_training, "train_subwords", train_until_ended)
-    monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
-    monkeypatch.setattr(interruptible, "SECONDS_TO_END", 0.01)
+    monkeypatch.setattr(stop, "SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(stop, "SECONDS_TO_END", 0.01)
     yield begun
     ended.set()
 

@@ -8,10 +8,10 @@ import torch
 from support.small_runs import make_training
 from support.thirty_texts import prepare_thirty_texts, rows_of_step
 
-from encoder_cls.encoder import pretraining
-from encoder_cls.encoder.pretraining import GuessedTokens, MaskedTokens, delete_tokens
 from encoder_cls.encoder.torch_encoder import Batch, make_batch
 from encoder_cls.encoder.transformer import DenoisingAutoencoder
+from encoder_cls.encoder_training import pretraining_loss
+from encoder_cls.encoder_training.pretraining_loss import GuessedTokens, MaskedTokens, delete_tokens
 from encoder_cls.text.tokens import MASK_ID, PAD_ID
 from encoder_cls.training.encoder_stage import PRETRAINING
 
@@ -102,7 +102,7 @@ def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, 
         rows_read.append(rows)
         return make_batch(texts, rows, *options)
 
-    monkeypatch.setattr(pretraining, "make_batch", make_recorded_batch)
+    monkeypatch.setattr(pretraining_loss, "make_batch", make_recorded_batch)
     training.trainer.task.validate(training.trainer.model)
 
     assert len(rows_read) > 1

@@ -30,7 +30,7 @@ from encoder_cls.run import run_report
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.run_state import RunState
-from encoder_cls.system import stop as interruptible
+from encoder_cls.system import stop
 from encoder_cls.training import few_labels_fit, run_progress
 from encoder_cls.training import train as train_module
 from encoder_cls.training.prepare import prepare
@@ -182,8 +182,8 @@ def test_a_signal_does_not_wait_for_long_work(
 
     work = StuckWork()
     with monkeypatch.context() as patch:
-        patch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
-        patch.setattr(interruptible, "SECONDS_TO_END", 0.01)
+        patch.setattr(stop, "SECONDS_BETWEEN_LOOKS", 0.01)
+        patch.setattr(stop, "SECONDS_TO_END", 0.01)
         patch.setattr(module, name, work)
         with pytest.raises(StoppedError):
             run_all(config, folder, resume=True, stop_signal=work.stop_signal)

@@ -25,7 +25,7 @@ from support.small_runs import CPU, WITH_LINEAR, make_config, run_all, stop_afte
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config, TrainConfig
 from encoder_cls.data.dataset import Split
-from encoder_cls.encoder import step_limit
+from encoder_cls.encoder_training import steps_in_time
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.evaluation import baseline
 from encoder_cls.evaluation.baseline import baseline_scores
@@ -147,7 +147,7 @@ def test_a_training_of_a_few_steps_is_skipped(tmp_path):
 
 @pytest.mark.usefixtures("minute_steps")
 def test_a_training_of_enough_steps_is_not_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(step_limit, "MIN_STEPS_IN_TIME", 1)
+    monkeypatch.setattr(steps_in_time, "MIN_STEPS_IN_TIME", 1)
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10m")
 
     events = run_all(config, tmp_path / "run")

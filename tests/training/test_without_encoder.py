@@ -18,7 +18,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system import stop as interruptible
+from encoder_cls.system import stop
 from encoder_cls.training import linear_fit
 from encoder_cls.training.prepare import prepare
 
@@ -132,8 +132,8 @@ def test_a_run_on_other_data_is_not_resumed(tmp_path):
 
 def test_a_stopped_fit_writes_nothing_and_ends(tmp_path, monkeypatch):
     """Another process may have resumed the run by then."""
-    monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
-    monkeypatch.setattr(interruptible, "SECONDS_TO_END", 0.01)
+    monkeypatch.setattr(stop, "SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(stop, "SECONDS_TO_END", 0.01)
     fit_linear = linear_fit.fit_linear_from_stream
     threads = []
     has_stopped = threading.Event()

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from encoder_cls.data.inspection.column_profile import ColumnProfile
-from encoder_cls.data.inspection.word_test import WordTest, word_test
-from encoder_cls.data.label_checks import SeveralLabels, several_labels
+from encoder_cls.data.inspection.label_predictability import (
+    LabelPredictability,
+    label_predictability,
+)
+from encoder_cls.data.label_name_warnings import SeveralLabels, several_labels
 from encoder_cls.system.display import counted
 
 # Words in the names of columns that usually hold texts, labels, or something else, in languages
@@ -67,7 +70,7 @@ class LabelColumn(NamedTuple):
 
     name: str
     num_labels: int
-    test: WordTest | None
+    test: LabelPredictability | None
     several: SeveralLabels | None
     others: tuple[str, ...]
 
@@ -174,7 +177,9 @@ def _candidate(profile: ColumnProfile, text: ColumnProfile) -> LabelColumn | Non
     return LabelColumn(profile.name, num_labels, test, several, ())
 
 
-def _tested(profile: ColumnProfile, text: ColumnProfile, several: SeveralLabels | None) -> WordTest:
+def _tested(
+    profile: ColumnProfile, text: ColumnProfile, several: SeveralLabels | None
+) -> LabelPredictability:
     """Test how well the words of the text tell a label; of several labels, the first one."""
     texts = []
     labels = []
@@ -182,7 +187,7 @@ def _tested(profile: ColumnProfile, text: ColumnProfile, several: SeveralLabels 
         if isinstance(text_cell, str) and isinstance(cell, str):
             texts.append(text_cell)
             labels.append(cell.split(several.separator)[0].strip() if several else cell)
-    return word_test(texts, labels)
+    return label_predictability(texts, labels)
 
 
 def _label_score(profile: ColumnProfile, candidate: LabelColumn) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from encoder_cls.data.checks import data_warnings
+from encoder_cls.data.data_warnings import data_warnings
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.inspection.column_roles import (
     LabelColumn,

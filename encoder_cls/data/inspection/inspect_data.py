@@ -26,7 +26,7 @@ from encoder_cls.data.inspection.column_roles import (
 )
 from encoder_cls.data.inspection.file_form import FileForm, file_form_of
 from encoder_cls.data.inspection.source_layout import SourceLayout, layout_of
-from encoder_cls.data.label_checks import SeveralLabels, several_labels
+from encoder_cls.data.label_name_warnings import SeveralLabels, several_labels
 from encoder_cls.data.label_names import label_key
 from encoder_cls.data.labelled_rows import (
     ROWS_OF_AN_EMPTY_TEXT,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.encoder.transformer import INITIAL_STD, InputEmbedding
-from encoder_cls.encoder.word_vectors import neighbour_information
+from encoder_cls.encoder_training.word_vectors import neighbour_information
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.training.encoder_stage import load_first_weights

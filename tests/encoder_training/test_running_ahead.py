@@ -30,16 +30,16 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from encoder_cls.config.schema import Config
-from encoder_cls.encoder import training_loop as training_loop_module
-from encoder_cls.encoder.batch_loader import BatchLoader
-from encoder_cls.encoder.distributed import ALONE
 from encoder_cls.encoder.nested_tensors import on_device
-from encoder_cls.encoder.optimizer import moments_of
-from encoder_cls.encoder.random_numbers import derive_seed
-from encoder_cls.encoder.step_limit import StepTiming
-from encoder_cls.encoder.training_loop import EncoderTraining, StepDone, ValidationDone
-from encoder_cls.encoder.training_state import TrainingState
-from encoder_cls.encoder.training_step import Trainer
+from encoder_cls.encoder_training import training_loop as training_loop_module
+from encoder_cls.encoder_training.batch_loader import BatchLoader
+from encoder_cls.encoder_training.distributed import ALONE
+from encoder_cls.encoder_training.optimizer import moments_of
+from encoder_cls.encoder_training.random_numbers import derive_seed
+from encoder_cls.encoder_training.steps_in_time import StepTiming
+from encoder_cls.encoder_training.training_loop import EncoderTraining, StepDone, ValidationDone
+from encoder_cls.encoder_training.training_state import TrainingState
+from encoder_cls.encoder_training.training_step import Trainer
 from encoder_cls.errors import DivergedError, StoppedError
 from encoder_cls.training import encoder_stage
 from encoder_cls.training.encoder_stage import ON_LABELS, PRETRAINING

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from encoder_cls.encoder.distributed import ProcessGroup
-from encoder_cls.encoder.embedding_tables import embedding_tables, sum_by_row
+from encoder_cls.encoder_training.distributed import ProcessGroup
+from encoder_cls.encoder_training.embedding_tables import embedding_tables, sum_by_row
 
 
 def clip_gradients(model: nn.Module, max_norm: float) -> tuple[Tensor, Tensor]:

@@ -15,16 +15,16 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from encoder_cls.encoder.batch_loader import BatchLoader
-from encoder_cls.encoder.distributed import ProcessGroup
-from encoder_cls.encoder.gradients import clip_gradients, sum_gradients
 from encoder_cls.encoder.nested_tensors import on_device
-from encoder_cls.encoder.optimizer import Optimizer, load_moments, moments_of
-from encoder_cls.encoder.random_numbers import derive_seed, seed_random_numbers
-from encoder_cls.encoder.step_graphs import Recorder, StepGraphs
-from encoder_cls.encoder.training_state import StepMetrics
-from encoder_cls.encoder.training_task import TrainingBatch, TrainingTask
 from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.encoder_training.batch_loader import BatchLoader
+from encoder_cls.encoder_training.distributed import ProcessGroup
+from encoder_cls.encoder_training.gradients import clip_gradients, sum_gradients
+from encoder_cls.encoder_training.optimizer import Optimizer, load_moments, moments_of
+from encoder_cls.encoder_training.random_numbers import derive_seed, seed_random_numbers
+from encoder_cls.encoder_training.step_graphs import Recorder, StepGraphs
+from encoder_cls.encoder_training.training_state import StepMetrics
+from encoder_cls.encoder_training.training_task import TrainingBatch, TrainingTask
 from encoder_cls.system.machine import autocast
 
 

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from encoder_cls.encoder.random_numbers import derive_seed
 from encoder_cls.encoder.transformer import INITIAL_STD, EncoderClassifier
+from encoder_cls.encoder_training.random_numbers import derive_seed
 from encoder_cls.text.tokens import MASK_ID, CharNgrams, TokenizedTexts, drawn_rows
 
 Floats = NDArray[np.float64]

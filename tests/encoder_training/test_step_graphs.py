@@ -16,15 +16,15 @@ import torch
 from support.small_runs import CPU, make_config, make_training
 from torch import Tensor
 
-from encoder_cls.encoder import step_graphs
-from encoder_cls.encoder.distributed import ALONE
 from encoder_cls.encoder.nested_tensors import list_tensors
-from encoder_cls.encoder.optimizer import moments_of
-from encoder_cls.encoder.shape_buckets import pad_to_few_shapes, round_up_size
-from encoder_cls.encoder.step_graphs import StepGraphs, _without_garbage_collection
 from encoder_cls.encoder.torch_encoder import Batch
-from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
+from encoder_cls.encoder_training import step_graphs
+from encoder_cls.encoder_training.distributed import ALONE
+from encoder_cls.encoder_training.graph_shapes import pad_to_few_shapes, round_up_size
+from encoder_cls.encoder_training.optimizer import moments_of
+from encoder_cls.encoder_training.step_graphs import StepGraphs, _without_garbage_collection
+from encoder_cls.encoder_training.training_state import TrainingState
 from encoder_cls.training import encoder_stage
 from encoder_cls.training.encoder_stage import ON_LABELS, PRETRAINING
 from encoder_cls.training.prepare import prepare

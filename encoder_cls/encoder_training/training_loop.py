@@ -14,13 +14,18 @@ from typing import NamedTuple
 from torch import Tensor
 
 from encoder_cls.config.schema import TrainConfig
-from encoder_cls.encoder.embedding_tables import without_untrained
-from encoder_cls.encoder.learning_rate import learning_rate, warmup_steps
-from encoder_cls.encoder.step_limit import CPU_TIMING, GPU_TIMING, StepLimiter, TrainingLength
-from encoder_cls.encoder.training_state import Outcome, StepMetrics, TrainingState
-from encoder_cls.encoder.training_step import StartedStep, Trainer, metrics_of
-from encoder_cls.encoder.training_task import HasScore
 from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.encoder_training.embedding_tables import without_untrained
+from encoder_cls.encoder_training.learning_rate import learning_rate, warmup_steps
+from encoder_cls.encoder_training.steps_in_time import (
+    CPU_TIMING,
+    GPU_TIMING,
+    StepLimiter,
+    TrainingLength,
+)
+from encoder_cls.encoder_training.training_state import Outcome, StepMetrics, TrainingState
+from encoder_cls.encoder_training.training_step import StartedStep, Trainer, metrics_of
+from encoder_cls.encoder_training.training_task import HasScore
 from encoder_cls.errors import DivergedError
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.system.machine import release_memory

@@ -11,7 +11,7 @@ import pytest
 from support.data import load, write
 
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.label_checks import label_warnings, several_labels
+from encoder_cls.data.label_name_warnings import label_warnings, several_labels
 
 
 def dataset_with(names: Sequence[str], *, unseen_names: Sequence[str] = ()) -> Dataset:

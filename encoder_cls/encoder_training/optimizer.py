@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from encoder_cls.config.schema import TrainConfig
-from encoder_cls.encoder.embedding_tables import (
+from encoder_cls.encoder_training.embedding_tables import (
     embedding_tables,
     sum_at_occurrences,
     sum_by_row,

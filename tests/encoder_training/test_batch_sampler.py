@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from encoder_cls.config.schema import TrainConfig
-from encoder_cls.encoder.batches import BatchSampler
-from encoder_cls.encoder.random_numbers import seed_random_numbers
+from encoder_cls.encoder_training.batch_sampler import BatchSampler
+from encoder_cls.encoder_training.random_numbers import seed_random_numbers
 
 Indices = NDArray[np.int64]
 

@@ -20,10 +20,10 @@ from torch.nn import functional
 
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.encoder.padding import Indices
-from encoder_cls.encoder.random_numbers import drop_tokens
-from encoder_cls.encoder.shape_buckets import pad_to_few_shapes
 from encoder_cls.encoder.torch_encoder import Batch, make_batch
 from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.encoder_training.graph_shapes import pad_to_few_shapes
+from encoder_cls.encoder_training.random_numbers import drop_tokens
 from encoder_cls.text.tokens import TokenizedTexts
 
 # --- What a model learns --------------------------------------------------------------------------

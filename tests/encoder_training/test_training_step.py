@@ -11,13 +11,13 @@ import torch
 from support.small_runs import make_config, make_training
 from torch import Tensor
 
-from encoder_cls.encoder.labelled_batches import (
+from encoder_cls.encoder.torch_encoder import make_batch
+from encoder_cls.encoder_training.classification_loss import (
     ClassificationBatch,
     MultiLabelBatch,
     SingleLabelBatch,
 )
-from encoder_cls.encoder.torch_encoder import make_batch
-from encoder_cls.encoder.training_state import StepMetrics
+from encoder_cls.encoder_training.training_state import StepMetrics
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 

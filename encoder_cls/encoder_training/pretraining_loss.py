@@ -19,10 +19,10 @@ from torch.nn import functional
 
 from encoder_cls.encoder.nested_tensors import on_device
 from encoder_cls.encoder.padding import batches_by_length
-from encoder_cls.encoder.random_numbers import is_word
-from encoder_cls.encoder.shape_buckets import pad_end, pad_to_few_shapes, round_up_size
 from encoder_cls.encoder.torch_encoder import Batch, make_batch
 from encoder_cls.encoder.transformer import DenoisingAutoencoder, EncoderClassifier
+from encoder_cls.encoder_training.graph_shapes import pad_end, pad_to_few_shapes, round_up_size
+from encoder_cls.encoder_training.random_numbers import is_word
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, TokenizedTexts
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.label_checks import MAX_LISTED, label_warnings
+from encoder_cls.data.label_name_warnings import MAX_LISTED, label_warnings
 from encoder_cls.system.display import counted, listed
 
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from encoder_cls.config.schema import ModelConfig, TrainConfig
-from encoder_cls.encoder.embedding_tables import embedding_tables
-from encoder_cls.encoder.learning_rate import learning_rate
-from encoder_cls.encoder.optimizer import (
+from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
+from encoder_cls.encoder_training.embedding_tables import embedding_tables
+from encoder_cls.encoder_training.learning_rate import learning_rate
+from encoder_cls.encoder_training.optimizer import (
     BETAS,
     AdamW,
     RowwiseAdam,
@@ -16,7 +17,6 @@ from encoder_cls.encoder.optimizer import (
     make_optimizers,
     moments_of,
 )
-from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 on_each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])

@@ -6,9 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from encoder_cls.encoder.distributed import ProcessGroup
-from encoder_cls.encoder.step_limit import CPU_TIMING, StepLimiter, StepTiming, TrainingLength
-from encoder_cls.encoder.training_state import TrainingState
+from encoder_cls.encoder_training.distributed import ProcessGroup
+from encoder_cls.encoder_training.steps_in_time import (
+    CPU_TIMING,
+    StepLimiter,
+    StepTiming,
+    TrainingLength,
+)
+from encoder_cls.encoder_training.training_state import TrainingState
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from encoder_cls.config.schema import ModelConfig
-from encoder_cls.encoder.embedding_tables import (
+from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.encoder_training.embedding_tables import (
     embedding_tables,
     sum_at_occurrences,
     without_untrained,
 )
-from encoder_cls.encoder.transformer import EncoderClassifier
 
 
 def new_model() -> EncoderClassifier:

@@ -10,13 +10,17 @@ from typing import NamedTuple
 import pytest
 from support.small_runs import make_config, make_training
 
-from encoder_cls.encoder import step_limit
-from encoder_cls.encoder import training_loop as encoder_training
-from encoder_cls.encoder.distributed import GOES_ON, HAS_ENDED, ProcessGroup
-from encoder_cls.encoder.step_limit import CPU_TIMING
-from encoder_cls.encoder.training_loop import EncoderTraining, Ended, StepDone, ValidationDone
-from encoder_cls.encoder.training_state import TrainingState
 from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.encoder_training import steps_in_time, training_loop
+from encoder_cls.encoder_training.distributed import GOES_ON, HAS_ENDED, ProcessGroup
+from encoder_cls.encoder_training.steps_in_time import CPU_TIMING
+from encoder_cls.encoder_training.training_loop import (
+    EncoderTraining,
+    Ended,
+    StepDone,
+    ValidationDone,
+)
+from encoder_cls.encoder_training.training_state import TrainingState
 from encoder_cls.errors import DivergedError
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.training.prepare import prepare
@@ -204,7 +208,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> None:
         self.seconds = seconds
         self.time = 0.0
-        monkeypatch.setattr(encoder_training.time, "perf_counter", self.advance)
+        monkeypatch.setattr(training_loop.time, "perf_counter", self.advance)
 
     def advance(self) -> float:
         self.time += self.seconds
@@ -214,7 +218,7 @@ class Clock:
 def test_the_step_limit_is_decided_once_by_the_first_steps(tmp_path, monkeypatch):
     """The limit is in the state: a resumed loop keeps it, even if its steps are faster."""
     clock = Clock(monkeypatch, seconds=0.5)
-    monkeypatch.setattr(step_limit, "MAX_TIMING_SHARE", 1)
+    monkeypatch.setattr(steps_in_time, "MAX_TIMING_SHARE", 1)
     loop = make_loop(tmp_path, epochs=10, seconds=15)
     events = loop.events()
     while loop.state.step < CPU_TIMING.timed_steps:

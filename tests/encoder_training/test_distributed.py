@@ -18,13 +18,13 @@ from support.small_runs import NO_TECHNIQUES, PRETRAINED, make_config, make_trai
 from support.topics import labelled_texts, write_labelled_texts
 
 from encoder_cls.config.schema import Config
-from encoder_cls.encoder import distributed
-from encoder_cls.encoder.distributed import (
+from encoder_cls.encoder_training import distributed
+from encoder_cls.encoder_training.distributed import (
     LostProcessError,
     ProcessGroup,
     joined_process_group,
 )
-from encoder_cls.encoder.training_state import StepMetrics
+from encoder_cls.encoder_training.training_state import StepMetrics
 from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.training.prepare import prepare
 

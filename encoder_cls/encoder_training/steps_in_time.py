@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from encoder_cls.encoder.distributed import ProcessGroup
-from encoder_cls.encoder.training_state import TrainingState
+from encoder_cls.encoder_training.distributed import ProcessGroup
+from encoder_cls.encoder_training.training_state import TrainingState
 
 
 @dataclass(frozen=True, kw_only=True)

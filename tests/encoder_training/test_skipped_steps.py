@@ -12,10 +12,10 @@ from support.small_runs import CPU, make_config, make_training, metric_rows, res
 from torch import Tensor
 
 from encoder_cls.config.schema import Config
-from encoder_cls.encoder.distributed import ProcessGroup
-from encoder_cls.encoder.optimizer import moments_of
-from encoder_cls.encoder.random_numbers import derive_seed
-from encoder_cls.encoder.training_step import Trainer
+from encoder_cls.encoder_training.distributed import ProcessGroup
+from encoder_cls.encoder_training.optimizer import moments_of
+from encoder_cls.encoder_training.random_numbers import derive_seed
+from encoder_cls.encoder_training.training_step import Trainer
 from encoder_cls.errors import DivergedError, StoppedError
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.stop import stopping_at

@@ -10,7 +10,7 @@ import torch
 from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig, TrainConfig
-from encoder_cls.encoder.labelled_batches import Targets, make_labelled_batch
+from encoder_cls.encoder_training.classification_loss import Targets, make_labelled_batch
 from encoder_cls.text.tokenizer import tokenize
 
 TEXTS = ["red", "blue sky", "green grass"]

@@ -23,7 +23,7 @@ SMOOTHING = 0.1
 _WORD = re.compile(r"\w+")
 
 
-class WordTest(NamedTuple):
+class LabelPredictability(NamedTuple):
     """The accuracy of a quick model.
 
     Attributes:
@@ -43,7 +43,7 @@ class WordTest(NamedTuple):
         return max(0.0, (self.accuracy - self.without_words) / others)
 
 
-def word_test(texts: Sequence[str], labels: Sequence[str]) -> WordTest:
+def label_predictability(texts: Sequence[str], labels: Sequence[str]) -> LabelPredictability:
     """Learn a multinomial naive Bayes model from half of the texts, and test it on the others."""
     stride = max(1, len(texts) // MAX_TEXTS)
     words = [_hashed_words(text) for text in texts[::stride]]
@@ -54,7 +54,7 @@ def word_test(texts: Sequence[str], labels: Sequence[str]) -> WordTest:
     learned = order[::2]
     tested = order[1::2]
     if not len(tested):
-        return WordTest(0.0, 1.0)
+        return LabelPredictability(0.0, 1.0)
 
     weights, biases = _fit(words, numbers, learned, num_classes=len(names))
     num_right = 0
@@ -64,7 +64,7 @@ def word_test(texts: Sequence[str], labels: Sequence[str]) -> WordTest:
 
     most_frequent = Counter(numbers[learned].tolist()).most_common(1)[0][0]
     without_words = float(np.mean(numbers[tested] == most_frequent))
-    return WordTest(num_right / len(tested), without_words)
+    return LabelPredictability(num_right / len(tested), without_words)
 
 
 def _fit(
