@@ -54,10 +54,18 @@ class RunGroup:
         deviations = (self.deviation(key), other.deviation(key))
         if None in deviations or deviations == (0, 0) or not is_installed("scipy"):
             return None
-        from scipy.stats import ttest_ind
+        from scipy.stats import ttest_ind_from_stats
 
-        values, other_values = self._values(key), other._values(key)
-        return float(ttest_ind(values, other_values, equal_var=False).pvalue)
+        test = ttest_ind_from_stats(
+            mean1=self.mean(key),
+            std1=self.deviation(key),
+            nobs1=len(self._values(key)),
+            mean2=other.mean(key),
+            std2=other.deviation(key),
+            nobs2=len(other._values(key)),
+            equal_var=False,
+        )
+        return float(test.pvalue)
 
     def _values(self, key: str) -> list[float]:
         return [run[key] for run in self.runs if run[key] is not None]
