@@ -24,7 +24,7 @@ from encoder_cls.metrics.classification import (
     MultiLabelMetrics,
     SingleLabelMetrics,
 )
-from encoder_cls.metrics.intervals import Interval
+from encoder_cls.metrics.intervals import MIN_TEXTS_PER_CLASS, Interval
 from encoder_cls.metrics.scores import ALL_SCORES, SCORES, Place, scores_of_task
 from encoder_cls.system.display import aligned, counted, listed, printable, shortened, shown
 
@@ -142,6 +142,30 @@ def size_note(metrics: Metrics) -> str:
 # The section of the scores
 
 
+# The smallest change of macro-F1 by rare classes that a report mentions.
+MIN_EFFECT_OF_RARE_CLASSES = 0.05
+
+
+def rare_classes_note(metrics: Metrics) -> Iterator[str]:
+    """Yield a sentence if macro-F1 is quite another one without the classes of few texts."""
+    rare = []
+    f1_of_others = []
+    for name, scores in metrics.per_class.items():
+        if scores.support >= MIN_TEXTS_PER_CLASS:
+            f1_of_others.append(scores.f1 or 0.0)
+        elif scores.support:
+            rare.append(name)
+    if not rare or not f1_of_others:
+        return
+
+    without_rare = sum(f1_of_others) / len(f1_of_others)
+    if abs(without_rare - metrics.macro_f1) >= MIN_EFFECT_OF_RARE_CLASSES:
+        yield (
+            f"macro-F1 counts classes of fewer than {MIN_TEXTS_PER_CLASS} texts "
+            f"({listed(rare, most=3)}) like all others; without them it is {without_rare:.4f}"
+        )
+
+
 def _score_lines(report: Report) -> Iterator[str]:
     metrics = report.evaluation.metrics
     scores = _scores_with_intervals(report.evaluation.scores)
@@ -150,6 +174,7 @@ def _score_lines(report: Report) -> Iterator[str]:
 
     if report.evaluation.macro_f1_note:
         yield report.evaluation.macro_f1_note
+    yield from rare_classes_note(metrics)
 
     scores_alone = further_scores(metrics)
     if scores_alone:

@@ -78,6 +78,22 @@ def test_texts_that_the_classifier_has_learned_from_are_scored_and_judged_apart(
     assert "poorly calibrated" in full_text(report)
 
 
+def test_classes_of_few_texts_that_lower_macro_f1_are_named(classifier):
+    """The F1 of a class with one text is 0 or 1, and counts like that of all others."""
+    split = split_of(["rain and snow", "ball goal team"] * 20 + ["a film"], [2, 1] * 20 + [0])
+    report = Report(evaluation=evaluate_split(classifier, split, name="test"))
+
+    metrics = report.evaluation.metrics
+    f1 = [scores.f1 for scores in metrics.per_class.values() if scores.support > 1]
+    name = classifier.label_names[0]
+    assert f"like all others; without them it is {sum(f1) / 2:.4f}" in full_text(report)
+    assert f"fewer than 5 texts ('{name}')" in full_text(report)
+
+    frequent = split_of(["rain and snow", "ball goal team"] * 20, [2, 1] * 20)
+    report = Report(evaluation=evaluate_split(classifier, frequent, name="test"))
+    assert "like all others" not in full_text(report)
+
+
 @pytest.mark.parametrize(
     ("accuracy", "texts", "gist", "words"),
     [
