@@ -275,9 +275,19 @@ def parse_parquet(content):
 
 
 def rows_of(records):
-    """The text and label of each record; none if a text is no string."""
-    rows = [(record["text"], record["label"]) for record in records]
-    return rows if all(isinstance(text, str) for text, _ in rows) else None
+    """The text and label of each record; none if a text is no string.
+
+    A null is an empty text, and bytes are a text in UTF-8.
+    """
+    rows = []
+    for record in records:
+        text = "" if record["text"] is None else record["text"]
+        if isinstance(text, bytes):
+            text = text.decode()
+        if not isinstance(text, str):
+            return None
+        rows.append((text, record["label"]))
+    return rows
 
 
 CLASSES = ["good", "bad", "UGLY", "007", "no", "caf\u00e9"]
