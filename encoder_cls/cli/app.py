@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Annotated, Any, NoReturn
 
@@ -67,18 +67,23 @@ app = typer.Typer(
     epilog="Start with: encoder-cls train (bundled example data), "
     "then encoder-cls init FILE, which looks through your own data and writes a config for it",
 )
-app.command("init", cls=Command)(init_command)
-app.command("train", cls=Command)(train_command)
-app.command("tune", cls=Command)(tune_command)
-app.command("eval", cls=Command)(eval_command)
-app.command("compare", cls=Command)(compare_command)
-app.command("prune", cls=Command)(prune_command)
-app.command("predict", cls=Command)(predict_command)
-app.command("review", cls=Command)(review_command)
-app.command("suggest", cls=Command)(suggest_command)
-app.command("label", cls=Command)(label_command)
-app.command("serve", cls=Command)(serve_command)
-app.command("export", cls=Command)(export_command)
+# The commands, in the order in which the help lists them.
+COMMANDS: dict[str, Callable[..., None]] = {
+    "init": init_command,
+    "train": train_command,
+    "tune": tune_command,
+    "eval": eval_command,
+    "compare": compare_command,
+    "prune": prune_command,
+    "predict": predict_command,
+    "review": review_command,
+    "suggest": suggest_command,
+    "label": label_command,
+    "serve": serve_command,
+    "export": export_command,
+}
+for name, command in COMMANDS.items():
+    app.command(name, cls=Command)(command)
 
 # Whether `--debug` was given.
 _is_debugging = False

@@ -19,7 +19,7 @@ def added_name(name: str, columns: Iterable[str], prefix: str) -> str:
 
 def longest_like(name: str, columns: Iterable[str], prefix: str) -> str | None:
     """The longest of the columns that are called `name`, after any number of prefixes."""
-    like = [column for column in columns if _is_like(name, column, prefix)]
+    like = [column for column in columns if is_like(name, column, prefix)]
     return max(like, key=len, default=None)
 
 
@@ -29,10 +29,11 @@ def added_before(columns: Sequence[str], added: Sequence[str], prefix: str) -> s
     if len(last) < len(added):
         return set()
     pairs = zip(added, last, strict=True)
-    if all(_is_like(name, column, prefix) for name, column in pairs):
+    if all(is_like(name, column, prefix) for name, column in pairs):
         return set(last)
     return set()
 
 
-def _is_like(name: str, column: str, prefix: str) -> bool:
+def is_like(name: str, column: str, prefix: str) -> bool:
+    """Whether a column is called `name`, after any number of prefixes."""
     return re.fullmatch(f"(?:{prefix})*{name}", column) is not None

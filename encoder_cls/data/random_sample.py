@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config.schema import DataConfig
+from encoder_cls.data.added_columns import added_before
 from encoder_cls.data.dataset import Split
 from encoder_cls.data.key_of_text import KEY, key_of_text
 from encoder_cls.data.labelled_rows import reading_of
@@ -21,7 +22,10 @@ from encoder_cls.data.sources import column_names, read_rows
 
 # How a text was chosen: the column `how` of a table of labels.
 RANDOM = "random"
-# The last columns of a table of labels, whose names may have a beginning.
+# What stands before the name of a column that a table of labels adds to those of the pool, if they
+# have one of that name.
+PREFIX = "label_"
+# The last columns of a table of labels.
 _LAST_COLUMNS = ("labelled_at", "how", "guess", KEY)
 # The least number of texts of a sample that can be held out from.
 MIN_SAMPLE = 20
@@ -48,11 +52,10 @@ def outside_of_sample(split: Split, config: DataConfig) -> NDArray[np.bool_] | N
     if path.suffix != ".csv" or not path.is_file():
         return None
     names = column_names(path, config.text_column, reading_of(config))
-    last = names[-len(_LAST_COLUMNS) :]
-    if [name.removeprefix("label_") for name in last] != list(_LAST_COLUMNS):
+    if not added_before(names, _LAST_COLUMNS, PREFIX):
         return None
 
-    _, how, _, key = last
+    _, how, _, key = names[-len(_LAST_COLUMNS) :]
     ranks_of_drawn = [-1]
     for row in read_rows(str(path), Columns(config.text_column, every=True), reading_of(config)):
         record = row.record or {}

@@ -122,12 +122,9 @@ class Optimizer(ABC):
     def _update(
         self, parameters: list[Tensor], group: dict[str, Any], found_inf: Tensor | None
     ) -> None:
-        """Update parameters of a group.
+        """Update those parameters of a group that have a gradient.
 
-        Args:
-            parameters: the parameters of the group that have a gradient.
-            group: the options of the group, by name.
-            found_inf: 1 if nothing may change, else 0, (); None if all gradients are finite.
+        `found_inf` is 1 if nothing may change, else 0, (); None if all gradients are finite.
         """
 
 
@@ -194,13 +191,7 @@ class RowwiseAdam(Optimizer):
                 self._update_rows_unless(found_inf, table, state, group)
 
     def _update_rows(self, table: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-        """Update the rows of a table that have a gradient.
-
-        Args:
-            table: the weights of the table, (rows, D).
-            state: the moments and the step count of the table, by name, which are updated.
-            group: the options of the group, by name.
-        """
+        """Update the rows of a table, (rows, D), that have a gradient, and their moments."""
         assert table.grad is not None
         rows, gradients = sum_by_row(table.grad)
         beta1, beta2 = group["betas"]

@@ -75,13 +75,7 @@ class StepGraphs(Generic[Inputs, Outputs]):
 
 
 class _StepGraph(Generic[Inputs, Outputs]):
-    """A CUDA graph of a function for inputs of the same shapes.
-
-    Args:
-        function: the function.
-        inputs: inputs of these shapes.
-        recorder: records the graph.
-    """
+    """A CUDA graph of a function for inputs of the same shapes as those given."""
 
     def __init__(
         self, function: Callable[[Inputs], Outputs], inputs: Inputs, recorder: Recorder

@@ -19,8 +19,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from encoder_cls.data.added_columns import is_like
 from encoder_cls.data.corrections import LABEL_IN_DATA
 from encoder_cls.data.key_of_text import KEY, key_of_text
+from encoder_cls.data.random_sample import PREFIX
 from encoder_cls.data.reading.columns import Columns, numbered
 from encoder_cls.data.reading.csv_form import CsvForm
 from encoder_cls.data.reading.options import Reading
@@ -40,8 +42,6 @@ GUESS = "guess"
 ADDED_COLUMNS = (LABEL, LABELLED_AT, HOW, GUESS, KEY)
 # The columns after those of the data in a table of `data.corrections`.
 REVIEW_COLUMNS = (LABEL, LABEL_IN_DATA, LABELLED_AT, HOW, GUESS, KEY)
-# What stands before the name of an added column that the pool has, too.
-PREFIX = "label_"
 
 
 class LabelledText(NamedTuple):
@@ -277,7 +277,7 @@ class LabelTable:
     def _is_own(self, name: str, in_file: str) -> bool:
         if name in self._fixed_names:
             return in_file == self._fixed_names[name]
-        return re.fullmatch(f"(?:{PREFIX})*{name}", in_file) is not None
+        return is_like(name, in_file, PREFIX)
 
     def _torn_line(self, content: bytes, header: Sequence[str], texts: Sequence[PoolText]) -> bytes:
         """The last line, if a power cut has left only a part of it; else empty.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -13,10 +12,6 @@ EXTRAS = "extras"
 def annexes_with(module: str) -> dict[str, ModuleType]:
     """Import a module of each annex that has it, by the names of the annexes, sorted."""
     package, _, _ = __name__.partition(".")
-    names = sorted(_annexes_with(module))
+    files = (Path(__file__).parents[1] / EXTRAS).glob(f"*/{module}.py")
+    names = sorted(file.parent.name for file in files)
     return {name: import_module(f"{package}.{EXTRAS}.{name}.{module}") for name in names}
-
-
-def _annexes_with(module: str) -> Iterator[str]:
-    for file in (Path(__file__).parents[1] / EXTRAS).glob(f"*/{module}.py"):
-        yield file.parent.name

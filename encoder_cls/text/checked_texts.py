@@ -34,5 +34,5 @@ def check_are_several(texts: object, function: str) -> None:
 
 
 def is_table(texts: object) -> bool:
-    """Whether an array or a frame has not one dimension: it has rows and columns, or one value."""
+    """Whether an array or a frame has another number of dimensions than one."""
     return len(getattr(texts, "shape", ("rows",))) != 1

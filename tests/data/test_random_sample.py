@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.tables import write_table
 
 from encoder_cls.config.schema import DataConfig
@@ -15,17 +16,19 @@ TEXTS = sorted(
 )
 
 
-def write_labels(num_drawn: int) -> None:
+def write_labels(num_drawn: int, key_column: str = "key") -> None:
     """Write labels of all texts, of which the first in the order of drawing are drawn."""
-    rows = [HEADER]
+    rows = [[*HEADER[:-1], key_column]]
     for number, text in enumerate(TEXTS):
         how = "random" if number < num_drawn else "suggested"
         rows.append([text, "ab"[number % 2], "", how, "", key_of_text(text)])
     write_table("labels.csv", rows)
 
 
-def test_only_texts_of_the_random_sample_are_held_out():
-    write_labels(num_drawn=40)
+@pytest.mark.parametrize("key_column", ["key", "label_key", "label_label_key"])
+def test_only_texts_of_the_random_sample_are_held_out(key_column):
+    """Also if the pool has columns of such names, before which the table's own get prefixes."""
+    write_labels(40, key_column)
     dataset = load_dataset(DataConfig(train="labels.csv"))
     assert {*dataset.validation.texts} <= {*TEXTS[:40]}
     assert len(dataset.validation) == 12
