@@ -22,7 +22,6 @@ from support.programs import TIME_LIMIT
 from encoder_cls.classifier.attention_maps import AttentionMaps, attention_maps
 from encoder_cls.classifier.attention_page import MAX_MAP_TOKENS, render_attention
 from encoder_cls.classifier.explanation import Explanation
-from encoder_cls.classifier.html_pages import SHADES, html_page, shade
 from encoder_cls.classifier.prediction_page import (
     LEGEND,
     page_around_rows,
@@ -35,6 +34,7 @@ from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.run.tensorboard import TAGS
+from encoder_cls.system.html_pages import SHADES, html_page, shade
 
 pytestmark = needs_browser
 RUN = "tiny"

@@ -29,9 +29,9 @@ from support.usual_c import trying_usual_c_alone
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from encoder_cls import load_classifier
-from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import read_metrics
 from encoder_cls.sklearn import TextClassifier
+from encoder_cls.system import terminal_reporter
 from encoder_cls.training.train import train
 
 pytestmark = pytest.mark.usefixtures("usual_c")

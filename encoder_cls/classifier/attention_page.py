@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.attention_maps import AttentionMaps
-from encoder_cls.classifier.html_pages import escaped, html_page
 from encoder_cls.system.display import replace_unprintable, shortened
+from encoder_cls.system.html_pages import escaped, html_page
 
 # The most tokens of a text in a map; the cells of a larger map would be too small.
 MAX_MAP_TOKENS = 48

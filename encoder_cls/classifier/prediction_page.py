@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from encoder_cls.classifier.explanation import MIN_WEIGHT, STRONG, Explanation, WordWeight, marked
-from encoder_cls.classifier.html_pages import escaped, html_page, shade
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.system.display import shortened
+from encoder_cls.system.html_pages import escaped, html_page, shade
 
 # The most words that are listed with their weights below a text.
 MAX_STRONGEST = 5

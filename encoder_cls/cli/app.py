@@ -30,6 +30,7 @@ from encoder_cls.cli.suggest import suggest_command
 from encoder_cls.cli.train import train_command
 from encoder_cls.cli.tune import tune_command
 from encoder_cls.errors import EncoderClsError, StoppedError
+from encoder_cls.system.annexes import annexes_with
 from encoder_cls.system.terminal import (
     be_quiet,
     end_at_sigterm_as_process_1,
@@ -67,7 +68,7 @@ app = typer.Typer(
     epilog="Start with: encoder-cls train (bundled example data), "
     "then encoder-cls init FILE, which looks through your own data and writes a config for it",
 )
-# The commands, in the order in which the help lists them.
+# The commands of the core, in the order in which the help lists them; then come those of annexes.
 COMMANDS: dict[str, Callable[..., None]] = {
     "init": init_command,
     "train": train_command,
@@ -82,6 +83,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "serve": serve_command,
     "export": export_command,
 }
+# Annexes have such a table in their module `commands`.
+for annex in annexes_with("commands").values():
+    COMMANDS |= annex.COMMANDS
 for name, command in COMMANDS.items():
     app.command(name, cls=Command)(command)
 

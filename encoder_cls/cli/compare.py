@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from encoder_cls.cli.options import AsJson, print_json
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.command_options import AsJson, print_json
 from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.terminal import WARNING, note, print_out
 

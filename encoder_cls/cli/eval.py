@@ -7,19 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from encoder_cls.cli.options import (
+from encoder_cls.errors import ConfigError, WorseError
+from encoder_cls.system.command_options import (
     SOURCE_KEYS,
     AsJson,
     Quiet,
     TrainedModel,
     data_overrides,
-    parsed_data_value,
     print_json,
 )
-from encoder_cls.errors import ConfigError, WorseError
-from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.terminal import note, print_out
+from encoder_cls.system.terminal_reporter import TerminalReporter
 
 # The keys of `data` that say how to read a file.
 READING_KEYS = (
@@ -132,13 +131,15 @@ def _parsed_overrides(overrides: list[str] | None) -> tuple[dict[str, Any], dict
     Raises:
         ConfigError: a key cannot be set here, or a value is invalid.
     """
+    from encoder_cls.config.yaml import parse_setting
+
     reading: dict[str, Any] = {}
     moved: dict[str, str] = {}
     for key, text in data_overrides(overrides, *READING_KEYS, *SOURCE_KEYS).items():
         if key in SOURCE_KEYS:
             moved[key] = text
         else:
-            reading[key] = parsed_data_value(key, text)
+            reading[key] = parse_setting(text, source=f"--set data.{key}", keys=["data", key])
     return reading, moved
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from encoder_cls.cli.options import TrainedModel, check_ending
+from encoder_cls.system.command_options import TrainedModel, check_ending
 from encoder_cls.system.terminal import note
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.options import check_ending, data_overrides, parsed_data_value
 from encoder_cls.cli.plan_text import time_line
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
-from encoder_cls.run.terminal_reporter import TerminalReporter
+from encoder_cls.system.command_options import check_ending, data_overrides
 from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.terminal import note, print_out
+from encoder_cls.system.terminal_reporter import TerminalReporter
 
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
@@ -50,6 +50,7 @@ def init_command(
     check_training_installed()
 
     from encoder_cls.config.loading import run_name
+    from encoder_cls.config.yaml import parse_setting
     from encoder_cls.data.inspection.draft_config import draft_config
     from encoder_cls.data.inspection.findings import finding_lines
     from encoder_cls.data.inspection.inspect_data import inspect_data
@@ -57,7 +58,7 @@ def init_command(
 
     chosen = {}
     for key, text in data_overrides(overrides, *CHOICES).items():
-        chosen[key] = parsed_data_value(key, text)
+        chosen[key] = parse_setting(text, source=f"--set data.{key}", keys=["data", key])
 
     config_file = output or Path(f"{run_name(_stem(source))}.yaml")
     check_ending(config_file, ".yaml", ".yml")

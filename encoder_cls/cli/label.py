@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from encoder_cls.cli.options import SOURCE_KEYS, TextColumns, check_ending, data_overrides
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.command_options import (
+    SOURCE_KEYS,
+    TextColumns,
+    check_ending,
+    data_overrides,
+)
 from encoder_cls.system.files import path_of
 from encoder_cls.system.libraries import WHOLE, check_installed, check_training_installed
 from encoder_cls.system.terminal import note

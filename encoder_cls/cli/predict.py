@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from encoder_cls.cli.options import RUNS, Device, TextColumns, data_overrides
+from encoder_cls.system.command_options import RUNS, Device, TextColumns, data_overrides
 
 
 def predict_command(

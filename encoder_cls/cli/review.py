@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.options import (
+from encoder_cls.system.command_options import (
     EXCEL_ENDING,
     SOURCE_KEYS,
     AsJson,

@@ -9,15 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.options import (
-    EXCEL_ENDING,
-    AsJson,
-    TextColumns,
-    TrainedModel,
-    check_ending,
-    check_is_new,
-    data_overrides,
-)
 from encoder_cls.cli.suggestion_table import (
     added_names,
     separator_of_suggestions,
@@ -27,6 +18,15 @@ from encoder_cls.cli.suggestion_table import (
 )
 from encoder_cls.data.label_cells import joined_labels
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.command_options import (
+    EXCEL_ENDING,
+    AsJson,
+    TextColumns,
+    TrainedModel,
+    check_ending,
+    check_is_new,
+    data_overrides,
+)
 from encoder_cls.system.display import counted, printable, shown
 from encoder_cls.system.terminal import note, print_out
 

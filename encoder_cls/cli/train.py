@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from encoder_cls.cli.init import explained
-from encoder_cls.cli.options import (
+from encoder_cls.cli.plan_text import plan_lines, time_line
+from encoder_cls.cli.run_summary import print_main_figures, show_finished
+from encoder_cls.cli.torchrun import process_group
+from encoder_cls.errors import ConfigError, EncodingError, MissingColumnError
+from encoder_cls.system.command_options import (
     RUNS,
     ConfigArgument,
     ConfigOption,
@@ -20,13 +24,9 @@ from encoder_cls.cli.options import (
     Quiet,
     chosen_config_file,
 )
-from encoder_cls.cli.plan_text import plan_lines, time_line
-from encoder_cls.cli.run_summary import print_main_figures, show_finished
-from encoder_cls.cli.stop_signals import stop_signals
-from encoder_cls.cli.torchrun import process_group
-from encoder_cls.errors import ConfigError, EncodingError, MissingColumnError
-from encoder_cls.run.terminal_reporter import TerminalReporter
+from encoder_cls.system.stop_signals import stop_signals
 from encoder_cls.system.terminal import WARNING, note, print_out
+from encoder_cls.system.terminal_reporter import TerminalReporter
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
@@ -84,9 +84,9 @@ def train_command(
         with group.failing_together():
             resumed_run = run_dir if resume else _run_before_restart(run_dir)
             resume = resume or is_restarted()
-            config_file = chosen_config_file(
-                config_argument, config_option, resumed_run=resumed_run
-            )
+            config_file = chosen_config_file(config_argument, config_option)
+            if config_file is None and resumed_run:
+                config_file = _config_of(resumed_run)
             config = load_config(config_file, overrides or (), from_run=from_run)
             run = RunDir(run_dir or RUNS / config.name)
             check_run_folder(run, config.data)
@@ -132,6 +132,18 @@ def train_command(
             budget=budget,
             as_json=as_json,
         )
+
+
+def _config_of(resumed_run: Path) -> Path:
+    """The config file of a run to resume; a `ConfigError` if the folder is not a run."""
+    from encoder_cls.run.run_folder import RunDir
+
+    run = RunDir(resumed_run)
+    if not run.is_run():
+        raise ConfigError(
+            f"{run.path}: no run to resume; name another --run-dir, or a --config to start a run"
+        )
+    return run.config_file
 
 
 def _run_before_restart(run_dir: Path | None) -> Path | None:
@@ -209,7 +221,11 @@ def _prepare_and_train(
         facts = fingerprint(config, prepared.dataset, prepared.tokenizer, device=torch_device)
     group.check_equal(facts | {"config": config.model_dump(mode="json")})
 
-    reporter = TerminalReporter(run=run.path, num_processes=group.size)
+    from encoder_cls.metrics.scores import names_shown_after_validation
+
+    reporter = TerminalReporter(
+        run=run.path, num_processes=group.size, score_names=names_shown_after_validation()
+    )
     with stop_signals(group), reporter:
         finished = train(
             prepared, run, device=torch_device, resume=resume, group=group, reporter=reporter

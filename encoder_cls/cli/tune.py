@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.options import (
+from encoder_cls.errors import ConfigError
+from encoder_cls.system.command_options import (
     RUNS,
     AsJson,
     ConfigArgument,
@@ -21,12 +22,11 @@ from encoder_cls.cli.options import (
     chosen_config_file,
     print_json,
 )
-from encoder_cls.errors import ConfigError
-from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.system.display import seconds_named
 from encoder_cls.system.libraries import check_installed, check_training_installed
 from encoder_cls.system.reporter import SILENT
 from encoder_cls.system.terminal import note, print_out
+from encoder_cls.system.terminal_reporter import TerminalReporter
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
@@ -59,9 +59,9 @@ def tune_command(
     check_training_installed()
     check_installed("optuna", needed_by="tune", install="'encoder-cls[tune]'")
 
-    from encoder_cls.cli.stop_signals import stop_signals
     from encoder_cls.config.loading import load_config
     from encoder_cls.system.machine import resolve_device
+    from encoder_cls.system.stop_signals import stop_signals
     from encoder_cls.tuning.search import Search
 
     started = time.monotonic()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from encoder_cls.classifier.html_pages import escaped, isolated, shade
 from encoder_cls.evaluation import report_text
 from encoder_cls.metrics.intervals import Interval
 from encoder_cls.system.display import replace_unprintable, shortened
+from encoder_cls.system.html_pages import escaped, isolated, shade
 from encoder_cls.system.markdown import markdown_code
 
 if TYPE_CHECKING:

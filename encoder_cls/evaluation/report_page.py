@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from encoder_cls.classifier.explanation import marked
-from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.classifier.prediction_page import LEGEND, strongest_words, words_html
 from encoder_cls.evaluation import report_text, svg_charts
 from encoder_cls.evaluation.label_tables import file_and_line
@@ -22,6 +21,7 @@ from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.metrics.classification import MAX_MATRIX_CLASSES, ClassMetrics, Metrics
+from encoder_cls.system.html_pages import html_page
 
 
 def render_report(

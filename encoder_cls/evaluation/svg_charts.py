@@ -1,7 +1,7 @@
 """The charts of the page of a report: what each chart shows, and at which coordinates.
 
 `templates/charts.html` draws the charts as SVG. Their colours come from
-`classifier/html_pages.css`, which has a light and a dark scheme.
+`system/html_pages.css`, which has a light and a dark scheme.
 """
 
 from __future__ import annotations

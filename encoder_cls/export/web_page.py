@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.html_pages import PREDICTION_VIEW, escaped, html_page
 from encoder_cls.classifier.model_folder import WEIGHTS_FILE
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.export.character_tables import character_tables
@@ -20,6 +19,7 @@ from encoder_cls.export.model_file import is_part
 from encoder_cls.run.run_folder import run_of
 from encoder_cls.system.display import counted
 from encoder_cls.system.files import read_json
+from encoder_cls.system.html_pages import PREDICTION_VIEW, escaped, html_page
 from encoder_cls.system.json_values import json_text
 
 _FILES = files(__package__)

@@ -17,12 +17,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from encoder_cls.classifier.html_pages import html_page
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.labelling.session import NO_CLASS, SKIPPED, Session
 from encoder_cls.serving.json_response import PAGE_HEADERS, json_response
 from encoder_cls.serving.request_checks import check_content_type, refusal_of_origin
 from encoder_cls.serving.requests import RefusedError, parse_json_object
+from encoder_cls.system.html_pages import html_page
 
 # The number of random bytes of a token.
 TOKEN_BYTES = 18

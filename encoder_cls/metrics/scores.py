@@ -148,3 +148,10 @@ def main_score(task: Task) -> Score:
 def scores_shown_in(place: Place) -> list[Score]:
     """Return the scores that a place shows, of both tasks."""
     return [score for score in ALL_SCORES if place in score.shown_in]
+
+
+def names_shown_after_validation() -> dict[str, str]:
+    """The names of the values of a validation that `train` shows, by key."""
+    names = {score.key: score.name for score in scores_shown_in(Place.VALIDATION)}
+    names["linear_weight"] = "linear weight"
+    return names

@@ -22,7 +22,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.html_pages import PREDICTION_VIEW, html_page
 from encoder_cls.serving import limits
 from encoder_cls.serving.json_response import HEADERS, PAGE_HEADERS, json_response
 from encoder_cls.serving.metrics import CONTENT_TYPE, Metrics
@@ -34,6 +33,7 @@ from encoder_cls.serving.request_checks import (
 from encoder_cls.serving.request_queue import Batcher, TextResult
 from encoder_cls.serving.requests import RefusedError, parse_predict_request
 from encoder_cls.system.display import shown
+from encoder_cls.system.html_pages import PREDICTION_VIEW, html_page
 
 # The status of a request whose client has closed the connection; proxies such as nginx log it.
 CLIENT_CLOSED_REQUEST = 499

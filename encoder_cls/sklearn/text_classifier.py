@@ -20,8 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 from encoder_cls import Classifier
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.linear.top_features import NgramWeight
+from encoder_cls.metrics.scores import names_shown_after_validation
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.run.terminal_reporter import TerminalReporter
 from encoder_cls.sklearn.settings import (
     ARGUMENTS,
     SETTINGS_PREFIX,
@@ -34,6 +34,7 @@ from encoder_cls.sklearn.text_rows import as_texts, json_lines, labelled_record,
 from encoder_cls.system.json_values import label_name
 from encoder_cls.system.reporter import Reporter, WarningReporter, warn_caller
 from encoder_cls.system.settings import own_settings
+from encoder_cls.system.terminal_reporter import TerminalReporter
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import Config
@@ -426,7 +427,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _reporter(self) -> AbstractContextManager[Reporter]:
         if self.verbose:
-            return _VerboseReporter()
+            return _VerboseReporter(score_names=names_shown_after_validation())
         return nullcontext(WarningReporter(warn_caller))
 
     def _config(self, labels: Sequence[Any] = ()) -> Config:

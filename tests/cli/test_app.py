@@ -33,8 +33,8 @@ from support.small_runs import WITHOUT_TECHNIQUES
 from encoder_cls.classifier import validation_result
 from encoder_cls.cli import app, run_summary
 from encoder_cls.config.loading import load_config
-from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.system import terminal_reporter
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 REPOSITORY = Path(__file__).resolve().parents[2]

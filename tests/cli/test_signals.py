@@ -17,10 +17,10 @@ from threading import Timer
 import pytest
 from support.programs import COMMAND, ROOT, TIME_LIMIT, setting
 
-from encoder_cls.cli.stop_signals import stop_signals
 from encoder_cls.encoder_training.distributed import STOP_KEY, ProcessGroup
 from encoder_cls.errors import StoppedError
 from encoder_cls.system.stop import check_stop
+from encoder_cls.system.stop_signals import stop_signals
 from encoder_cls.system.terminal import hangup_signals
 
 # Seconds after which a program at a terminal is killed; reading its output is an error then.

@@ -10,9 +10,8 @@ from support.programs import assert_failed, setting
 from support.small_runs import WITHOUT_TECHNIQUES
 
 from encoder_cls.evaluation import comparisons
-from encoder_cls.run import terminal_reporter
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system import libraries
+from encoder_cls.system import libraries, terminal_reporter
 from encoder_cls.system.display import seconds_named
 from encoder_cls.tuning.search import Search, TrialResult
 

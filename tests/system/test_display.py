@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.classifier.html_pages import escaped, html_page, isolated
 from encoder_cls.system.display import kind, printable, replace_unprintable, shortened, shown
+from encoder_cls.system.html_pages import escaped, html_page, isolated
 from encoder_cls.system.json_values import json_text
 
 CHARACTERS = ["\n", "\x1b", "\x85", "\x9b", "\u202e", "\u2028", "\ud800", "\0", "\U000e0041"]

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from encoder_cls.config.schema import Config
 from encoder_cls.errors import StoppedError
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.run.terminal_reporter import TerminalReporter
+from encoder_cls.system.terminal_reporter import TerminalReporter
 from encoder_cls.text import tokenized_data
 from encoder_cls.training.prepare import prepare
 

@@ -55,37 +55,15 @@ Quiet = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def chosen_config_file(
-    argument: Path | None, option: Path | None, *, resumed_run: Path | None = None
-) -> Path | None:
-    """Choose the config file of a command.
-
-    Args:
-        argument: the config file that is given as an argument.
-        option: the config file that is given by `--config`.
-        resumed_run: the folder of a run to resume, whose config file is used if no other is given.
-
-    Returns:
-        The config file; None means the bundled example.
+def chosen_config_file(argument: Path | None, option: Path | None) -> Path | None:
+    """Choose the config file of a command; None is the bundled example.
 
     Raises:
-        ConfigError: two config files are given, or the folder to resume is not a run.
+        ConfigError: it is given both as an argument and by `--config`.
     """
     if argument and option:
         raise ConfigError(f"{argument} and --config {option}: two config files; name one")
-    if argument or option:
-        return argument or option
-    if resumed_run is None:
-        return None
-
-    from encoder_cls.run.run_folder import RunDir
-
-    run = RunDir(resumed_run)
-    if not run.is_run():
-        raise ConfigError(
-            f"{run.path}: no run to resume; name another --run-dir, or a --config to start a run"
-        )
-    return run.config_file
+    return argument or option
 
 
 # The ending of an Excel file.
@@ -143,17 +121,6 @@ def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, 
         except ValueError as error:
             raise ConfigError(f"--set data.{key}: {error}") from None
     return values
-
-
-def parsed_data_value(key: str, text: str) -> Any:
-    """Parse the value of an option `--set data.KEY=VALUE`, as in a config.
-
-    Raises:
-        ConfigError: the value is invalid.
-    """
-    from encoder_cls.config.yaml import parse_setting
-
-    return parse_setting(text, source=f"--set data.{key}", keys=["data", key])
 
 
 def _listed_keys(keys: Sequence[str]) -> str:

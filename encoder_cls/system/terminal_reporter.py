@@ -27,13 +27,23 @@ class TerminalReporter(Reporter):
     The first line names the run folder, if there is one, and the number of processes that train
     together.
 
+    Args:
+        score_names: the scores of a validation that are shown, with their names, by key.
+
     Attributes:
         last_total: the number of steps of the whole run, as far as it is known; 0 before the
             training starts.
     """
 
-    def __init__(self, *, run: Path | None = None, num_processes: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        run: Path | None = None,
+        num_processes: int = 1,
+        score_names: Mapping[str, str] | None = None,
+    ) -> None:
         self.last_total = 0
+        self._score_names = score_names or {}
         self._run = run
         self._num_processes = num_processes
 
@@ -172,11 +182,10 @@ class TerminalReporter(Reporter):
     ) -> None:
         """Write the scores of a validation, with a star if they are the best so far."""
         when = _step_and_epoch(name, step, epoch) if step else "linear model"
-        names = _names_of_shown_scores()
         shown = []
         for key, value in scores.items():
-            if key in names:
-                shown.append(f"{names[key]} {value:.4f}")
+            if key in self._score_names:
+                shown.append(f"{self._score_names[key]} {value:.4f}")
         star = "  *" if is_best else ""
         self.note(f"{when}: validation {'  '.join(shown)}{star}")
         self._last_step_line = time.monotonic()
@@ -217,13 +226,3 @@ class TerminalReporter(Reporter):
 
 def _step_and_epoch(name: str, step: int, epoch: float) -> str:
     return f"{name:11}  epoch {epoch:5.1f}  step {step:6d}"
-
-
-def _names_of_shown_scores() -> dict[str, str]:
-    """The names of the scores that are shown after a validation, by key."""
-    # Imported here, because it imports NumPy, which `--help` does not need.
-    from encoder_cls.metrics.scores import Place, scores_shown_in
-
-    names = {score.key: score.name for score in scores_shown_in(Place.VALIDATION)}
-    names["linear_weight"] = "linear weight"
-    return names

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.system.terminal import (
@@ -15,11 +15,24 @@ from encoder_cls.system.terminal import (
     hangup_signals,
 )
 
-if TYPE_CHECKING:
-    from encoder_cls.encoder_training.distributed import ProcessGroup
-
 # The file descriptor of standard error.
 STANDARD_ERROR = 2
+
+
+class ProcessGroup(Protocol):
+    """Processes that work together, as those of torchrun do; this is one of them."""
+
+    size: int
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that decides."""
+
+    def ask_to_stop(self, signal_number: int) -> None:
+        """Pass a signal on to the first process."""
+
+    def asked_to_stop(self) -> int | None:
+        """The signal that another process has passed on; None without one."""
 
 
 @contextmanager
@@ -37,9 +50,7 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
     Args:
         group: the processes of torchrun; None if there is only this process.
     """
-    from encoder_cls.encoder_training.distributed import ALONE
-
-    signals = _ReceivedSignals(group or ALONE)
+    signals = _ReceivedSignals(group)
     handled = (signal.SIGINT, signal.SIGTERM, *signals.hangups)
     with handling_signals(handled, signals.receive), stopping_at(signals.signal_to_stop_at):
         yield
@@ -52,9 +63,10 @@ class _ReceivedSignals:
         hangups: SIGHUP, or empty if this process does not handle SIGHUP.
     """
 
-    def __init__(self, group: ProcessGroup) -> None:
+    def __init__(self, group: ProcessGroup | None) -> None:
         self.hangups = hangup_signals()
-        self._group = group
+        # The other processes; None if this one is alone.
+        self._group = group if group and group.size > 1 else None
         self._numbers: list[int] = []
 
     def signal_to_stop_at(self) -> int | None:
@@ -62,15 +74,15 @@ class _ReceivedSignals:
 
         Only the first process of a group stops by itself. The other processes end with it.
         """
-        if not self._group.is_first:
+        if self._group and not self._group.is_first:
             return None
         if self._numbers:
             return self._numbers[0]
-        return self._group.asked_to_stop()
+        return self._group.asked_to_stop() if self._group else None
 
     def receive(self, number: int) -> None:
         """Handle a signal with this number."""
-        is_alone = self._group.size == 1
+        is_alone = self._group is None
         is_hangup = number in self.hangups
         if is_hangup:
             discard_output_to_lost_terminal()
@@ -80,7 +92,7 @@ class _ReceivedSignals:
             os._exit(128 + number)
 
         self._numbers.append(number)
-        if not self._group.is_first:
+        if self._group and not self._group.is_first:
             self._group.ask_to_stop(number)
         elif len(self._numbers) == 1:
             message = "stopping after this step"

@@ -9,8 +9,8 @@ import time
 
 from support.programs import TIME, TIME_LIMIT
 
-from encoder_cls.run import terminal_reporter
-from encoder_cls.run.terminal_reporter import TerminalReporter
+from encoder_cls.system import terminal_reporter
+from encoder_cls.system.terminal_reporter import TerminalReporter
 
 
 def test_a_log_file_has_lines_about_long_work(monkeypatch, capsys):
