@@ -89,7 +89,7 @@ def review_command(
     if review.is_multi_label:
         checked = f"the labels of {review.num_texts:,} texts checked: others are predicted for "
     note(
-        f"{checked}{review.num_doubtful:,}; at most about {review.num_estimated_errors:,} are "
+        f"{checked}{review.num_contradicted:,}; at most about {review.num_estimated_errors:,} are "
         "wrong: read them from the top until labels are right"
     )
     if output:

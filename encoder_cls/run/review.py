@@ -38,7 +38,7 @@ class Review(NamedTuple):
             multi-label, the texts whose labels are not exactly those that are predicted. The
             texts whose label `data.corrections` has corrected are listed as well, so that a new
             file of corrections can replace the old one.
-        num_doubtful: the number of texts whose label is not the prediction.
+        num_contradicted: the number of texts whose label is not the prediction.
         num_estimated_errors: a high estimate of the number of texts with a wrong label: it was 1.5
             to 5 times too high (docs/experiments/accuracy.md).
         class_names: those of the classifier, then those that occur only in validation or test.
@@ -47,7 +47,7 @@ class Review(NamedTuple):
 
     rows: list[LabelRow]
     num_texts: int
-    num_doubtful: int
+    num_contradicted: int
     num_estimated_errors: int
     is_multi_label: bool
     class_names: Sequence[str]
@@ -79,24 +79,22 @@ def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
     separator = cell_separator(class_names, config.data.label_separator)
     rows: list[LabelRow] = []
     num_texts = 0
-    num_doubtful = 0
+    num_contradicted = 0
     num_errors = 0
     for predictions in _predict_splits(dataset, classifier, validation_predictions):
         labels = predictions.split.labels
         is_reviewed = _can_be_reviewed(predictions)
-        is_doubtful = np.zeros(len(labels), dtype=bool)
-        is_doubtful[predictions.mistakes] = True
-        is_doubtful &= is_reviewed
+        is_contradicted = is_reviewed & ~predictions.are_right
 
-        # Count the reviewed texts, the doubtful labels and the errors.
+        # Count the reviewed texts, the labels that a prediction contradicts, and the errors.
         num_texts += int(is_reviewed.sum())
-        num_doubtful += int(is_doubtful.sum())
+        num_contradicted += int(is_contradicted.sum())
         num_errors += len(
             doubtful_rows(predictions.probabilities[is_reviewed], labels[is_reviewed])
         )
 
-        # List the doubtful labels and the corrected labels.
-        is_listed = is_doubtful | _are_corrected(predictions.split, dataset)
+        # List these labels and the corrected ones.
+        is_listed = is_contradicted | _are_corrected(predictions.split, dataset)
         for row in predictions.label_rows(np.flatnonzero(is_listed), separator):
             label_in_data = dataset.labels_before_corrections.get(row.where, row.label)
             rows.append(row._replace(label_in_data=label_in_data))
@@ -104,7 +102,7 @@ def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
     return Review(
         rows=sorted(rows, key=lambda row: -row.score),
         num_texts=num_texts,
-        num_doubtful=num_doubtful,
+        num_contradicted=num_contradicted,
         num_estimated_errors=num_errors,
         is_multi_label=dataset.is_multi_label,
         class_names=class_names,
