@@ -19,15 +19,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.labelling.session import NO_CLASS, SKIPPED, Session
-from encoder_cls.serving.json_response import PAGE_HEADERS, json_response
-from encoder_cls.serving.request_checks import check_content_type, refusal_of_origin
-from encoder_cls.serving.requests import RefusedError, parse_json_object
 from encoder_cls.system.html_pages import html_page
+from encoder_cls.system.web.bodies import check_content_type, parse_json_object
+from encoder_cls.system.web.limits import MAX_BODY_BYTES
+from encoder_cls.system.web.origins import refusal_of_origin
+from encoder_cls.system.web.responses import PAGE_HEADERS, RefusedError, json_response, refused
 
 # The number of random bytes of a token.
 TOKEN_BYTES = 18
-# The maximum size of the body of a request, which has a key and labels.
-MAX_BODY_BYTES = 1 << 20
 
 _FILES = files("encoder_cls.labelling")
 PAGE = html_page(
@@ -60,7 +59,7 @@ def labelling_app(session: Session, token: str) -> ASGIApp:
         Route("/rename-class", handlers.rename_class, methods=["POST"]),
     ]
     error_handlers: Mapping[Any, Any] = {
-        RefusedError: _refused,
+        RefusedError: refused,
         EncoderClsError: _failed,
         HTTPException: _unknown_request,
     }
@@ -157,10 +156,6 @@ async def _fields(request: Request, **types: type) -> dict[str, Any]:
         if not is_valid:
             raise RefusedError(422, f"{name}: expected is a {kind.__name__}")
     return fields
-
-
-async def _refused(_: Request, error: RefusedError) -> Response:
-    return json_response({"error": str(error)}, error.status)
 
 
 async def _failed(_: Request, error: EncoderClsError) -> Response:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 import socket
 import tempfile
 import webbrowser
@@ -17,9 +15,7 @@ import uvicorn
 
 from encoder_cls.labelling.app import labelling_app, new_token
 from encoder_cls.labelling.session import Session
-from encoder_cls.serving.limits import KEEP_ALIVE_SECONDS
-from encoder_cls.serving.server import STOP_SIGNALS, listening, uvicorn_config
-from encoder_cls.system.terminal import discard_output_to_lost_terminal, handling_signals
+from encoder_cls.system.web.server import Server, listening, uvicorn_config
 
 HOST = "127.0.0.1"
 # The seconds that an open page has to read its last response.
@@ -40,11 +36,7 @@ def serve_session(
     with listening(HOST, port) as listener:
         token = new_token()
         address = f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
-        config = uvicorn_config(
-            labelling_app(session, token),
-            keep_alive=KEEP_ALIVE_SECONDS,
-            closing_seconds=CLOSING_SECONDS,
-        )
+        config = uvicorn_config(labelling_app(session, token), closing_seconds=CLOSING_SECONDS)
 
         def on_start() -> None:
             log(f"label on {address} ; press Ctrl-C to stop")
@@ -76,8 +68,8 @@ def leading_to(address: str, folder: Path) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-class _Server(uvicorn.Server):
-    """A uvicorn server that stops at signals, and then returns."""
+class _Server(Server):
+    """A server that calls a function once it listens."""
 
     def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
         super().__init__(config)
@@ -86,20 +78,3 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._on_start()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Stop at a signal; uvicorn calls this method, and would raise the signal again."""
-        loop = asyncio.get_running_loop()
-        hangups = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
-
-        def handle(number: int) -> None:
-            loop.call_soon_threadsafe(self._stop, number)
-
-        with handling_signals([*STOP_SIGNALS, *hangups], handle):
-            yield
-
-    def _stop(self, number: int) -> None:
-        if number not in STOP_SIGNALS:
-            discard_output_to_lost_terminal()
-        self.should_exit = True

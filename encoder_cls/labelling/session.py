@@ -18,7 +18,7 @@ from encoder_cls.labelling.label_table import LabelledText, LabelTable
 from encoder_cls.labelling.pool import PoolText
 from encoder_cls.labelling.session_memory import SessionMemory
 from encoder_cls.labelling.text_queue import RANDOM, SUGGESTED, ChosenText, Queue
-from encoder_cls.serving.requests import RefusedError
+from encoder_cls.system.web.responses import RefusedError
 
 # Why a text has no label: the column `how` of the table of skipped texts.
 SKIPPED = "skipped"

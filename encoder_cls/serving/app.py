@@ -23,17 +23,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.serving import limits
-from encoder_cls.serving.json_response import HEADERS, PAGE_HEADERS, json_response
 from encoder_cls.serving.metrics import CONTENT_TYPE, Metrics
-from encoder_cls.serving.request_checks import (
-    check_content_type,
-    in_origin_form,
-    refusal_of_origin,
-)
 from encoder_cls.serving.request_queue import Batcher, TextResult
-from encoder_cls.serving.requests import RefusedError, parse_predict_request
+from encoder_cls.serving.requests import parse_predict_request
 from encoder_cls.system.display import shown
 from encoder_cls.system.html_pages import PREDICTION_VIEW, html_page
+from encoder_cls.system.web.bodies import check_content_type
+from encoder_cls.system.web.limits import MAX_BODY_BYTES
+from encoder_cls.system.web.origins import in_origin_form, refusal_of_origin
+from encoder_cls.system.web.responses import HEADERS, PAGE_HEADERS, RefusedError, json_response
 
 # The status of a request whose client has closed the connection; proxies such as nginx log it.
 CLIENT_CLOSED_REQUEST = 499
@@ -146,18 +144,18 @@ class Service:
             RefusedError: the body is too large (413), arrives too slowly (408), or exceeds the
                 memory for all bodies (429).
         """
-        max_bytes = limits.MAX_BODY_BYTES
         too_large = RefusedError(
-            413, f"the body is larger than {max_bytes:,} bytes; send the texts in several requests"
+            413,
+            f"the body is larger than {MAX_BODY_BYTES:,} bytes; send the texts in several requests",
         )
         # The HTTP parser has already checked that this header is a number.
-        if int(request.headers.get("content-length", "0")) > max_bytes:
+        if int(request.headers.get("content-length", "0")) > MAX_BODY_BYTES:
             raise too_large
 
         try:
             async with asyncio.timeout(limits.BODY_SECONDS):
                 async for chunk in request.stream():
-                    if len(body) + len(chunk) > max_bytes:
+                    if len(body) + len(chunk) > MAX_BODY_BYTES:
                         raise too_large
                     self._hold(len(chunk))
                     body += chunk

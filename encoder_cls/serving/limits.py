@@ -1,10 +1,7 @@
-"""The limits of the server, as documented in docs/serving.md."""
+"""The limits of `serve`, as docs/serving.md has them; those of every server are in `system/web`."""
 
 # Limits of a request.
 
-# The maximum size of a body. It is also the default of proxies such as nginx, and the texts of
-# such a body take some seconds to classify.
-MAX_BODY_BYTES = 1 << 20
 # The maximum number of texts. More texts are a task for `encoder-cls predict`.
 MAX_TEXTS = 1000
 # The maximum number of texts with `explain`, which classifies a text once for each of its words.
@@ -30,17 +27,11 @@ BATCH_CHARACTERS = 8192
 
 # Limits of connections.
 
-# The maximum number of connections. If the process may open fewer than twice as many files, the
-# maximum is half the number of these files.
-MAX_CONNECTIONS = 512
 # The maximum number of connections that asyncio accepts in one turn of its loop. It is small,
 # because a connection can be counted and refused only after that turn.
 ACCEPTED_AT_ONCE = 4
 # The number of connections that the system keeps in a queue until the server accepts them.
 BACKLOG = 2048
-# The time for which a connection stays open without a request. It is longer than the 60 seconds of
-# proxies and load balancers, so that the server does not close a connection that they still use.
-KEEP_ALIVE_SECONDS = 75
 
 # Limits of a stop.
 

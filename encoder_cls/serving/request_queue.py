@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.occlusion import explain
 from encoder_cls.serving import limits
-from encoder_cls.serving.requests import PredictRequest, RefusedError
+from encoder_cls.serving.requests import PredictRequest
+from encoder_cls.system.web.responses import RefusedError
 
 
 @dataclass(frozen=True)

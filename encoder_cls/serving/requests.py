@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from encoder_cls.serving import limits
 from encoder_cls.system.display import kind, shown
-
-
-class RefusedError(Exception):
-    """A request is refused; the client gets an HTTP status and a message."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+from encoder_cls.system.web.bodies import parse_json_object
+from encoder_cls.system.web.responses import RefusedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,44 +88,6 @@ def parse_predict_request(body: bytes) -> PredictRequest:
     request = PredictRequest(**fields)
     _check_number_of_texts(request)
     return request
-
-
-def parse_json_object(body: bytes, *, example: str) -> dict[str, Any]:
-    """Parse a body that is a JSON object.
-
-    Args:
-        body: the body of a request.
-        example: an object for the message of an error.
-
-    Raises:
-        RefusedError: the body is not JSON (400), is no object, or repeats a name (422).
-    """
-    try:
-        fields = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_without_repeated_names)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(400, f"the body is not JSON: {error}") from None
-
-    if not isinstance(fields, dict):
-        expected = f"an object such as {example}"
-        raise RefusedError(422, f"body: {kind(fields)}; expected is {expected}")
-    return fields
-
-
-def _without_repeated_names(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dict of the members of a JSON object, and refuse an object that repeats a name.
-
-    JSON parsers differ in which value of a repeated name they take. A proxy in front of this server
-    could therefore have checked another value.
-
-    Raises:
-        RefusedError: two members have the same name (422).
-    """
-    fields: dict[str, Any] = {}
-    for name, value in members:
-        if name in fields:
-            raise RefusedError(422, f"{shown(name)}: given twice")
-        fields[name] = value
-    return fields
 
 
 def _check_field(name: str, value: Any) -> None:

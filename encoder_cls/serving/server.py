@@ -1,150 +1,29 @@
-"""The server: it starts, reloads its model, limits its connections and shuts down.
-
-Signals are handled here, because uvicorn would raise a signal again after its shutdown, and the
-process would be killed by that signal.
-"""
+"""The server of `serve`: it starts, reloads its model and shuts down."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any
 
-import h11
 import uvicorn
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
+from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.serving import limits
 from encoder_cls.serving.app import Service
-from encoder_cls.serving.request_checks import host_name, is_loopback
 from encoder_cls.system.display import listed
-from encoder_cls.system.terminal import (
-    discard_output_to_lost_terminal,
-    handling_signals,
-    has_lost_terminal,
-)
+from encoder_cls.system.terminal import discard_output_to_lost_terminal, has_lost_terminal
+from encoder_cls.system.web.connections import max_connections
+from encoder_cls.system.web.limits import MAX_CONNECTIONS
+from encoder_cls.system.web.origins import host_name, is_loopback
+from encoder_cls.system.web.server import Server, listening, uvicorn_config
 
-# The signals that stop the server. Not all of them exist on every system.
-STOP_SIGNALS = tuple(
-    signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)
-)
 # The number of characters of a model's SHA-256 that log lines show.
 SHORT_HASH_LENGTH = 12
-
-
-def max_connections() -> int:
-    """The maximum number of connections: at most half of the files that this process may open."""
-    try:
-        import resource
-    except ImportError:  # Windows, where connections do not count as open files
-        return limits.MAX_CONNECTIONS
-
-    max_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if max_files == resource.RLIM_INFINITY:
-        return limits.MAX_CONNECTIONS
-    return min(limits.MAX_CONNECTIONS, max_files // 2)
-
-
-class Connection(H11Protocol):
-    """A connection that is closed to make room for a new connection if it waits for its client."""
-
-    # When the client last sent something, on the clock of the event loop, in seconds.
-    _last_active: float
-
-    def __init__(
-        self, *arguments: Any, on_refused: Callable[[int], None] | None = None, **options: Any
-    ) -> None:
-        super().__init__(*arguments, **options)
-        self._on_refused = on_refused
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Make room for this new connection if there are too many, or refuse this connection.
-
-        Room is made by closing the connection that has waited longest for its client. If no
-        connection waits for its client, the new connection gets the status 429.
-        """
-        super().connection_made(transport)
-        self._last_active = self.loop.time()
-        if len(self.connections) <= max_connections():
-            return
-
-        # Connections that are being closed still belong to `self.connections`. Do not count them.
-        others = self._other_open_connections()
-        if len(others) < max_connections():
-            return
-
-        waiting = [connection for connection in others if connection.is_waiting_for_client]
-        if waiting:
-            longest_waiting = min(waiting, key=lambda connection: connection._last_active)
-            longest_waiting.transport.abort()
-        else:
-            self._refuse(
-                429,
-                "Too Many Requests",
-                f"{len(others)} connections have requests already; try again in a second",
-            )
-
-    def _other_open_connections(self) -> list[Connection]:
-        """All connections of the server except this connection and those that are being closed."""
-        others = []
-        for connection in self.connections:
-            if not isinstance(connection, Connection) or connection is self:
-                continue
-            if not connection.transport.is_closing():
-                others.append(connection)
-        return others
-
-    def data_received(self, data: bytes) -> None:
-        """Note when the client was last active."""
-        self._last_active = self.loop.time()
-        super().data_received(data)
-
-    def handle_events(self) -> None:
-        """Ignore an empty line before a request, which some clients send after a body."""
-        buffer = self.conn._receive_buffer
-        if self.conn.their_state is h11.IDLE and bytes(buffer)[:2] == b"\r\n":
-            buffer.maybe_extract_at_most(2)
-        super().handle_events()
-
-    @property
-    def is_waiting_for_client(self) -> bool:
-        """Whether the client has sent no request, or does not read its response.
-
-        A request whose body is still being sent does not count as waiting: bodies have a time
-        limit of their own.
-        """
-        has_request = self.cycle is not None and not self.cycle.response_complete
-        return not has_request or self.flow.write_paused
-
-    def send_400_response(self, msg: str) -> None:
-        """Respond with the status 400 to bytes that are not HTTP."""
-        self._refuse(400, "Bad Request", msg)
-
-    def _refuse(self, status: int, reason: str, message: str) -> None:
-        """Send an error response and close the connection."""
-        body = f'{{"error": "{message}"}}'
-        head = (
-            f"HTTP/1.1 {status} {reason}\r\n"
-            "Content-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n"
-            "Connection: close\r\n\r\n"
-        )
-        self.transport.write(f"{head}{body}".encode("ascii"))
-        self.transport.close()
-        if self._on_refused:
-            self._on_refused(status)
 
 
 def serve(
@@ -188,10 +67,10 @@ def serve(
 
         service = Service(_load_and_try(folder), log, hosts)
         config = uvicorn_config(
-            service.app(), keep_alive=keep_alive, closing_seconds=limits.CLOSING_SECONDS
-        )
-        config.http = partial(  # type: ignore[assignment]
-            Connection, on_refused=service.count_refused_connection
+            service.app(),
+            keep_alive=keep_alive,
+            closing_seconds=limits.CLOSING_SECONDS,
+            on_refused=service.count_refused_connection,
         )
         # `_Server.startup` sets the length of the queue of the system.
         config.backlog = limits.ACCEPTED_AT_ONCE
@@ -203,32 +82,8 @@ def serve(
     log("stopped; all accepted requests got their responses")
 
 
-def uvicorn_config(app: ASGIApp, *, keep_alive: int, closing_seconds: int) -> uvicorn.Config:
-    """Configure uvicorn for an application that uses only plain HTTP requests.
-
-    Args:
-        app: the application.
-        keep_alive: the seconds for which a connection stays open without a request.
-        closing_seconds: the seconds that clients have to read their last responses.
-    """
-    return uvicorn.Config(
-        app,
-        http=Connection,
-        ws="none",
-        loop="asyncio",
-        lifespan="off",
-        log_config=None,
-        log_level="critical",  # errors of requests go to their clients
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=keep_alive,
-        timeout_graceful_shutdown=closing_seconds,
-    )
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn server that handles signals in its own way, and reloads its classifier.
+class _Server(Server):
+    """A server that finishes all accepted requests at a signal, and reloads its classifier.
 
     Attributes:
         stop_error: the error for a second stop signal, after which requests have no response; None
@@ -256,7 +111,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and then log the address."""
         await super().startup(sockets)
-        if max_connections() < limits.MAX_CONNECTIONS:
+        if max_connections() < MAX_CONNECTIONS:
             self._log(
                 f"warning: at most {max_connections()} connections, half of the files that this"
                 " process may open (`ulimit -n`)"
@@ -278,23 +133,7 @@ class _Server(uvicorn.Server):
             " press Ctrl-C to stop"
         )
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Handle signals in this class while the server runs; uvicorn calls this method."""
-        loop = asyncio.get_running_loop()
-        handlers: dict[int, Callable[[int], None]] = {}
-        for stop_signal in STOP_SIGNALS:
-            handlers[stop_signal] = self._on_stop_signal
-        if hasattr(signal, "SIGHUP"):
-            handlers[signal.SIGHUP] = self._on_hangup
-
-        def handle(number: int) -> None:
-            loop.call_soon_threadsafe(handlers[number], number)
-
-        with handling_signals(handlers, handle):
-            yield
-
-    def _on_hangup(self, number: int) -> None:
+    def on_hangup(self, number: int) -> None:
         """Reload the model, or stop the server if its terminal has been closed."""
         if not has_lost_terminal():
             Thread(target=self._reload, daemon=True).start()
@@ -304,9 +143,9 @@ class _Server(uvicorn.Server):
         # The system and the shell may both send SIGHUP. The second one must not count as a second
         # stop signal, which would leave requests without a response.
         if not self._service.batcher.is_stopping:
-            self._on_stop_signal(number)
+            self.on_stop_signal(number)
 
-    def _on_stop_signal(self, number: int) -> None:
+    def on_stop_signal(self, number: int) -> None:
         """Stop after the accepted requests at the first signal, and at once at the second."""
         batcher = self._service.batcher
         if batcher.is_stopping:
@@ -395,41 +234,3 @@ def _load_and_try(folder: Path) -> Classifier:
     classifier = load_classifier(folder, engine="numpy")
     classifier.predict(["a text"])
     return classifier
-
-
-@contextmanager
-def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Open a socket at an address, and close the socket at the end of the block.
-
-    Args:
-        host: a name or an IP address of this machine.
-        port: the port; 0 takes any free port.
-
-    Raises:
-        ConfigError: this machine has no such address.
-        EncoderClsError: the address cannot be used, for example because another program uses it.
-    """
-    try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = addresses[0]
-        # Pass the protocol, because asyncio sends without delay only on a socket that names TCP.
-        # On other sockets the body of a response would wait 40 ms until the client has
-        # acknowledged the head.
-        listener = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"--host {host}: {reason}") from None
-
-    with listener:
-        try:
-            # Allow a restart at once. On Windows this option would also let another program
-            # listen on the same port.
-            if os.name == "posix":
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-        except OSError as error:
-            reason = f"--host {host} --port {port}: cannot listen: {error.strerror or error}"
-            raise EncoderClsError(
-                f"{reason} (choose another --port; --port 0 takes any free port)"
-            ) from None
-        yield listener

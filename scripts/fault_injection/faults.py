@@ -745,7 +745,7 @@ FAULTS = [
         "idle connections keep their places",
         case="serve-hostile[0-idle-crowd]",
         fraction=1,
-        target="encoder_cls.serving.server.Connection.is_waiting_for_client",
+        target="encoder_cls.system.web.connections.Connection.is_waiting_for_client",
         make=constant(property(lambda _: False)),
     ),
     Fault(

@@ -26,7 +26,7 @@ from encoder_cls.labelling.session import SKIPPED
 from encoder_cls.labelling.session_memory import session_file
 from encoder_cls.run.review import review_run
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.serving.requests import RefusedError
+from encoder_cls.system.web.responses import RefusedError
 from encoder_cls.training import train as training
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.train import train

@@ -12,7 +12,7 @@ from encoder_cls.data.random_sample import drawn_rank
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.labelling.session import NO_CLASS, SKIPPED
 from encoder_cls.labelling.text_queue import BLOCK, is_random_turn
-from encoder_cls.serving.requests import RefusedError
+from encoder_cls.system.web.responses import RefusedError
 
 FILE = Path("labels.csv")
 

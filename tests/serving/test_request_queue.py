@@ -13,7 +13,8 @@ from support.programs import TIME_LIMIT
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.serving import limits
 from encoder_cls.serving.request_queue import Batcher, TextResult
-from encoder_cls.serving.requests import PredictRequest, RefusedError
+from encoder_cls.serving.requests import PredictRequest
+from encoder_cls.system.web.responses import RefusedError
 
 
 class HeldClassifier:

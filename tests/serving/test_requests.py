@@ -7,7 +7,8 @@ import json
 import pytest
 
 from encoder_cls.serving.limits import MAX_EXPLAINED_TEXTS, MAX_TEXTS
-from encoder_cls.serving.requests import PredictRequest, RefusedError, parse_predict_request
+from encoder_cls.serving.requests import PredictRequest, parse_predict_request
+from encoder_cls.system.web.responses import RefusedError
 
 TOO_MANY = {"texts": [""] * (MAX_TEXTS + 1)}
 TOO_MANY_TO_EXPLAIN = {"texts": [""] * (MAX_EXPLAINED_TEXTS + 1), "explain": True}

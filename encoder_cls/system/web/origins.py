@@ -1,4 +1,4 @@
-"""Refuse requests that a page of another site has sent, or whose body is not JSON."""
+"""Refuse requests that a page of another site has sent."""
 
 from __future__ import annotations
 
@@ -8,19 +8,6 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.types import Scope
-
-from encoder_cls.serving.requests import RefusedError
-
-
-def check_content_type(request: Request) -> None:
-    """Raise an error (415) if a request does not say that its body is JSON.
-
-    Browsers let a page of any site send bodies of other types, but ask the server before they send
-    JSON from a page of another site.
-    """
-    content_type, _, _ = request.headers.get("content-type", "").partition(";")
-    if content_type.strip().lower() != "application/json":
-        raise RefusedError(415, "send the body as JSON, with Content-Type: application/json")
 
 
 def refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | None:

@@ -1,10 +1,11 @@
-"""Responses with a JSON body, and the headers of all responses."""
+"""Responses with a JSON body, refusals among them, and the headers of all responses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from encoder_cls.system.json_values import json_text
@@ -16,6 +17,19 @@ PAGE_HEADERS = HEADERS | {
     "Content-Security-Policy": "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
 }
+
+
+class RefusedError(Exception):
+    """A request is refused; the client gets an HTTP status and a message."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+async def refused(_: Request, error: RefusedError) -> Response:
+    """The response to a request that is refused."""
+    return json_response({"error": str(error)}, error.status)
 
 
 def json_response(

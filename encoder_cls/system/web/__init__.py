@@ -1,0 +1,1 @@
+"""What each HTTP server of this package needs: its socket, its guards, requests and responses."""

@@ -1,0 +1,53 @@
+"""The body of a request: a JSON object, and nothing that parsers could understand differently."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.requests import Request
+
+from encoder_cls.system.display import kind, shown
+from encoder_cls.system.web.responses import RefusedError
+
+
+def check_content_type(request: Request) -> None:
+    """Raise a `RefusedError` (415) if a request does not say that its body is JSON.
+
+    Browsers let a page of any site send bodies of other types, but ask the server before they send
+    JSON from a page of another site.
+    """
+    content_type, _, _ = request.headers.get("content-type", "").partition(";")
+    if content_type.strip().lower() != "application/json":
+        raise RefusedError(415, "send the body as JSON, with Content-Type: application/json")
+
+
+def parse_json_object(body: bytes, *, example: str) -> dict[str, Any]:
+    """Parse a body that is a JSON object; a message shows the example.
+
+    Raises:
+        RefusedError: the body is not JSON (400), is no object, or repeats a name (422).
+    """
+    try:
+        fields = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_without_repeated_names)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, f"the body is not JSON: {error}") from None
+
+    if not isinstance(fields, dict):
+        expected = f"an object such as {example}"
+        raise RefusedError(422, f"body: {kind(fields)}; expected is {expected}")
+    return fields
+
+
+def _without_repeated_names(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a dict of the members of a JSON object, and refuse an object that repeats a name.
+
+    JSON parsers differ in which value of a repeated name they take. A proxy in front of this server
+    could therefore have checked another value.
+    """
+    fields: dict[str, Any] = {}
+    for name, value in members:
+        if name in fields:
+            raise RefusedError(422, f"{shown(name)}: given twice")
+        fields[name] = value
+    return fields
