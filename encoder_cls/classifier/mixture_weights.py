@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.linear.calibration import (
+from encoder_cls.linear_training.calibration import (
     MAX_SCALE,
     Floats,
     LogLoss,

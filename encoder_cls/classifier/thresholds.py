@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.linear.folds import split_into_folds
+from encoder_cls.linear_training.folds import split_into_folds
 from encoder_cls.metrics.logits import Logits, sigmoid
 from encoder_cls.metrics.precision_recall import ClassCounts, best_f1_threshold
 from encoder_cls.metrics.row_groups import RowGroups

@@ -12,7 +12,7 @@ from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.mixture_weights import fit_mixture_weights
 from encoder_cls.classifier.thresholds import fit_thresholds
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.linear.calibration import fit_inverse_temperature, independent_weights
+from encoder_cls.linear_training.calibration import fit_inverse_temperature, independent_weights
 from encoder_cls.metrics.classification import Metrics, compute_metrics, predicted_labels
 from encoder_cls.metrics.log_loss import losses_of_texts
 from encoder_cls.metrics.logits import Logits

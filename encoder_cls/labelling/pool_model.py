@@ -27,14 +27,20 @@ from encoder_cls.labelling.representative_texts import (
     choose_representatives,
     text_similarities,
 )
-from encoder_cls.linear.corpus import sample_rows
-from encoder_cls.linear.effort import FEW_LABELS_EFFORTS, PLANNED, Effort, EffortChoice
-from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
-from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
-from encoder_cls.linear.few_labels_work import CorpusSizes, count_fits
-from encoder_cls.linear.folds import FOLDS, split_into_folds
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.model_selection import cross_validate, fit_calibrated
+from encoder_cls.linear_training.corpus import sample_rows
+from encoder_cls.linear_training.cost import (
+    FEW_LABELS_EFFORTS,
+    PLANNED,
+    CorpusSizes,
+    Effort,
+    EffortChoice,
+    count_fits,
+)
+from encoder_cls.linear_training.features import CountedTexts, LabelledTexts, LinearOptions
+from encoder_cls.linear_training.few_labels import FewLabelsFit, fit_linear_from_few_labels
+from encoder_cls.linear_training.folds import FOLDS, split_into_folds
+from encoder_cls.linear_training.model_selection import cross_validate, fit_calibrated
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.linear.features import (
+from encoder_cls.linear_training.features import (
     LinearOptions,
     Vocabulary,
     count_matrix,
     count_occurrences,
 )
-from encoder_cls.linear.latent_semantics import find_directions
+from encoder_cls.linear_training.latent_semantics import find_directions
 from encoder_cls.text.tokens import TokenizedTexts
 
 Similarities = NDArray[np.float32]

@@ -1,1 +1,1 @@
-"""The linear model: n-gram features, an NB-SVM, and how it is fitted."""
+"""The linear model: n-gram features, and predictions from them, which need NumPy alone."""

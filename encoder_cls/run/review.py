@@ -24,8 +24,8 @@ from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, held_out_logits
 from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.evaluation.split_predictions import SplitPredictions
-from encoder_cls.linear.features import LinearOptions
-from encoder_cls.linear.model_selection import out_of_fold_logits
+from encoder_cls.linear_training.features import LinearOptions
+from encoder_cls.linear_training.model_selection import out_of_fold_logits
 from encoder_cls.run.reloaded_data import config_with_moved_data, dataset_of_run
 from encoder_cls.run.run_folder import run_of
 

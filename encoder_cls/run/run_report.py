@@ -18,7 +18,7 @@ from encoder_cls.evaluation.changes_since_base import ChangesSinceBase, compare_
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.report import Report, RunFindings
 from encoder_cls.evaluation.split_evaluation import evaluate_split
-from encoder_cls.linear.class_weights import class_weights_note
+from encoder_cls.linear_training.class_weights import class_weights_note
 from encoder_cls.run.labelled_source import learned_texts
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.deadlines import seconds_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from encoder_cls.encoder_training.training_state import TrainingState
-from encoder_cls.linear.linear_work import LinearWork
+from encoder_cls.linear_training.cost import LinearWork
 from encoder_cls.metrics.validation_score import ValidationScore
 
 

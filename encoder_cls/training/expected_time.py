@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder_training.steps_in_time import TrainingLength
-from encoder_cls.linear.corpus import MAX_TOKENS, MAX_UNLABELLED
-from encoder_cls.linear.effort import PLANNED
-from encoder_cls.linear.few_labels_work import CorpusSizes, count_fits
-from encoder_cls.linear.model_selection import usual_fits
-from encoder_cls.linear.stream import COUNTING_PASSES, num_passes
+from encoder_cls.linear_training.corpus import MAX_TOKENS, MAX_UNLABELLED
+from encoder_cls.linear_training.cost import PLANNED, CorpusSizes, count_fits, usual_fits
+from encoder_cls.linear_training.stream import COUNTING_PASSES, num_passes
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 from encoder_cls.system.machine import number_in_environment
 from encoder_cls.system.processes import usable_processes

@@ -6,10 +6,9 @@ import numpy as np
 
 from encoder_cls.data.dataset import relative_weights
 from encoder_cls.data.label_names import names_as_texts
-from encoder_cls.linear.effort import EffortChoice
-from encoder_cls.linear.features import LabelledTexts, LinearOptions
-from encoder_cls.linear.few_labels import fit_linear_from_few_labels
-from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
+from encoder_cls.linear_training.cost import UNREPORTED, EffortChoice, FitProgress
+from encoder_cls.linear_training.features import LabelledTexts, LinearOptions
+from encoder_cls.linear_training.few_labels import fit_linear_from_few_labels
 from encoder_cls.training.fitted_linear import (
     FittedLinear,
     held_out_predictions_by_split,

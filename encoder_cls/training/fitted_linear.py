@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures
 from encoder_cls.classifier.validation_result import ValidationResult, score_mixture
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
-from encoder_cls.linear.effort import PLANNED, Effort
-from encoder_cls.linear.few_labels import FewLabelsFit
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.linear_work import LinearWork
-from encoder_cls.linear.stream import StreamFit
+from encoder_cls.linear_training.cost import PLANNED, Effort, LinearWork
+from encoder_cls.linear_training.few_labels import FewLabelsFit
+from encoder_cls.linear_training.stream import StreamFit
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.training.prepared import Prepared
 

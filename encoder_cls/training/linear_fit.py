@@ -5,20 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from encoder_cls.linear.effort import (
+from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear_training.cost import (
     EFFORTS,
     IN_PASSES,
     PLANNED,
     WORDS_ALONE,
     Effort,
     EffortChoice,
+    FitProgress,
+    LinearWork,
+    StreamWork,
     TooLittleTimeError,
 )
-from encoder_cls.linear.features import LabelledTexts, LinearOptions
-from encoder_cls.linear.fit_progress import FitProgress
-from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.linear_work import LinearWork, StreamWork
-from encoder_cls.linear.stream import fit_linear_from_stream
+from encoder_cls.linear_training.features import LabelledTexts, LinearOptions
+from encoder_cls.linear_training.stream import fit_linear_from_stream
 from encoder_cls.system.reporter import SILENT, Reporter
 from encoder_cls.training.few_labels_fit import fit_to_few_labels
 from encoder_cls.training.fitted_linear import FittedLinear, scored_classifier

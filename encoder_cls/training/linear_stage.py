@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.model_folder import save_classifier
 from encoder_cls.encoder_training.distributed import ProcessGroup
-from encoder_cls.linear.effort import PLANNED
-from encoder_cls.linear.few_labels import FewLabelsFit
+from encoder_cls.linear_training.cost import PLANNED
+from encoder_cls.linear_training.few_labels import FewLabelsFit
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.display import duration

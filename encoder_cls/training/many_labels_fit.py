@@ -9,13 +9,21 @@ import numpy as np
 
 from encoder_cls.classifier.validation_result import surely_lowers_the_loss
 from encoder_cls.data.dataset import relative_weights
-from encoder_cls.linear.calibration import Calibration
-from encoder_cls.linear.effort import PLAIN_EFFORTS, Effort, EffortChoice, seconds_to_fit
 from encoder_cls.linear.feature_sums import NUM_EVIDENCE_FEATURES
-from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
-from encoder_cls.linear.fit_progress import COUNTING_WORK, UNREPORTED, FitProgress
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.model_selection import fit_calibrated, fit_linear, usual_fits
+from encoder_cls.linear_training.calibration import Calibration
+from encoder_cls.linear_training.cost import (
+    COUNTING_WORK,
+    PLAIN_EFFORTS,
+    UNREPORTED,
+    Effort,
+    EffortChoice,
+    FitProgress,
+    usual_fits,
+)
+from encoder_cls.linear_training.features import CountedTexts, LabelledTexts, LinearOptions
+from encoder_cls.linear_training.model_selection import fit_calibrated, fit_linear
+from encoder_cls.linear_training.nb_svm import seconds_to_fit
 from encoder_cls.metrics.tasks import task_of
 from encoder_cls.training.fitted_linear import (
     FittedLinear,

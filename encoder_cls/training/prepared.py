@@ -23,8 +23,8 @@ from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.predicting_encoder import PredictingEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.encoder_training.batch_sampler import BatchSampler
-from encoder_cls.linear.class_weights import balanced_weights
-from encoder_cls.linear.corpus import sample_rows
+from encoder_cls.linear_training.class_weights import balanced_weights
+from encoder_cls.linear_training.corpus import sample_rows
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.reporter import Reporter

@@ -17,7 +17,7 @@ from support.labels import (
 
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.mixture_weights import MIN_SHARE, fit_mixture_weights
-from encoder_cls.linear.calibration import MAX_SCALE, fit_inverse_temperature
+from encoder_cls.linear_training.calibration import MAX_SCALE, fit_inverse_temperature
 from encoder_cls.metrics.row_groups import RowGroups
 
 

@@ -8,7 +8,7 @@ from support.labels import SCALES, SHIFTS, margins_and_labels
 
 from encoder_cls.classifier import thresholds as thresholds_module
 from encoder_cls.classifier.thresholds import fit_thresholds
-from encoder_cls.linear.folds import split_into_folds
+from encoder_cls.linear_training.folds import split_into_folds
 from encoder_cls.metrics.logits import sigmoid
 from encoder_cls.metrics.precision_recall import ClassCounts, best_f1_threshold
 from encoder_cls.metrics.row_groups import RowGroups

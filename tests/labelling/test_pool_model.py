@@ -22,10 +22,9 @@ from encoder_cls.labelling.pool_model import (
     class_has_other_texts,
     has_enough,
 )
-from encoder_cls.linear import self_training
-from encoder_cls.linear.effort import LABELS_ALONE, TWO_ROUNDS
-from encoder_cls.linear.few_labels import fit_linear_from_few_labels
-from encoder_cls.linear.few_labels_work import CorpusSizes
+from encoder_cls.linear_training import self_training
+from encoder_cls.linear_training.cost import LABELS_ALONE, TWO_ROUNDS, CorpusSizes
+from encoder_cls.linear_training.few_labels import fit_linear_from_few_labels
 
 TEXTS = labelled_texts(30, seed=5)
 TOPICS = sorted({topic for _, topic in TEXTS})

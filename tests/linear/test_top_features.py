@@ -7,9 +7,9 @@ import pytest
 from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
-from encoder_cls.linear.features import CountedTexts, LinearOptions
-from encoder_cls.linear.model_selection import fit_linear
 from encoder_cls.linear.top_features import NgramWeight, top_features
+from encoder_cls.linear_training.features import CountedTexts, LinearOptions
+from encoder_cls.linear_training.model_selection import fit_linear
 from encoder_cls.text.tokenizer import tokenize
 
 GOOD = ["not bad at all", "great film !", "not bad , great", "a great film"]

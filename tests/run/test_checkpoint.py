@@ -16,7 +16,7 @@ from encoder_cls.encoder.transformer import CharNgramBatch, EncoderClassifier
 from encoder_cls.encoder_training.optimizer import load_moments, make_optimizers, moments_of
 from encoder_cls.encoder_training.training_state import TrainingState
 from encoder_cls.errors import DivergedError
-from encoder_cls.linear.linear_work import LinearWork, StreamWork
+from encoder_cls.linear_training.cost import LinearWork, StreamWork
 from encoder_cls.metrics.validation_score import ValidationScore
 from encoder_cls.run.checkpoint_files import Checkpoint, load_newest, save_checkpoint
 from encoder_cls.run.run_state import RunState

@@ -19,8 +19,8 @@ from encoder_cls.classifier.model_folder import FORMAT, NO_HASH, WEIGHTS_FILE
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
-from encoder_cls.linear.features import CountedTexts, LinearOptions
-from encoder_cls.linear.model_selection import fit_linear
+from encoder_cls.linear_training.features import CountedTexts, LinearOptions
+from encoder_cls.linear_training.model_selection import fit_linear
 from encoder_cls.system.files import sha256
 
 # A word of each class that `with_linear` knows.

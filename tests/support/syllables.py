@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
-from encoder_cls.linear.features import CountedTexts, LinearOptions
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.model_selection import fit_linear
+from encoder_cls.linear_training.features import CountedTexts, LinearOptions
+from encoder_cls.linear_training.model_selection import fit_linear
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts
 

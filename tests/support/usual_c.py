@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from encoder_cls.linear import few_labels_work, model_selection
+from encoder_cls.linear_training import cost, model_selection
 
 
 @contextmanager
@@ -18,6 +18,6 @@ def trying_usual_c_alone() -> Iterator[None]:
             patch.setitem(model_selection.C_VALUES, task, (svm_c,))
 
         # What a fit expects to do depends on this number.
-        for module in (model_selection, few_labels_work):
+        for module in (model_selection, cost):
             patch.setattr(module, "C_VALUES_TRIED", 1)
         yield

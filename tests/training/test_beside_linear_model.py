@@ -27,8 +27,8 @@ from encoder_cls.encoder_training.distributed import ALONE
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
 from encoder_cls.evaluation.report_text import full_text
-from encoder_cls.linear.features import CountedTexts, LinearOptions
-from encoder_cls.linear.model_selection import fit_linear
+from encoder_cls.linear_training.features import CountedTexts, LinearOptions
+from encoder_cls.linear_training.model_selection import fit_linear
 from encoder_cls.metrics.log_loss import cross_entropy, one_hot
 from encoder_cls.metrics.logits import Logits, softmax
 from encoder_cls.run.evaluate import evaluate_run

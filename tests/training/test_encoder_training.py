@@ -14,7 +14,7 @@ from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder_training.distributed import ALONE, ProcessGroup
 from encoder_cls.encoder_training.random_numbers import drop_tokens
 from encoder_cls.encoder_training.training_loop import EncoderTraining
-from encoder_cls.linear.calibration import fit_inverse_temperature
+from encoder_cls.linear_training.calibration import fit_inverse_temperature
 from encoder_cls.metrics.classification import Metrics, compute_metrics
 from encoder_cls.metrics.log_loss import one_hot
 from encoder_cls.metrics.logits import Logits, combine_logits

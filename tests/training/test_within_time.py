@@ -31,21 +31,21 @@ from encoder_cls.evaluation import baseline
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.report_text import advice
 from encoder_cls.evaluation.split_evaluation import evaluate_split
-from encoder_cls.linear import effort as effort_module
-from encoder_cls.linear import few_labels_work, stream
-from encoder_cls.linear.effort import (
+from encoder_cls.linear.ngrams import TEMPLATE_IDS
+from encoder_cls.linear_training import cost, stream
+from encoder_cls.linear_training.cost import (
     FEW_LABELS_EFFORTS,
     IN_PASSES,
     ONE_C_VALUE,
     PLAIN_EFFORTS,
     PLANNED,
     WORDS_ALONE,
+    LinearWork,
+    StreamWork,
     TooLittleTimeError,
     affordable_effort,
 )
-from encoder_cls.linear.linear_work import LinearWork, StreamWork
-from encoder_cls.linear.ngrams import TEMPLATE_IDS
-from encoder_cls.linear.out_of_fold import LABELS_ONLY
+from encoder_cls.linear_training.out_of_fold import LABELS_ONLY
 from encoder_cls.run import run_report
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
@@ -358,14 +358,14 @@ def test_less_effort_for_few_labels_predicts_all_of_them_out_of_fold(tmp_path, e
     assert (found.accuracy_with_twice is not None) == effort.extrapolates
 
 
-LARGE_CORPUS = few_labels_work.CorpusSizes(labelled=2000, unlabelled=8000, classes=77)
+LARGE_CORPUS = cost.CorpusSizes(labelled=2000, unlabelled=8000, classes=77)
 
 
 def test_less_effort_is_less_work():
     """The estimated work falls from the first effort to the last."""
     work = []
     for effort in FEW_LABELS_EFFORTS:
-        num_fits = few_labels_work.count_fits(
+        num_fits = cost.count_fits(
             effort, LARGE_CORPUS, TrainConfig(), num_held_out=200, with_teacher=True
         )
         work.append(num_fits)
@@ -378,7 +378,7 @@ def test_a_teacher_is_a_further_fit_only_if_there_are_validation_texts():
     """Otherwise the final model has not learned from any of them, and is the teacher, too."""
 
     def num_fits(num_held_out: int, *, with_teacher: bool) -> float:
-        return few_labels_work.count_fits(
+        return cost.count_fits(
             PLANNED,
             LARGE_CORPUS,
             TrainConfig(),
@@ -394,7 +394,7 @@ def test_a_teacher_is_a_further_fit_only_if_there_are_validation_texts():
 def less_effort(monkeypatch):
     """Let there be time for one value of C only."""
     monkeypatch.setattr(linear_fit, "PLANNED_COST", 0)
-    monkeypatch.setattr(effort_module, "affordable_effort", lambda *_, **__: ONE_C_VALUE)
+    monkeypatch.setattr(cost, "affordable_effort", lambda *_, **__: ONE_C_VALUE)
 
 
 @pytest.mark.usefixtures("less_effort")
@@ -409,7 +409,7 @@ def test_a_resumed_run_keeps_the_effort(tmp_path, monkeypatch):
         run_all(config, folder, stop_signal=stop_after(12))
     assert newest_state(folder).linear_work == LinearWork(ONE_C_VALUE.key)
 
-    monkeypatch.setattr(effort_module, "affordable_effort", lambda *_, **__: PLANNED)
+    monkeypatch.setattr(cost, "affordable_effort", lambda *_, **__: PLANNED)
     events = run_all(config, folder, resume=True)
     assert not any(ONE_C_VALUE.name in warning for warning in warnings_of(events))
 
@@ -422,16 +422,18 @@ def too_little_time(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost", "name"),
+    ("relative_cost", "name"),
     [
         pytest.param(math.inf, WORDS_ALONE.name, id="words"),
         pytest.param(0, IN_PASSES.name, id="all features"),
     ],
 )
-def test_without_time_for_the_planned_fit_one_in_passes_is_kept(tmp_path, monkeypatch, cost, name):
+def test_without_time_for_the_planned_fit_one_in_passes_is_kept(
+    tmp_path, monkeypatch, relative_cost, name
+):
     """A resumed run repeats it."""
-    monkeypatch.setattr(effort_module, "affordable_effort", too_little_time)
-    monkeypatch.setattr(linear_fit, "ALL_FEATURES_COST", cost)
+    monkeypatch.setattr(cost, "affordable_effort", too_little_time)
+    monkeypatch.setattr(linear_fit, "ALL_FEATURES_COST", relative_cost)
     config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
 
     events = run_all(config, tmp_path / "undisturbed")
@@ -455,7 +457,7 @@ def test_held_out_predictions_of_a_killed_process_that_had_more_time_are_removed
     train_until(lambda event: isinstance(event, EncoderStarted), prepare(config), run, device=CPU)
     assert run.held_out_predictions.exists()
 
-    monkeypatch.setattr(effort_module, "affordable_effort", too_little_time)
+    monkeypatch.setattr(cost, "affordable_effort", too_little_time)
     run_all(config, run.path, resume=True)
 
     assert not run.held_out_predictions.exists()
@@ -470,7 +472,7 @@ def test_all_features_in_passes_are_kept_only_if_they_are_better_than_words(tmp_
             return fit._replace(loss=math.inf)
         return fit
 
-    monkeypatch.setattr(effort_module, "affordable_effort", too_little_time)
+    monkeypatch.setattr(cost, "affordable_effort", too_little_time)
     monkeypatch.setattr(linear_fit, "ALL_FEATURES_COST", 0)
     monkeypatch.setattr(linear_fit, "fit_linear_from_stream", fit_badly_with_all_features)
 

@@ -11,8 +11,8 @@ from support.small_runs import NO_TECHNIQUES, make_config, run_all
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
-from encoder_cls.linear import features
 from encoder_cls.linear.ngrams import TEMPLATE_IDS
+from encoder_cls.linear_training import features
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.training import linear_fit, many_labels_fit
 from encoder_cls.training.prepare import prepare

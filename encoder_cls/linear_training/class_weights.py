@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
-from encoder_cls.linear.features import LinearOptions
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.model_selection import out_of_fold_logits
+from encoder_cls.linear_training.features import LinearOptions
+from encoder_cls.linear_training.model_selection import out_of_fold_logits
 from encoder_cls.metrics.intervals import macro_f1_interval
 from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.metrics.row_groups import RowGroups

@@ -16,12 +16,13 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.svm import LinearSVC
 from support.syllables import MAX_SEQ_LEN, Reader, corpus, fit, options_for
 
-from encoder_cls.linear import features as feature_matrix
-from encoder_cls.linear import model_selection, nb_svm, ngrams
-from encoder_cls.linear.calibration import fit_inverse_temperature, fit_platt
-from encoder_cls.linear.features import CountedTexts
+from encoder_cls.linear import ngrams
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.nb_svm import NB_RATIO_POWER, fit_one_vs_rest
+from encoder_cls.linear_training import features as feature_matrix
+from encoder_cls.linear_training import model_selection, nb_svm
+from encoder_cls.linear_training.calibration import fit_inverse_temperature, fit_platt
+from encoder_cls.linear_training.features import CountedTexts
+from encoder_cls.linear_training.nb_svm import NB_RATIO_POWER, fit_one_vs_rest
 from encoder_cls.metrics.log_loss import cross_entropy, one_hot
 from encoder_cls.metrics.logits import Logits, log_sigmoid, softmax
 from encoder_cls.metrics.tasks import SINGLE_LABEL

@@ -12,8 +12,8 @@ from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.data.dataset import Split
-from encoder_cls.linear import class_weights
-from encoder_cls.linear.class_weights import class_weights_note
+from encoder_cls.linear_training import class_weights
+from encoder_cls.linear_training.class_weights import class_weights_note
 from encoder_cls.text.tokenizer import tokenize
 
 

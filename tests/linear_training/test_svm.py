@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from encoder_cls.linear.svm import fit_svm
+from encoder_cls.linear_training.svm import fit_svm
 
 
 def test_fits_in_threads_give_the_weights_of_one_after_the_other():

@@ -11,7 +11,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.linear.folds import NO_TEXTS
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.ngrams import (
     Counts,
@@ -22,6 +21,7 @@ from encoder_cls.linear.ngrams import (
     keep_known,
     tfidf,
 )
+from encoder_cls.linear_training.folds import NO_TEXTS
 from encoder_cls.metrics.tasks import SINGLE_LABEL, Task, task_of
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.weights import compress

@@ -6,7 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.linear.features import (
+from encoder_cls.linear.ngrams import HASHES, Counts
+from encoder_cls.linear_training.features import (
     CountedTexts,
     LabelledTexts,
     LinearOptions,
@@ -14,8 +15,7 @@ from encoder_cls.linear.features import (
     count_matrix,
     count_occurrences,
 )
-from encoder_cls.linear.latent_semantics import Directions, find_directions
-from encoder_cls.linear.ngrams import HASHES, Counts
+from encoder_cls.linear_training.latent_semantics import Directions, find_directions
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.text.tokens import TokenizedTexts, drawn_rows
 

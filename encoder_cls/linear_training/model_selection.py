@@ -5,7 +5,6 @@ Both are chosen on the validation texts if there are enough of them, else by cro
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,20 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.linear.calibration import Calibration, calibrate
-from encoder_cls.linear.features import (
+from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear_training.calibration import Calibration, calibrate
+from encoder_cls.linear_training.cost import C_VALUES_TRIED, UNREPORTED, FitProgress
+from encoder_cls.linear_training.features import (
     CountedTexts,
     LabelledTexts,
     LinearOptions,
     count_matrix,
 )
-from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
-from encoder_cls.linear.folds import FOLDS, split_into_folds
-from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.nb_svm import OneVsRest, fit_one_vs_rest
+from encoder_cls.linear_training.folds import MIN_HELD_OUT, split_into_folds
+from encoder_cls.linear_training.nb_svm import OneVsRest, fit_one_vs_rest
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.row_groups import RowGroups
-from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
 from encoder_cls.text.tokens import TokenizedTexts
 
 # The values of LinearSVC's C to choose from, increasing. A lower C regularizes more, which is best
@@ -36,15 +35,8 @@ C_VALUES = {
     MULTI_LABEL: (0.1, 0.3, 1.0),
 }
 
-# How many of the values of C are usually tried.
-C_VALUES_TRIED = 3
-
 # The value of C if only one value is tried.
 USUAL_C = {SINGLE_LABEL: 1.0, MULTI_LABEL: 0.3}
-
-# How many groups of held-out texts are enough to choose the parameters on: C, a scale and a shift
-# in a single-label task; C, and a scale and a shift for each label, in a multi-label task.
-MIN_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}
 
 
 def fit_linear(
@@ -133,27 +125,6 @@ def fit_calibrated(
     """
     machines = _fit_counted(texts, svm_c=calibration.svm_c, progress=progress)
     return _linear_model(texts, machines, calibration)
-
-
-def usual_fits(num_texts: int, num_held_out: int, task: Task, *, is_quick: bool = False) -> float:
-    """Compute the usual work of `fit_linear`, as a number of fits to all texts.
-
-    `num_held_out` counts groups of texts.
-    """
-    num_tried = C_VALUES_TRIED
-    enough = MIN_HELD_OUT[task]
-    if is_quick:
-        num_tried = 1
-        enough = 1
-
-    # On held-out texts, each C is fitted once.
-    if num_held_out >= enough:
-        return num_tried
-
-    # Cross-validation fits each C once for each fold, to the texts of the other folds. It uses no
-    # more folds than have enough texts. One more fit, with the best C, learns from all texts.
-    num_folds = min(FOLDS, math.ceil(enough * FOLDS / num_texts))
-    return num_tried * num_folds * (1 - 1 / FOLDS) + 1
 
 
 def _fit_counted(texts: CountedTexts, *, svm_c: float, progress: FitProgress) -> OneVsRest:

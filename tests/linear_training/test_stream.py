@@ -11,14 +11,13 @@ from support.small_runs import WITH_LINEAR, make_config
 from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
-from encoder_cls.linear import stream as linear_stream
-from encoder_cls.linear.calibration import Calibration
-from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
-from encoder_cls.linear.fit_progress import FitProgress
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.linear_work import StreamWork
-from encoder_cls.linear.model_selection import fit_linear
-from encoder_cls.linear.stream import StreamFit, fit_linear_from_stream
+from encoder_cls.linear_training import stream as linear_stream
+from encoder_cls.linear_training.calibration import Calibration
+from encoder_cls.linear_training.cost import FitProgress, StreamWork
+from encoder_cls.linear_training.features import CountedTexts, LabelledTexts, LinearOptions
+from encoder_cls.linear_training.model_selection import fit_linear
+from encoder_cls.linear_training.stream import StreamFit, fit_linear_from_stream
 from encoder_cls.metrics.log_loss import cross_entropy, one_hot
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.text.tokenizer import tokenize

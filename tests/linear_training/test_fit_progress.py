@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
+from encoder_cls.linear_training.cost import UNREPORTED, FitProgress
 
 
 def test_a_part_counts_its_own_work_as_a_share_of_the_whole():

@@ -16,21 +16,22 @@ from tokenizers import Tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig, TrainConfig
 from encoder_cls.data.label_names import names_as_texts
-from encoder_cls.linear import corpus as feature_corpus
-from encoder_cls.linear import nb_svm, out_of_fold, self_training
-from encoder_cls.linear.effort import (
+from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear_training import corpus as feature_corpus
+from encoder_cls.linear_training import nb_svm, out_of_fold, self_training
+from encoder_cls.linear_training.cost import (
     ALL_AS_PLANNED,
     ROUNDS,
     TWO_ROUNDS,
+    UNREPORTED,
     EffortChoice,
+    FitProgress,
 )
-from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
-from encoder_cls.linear.few_labels import FewLabelsFit, fit_linear_from_few_labels
-from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
-from encoder_cls.linear.folds import NO_TEXTS
-from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.model_selection import fit_linear
-from encoder_cls.linear.out_of_fold import (
+from encoder_cls.linear_training.features import CountedTexts, LabelledTexts, LinearOptions
+from encoder_cls.linear_training.few_labels import FewLabelsFit, fit_linear_from_few_labels
+from encoder_cls.linear_training.folds import NO_TEXTS
+from encoder_cls.linear_training.model_selection import fit_linear
+from encoder_cls.linear_training.out_of_fold import (
     LABELS_ONLY,
     LAST_ROUND,
     MEAN_OF_ROUNDS,
@@ -39,7 +40,7 @@ from encoder_cls.linear.out_of_fold import (
     extrapolate_accuracy,
     leads,
 )
-from encoder_cls.linear.self_training import PSEUDO_LABEL_WEIGHT
+from encoder_cls.linear_training.self_training import PSEUDO_LABEL_WEIGHT
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts

@@ -14,26 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config.schema import TrainConfig
-from encoder_cls.linear.corpus import FeatureCorpus
-from encoder_cls.linear.effort import (
+from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear_training.corpus import FeatureCorpus
+from encoder_cls.linear_training.cost import (
     ALL_AS_PLANNED,
+    COUNTING_WORK,
     FEW_LABELS_EFFORTS,
+    UNREPORTED,
+    CorpusSizes,
     Effort,
     EffortChoice,
+    FitProgress,
+    count_fits,
 )
-from encoder_cls.linear.features import CountedTexts, LabelledTexts, LinearOptions
-from encoder_cls.linear.few_labels_work import CorpusSizes, count_fits
-from encoder_cls.linear.fit_progress import COUNTING_WORK, UNREPORTED, FitProgress
-from encoder_cls.linear.folds import split_into_folds
-from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.model_selection import fit_calibrated
-from encoder_cls.linear.out_of_fold import (
+from encoder_cls.linear_training.features import CountedTexts, LabelledTexts, LinearOptions
+from encoder_cls.linear_training.folds import split_into_folds
+from encoder_cls.linear_training.model_selection import fit_calibrated
+from encoder_cls.linear_training.out_of_fold import (
     LABELS_ONLY,
     CrossValidation,
     machines_by_kind,
     unlabelled_rows,
 )
-from encoder_cls.linear.self_training import SelfTraining
+from encoder_cls.linear_training.self_training import SelfTraining
 from encoder_cls.metrics.intervals import Interval, wilson_interval
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.tasks import SINGLE_LABEL

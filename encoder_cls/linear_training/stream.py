@@ -16,9 +16,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.linear.calibration import Calibration, calibrate
 from encoder_cls.linear.feature_index import FeatureIndex
-from encoder_cls.linear.features import (
+from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, TEMPLATE_IDS, SparseRows, keep_known
+from encoder_cls.linear_training.calibration import Calibration, calibrate
+from encoder_cls.linear_training.cost import UNREPORTED, FitProgress, StreamWork
+from encoder_cls.linear_training.features import (
     LabelledTexts,
     LinearOptions,
     Vocabulary,
@@ -26,13 +29,9 @@ from encoder_cls.linear.features import (
     count_matrix,
     texts_with_features,
 )
-from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
-from encoder_cls.linear.folds import first_held_out
-from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.linear_work import StreamWork
-from encoder_cls.linear.nb_svm import OneVsRest, naive_bayes_ratios, targets_of_machines
-from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, TEMPLATE_IDS, SparseRows, keep_known
-from encoder_cls.linear.online_svm import Batch, OnlineSvms
+from encoder_cls.linear_training.folds import first_held_out
+from encoder_cls.linear_training.nb_svm import OneVsRest, naive_bayes_ratios, targets_of_machines
+from encoder_cls.linear_training.online_svm import Batch, OnlineSvms
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import Task, task_of
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from encoder_cls.linear.online_svm import INITIAL_SQUARES, LEARNING_RATE, Batch, OnlineSvms
+from encoder_cls.linear_training.online_svm import INITIAL_SQUARES, LEARNING_RATE, Batch, OnlineSvms
 
 NUM_FEATURES = 12
 NUM_MACHINES = 3

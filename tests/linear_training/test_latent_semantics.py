@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from encoder_cls.linear import latent_semantics
-from encoder_cls.linear.latent_semantics import SCALE, find_directions
 from encoder_cls.linear.ngrams import CHAR_NGRAM_IDS, HASHES, TEMPLATE_IDS
+from encoder_cls.linear_training import latent_semantics
+from encoder_cls.linear_training.latent_semantics import SCALE, find_directions
 
 WORD_IDS = np.arange(20, dtype=np.int32)
 

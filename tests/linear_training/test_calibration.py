@@ -20,7 +20,7 @@ from support.labels import (
     margins_and_labels,
 )
 
-from encoder_cls.linear.calibration import (
+from encoder_cls.linear_training.calibration import (
     MAX_SCALE,
     MAX_SHIFT,
     calibrate,

@@ -7,16 +7,17 @@ Simple, Good Sentiment and Topic Classification", 2012, https://aclanthology.org
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.linear.calibration import Calibration
-from encoder_cls.linear.features import scaled_columns
-from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
-from encoder_cls.linear.svm import fit_svm
+from encoder_cls.linear_training.calibration import Calibration
+from encoder_cls.linear_training.cost import UNREPORTED, FitProgress
+from encoder_cls.linear_training.features import CountedTexts, scaled_columns
+from encoder_cls.linear_training.svm import fit_svm
 from encoder_cls.metrics.tasks import SINGLE_LABEL
 from encoder_cls.system.stop import check_stop
 
@@ -209,3 +210,36 @@ def naive_bayes_ratios(
         log_ratios = np.log(class_shares / other_shares).astype(np.float32)
         ratios.append(np.abs(log_ratios) ** NB_RATIO_POWER)
     return np.stack(ratios, axis=1)
+
+
+# How many machines are timed. They are drawn at random, because the time depends on the number of
+# texts of a class.
+TIMED_MACHINES = 8
+
+
+def seconds_of_machines(
+    features: sp.csr_matrix,
+    targets: NDArray[np.bool_],
+    weights_in_machines: NDArray[np.floating[Any]],
+) -> float:
+    """Fit some of the machines, and return the estimated seconds of a fit of all machines.
+
+    The targets and the weights of texts are those of `targets_of_machines`.
+    """
+    # Import scikit-learn before the clock starts, because the import takes most of a second.
+    import sklearn.svm  # noqa: F401
+
+    num_machines = targets.shape[1]
+    timed = np.random.default_rng(0).permutation(num_machines)[:TIMED_MACHINES]
+
+    began = time.monotonic()
+    fit_nb_svms(features, targets[:, timed], weights_in_machines[:, timed])
+    seconds = time.monotonic() - began
+
+    return float(seconds * num_machines / len(timed))
+
+
+def seconds_to_fit(texts: CountedTexts) -> float:
+    """Estimate the seconds of one fit of all machines to all of these texts."""
+    targets, weights_in_machines = targets_of_machines(texts.labels, texts.class_weights)
+    return seconds_of_machines(texts.features, targets, weights_in_machines)

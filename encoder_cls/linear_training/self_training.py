@@ -16,14 +16,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.config.schema import TrainConfig
-from encoder_cls.linear.corpus import FeatureCorpus
-from encoder_cls.linear.effort import seconds_of_machines
-from encoder_cls.linear.fit_progress import UNREPORTED, FitProgress
-from encoder_cls.linear.folds import NO_TEXTS
-from encoder_cls.linear.nb_svm import (
+from encoder_cls.linear_training.corpus import FeatureCorpus
+from encoder_cls.linear_training.cost import UNREPORTED, FitProgress
+from encoder_cls.linear_training.folds import NO_TEXTS
+from encoder_cls.linear_training.nb_svm import (
     OneVsRest,
     fit_machines,
     naive_bayes_ratios,
+    seconds_of_machines,
     targets_of_machines,
 )
 from encoder_cls.metrics.tasks import SINGLE_LABEL

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.linear.nb_svm import OneVsRest
+from encoder_cls.linear_training.nb_svm import OneVsRest
 
 # The learning rate of AdaGrad. A weight's step is the rate times its gradient, divided by the root
 # of the sum of its squared gradients.

@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
+
 # The usual number of folds of a cross-validation.
 FOLDS = 5
+
+# How many groups of held-out texts are enough to choose the parameters on: C, a scale and a shift
+# in a single-label task; C, and a scale and a shift for each label, in a multi-label task.
+MIN_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}
 
 # The indices of no texts.
 NO_TEXTS = np.zeros(0, dtype=np.int64)

@@ -13,16 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.linear.calibration import Calibration, calibrate
-from encoder_cls.linear.corpus import FeatureCorpus
-from encoder_cls.linear.effort import Effort
-from encoder_cls.linear.few_labels_work import max_cross_validated
-from encoder_cls.linear.fit_progress import FitProgress
-from encoder_cls.linear.folds import FOLDS
-from encoder_cls.linear.model_selection import USUAL_C, cross_validate
-from encoder_cls.linear.nb_svm import OneVsRest
-from encoder_cls.linear.post_stratification import effective_size, weights_like_pool
-from encoder_cls.linear.self_training import SelfTraining
+from encoder_cls.linear_training.calibration import Calibration, calibrate
+from encoder_cls.linear_training.corpus import FeatureCorpus
+from encoder_cls.linear_training.cost import Effort, FitProgress, max_cross_validated
+from encoder_cls.linear_training.folds import FOLDS
+from encoder_cls.linear_training.model_selection import USUAL_C, cross_validate
+from encoder_cls.linear_training.nb_svm import OneVsRest
+from encoder_cls.linear_training.post_stratification import effective_size, weights_like_pool
+from encoder_cls.linear_training.self_training import SelfTraining
 from encoder_cls.metrics.logits import Logits, softmax
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import SINGLE_LABEL

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from encoder_cls.config.loading import config_of
-from encoder_cls.linear.folds import FOLDS, first_held_out, split_into_folds
+from encoder_cls.linear_training.folds import FOLDS, first_held_out, split_into_folds
 from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.linear.post_stratification import effective_size, weights_like_pool
+from encoder_cls.linear_training.post_stratification import effective_size, weights_like_pool
 
 
 def chosen_texts() -> tuple[np.ndarray, np.ndarray]:

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from support.syllables import Reader, corpus, fit, options_for
 
-from encoder_cls.linear import model_selection
-from encoder_cls.linear.calibration import Calibration
-from encoder_cls.linear.features import CountedTexts, LabelledTexts
-from encoder_cls.linear.fit_progress import FitProgress
-from encoder_cls.linear.model_selection import fit_calibrated, fit_linear
+from encoder_cls.linear_training import model_selection
+from encoder_cls.linear_training.calibration import Calibration
+from encoder_cls.linear_training.cost import FitProgress
+from encoder_cls.linear_training.features import CountedTexts, LabelledTexts
+from encoder_cls.linear_training.model_selection import fit_calibrated, fit_linear
 from encoder_cls.metrics.log_loss import cross_entropy, one_hot
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.metrics.tasks import SINGLE_LABEL

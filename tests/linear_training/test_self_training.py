@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.linear.self_training import align_margins, choose_surest, shrunk_shares
+from encoder_cls.linear_training.self_training import align_margins, choose_surest, shrunk_shares
 
 
 @pytest.mark.parametrize("counts", [[10, 10, 10], [11, 10, 9]], ids=str)

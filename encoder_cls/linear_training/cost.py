@@ -1,0 +1,374 @@
+"""What the fit of a linear model costs, how far it is, and how much of it there is time for.
+
+The amount of work is known before a fit starts: the number of machines times the number of texts,
+in each fold and round. A few machines are fitted first, and their time gives an estimate of the
+whole. A run that has too little time for all planned work does less work.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from encoder_cls.config.schema import TrainConfig
+from encoder_cls.errors import ConfigError
+from encoder_cls.linear_training.folds import FOLDS, MIN_HELD_OUT
+from encoder_cls.metrics.tasks import Task
+
+# The rounds of self-training. Each round learns from this share of the texts without labels, namely
+# from the texts with the surest predictions.
+ROUNDS = (0.1, 0.3, 0.6, 1.0)
+
+
+class Effort(NamedTuple):
+    """How much work a fit does; by default all work that is planned.
+
+    Attributes:
+        key: the name of the effort in the saved state of a run.
+        name: the name of the effort in messages.
+        tries_all_c_values: whether the fit tries several values of C, rather than the usual one.
+        num_folds: the number of folds of cross-validation.
+        self_trains: whether a fit to few labels also learns from its own predictions.
+        rounds: the share of the texts without labels that each round of self-training learns from.
+        max_unlabelled: the most texts without labels to learn from; None for no limit.
+        extrapolates: whether the fit estimates the accuracy with twice as many labels.
+    """
+
+    key: str
+    name: str
+    tries_all_c_values: bool = True
+    num_folds: int = FOLDS
+    self_trains: bool = True
+    rounds: tuple[float, ...] = ROUNDS
+    max_unlabelled: int | None = None
+    extrapolates: bool = True
+
+
+PLANNED = Effort("planned", "all that is planned")
+ONE_C_VALUE = Effort("one_penalty", "one value of C", tries_all_c_values=False)
+TWO_ROUNDS = Effort(
+    "two_rounds",
+    "self-training in 2 rounds with 2,000 texts without labels, 3 folds",
+    tries_all_c_values=False,
+    num_folds=3,
+    rounds=(0.3, 1.0),
+    max_unlabelled=2000,
+    extrapolates=False,
+)
+ONE_ROUND = Effort(
+    "one_round",
+    "self-training in 1 round with 1,000 texts without labels, 2 folds",
+    tries_all_c_values=False,
+    num_folds=2,
+    rounds=(1.0,),
+    max_unlabelled=1000,
+    extrapolates=False,
+)
+LABELS_ALONE = Effort(
+    "labels_alone",
+    "no self-training, 2 folds",
+    tries_all_c_values=False,
+    num_folds=2,
+    self_trains=False,
+    extrapolates=False,
+)
+
+# The fits that can stop at any time, since they learn in passes over the texts (`stream`).
+IN_PASSES = Effort("in_passes", "all features, learned in passes over the texts")
+WORDS_ALONE = Effort("words_alone", "words alone, learned in passes over the texts")
+
+# The efforts of a fit to many labels and of a fit to few labels, from the most work to the least.
+# If there is no time even for the least of them, the model of `IN_PASSES` or `WORDS_ALONE` is kept.
+PLAIN_EFFORTS = (PLANNED, ONE_C_VALUE)
+FEW_LABELS_EFFORTS = (PLANNED, TWO_ROUNDS, ONE_ROUND, LABELS_ALONE)
+
+EFFORTS = {
+    effort.key: effort for effort in (*PLAIN_EFFORTS, *FEW_LABELS_EFFORTS, IN_PASSES, WORDS_ALONE)
+}
+
+
+class TooLittleTimeError(ConfigError):
+    """The time budget is too short even for the least effort of a fit."""
+
+
+# Estimates are multiplied by this factor, because a fit does more than fit machines, and other
+# programs may use the computer.
+SAFETY_FACTOR = 1.3
+
+# The least effort may always take this many seconds, even if less time is left: a person does not
+# notice them, and the fit is better than one in passes.
+MIN_SECONDS = 2.0
+
+
+def affordable_effort(
+    efforts: Sequence[Effort], seconds_of: Callable[[Effort], float], *, seconds: float
+) -> Effort:
+    """Return the first effort that takes no longer than the seconds that are left.
+
+    The efforts go from the most work to the least. The last one may always take `MIN_SECONDS`; if
+    it takes too long even so, a `TooLittleTimeError` is raised.
+    """
+    for effort in efforts:
+        if SAFETY_FACTOR * seconds_of(effort) <= seconds:
+            return effort
+
+    least = SAFETY_FACTOR * seconds_of(efforts[-1])
+    if least <= MIN_SECONDS:
+        return efforts[-1]
+    raise TooLittleTimeError(
+        f"train.time_budget: {max(0.0, seconds):.0f} s are left for the linear model, which "
+        f"takes at least about {least:.0f} s on this computer; give it more time, fewer classes "
+        "or fewer texts"
+    )
+
+
+@dataclass(frozen=True)
+class EffortChoice:
+    """How to choose an effort: a given effort, or the largest effort that there is time for.
+
+    Attributes:
+        effort: the effort that is made if the time has no limit.
+        end: when the time for the fit ends, in seconds of `time.monotonic`; None if the time has no
+            limit.
+    """
+
+    effort: Effort = PLANNED
+    end: float | None = None
+
+    def choose(
+        self,
+        efforts: Sequence[Effort],
+        *,
+        seconds_of_fit: Callable[[], float],
+        num_fits: Callable[[Effort], float],
+    ) -> Effort:
+        """Return the first of the efforts, from the most work to the least, that there is time for.
+
+        An effort takes its number of fits times the seconds of one fit. Without a limit, `effort`
+        is returned.
+
+        Raises:
+            TooLittleTimeError: there is not enough time for the last of the efforts.
+        """
+        if self.end is None:
+            return self.effort
+
+        seconds = seconds_of_fit()
+
+        def seconds_of(effort: Effort) -> float:
+            return seconds * num_fits(effort)
+
+        return affordable_effort(efforts, seconds_of, seconds=self.end - time.monotonic())
+
+
+ALL_AS_PLANNED = EffortChoice()
+
+
+class StreamWork(NamedTuple):
+    """How much work a fit has done. The same work on equal texts gives an equal model.
+
+    Attributes:
+        chunks_counted: the number of chunks of texts whose features were counted. The fit learns
+            from these chunks only.
+        chunks_learned: the number of chunks learned from, in all passes together.
+    """
+
+    chunks_counted: int
+    chunks_learned: int
+
+
+class LinearWork(NamedTuple):
+    """How much work the fit of a linear model did. Equal work on equal data gives an equal model.
+
+    Attributes:
+        effort: the key of an `Effort`.
+        stream: the work of a fit to a stream; None for other fits.
+        num_unread: the number of training texts that there was no time to learn from.
+    """
+
+    effort: str
+    stream: StreamWork | None = None
+    num_unread: int = 0
+
+
+# How many of the values of C are usually tried.
+C_VALUES_TRIED = 3
+
+
+def usual_fits(num_texts: int, num_held_out: int, task: Task, *, is_quick: bool = False) -> float:
+    """Compute the usual work of `fit_linear`, as a number of fits to all texts.
+
+    `num_held_out` counts groups of texts.
+    """
+    num_tried = C_VALUES_TRIED
+    enough = MIN_HELD_OUT[task]
+    if is_quick:
+        num_tried = 1
+        enough = 1
+
+    # On held-out texts, each C is fitted once.
+    if num_held_out >= enough:
+        return num_tried
+
+    # Cross-validation fits each C once for each fold, to the texts of the other folds. It uses no
+    # more folds than have enough texts. One more fit, with the best C, learns from all texts.
+    num_folds = min(FOLDS, math.ceil(enough * FOLDS / num_texts))
+    return num_tried * num_folds * (1 - 1 / FOLDS) + 1
+
+
+class CorpusSizes(NamedTuple):
+    """The numbers of texts and classes that the work of a fit depends on."""
+
+    labelled: int
+    unlabelled: int
+    classes: int
+
+
+# The maximum number of texts without labels in cross-validation, and of these texts times classes.
+MAX_OUT_OF_FOLD = 5000
+MAX_WORK = 250_000
+
+
+def max_cross_validated(num_classes: int) -> int:
+    """Return the maximum number of texts without labels that cross-validation uses."""
+    return max(1, min(MAX_OUT_OF_FOLD, MAX_WORK // num_classes))
+
+
+# The time of a fit without the coordinates of latent semantics, relative to a fit with them.
+TIME_WITHOUT_LSA = 0.6
+
+
+def count_fits(
+    effort: Effort,
+    sizes: CorpusSizes,
+    config: TrainConfig,
+    *,
+    num_held_out: int,
+    with_teacher: bool,
+    time_without_lsa: float = TIME_WITHOUT_LSA,
+) -> float:
+    """Compute the work of an effort, in fits to all labelled texts.
+
+    A fit to half of the labelled texts counts as half a fit, since its time is proportional to
+    their number. The `num_held_out` labelled validation texts form one more fold of the
+    cross-validation, unless there are none. `with_teacher` adds the fit of a model that has not
+    learned from them.
+
+    `time_without_lsa` is the time of a fit without the coordinates of latent semantics, relative to
+    a fit with them; 1 counts fits rather than their time.
+    """
+    num_folds = effort.num_folds
+    if num_held_out:
+        num_folds += 1
+    share_learned = 1 - 1 / num_folds
+
+    # The final model, and the teacher. Without validation texts, one model is both.
+    num_final = 1
+    if with_teacher and num_held_out:
+        num_final = 2
+
+    # The labels alone: a fit for each value of C in each fold.
+    num_c_values = 1
+    if effort.tries_all_c_values:
+        num_c_values = C_VALUES_TRIED
+    fits = time_without_lsa * num_c_values * num_folds * share_learned
+    if not effort.self_trains:
+        return fits + time_without_lsa * num_final
+
+    num_unlabelled = sizes.unlabelled
+    if effort.max_unlabelled is not None:
+        num_unlabelled = min(num_unlabelled, effort.max_unlabelled)
+    num_cross_validated = min(num_unlabelled, max_cross_validated(sizes.classes))
+
+    rounds = effort.rounds
+    if not config.self_training or num_unlabelled == 0:
+        rounds = ()
+
+    # Self-training: a fit to labelled texts, then a fit in each round to labelled texts and a share
+    # of the unlabelled ones.
+    def fits_of_rounds(share_labelled: float, num_unlabelled: int) -> float:
+        labelled_fits = (1 + len(rounds)) * share_labelled
+        unlabelled_fits = sum(rounds) * num_unlabelled / sizes.labelled
+        return labelled_fits + unlabelled_fits
+
+    fits += num_folds * fits_of_rounds(share_learned, num_cross_validated)
+    if effort.extrapolates:
+        fits += 2 * fits_of_rounds(0.5, num_cross_validated)
+    return fits + num_final * fits_of_rounds(1.0, num_unlabelled)
+
+
+class FitProgress:
+    """Counts the work of a fit, and reports the share that is done.
+
+    The unit of work is one text that one machine learns from. A fit says how much work it expects
+    before it begins, and then counts each piece of work that is done.
+
+    Args:
+        report: receives the share of the work that is done, from 0 to 1; None if nobody waits.
+        end: when the fit must end, a time of `time.monotonic`; None without a limit. A fit with a
+            limit is done at the end of its time, whatever work is left.
+    """
+
+    def __init__(
+        self, report: Callable[[float], None] | None = None, *, end: float | None = None
+    ) -> None:
+        self._report = report
+        self._end = end
+        self._began = time.monotonic()
+        self._expected = 0.0
+        self._has_all = False
+        self._done = 0.0
+
+    def expect(self, work: float) -> None:
+        """Add work that is still to be done."""
+        if self._report and not self._has_all:
+            self._expected += work
+
+    def expect_no_more(self) -> None:
+        """Say that all work is expected by now: parts of the fit add none by `expect`."""
+        if self._report:
+            self._has_all = True
+
+    def part(self, work: float) -> FitProgress:
+        """Expect a part of the fit that counts in units of its own, and return its progress.
+
+        The whole part is this much work of the fit. The share of it that is done counts as done
+        here, too.
+        """
+        self.expect(work)
+        if self._report is None:
+            return UNREPORTED
+        done = 0.0
+
+        def add_share(share: float) -> None:
+            nonlocal done
+            self.add(share * work - done)
+            done = share * work
+
+        return FitProgress(add_share)
+
+    def add(self, work: float) -> None:
+        """Count work that is done, and report the share of all expected work."""
+        if self._report is None:
+            return
+        self._done += work
+
+        share = 0.0
+        if self._expected:
+            share = self._done / self._expected
+        if self._end is not None:
+            now = time.monotonic()
+            seconds = max(self._end - self._began, now - self._began)
+            share = max(share, (now - self._began) / seconds)
+        self._report(min(share, 1.0))
+
+
+# The progress of a fit for which nobody waits.
+UNREPORTED = FitProgress()
+
+# The work of counting the features of a text, in machines that learn from the text: between 2 and 4
+# on texts of 10 to 45 words.
+COUNTING_WORK = 3.0
