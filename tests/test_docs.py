@@ -62,13 +62,14 @@ COMMANDS = "init|train|tune|eval|compare|prune|predict|review|suggest|label|serv
 INLINE = re.compile(rf"`((?:encoder-cls )?(?:{COMMANDS}) [^`]+)`")
 
 # Pages whose blocks are run in order in one folder. Others are run elsewhere: docs/library.md by
-# tests/training/test_from_python.py, docs/tour.md by tests/test_tour.py, and the reader of
-# docs/deploy.md by tests/test_numpy_reader.py.
+# tests/training/test_from_python.py, docs/tour.md by tests/test_tour.py, and docs/model_folder.md
+# by tests/test_numpy_reader.py.
 RUN_PAGES = [
     "README.md",
     "docs/guide.md",
     "docs/serving.md",
     "docs/deploy.md",
+    "docs/export.md",
     "docs/how_it_works.md",
 ]
 
@@ -88,7 +89,6 @@ COMPILED_ONLY = {
     "import duckdb": "needs DuckDB",
     "import mlflow": "needs MLflow",
     "spark.read": "needs Spark",
-    "from safetensors import safe_open": "run by tests/test_numpy_reader.py",
     "GridSearchCV": "takes a minute: test_the_search_of_the_guide_runs",
     "corpus/": "run by tests/export/test_deployment_page.py",
 }

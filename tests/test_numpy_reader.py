@@ -1,4 +1,4 @@
-"""docs/deploy.md: its reader of a model folder gives the probabilities of the classifier."""
+"""docs/model_folder.md: its reader of a model folder gives the probabilities of the classifier."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 
-PAGE = (Path(__file__).parent.parent / "docs" / "deploy.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent / "docs" / "model_folder.md").read_text(encoding="utf-8")
 (CODE,) = re.findall(r"```python\n(import json.*?)```", PAGE, re.DOTALL)
 TEXTS = [
     "rain and snow today",

@@ -1,7 +1,7 @@
 """The time and accuracy of going on from a run with new labels and data, beside a run on all of it.
 
     python scripts/benchmarks/continued.py FOLDER [--only DATASET]... [--rounds N]
-        [--output docs/guide.md]
+        [--output docs/results.md]
 
 FOLDER is as that of `accuracy.py`. Train is halved at random; of the first half the labels of a
 quarter of the classes are taken away. A run on that half goes on with the second one; another run

@@ -1,6 +1,6 @@
 """Tokens a second of several processes that train together, beside one.
 
-    python scripts/benchmarks/distributed.py CONFIG [--rounds 3] [--output docs/deploy.md]
+    python scripts/benchmarks/distributed.py CONFIG [--rounds 3] [--output docs/results.md]
 
 Trains by the command line, one epoch on labels: by one process; by one process whose batches are
 cut into two shards; and by two processes on this machine, each with one thread. The speed is the

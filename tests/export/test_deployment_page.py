@@ -1,4 +1,4 @@
-"""docs/deploy.md: its programs around an exported model and in Python do what the page says."""
+"""docs/export.md and docs/deploy.md: their programs do what the pages say."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from support.programs import TIME_LIMIT
 from encoder_cls.export.javascript import javascript_module
 from encoder_cls.export.model_file import exportable_model
 
-PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("export.md", "deploy.md"))
 TEXTS = ["rain and snow", "ball goal team"]
 
 
 def program(name: str) -> str:
-    """The program of the page whose first line is a comment with this name."""
-    [found] = re.findall(rf"```\w+\n(?://|#) {re.escape(name)}\n(.*?)```", PAGE, re.DOTALL)
+    """The program of the pages whose first line is a comment with this name."""
+    [found] = re.findall(rf"```\w+\n(?://|#) {re.escape(name)}\n(.*?)```", PAGES, re.DOTALL)
     return found
 
 
 @pytest.fixture(scope="module")
 def programs(trained_run, tmp_path_factory) -> Path:
-    """A folder with an exported model and the programs of the page that use it."""
+    """A folder with an exported model and the programs of the pages that use it."""
     folder = tmp_path_factory.mktemp("programs")
     module = javascript_module(*exportable_model(trained_run.path))
     (folder / "spam.mjs").write_text(module, encoding="utf-8")
