@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from encoder_cls.classifier.classifier import Classifier
     from encoder_cls.classifier.model_folder import load_classifier
     from encoder_cls.classifier.prediction import Prediction
+    from encoder_cls.config.reading_options import ReadingOptions
     from encoder_cls.config.schema import ModelConfig, TokenizerConfig
     from encoder_cls.encoder.torch_encoder import make_batch
     from encoder_cls.encoder.transformer import (
@@ -39,6 +40,7 @@ __all__ = [
     "MultiHeadAttention",
     "Prediction",
     "Predictor",
+    "ReadingOptions",
     "TokenizerConfig",
     "__version__",
     "load_classifier",
@@ -60,6 +62,7 @@ _MODULES = {
     "MultiHeadAttention": "encoder.transformer",
     "Prediction": "classifier.prediction",
     "Predictor": "bulk.predictor",
+    "ReadingOptions": "config.reading_options",
     "TokenizerConfig": "config.schema",
     "load_classifier": "classifier.model_folder",
     "make_batch": "encoder.torch_encoder",

@@ -89,9 +89,13 @@ class InputTexts:
         self._options = options
         self._output_format = output_format
         self._text_columns = options.text_columns or classifier.text_format.columns
-        self._delimiter = options.delimiter or classifier.text_format.delimiter
-        self._encoding = options.encoding or classifier.text_format.encoding
-        self._reading = self._new_reading()
+        self._reading_options = classifier.text_format.reading.overridden(
+            delimiter=options.delimiter,
+            encoding=options.encoding,
+            sheet=options.sheet,
+            bad_rows=options.bad_rows,
+        )
+        self._reading = Reading(self._reading_options)
 
         self.source = options.source
         self.files: list[Path] = []
@@ -115,18 +119,6 @@ class InputTexts:
                 return False
         return True
 
-    def _new_reading(self, notify: Callable[[str], None] | None = None) -> Reading:
-        reading = Reading(
-            delimiter=self._delimiter,
-            encoding=self._encoding,
-            is_sure=self._options.encoding is not None,
-            sheet=self._options.sheet,
-            bad_rows=self._options.bad_rows,
-        )
-        if notify:
-            reading.notify = notify
-        return reading
-
     def chunks(self, notify: Callable[[str], None] = note) -> Iterator[Chunk]:
         """Read the rows in chunks; standard input is passed on as it arrives.
 
@@ -138,7 +130,7 @@ class InputTexts:
         elif self._options.source == STANDARD_INPUT:
             yield from self._chunks_of_standard_input(notify)
         else:
-            self._reading = self._new_reading(notify)
+            self._reading = Reading(self._reading_options, notify=notify)
             for chunk in self._chunks_of_files(self._reading):
                 if chunk[0].text.startswith(LABEL_PREFIX):
                     self._reading.note(f"warning: {chunk[0].where.file}: {LABELS_ARE_TEXT}")
@@ -176,7 +168,7 @@ class InputTexts:
 
         # An error is reported when the texts are classified.
         with suppress(DataError):
-            for chunk in self._chunks_of_files(self._new_reading()):
+            for chunk in self._chunks_of_files(Reading(self._reading_options)):
                 return [row.text for row in chunk[:limit]]
         return []
 
@@ -199,7 +191,7 @@ class InputTexts:
             self._find_columns(columns, progress)
 
     def _find_columns(self, columns: ColumnTypes, progress: Progress | None) -> None:
-        reading = self._new_reading()
+        reading = Reading(self._reading_options)
         if self.keeps_columns:
             # Files without rows have columns, too.
             for name in self._names_in_headers(reading):
@@ -255,7 +247,7 @@ class InputTexts:
         """The form of the first file, in which a spreadsheet opens the predictions, too."""
         form = CsvForm(has_mark=False)
         if self.keeps_columns and self.files and self.files[0].is_file():
-            form = form_of(self.files[0], self._text_columns, self._new_reading())
+            form = form_of(self.files[0], self._text_columns, Reading(self._reading_options))
         are_delimited = self._all_files_have(lambda known: known.is_delimited)
         return form._replace(is_guarded=not are_delimited)
 
@@ -265,7 +257,7 @@ class InputTexts:
             return None
         # Ignore errors here: the same errors are reported when the rows are read.
         with suppress(OSError, DataError):
-            return sheet_layout(self.files[0], self._text_columns, self._new_reading())
+            return sheet_layout(self.files[0], self._text_columns, Reading(self._reading_options))
         return None
 
     def has_workbook(self) -> bool:
@@ -291,7 +283,7 @@ class InputTexts:
             return False
 
         num_rows = 0
-        for chunk in self._chunks_of_files(self._new_reading()):
+        for chunk in self._chunks_of_files(Reading(self._reading_options)):
             num_rows += len(chunk)
             if num_rows > limit:
                 return True
@@ -304,8 +296,8 @@ class InputTexts:
         They must all be Parquet, and each row must have a prediction; otherwise there are none.
         """
         are_parquet = all(file.is_file() and format_of(file) is PARQUET for file in self.files)
-        has_prediction_for_each_row = self._options.bad_rows != "skip"
-        if self.keeps_columns and are_parquet and has_prediction_for_each_row:
+        skips_rows = self._reading_options.skips_bad_rows
+        if self.keeps_columns and are_parquet and not skips_rows:
             return self.files
         return []
 

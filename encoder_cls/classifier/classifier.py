@@ -15,6 +15,7 @@ from encoder_cls.classifier.familiarity import Familiarity, measure_familiarity
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.prediction import Prediction
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.predicting_encoder import PredictingEncoder
 from encoder_cls.errors import ConfigError
@@ -23,7 +24,6 @@ from encoder_cls.linear.top_features import NgramWeight, top_features
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.tasks import SINGLE_LABEL, Task
 from encoder_cls.system.display import counted, listed, shown
-from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
 from encoder_cls.system.log import log
 from encoder_cls.system.settings import own_settings
 from encoder_cls.text.checked_texts import checked_texts
@@ -48,23 +48,14 @@ class TextFormat:
     an option says otherwise.
 
     Attributes:
-        delimiter: of columns in CSV and TSV files, a character or its name; None if each file's
-            own delimiter is detected.
-        encoding: of text files, such as `utf-8`.
         label_separator: between the labels in a cell; None if a cell is one label, or if the
             data has lists of labels.
     """
 
     columns: tuple[str, ...] = ("text",)
-    delimiter: str | None = None
-    encoding: str = UTF8
+    reading: ReadingOptions = field(default_factory=ReadingOptions().for_other_files)
     label_column: str = "label"
     label_separator: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.delimiter:
-            self.delimiter = delimiter_named(self.delimiter)
-        self.encoding = encoding_named(self.encoding)
 
 
 @dataclass(eq=False, repr=False)

@@ -31,6 +31,7 @@ from encoder_cls.classifier.familiarity import Familiarity
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.hub_models import HUB, download_model
 from encoder_cls.classifier.mixture import Mixture
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.engine_choice import ENGINES, new_encoder
 from encoder_cls.errors import ConfigError, EncoderClsError
@@ -374,8 +375,9 @@ def _text_format_of(config: Mapping[str, Any]) -> TextFormat:
 
     return TextFormat(
         columns=columns,
-        delimiter=config["delimiter"],
-        encoding=config["encoding"],
+        reading=ReadingOptions(
+            delimiter=config["delimiter"], encoding=config["encoding"], is_encoding_sure=False
+        ),
         label_column=label_column,
         label_separator=label_separator,
     )
@@ -547,8 +549,8 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         "task": classifier.task.name,
         "text_columns": classifier.text_format.columns,
-        "delimiter": classifier.text_format.delimiter,
-        "encoding": classifier.text_format.encoding,
+        "delimiter": classifier.text_format.reading.delimiter,
+        "encoding": classifier.text_format.reading.encoding,
         "label_column": classifier.text_format.label_column,
         "label_separator": classifier.text_format.label_separator,
         "id2label": dict(enumerate(classifier.label_names)),

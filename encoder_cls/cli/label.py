@@ -156,8 +156,8 @@ def _label(
         class_names = classifier.label_names
         is_multi_label = classifier.task is MULTI_LABEL
         form = classifier.text_format
-        options = PoolOptions(pool, form.columns, form.delimiter, form.encoding)
-    options = options._replace(**reading)
+        options = PoolOptions(pool, form.columns, form.reading)
+    options = options._replace(reading=options.reading.overridden(**reading))
     if text_columns:
         options = options._replace(text_columns=text_columns)
 
@@ -212,9 +212,9 @@ def _locked(output: Path) -> Iterator[None]:
 
 def _report(session: Session, options: PoolOptions) -> None:
     """Say how many labels there are, and how to train with them."""
+    from encoder_cls.config.reading_options import ReadingOptions
     from encoder_cls.labelling.class_list import SEPARATOR
     from encoder_cls.labelling.label_table import LABEL
-    from encoder_cls.labelling.open_session import PoolOptions
 
     rows = session.labels.rows
     counts = Counter[str]()
@@ -239,8 +239,8 @@ def _report(session: Session, options: PoolOptions) -> None:
         )
     # The labels are read as the texts are.
     for key in ("delimiter", "encoding", "sheet", "bad_rows"):
-        value = getattr(options, key)
-        if value != PoolOptions._field_defaults[key]:
+        value = getattr(options.reading, key)
+        if value != getattr(ReadingOptions, key):
             settings[key] = value
     if session.classes.is_multi_label:
         settings["label_separator"] = SEPARATOR

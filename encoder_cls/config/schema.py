@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.config.yaml import to_yaml
 from encoder_cls.system.display import seconds_named
 from encoder_cls.system.encodings import delimiter_named, encoding_named
@@ -235,6 +236,16 @@ class DataConfig(Section):
                 "them"
             )
         return self
+
+    @property
+    def reading_options(self) -> ReadingOptions:
+        """How the files of the data are read."""
+        return ReadingOptions(
+            delimiter=self.delimiter,
+            encoding=self.encoding,
+            sheet=self.sheet,
+            bad_rows=self.bad_rows,
+        )
 
 
 class TokenizerConfig(Section):

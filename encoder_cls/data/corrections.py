@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.added_columns import added_name, longest_like
 from encoder_cls.data.classes import Classes
@@ -81,7 +82,7 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
     Raises:
         DataError: a column is missing, or the cell of a key is empty.
     """
-    reading = Reading(delimiter=config.delimiter, encoding=config.encoding, is_sure=False)
+    reading = Reading(config.reading_options.for_other_files())
     if config.corrections is None:
         return [], reading.notes
 
@@ -120,11 +121,11 @@ def _rows_of(source: str, config: DataConfig, reading: Reading) -> tuple[list[Ro
     try:
         return list(_rows_in(source, config, reading)), reading
     except EncodingError as error:
-        if not is_utf8(reading.encoding):
+        if not is_utf8(reading.options.encoding):
             raise
         utf8_error = error
 
-    reading = Reading(delimiter=reading.delimiter, encoding=WINDOWS)
+    reading = Reading(ReadingOptions(delimiter=reading.options.delimiter, encoding=WINDOWS))
     try:
         rows = list(_rows_in(source, config, reading))
     except EncodingError:

@@ -13,7 +13,6 @@ from encoder_cls.data.labelled_rows import (
     LabelledRows,
     collect_labelled,
     read_labelled,
-    reading_of,
 )
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import SourceLocation
@@ -92,7 +91,7 @@ def read_all_rows(
 
     unlabelled = NO_TEXTS
     if config.unlabelled is not None:
-        readings[UNLABELLED] = reading_of(config)
+        readings[UNLABELLED] = Reading(config.reading_options)
         unlabelled = _read_unlabelled(config.unlabelled, config, readings[UNLABELLED])
 
     _check_something_is_learned(rows["train"], config, is_multi_label=is_multi_label)
@@ -126,7 +125,7 @@ def _read_split(role: str, config: DataConfig, *, has_base: bool) -> tuple[Label
     With a base run, a train without rows is a `NothingNewError`.
     """
     source = getattr(config, role)
-    reading = reading_of(config)
+    reading = Reading(config.reading_options)
     if role == "train" and config.train_fraction is not None:
         reading.fraction = config.train_fraction
 

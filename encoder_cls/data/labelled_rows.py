@@ -97,16 +97,6 @@ class LabelledRows:
         return replace(self, numbers=np.concatenate(parts), counts=counts)
 
 
-def reading_of(config: DataConfig) -> Reading:
-    """Make a `Reading` with the options of a config."""
-    return Reading(
-        delimiter=config.delimiter,
-        encoding=config.encoding,
-        sheet=config.sheet,
-        bad_rows=config.bad_rows,
-    )
-
-
 def read_labelled(source: str, role: str, config: DataConfig, reading: Reading) -> LabelledRows:
     """Read a source whose rows have labels."""
     weight_column = None

@@ -43,7 +43,7 @@ from encoder_cls.data.dataset_rows import (
     leave_out,
     read_all_rows,
 )
-from encoder_cls.data.labelled_rows import LabelledRows, read_labelled, reading_of
+from encoder_cls.data.labelled_rows import LabelledRows, read_labelled
 from encoder_cls.data.random_sample import outside_of_sample
 from encoder_cls.data.reading.options import Notes, Reading
 from encoder_cls.data.reading.rows import Row
@@ -148,7 +148,7 @@ def load_split(
     Raises:
         DataError: the source cannot be read, or its labels do not fit.
     """
-    reading = reading or reading_of(config)
+    reading = reading or Reading(config.reading_options)
     config = config.model_copy(update={"group_column": None})
     rows = read_labelled(source, "test", config, reading)
     if not is_multi_label:

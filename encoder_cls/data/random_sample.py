@@ -16,8 +16,8 @@ from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.added_columns import added_before
 from encoder_cls.data.dataset import Split
 from encoder_cls.data.key_of_text import KEY, key_of_text
-from encoder_cls.data.labelled_rows import reading_of
 from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import column_names, read_rows
 
 # How a text was chosen: the column `how` of a table of labels.
@@ -51,13 +51,14 @@ def outside_of_sample(split: Split, config: DataConfig) -> NDArray[np.bool_] | N
     path = Path(config.train or "")
     if path.suffix != ".csv" or not path.is_file():
         return None
-    names = column_names(path, config.text_column, reading_of(config))
+    reading = Reading(config.reading_options)
+    names = column_names(path, config.text_column, reading)
     if not added_before(names, _LAST_COLUMNS, PREFIX):
         return None
 
     _, how, _, key = names[-len(_LAST_COLUMNS) :]
     ranks_of_drawn = [-1]
-    for row in read_rows(str(path), Columns(config.text_column, every=True), reading_of(config)):
+    for row in read_rows(str(path), Columns(config.text_column, every=True), reading):
         record = row.record or {}
         if record[how] == RANDOM:
             ranks_of_drawn.append(drawn_rank(record[key]))

@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.formats import file_records, format_of, header_of
 from encoder_cls.data.reading.hub import hub_folder_or_commit, hub_records
@@ -132,10 +134,9 @@ def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iter
 
     bundled = _bundled(source)
     if bundled:
-        # Read the bundled file with the default options: its encoding and separator are known. Only
-        # the share of rows to read stays, and the notes count the others.
+        # Its encoding and separator are known.
         source = bundled
-        reading = Reading(fraction=reading.fraction, random=reading.random, notes=reading.notes)
+        reading = replace(reading, options=ReadingOptions())
 
     is_labelled = columns.label is not None
     with os_errors_as_data_errors(source):

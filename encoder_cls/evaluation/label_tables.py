@@ -72,7 +72,7 @@ def label_tables(
     labels, it can be used as data, or as `data.corrections`. Columns that an earlier review has
     added are replaced. The tables are CSV unless the name of `output` ends with .tsv.
     """
-    form = form_of_data(data, _reading_of(data))
+    form = form_of_data(data)
     if output:
         form = form.for_file(output)
     return [_csv_of(table, form) for table in label_records(*tables, data=data)]
@@ -83,15 +83,11 @@ def label_records(*tables: Sequence[LabelRow], data: DataConfig) -> list[LabelTa
     # Read the rows again, because splits have only their texts and labels, not the other columns.
     columns = Columns(data.text_column, data.label_column, every=True)
     places = [row.where for rows in tables for row in rows]
-    rows_read = read_again(places, columns, _reading_of(data))
+    rows_read = read_again(places, columns, Reading(data.reading_options))
     return [_label_table(rows, rows_read, data) for rows in tables]
 
 
-def _reading_of(data: DataConfig) -> Reading:
-    return Reading(delimiter=data.delimiter, encoding=data.encoding)
-
-
-def form_of_data(data: DataConfig, reading: Reading) -> CsvForm:
+def form_of_data(data: DataConfig) -> CsvForm:
     """The form of the first training file.
 
     If the table is for spreadsheets, it begins with a byte order mark, also if the file has none.
@@ -99,7 +95,7 @@ def form_of_data(data: DataConfig, reading: Reading) -> CsvForm:
     files = [file for file in files_named(data.train or "") if file.is_file()]
     form = SPREADSHEET
     if files:
-        form = form_of(files[0], data.text_column, reading)
+        form = form_of(files[0], data.text_column, Reading(data.reading_options))
     return form._replace(has_mark=form.has_mark or form.is_guarded)
 
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.added_columns import is_like
 from encoder_cls.data.corrections import LABEL_IN_DATA
 from encoder_cls.data.key_of_text import KEY, key_of_text
@@ -134,7 +135,10 @@ class LabelTable:
         notes = []
         content = read_file(self.path)
         if content.strip():
-            reading = Reading(delimiter=self._form.separator, encoding=encoding, is_sure=False)
+            options = ReadingOptions(
+                delimiter=self._form.separator, encoding=encoding, is_encoding_sure=False
+            )
+            reading = Reading(options)
             header = column_names(self.path, self._text_columns, reading)
             torn = self._torn_line(content, header, texts)
             if torn:

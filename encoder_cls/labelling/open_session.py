@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.labelling.class_list import ClassList
@@ -22,27 +23,11 @@ class PoolOptions(NamedTuple):
 
     Attributes:
         source: a file, a folder or a pattern of files.
-        delimiter: the separator between the fields of tables; None for the usual one.
-        sheet: the sheet of Excel files to read, if several sheets have the columns; None if no
-            sheet is named.
-        bad_rows: `error`, or `skip` to leave out rows that cannot be read.
     """
 
     source: str
     text_columns: Sequence[str] = ("text",)
-    delimiter: str | None = None
-    encoding: str = "utf-8"
-    sheet: str | None = None
-    bad_rows: str = "error"
-
-    def reading(self) -> Reading:
-        """Options of reading, without notes."""
-        return Reading(
-            delimiter=self.delimiter,
-            encoding=self.encoding,
-            sheet=self.sheet,
-            bad_rows=self.bad_rows,
-        )
+    reading: ReadingOptions = ReadingOptions()
 
 
 class OpenedSession(NamedTuple):
@@ -74,7 +59,7 @@ def open_session(
     pool = read_pool(
         options.source,
         options.text_columns,
-        options.reading(),
+        Reading(options.reading),
         label_column=None if LABEL in options.text_columns else LABEL,
         left_out=files_of_session(output),
     )
@@ -90,7 +75,7 @@ def open_session(
         skipped_file(output), pool.columns, pool.form, text_columns=options.text_columns
     )
     for table in (labels, skipped):
-        notes += table.read(options.encoding, pool.texts)
+        notes += table.read(options.reading.encoding, pool.texts)
     labels.create()
     if labels.blank_rows:
         notes.append(

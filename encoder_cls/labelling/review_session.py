@@ -17,7 +17,6 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.classifier.occlusion import explain
 from encoder_cls.data.corrections import LABEL_IN_DATA, added_column
 from encoder_cls.data.key_of_text import KEY
-from encoder_cls.data.reading.options import Reading
 from encoder_cls.evaluation.label_tables import LabelRow, form_of_data
 from encoder_cls.labelling.background_thread import BackgroundThread
 from encoder_cls.labelling.class_list import ClassList
@@ -95,8 +94,7 @@ def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedRevi
         LABEL_IN_DATA: added_column(LABEL_IN_DATA, review.data),
     }
     # The fields have the separator of the data, with which the corrections will be read.
-    reading = Reading(delimiter=review.data.delimiter, encoding=review.data.encoding)
-    form = form_of_data(review.data, reading)._replace(has_mark=True)
+    form = form_of_data(review.data)._replace(has_mark=True)
     tables = []
     notes = []
     for path in (output, skipped_file(output)):

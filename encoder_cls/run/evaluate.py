@@ -237,8 +237,8 @@ def _config_of_source(
         settings = {
             "name": "eval",
             "data.text_column": text_format.columns,
-            "data.delimiter": text_format.delimiter,
-            "data.encoding": text_format.encoding,
+            "data.delimiter": text_format.reading.delimiter,
+            "data.encoding": text_format.reading.encoding,
             "data.label_column": text_format.label_column,
             "data.label_separator": text_format.label_separator,
         }

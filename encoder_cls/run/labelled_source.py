@@ -9,10 +9,9 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.data_warnings import seen_warnings, split_warnings
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.labelled_rows import reading_of
 from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.reading.formats import format_of
-from encoder_cls.data.reading.options import Notes
+from encoder_cls.data.reading.options import Notes, Reading
 from encoder_cls.errors import DataError
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.metrics.tasks import MULTI_LABEL
@@ -38,7 +37,7 @@ def load_labelled(
         DataError: the source is missing or malformed.
     """
     is_multi_label = classifier.task is MULTI_LABEL
-    reading = reading_of(data_config)
+    reading = Reading(data_config.reading_options)
     try:
         split = load_split(
             source,

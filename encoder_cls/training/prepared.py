@@ -163,8 +163,7 @@ class Prepared:
             task=task_of(self.dataset.train.labels),
             text_format=TextFormat(
                 columns=data.text_column,
-                delimiter=data.delimiter,
-                encoding=data.encoding,
+                reading=data.reading_options.for_other_files(),
                 label_column=data.label_column,
                 label_separator=data.label_separator,
             ),

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from encoder_cls.config.schema import Config
-from encoder_cls.data.labelled_rows import reading_of
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.formats import count_rows
+from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.source_files import every_file
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
@@ -153,7 +153,8 @@ def _time_first_rows(config: Config, role: str) -> tuple[list[int], float]:
     """Read the first rows of a source; return the bytes of the text of each, and the seconds."""
     label_column = None if role == "unlabelled" else config.data.label_column
     columns = Columns(config.data.text_column, label_column)
-    rows = read_rows(getattr(config.data, role), columns, reading_of(config.data), role=role)
+    reading = Reading(config.data.reading_options)
+    rows = read_rows(getattr(config.data, role), columns, reading, role=role)
 
     # The file is opened for the very first row, which is not timed.
     next(rows, None)

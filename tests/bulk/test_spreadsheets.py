@@ -18,6 +18,7 @@ from encoder_cls.bulk.chunk_classifier import ChunkClassifier
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
+from encoder_cls.config.reading_options import ReadingOptions
 
 ROWS = [
     ["id", "text", "note"],
@@ -67,7 +68,8 @@ def test_the_separator_and_the_mark_are_kept(cli, trained_run, separator, encodi
 def western_model(trained_run) -> None:
     """A model folder `model`, trained on tables in Windows-1252 with semicolons."""
     classifier = load_classifier(trained_run.path)
-    classifier.text_format = TextFormat(delimiter=";", encoding="windows-1252")
+    reading = ReadingOptions(delimiter=";", encoding="windows-1252", is_encoding_sure=False)
+    classifier.text_format = TextFormat(reading=reading)
     save_classifier(classifier, Path("model"))
 
 

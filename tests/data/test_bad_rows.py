@@ -8,7 +8,7 @@ import pytest
 from support.data import refusal, write
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.labelled_rows import read_labelled, reading_of
+from encoder_cls.data.labelled_rows import read_labelled
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.errors import DataError
 
@@ -67,7 +67,7 @@ def test_bad_rows_are_left_out_where_that_is_asked_for(name, texts, first_lines)
     """All others are read unchanged; the warning counts the bad rows, and has the first places."""
     write(name, b"\n".join(LINES[name]) + b"\n")
     config = DataConfig(train=name, bad_rows="skip")
-    reading = reading_of(config)
+    reading = Reading(config.reading_options)
 
     rows = read_labelled(name, "train", config, reading)
 

@@ -13,6 +13,7 @@ import pytest
 from support.data import refusal, write
 from support.tables import write_table
 
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.delimited import guessed_separator
 from encoder_cls.data.reading.options import Reading
@@ -87,7 +88,7 @@ def test_the_line_that_excel_writes_first_names_the_separator(name, separator, o
     lines = [f"\ufeffsep={separator}", f"text{separator}label", f"a{separator}x"]
     write(name, "\r\n".join(lines) + "\r\n")
 
-    assert read(name, Reading(**options)) == [("a", "x")]
+    assert read(name, Reading(ReadingOptions(**options))) == [("a", "x")]
     assert column_names(Path(name), ["text"], Reading()) == ["text", "label"]
 
 
@@ -105,7 +106,7 @@ def test_the_usual_separator_is_not_noted():
 
 @pytest.mark.parametrize("separator", ["^", ";"])
 def test_a_named_separator_is_not_noted(separator):
-    reading = Reading(delimiter=separator)
+    reading = Reading(ReadingOptions(delimiter=separator))
     source = write("a.csv", f"text{separator}label\na{separator}x\n")
     assert read(source, reading) == [("a", "x")]
     assert reading.notes.messages == []
@@ -113,7 +114,7 @@ def test_a_named_separator_is_not_noted(separator):
 
 def test_a_named_separator_gives_way_to_a_header_without_doubt():
     """A model that was trained on semicolons reads commas."""
-    reading = Reading(delimiter=";")
+    reading = Reading(ReadingOptions(delimiter=";"))
     assert read(write("a.csv", "text,label\na,x\n"), reading) == [("a", "x")]
     assert "read with ','" in reading.notes.messages[0]
 
@@ -194,7 +195,7 @@ def test_other_quotes_in_tsv_are_characters(content, expected):
 
 def test_with_a_named_separator_quotes_are_read_as_in_csv():
     source = write("a.tsv", 'text\tlabel\n"hello"\tx\n')
-    assert read(source, Reading(delimiter="\t")) == [("hello", "x")]
+    assert read(source, Reading(ReadingOptions(delimiter="\t"))) == [("hello", "x")]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +265,7 @@ def test_a_joined_file_with_its_columns_in_another_order_is_refused():
     source = write("a.csv", "text,label\na,x\nlabel,text\ny,b\n")
     message = r"^a\.csv:3: a second header, with its columns in another order"
     with pytest.raises(DataError, match=message):
-        read(source, Reading(bad_rows="skip"))
+        read(source, Reading(ReadingOptions(bad_rows="skip")))
 
 
 def test_a_text_may_be_the_word_that_names_the_only_column():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.reading import xlsx
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.excel import SheetLayout, sheet_layout
@@ -98,7 +99,7 @@ def write_pieces(file: zipfile.ZipFile, name: str, pieces: Iterable[str]) -> Non
 
 def read(source: str, **options: object) -> list[tuple[object, object]]:
     """The text and the label of each row."""
-    reading = Reading(**options)
+    reading = Reading(ReadingOptions(**options))
     rows = read_rows(source, Columns(["text"], "label", every=True), reading)
     return [(found.text, found.label) for found in rows]
 
@@ -185,7 +186,7 @@ def test_an_error_in_a_column_that_is_read_makes_a_bad_row():
 
 def test_an_error_in_another_column_stays_what_it_shows():
     columns = Columns(["label"], every=True)
-    rows = read_rows(write_errors(), columns, Reading(bad_rows="skip"))
+    rows = read_rows(write_errors(), columns, Reading(ReadingOptions(bad_rows="skip")))
     assert [found.record for found in rows] == [
         {"text": "#N/A", "label": "x"},
         {"text": "#VALUE!", "label": "x"},

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.excel import write_excel, write_sheets
 
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import column_names, read_rows
@@ -63,10 +64,10 @@ def test_of_two_sheets_with_the_columns_neither_is_read():
 def test_of_two_sheets_with_the_columns_the_named_one_is_read():
     """A name that a file does not have decides nothing: another file of the data may have it."""
     source = write_sheets("a.xlsx", {"one": TABLE, "two": [["text", "label"], ["b", "y"]]})
-    assert [row[0] for row in read(source, Reading(sheet="two"))] == ["b"]
+    assert [row[0] for row in read(source, Reading(ReadingOptions(sheet="two")))] == ["b"]
 
     source = write_sheets("b.xlsx", {"one": TABLE, "notes": [["read", "me"]]})
-    assert [row[0] for row in read(source, Reading(sheet="two"))] == ["a"]
+    assert [row[0] for row in read(source, Reading(ReadingOptions(sheet="two")))] == ["a"]
 
 
 def test_a_sheet_that_lacks_the_columns_is_named_with_the_others():
@@ -79,7 +80,7 @@ def test_a_sheet_that_lacks_the_columns_is_named_with_the_others():
 
     source = write_sheets("b.xlsx", {"one": TABLE, "notes": [["read", "me"]]})
     with pytest.raises(DataError, match=r"it has 'read', 'me' .* this is sheet 'notes'"):
-        read(source, Reading(sheet="notes"))
+        read(source, Reading(ReadingOptions(sheet="notes")))
 
 
 def test_a_file_without_a_sheet_with_the_columns_is_refused():
@@ -100,7 +101,7 @@ def test_a_bad_row_is_named_and_can_be_left_out():
     )
     assert refusal(source) == "a.xlsx:3: a cell to the right of the header's 2 columns: 'z'"
 
-    reading = Reading(bad_rows="skip")
+    reading = Reading(ReadingOptions(bad_rows="skip"))
     assert [row[0] for row in read(source, reading)] == ["a", "c"]
     assert reading.notes.skipped.first == ["a.xlsx:3", "a.xlsx:4"]
 
@@ -150,7 +151,7 @@ def test_a_formula_without_a_stored_result_makes_a_bad_row():
         "a.xlsx:3: column 'text' holds a formula without a stored result; save the file"
     )
 
-    reading = Reading(bad_rows="skip")
+    reading = Reading(ReadingOptions(bad_rows="skip"))
     assert [row[:2] for row in read(source, reading)] == [("a", "x"), ("", "x")]
     assert reading.notes.skipped.count == 3
 

@@ -53,6 +53,18 @@ def test_a_review_keeps_columns_of_the_names_that_it_adds(columns):
         assert again[column] == f"own {column}"
 
 
+def test_a_row_below_one_that_is_left_out_keeps_its_columns():
+    Path("data.csv").write_text("text,label,note\nbad row\nsoup,a,mine\n")
+    data = DataConfig(train="data.csv", bad_rows="skip")
+    row = LabelRow("train", SourceLocation("data.csv", 3), "soup", "a", "b", 0.9, "a", "kxyz")
+
+    (content,) = label_tables([row], data=data)
+
+    header, line = b"".join(content).decode("utf-8-sig").splitlines()
+    assert header.startswith("text,label,note,")
+    assert line.startswith("soup,a,mine,")
+
+
 @pytest.mark.parametrize("columns", [["key", "label_in_data"], ["review_key"], []])
 def test_corrections_have_their_keys_beside_a_column_key_of_the_data(columns):
     write("data.csv", columns)

@@ -29,6 +29,7 @@ from support.programs import TIME_LIMIT
 from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.cli.app import app
+from encoder_cls.config.reading_options import ReadingOptions
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
@@ -307,7 +308,7 @@ def predict_until(stopped: Event, port: int) -> Counter[tuple[int, str]]:
 def test_an_update_loses_no_request(start, trained_run, tmp_path):
     """Two servers behind nginx are replaced one after the other while clients send requests."""
     new_model = load_classifier(trained_run.path)
-    new_model.text_format = TextFormat(delimiter=";")
+    new_model.text_format = TextFormat(reading=ReadingOptions(delimiter=";"))
     save_classifier(new_model, tmp_path / "model")
     ports = [free_port(), free_port()]
     servers = [start(trained_run.path, "--port", str(port), host="0.0.0.0") for port in ports]

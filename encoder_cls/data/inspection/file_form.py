@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.reading.delimited import CSV, guessed_separator
 from encoder_cls.data.reading.excel import EXCEL, visible_sheets
 from encoder_cls.data.reading.formats import format_of
@@ -52,7 +53,7 @@ def file_form_of(path: Path, *, encoding: str | None, delimiter: str | None) -> 
     if not file_format.is_delimited:
         return FileForm(encoding)
 
-    reading = Reading(delimiter=delimiter, encoding=encoding, bad_rows="skip")
-    separator = guessed_separator(path, reading)
+    options = ReadingOptions(delimiter=delimiter, encoding=encoding, bad_rows="skip")
+    separator = guessed_separator(path, Reading(options))
     usual = "," if file_format is CSV else "\t"
     return FileForm(encoding, separator, is_usual_delimiter=separator == usual)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from encoder_cls.config.checked_values import validated_config
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.classes import names_to_list
 from encoder_cls.data.dataset import Dataset
@@ -32,7 +33,6 @@ from encoder_cls.data.labelled_rows import (
     ROWS_OF_AN_EMPTY_TEXT,
     LabelledRows,
     collect_labelled,
-    reading_of,
 )
 from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.data.reading.columns import Columns
@@ -194,9 +194,10 @@ def _table(source: str, form: FileForm, chosen: Mapping[str, Any]) -> Table:
 
     tables = []
     for sheet in sheets:
-        reading = Reading(
+        options = ReadingOptions(
             delimiter=form.delimiter, encoding=form.encoding, sheet=sheet, bad_rows="skip"
         )
+        reading = Reading(options)
         sample = sample_of(_records(source, reading), most=SAMPLED_ROWS)
         table = _table_of(column_profiles(sample.records), sheet, chosen, reading.notes.skipped)
         has_both = table.text is not None and table.label is not None
@@ -379,7 +380,7 @@ def _config(settings: Mapping[str, Any], source: str) -> DataConfig:
 
 def _read_split(source: str, role: str, config: DataConfig) -> SplitRows:
     """Read the rows of a split; rows without a label are kept, and bad rows are counted."""
-    reading = reading_of(config)
+    reading = Reading(config.reading_options)
     columns = Columns(config.text_column, config.label_column)
     rows = read_rows(source, columns, reading, role=role)
     try:

@@ -46,7 +46,7 @@ def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
     is_workbook = file_format is not None and file_format.is_spreadsheet and not is_delimited
 
     separator = ","
-    has_mark = is_workbook or not is_utf8(reading.encoding)
+    has_mark = is_workbook or not is_utf8(reading.options.encoding)
 
     # Ignore errors here: the same errors are reported when the rows are read.
     with suppress(OSError, DataError):

@@ -94,12 +94,12 @@ MIN_FITTING = 0.9
 def guessed_separator(path: Path, reading: Reading) -> str:
     """Guess the separator of a table whose columns are not known, by its first rows.
 
-    It is `reading.delimiter` if that is set. Else it is the one that cuts nearly all rows into the
-    same number of fields, and into the most fields; if there is none, the usual one of the format.
+    If the options name none, it is the one that cuts nearly all rows into the same number of
+    fields, and into the most fields; if there is none, the usual one of the format.
     """
     first_lines = _first_lines(path, reading)
-    usual = reading.delimiter or _usual_separator(path)
-    if reading.delimiter is not None or not first_lines:
+    usual = reading.options.delimiter or _usual_separator(path)
+    if reading.options.delimiter is not None or not first_lines:
         return usual
     named = _SEPARATOR_LINE.fullmatch(first_lines[0])
     if named:
@@ -134,10 +134,10 @@ class _OpenTable(NamedTuple):
 
 
 def _rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFields:
-    is_plain_tsv = _is_tsv(path) and table.separator == "\t" and reading.delimiter != "\t"
+    is_plain_tsv = _is_tsv(path) and table.separator == "\t" and reading.options.delimiter != "\t"
     if is_plain_tsv:
         # Do not look for quotes in a pipe, since it can be read only once.
-        if not path.is_file() or not _has_spreadsheet_quotes(path, reading.encoding):
+        if not path.is_file() or not _has_spreadsheet_quotes(path, reading.options.encoding):
             return _unquoted_rows(table)
         reading.note(f"{path}: fields in quotes are read as a spreadsheet writes them")
     return _quoted_rows(path, table, reading)
@@ -156,7 +156,7 @@ def _open_table(path: Path, columns: Sequence[str], reading: Reading) -> _OpenTa
         separators = [named[1]]
         first = next(lines, "")
     else:
-        usual = reading.delimiter or _usual_separator(path)
+        usual = reading.options.delimiter or _usual_separator(path)
         separators = [usual, *(separator for separator in SEPARATORS if separator != usual)]
 
     header = _Header(0, 0)
@@ -258,7 +258,7 @@ def _separator_of(path: Path, header: str, columns: Sequence[str], reading: Read
     has all of the given columns. If the usual separator leaves the header in one piece, at least
     one of the columns is enough.
     """
-    usual = reading.delimiter or _usual_separator(path)
+    usual = reading.options.delimiter or _usual_separator(path)
     min_found = len(set(columns))
     if len(_fields(header, usual)) == 1:
         min_found = 1

@@ -40,7 +40,7 @@ WITHOUT_RESULT = "a formula without a stored result"
 def excel_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str]:
     """List all columns of the sheet that has the given ones; repeated names are numbered."""
     with _open_excel(path) as workbook:
-        table = _chosen_table(path, _tables(workbook, columns), columns, reading.sheet)
+        table = _chosen_table(path, _tables(workbook, columns), columns, reading.options.sheet)
     return numbered(table.header)
 
 
@@ -61,7 +61,7 @@ class SheetLayout(NamedTuple):
 def sheet_layout(path: Path, columns: Sequence[str], reading: Reading) -> SheetLayout:
     """Find out how a spreadsheet shows the sheet that has the given columns."""
     with _open_excel(path) as workbook:
-        table = _chosen_table(path, _tables(workbook, columns), columns, reading.sheet)
+        table = _chosen_table(path, _tables(workbook, columns), columns, reading.options.sheet)
         by_number = workbook.layout(table.sheet, header_row=table.header_row)
 
     by_name = {}
@@ -78,7 +78,7 @@ def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
     """
     with _open_excel(path) as workbook:
         tables = _tables(workbook, columns.named)
-        table = _chosen_table(path, tables, columns.named, reading.sheet)
+        table = _chosen_table(path, tables, columns.named, reading.options.sheet)
         _check_present(path, table, tables, columns)
         header = table.header
         names = columns.checked(path, header, line=f":{table.header_row}")

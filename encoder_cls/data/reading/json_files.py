@@ -51,7 +51,7 @@ def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
 
     # Make undecodable bytes an error even if bad rows are skipped: an array is often one line, so
     # to skip them would be to skip the whole array.
-    strict = replace(reading, bad_rows="error")
+    strict = replace(reading, options=replace(reading.options, bad_rows="error"))
     for where, item in _array_items(path, strict.lines(path, longest=max_bytes)):
         if reading.leaves_out_row():
             continue

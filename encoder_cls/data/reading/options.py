@@ -1,4 +1,4 @@
-"""Options for reading a source, and notes about its rows."""
+"""One reading of a source: its options, and notes about its rows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.encodings import (
@@ -102,24 +103,14 @@ SEED = 0
 
 @dataclass
 class Reading:
-    """Options for reading a source, and the notes about its rows.
+    """One reading of a source, with the notes about its rows.
 
     Attributes:
-        delimiter: the separator between the fields of CSV and TSV files; None for the usual one.
-        is_sure: whether the encoding is certain. If not, a file that seems to be UTF-8 is read as
-            UTF-8.
-        sheet: the sheet to read of an Excel file; None: the one that has the columns.
-        bad_rows: what to do with a row that cannot be read: `error` to raise an error, or `skip` to
-            leave it out and count it.
         fraction: the share of the rows to read, which `random` chooses.
         notify: a function that receives each message once.
     """
 
-    delimiter: str | None = None
-    encoding: str = UTF8
-    is_sure: bool = True
-    sheet: str | None = None
-    bad_rows: str = "error"
+    options: ReadingOptions = field(default_factory=ReadingOptions)
     fraction: float = 1.0
     random: Random = field(default_factory=lambda: Random(SEED))
     notify: Callable[[str], None] = _ignore
@@ -128,7 +119,7 @@ class Reading:
     @property
     def skips(self) -> bool:
         """Whether rows that cannot be read are left out."""
-        return self.bad_rows == "skip"
+        return self.options.skips_bad_rows
 
     def leaves_out_row(self) -> bool:
         """Choose whether the next row is left out because of `fraction`; if so, it is counted.
@@ -161,9 +152,9 @@ class Reading:
             DataError: a line is too long, or bytes cannot be decoded. If bad rows are skipped,
                 undecodable bytes are kept instead, and `is_valid` finds them.
         """
-        encoding = self.encoding
+        encoding = self.options.encoding
         if not is_utf8(encoding) and seems_utf8(path):
-            if self.is_sure:
+            if self.options.is_encoding_sure:
                 self.note(
                     f"warning: {path}: is read as {encoding} (data.encoding), but seems to be "
                     "UTF-8; --set data.encoding=utf-8 reads it so"
@@ -191,7 +182,7 @@ class Reading:
             # Find the reason for the first row only: no other reason is shown.
             line = text.encode("utf-8", "surrogateescape")
             start = len(text[: invalid.start()].encode())
-            parts = undecodable(path, line, start, self.encoding)
+            parts = undecodable(path, line, start, self.options.encoding)
             reason = "; ".join(part for part in parts if part != SKIP)
         self.notes.skipped.add(where, reason)
         return False
