@@ -9,7 +9,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from encoder_cls.bulk.excel_sheet import (
+from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
+from encoder_cls.bulk.json_and_csv_formats import (
+    Output,
+    RowFormat,
+    TableColumns,
+    prediction_field,
+)
+from encoder_cls.bulk.predicted_text import PredictedText
+from encoder_cls.bulk.prediction_options import PredictionOptions
+from encoder_cls.bulk.progress_bar import Progress
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.data.reading.excel import SheetLayout
+from encoder_cls.data.reading.xlsx import MAX_COLUMNS, ColumnLayout
+from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.system.display import counted
+from encoder_cls.system.encodings import encodable
+from encoder_cls.system.excel_sheet import (
     GENERAL,
     MAX_CELL_UNITS,
     MAX_ROWS,
@@ -21,22 +37,6 @@ from encoder_cls.bulk.excel_sheet import (
     kept_cell,
     new_sheet,
 )
-from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
-from encoder_cls.bulk.json_and_csv_formats import (
-    Output,
-    RowFormat,
-    TableColumns,
-    encodable,
-    prediction_field,
-)
-from encoder_cls.bulk.predicted_text import PredictedText
-from encoder_cls.bulk.prediction_options import PredictionOptions
-from encoder_cls.bulk.progress_bar import Progress
-from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.data.reading.excel import SheetLayout
-from encoder_cls.data.reading.xlsx import MAX_COLUMNS, ColumnLayout
-from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.system.display import counted
 from encoder_cls.system.files import reporting_os_errors
 
 # The number of bytes that are copied at once.

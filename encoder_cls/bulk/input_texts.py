@@ -16,7 +16,7 @@ from encoder_cls.bulk.standard_input import (
 )
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.csv_form import CsvForm, form_of
+from encoder_cls.data.reading.csv_form import form_of
 from encoder_cls.data.reading.excel import EXCEL, SheetLayout, sheet_layout
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.formats import count_rows, format_of
@@ -27,6 +27,7 @@ from encoder_cls.data.reading.text_lines import LABEL_PREFIX
 from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError
+from encoder_cls.system.csv_cells import CsvForm
 from encoder_cls.system.lazy_sequences import in_chunks
 from encoder_cls.system.terminal import note
 

@@ -17,6 +17,7 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.csv_cells import cell, csv_lines, guarded
 from encoder_cls.system.display import listed, printable, shown
+from encoder_cls.system.encodings import encodable
 from encoder_cls.system.json_values import json_text, record_text
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -271,11 +272,6 @@ def prediction_column(name: str, taken: Container[str]) -> str:
     while name in taken:
         name = f"predicted_{name}"
     return name
-
-
-def encodable(text: str) -> str:
-    """Escape half surrogate pairs, which JSON can contain but UTF-8 cannot."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class DelimitedFormat(LineFormat):

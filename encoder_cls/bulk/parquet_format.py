@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 
 from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts, column_type
-from encoder_cls.bulk.json_and_csv_formats import Output, PredictionFormat, TableColumns, encodable
+from encoder_cls.bulk.json_and_csv_formats import Output, PredictionFormat, TableColumns
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
@@ -20,6 +20,7 @@ from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.errors import DataError
 from encoder_cls.system.csv_cells import cell
 from encoder_cls.system.display import shown
+from encoder_cls.system.encodings import encodable
 
 # The maximum numbers of rows and bytes of a row group, which is held in memory until it is
 # written. Files with few large groups are fast to read.

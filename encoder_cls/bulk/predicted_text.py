@@ -10,9 +10,9 @@ from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.prediction import Prediction
-from encoder_cls.data.label_cells import cell_separator, joined_labels
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.system.json_values import is_missing
+from encoder_cls.system.label_cells import cell_separator, joined_labels
 from encoder_cls.text.tokenizer import count_tokens
 
 

@@ -16,7 +16,6 @@ from encoder_cls.bulk.json_and_csv_formats import (
     Output,
     PredictionFormat,
     RowFormat,
-    encodable,
 )
 from encoder_cls.bulk.plain_text_format import PlainTextFormat
 from encoder_cls.bulk.predicted_text import predict_chunk
@@ -25,6 +24,7 @@ from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.bulk.sorted_rows import SortedRows
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.rows import Row
+from encoder_cls.system.encodings import encodable
 from encoder_cls.system.files import write_output
 from encoder_cls.system.lazy_sequences import DiskBackedTexts, in_chunks
 

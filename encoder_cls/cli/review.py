@@ -107,7 +107,7 @@ def _table(review: Review, output: Path) -> bytes:
         (lines,) = label_tables(review.rows, data=review.data, output=output)
         return b"".join(lines)
 
-    from encoder_cls.bulk.excel_table import excel_table
+    from encoder_cls.system.excel_table import excel_table
 
     (table,) = label_records(review.rows, data=review.data)
     return excel_table(

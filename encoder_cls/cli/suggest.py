@@ -16,7 +16,6 @@ from encoder_cls.cli.suggestion_table import (
     suggestion_table,
     suggestions_as_json_lines,
 )
-from encoder_cls.data.label_cells import joined_labels
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.command_options import (
     EXCEL_ENDING,
@@ -28,12 +27,13 @@ from encoder_cls.system.command_options import (
     data_overrides,
 )
 from encoder_cls.system.display import counted, printable, shown
+from encoder_cls.system.label_cells import joined_labels
 from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.bulk.suggestions import PoolSuggestions
     from encoder_cls.classifier.classifier import Classifier
-    from encoder_cls.data.reading.csv_form import CsvForm
+    from encoder_cls.system.csv_cells import CsvForm
 
 # The first character of a CSV or TSV file, by which spreadsheets recognize UTF-8.
 BYTE_ORDER_MARK = "\ufeff"
@@ -155,7 +155,7 @@ def _encoded(content: str) -> bytes:
 
 def _excel_table(found: PoolSuggestions) -> bytes:
     """The suggestions as the content of an Excel file."""
-    from encoder_cls.bulk.excel_table import excel_table
+    from encoder_cls.system.excel_table import excel_table
 
     text_format = found.classifier.text_format
     columns, records = suggestion_records(found.suggestions, text_format)

@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from encoder_cls.data.added_columns import added_before, added_name
 from encoder_cls.data.key_of_text import KEY, key_of_text
-from encoder_cls.data.label_cells import SEPARATORS, joined_labels
+from encoder_cls.system.added_columns import added_before, added_name
 from encoder_cls.system.csv_cells import cell, csv_row
 from encoder_cls.system.display import printable
 from encoder_cls.system.json_values import record_text
+from encoder_cls.system.label_cells import SEPARATORS, joined_labels
 
 if TYPE_CHECKING:
     from encoder_cls.bulk.suggestions import Suggestion
     from encoder_cls.classifier.classifier import TextFormat
-    from encoder_cls.data.reading.csv_form import CsvForm
+    from encoder_cls.system.csv_cells import CsvForm
 
 # The columns that follow those of the input and the label.
 ADDED_COLUMNS = ("suggested", "probability", "file", "line", KEY)

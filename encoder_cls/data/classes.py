@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import LabelsAre, renumbered
-from encoder_cls.data.label_names import label_key
 from encoder_cls.data.labelled_rows import LabelledRows
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.json_values import WHOLE_NUMBER, json_text
+from encoder_cls.system.label_cells import label_key
 
 # An index into `data.label_names`. A longer number is a name.
 _INDEX = re.compile(r"[0-9]{1,9}")

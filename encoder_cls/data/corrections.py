@@ -13,16 +13,8 @@ import numpy as np
 
 from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.added_columns import added_name, longest_like
 from encoder_cls.data.classes import Classes
 from encoder_cls.data.key_of_text import KEY, key_of_text
-from encoder_cls.data.label_cells import (
-    SEPARATORS,
-    cell_separator,
-    joined_labels,
-    split_labels,
-)
-from encoder_cls.data.label_names import label_key
 from encoder_cls.data.labelled_rows import LabelledRows
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import SourceLocation
@@ -31,8 +23,16 @@ from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError, EncodingError, MissingColumnError
+from encoder_cls.system.added_columns import added_name, longest_like
 from encoder_cls.system.display import listed, shown
 from encoder_cls.system.encodings import WINDOWS, is_utf8
+from encoder_cls.system.label_cells import (
+    SEPARATORS,
+    cell_separator,
+    joined_labels,
+    label_key,
+    split_labels,
+)
 
 # The column of a table of corrections with the label that the data has.
 LABEL_IN_DATA = "label_in_data"

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.label_names import label_key
 from encoder_cls.data.similar_labels import label_map_of, similar_labels
 from encoder_cls.system.display import counted, listed, shortened, shown
 from encoder_cls.system.json_values import json_text
+from encoder_cls.system.label_cells import label_key
 
 # The number of names that a warning lists.
 MAX_LISTED = 3

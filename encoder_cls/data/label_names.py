@@ -1,22 +1,9 @@
-"""Turn the names of labels into keys to compare them by, and into texts to learn from."""
+"""Turn the names of labels into texts to learn from."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
-
-
-def label_key(label: str) -> str:
-    """Reduce a label to a key that labels share if a person would take them for the same label.
-
-    Case, doubled spaces, zero-width characters and the Unicode form of characters do not count.
-    """
-    normalized = unicodedata.normalize("NFKC", label)
-    visible = "".join(
-        character for character in normalized if unicodedata.category(character) != "Cf"
-    )
-    return " ".join(unicodedata.normalize("NFKC", visible.casefold()).split())
 
 
 def names_as_texts(names: Sequence[str]) -> list[str]:

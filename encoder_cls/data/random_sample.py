@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.added_columns import added_before
 from encoder_cls.data.dataset import Split
 from encoder_cls.data.key_of_text import KEY, key_of_text
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import column_names, read_rows
+from encoder_cls.system.added_columns import added_before
 
 # How a text was chosen: the column `how` of a table of labels.
 RANDOM = "random"

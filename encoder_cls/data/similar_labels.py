@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from encoder_cls.data.label_names import label_key
+from encoder_cls.system.label_cells import label_key
 
 
 class SimilarLabels(NamedTuple):

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Dataset, renumbered
-from encoder_cls.data.label_cells import cell_separator, joined_labels
 from encoder_cls.evaluation.comparisons import (
     RunComparison,
     compare_predictions,
@@ -23,6 +22,7 @@ from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.display import counted, printable, shortened
+from encoder_cls.system.label_cells import cell_separator, joined_labels
 
 
 class ChangedPrediction(NamedTuple):

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.added_columns import added_before
 from encoder_cls.data.corrections import LABEL_IN_DATA, PREFIX, added_column, role_columns
 from encoder_cls.data.key_of_text import KEY
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.csv_form import CsvForm, form_of
+from encoder_cls.data.reading.csv_form import form_of
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import read_again
-from encoder_cls.system.csv_cells import cell, csv_row
+from encoder_cls.system.added_columns import added_before
+from encoder_cls.system.csv_cells import SPREADSHEET, CsvForm, cell, csv_table
 
 # The columns that are added to those of the data. `row` is the number of the row in a spreadsheet.
 ADDED = ("suggested", "score", "split", "file", "line", "row", LABEL_IN_DATA, KEY)
-# The form of CSV that is used if there is no data file whose form could be taken.
-SPREADSHEET = CsvForm()
 
 
 class LabelRow(NamedTuple):
@@ -181,18 +178,6 @@ def _csv_of(table: LabelTable, form: CsvForm) -> Iterator[bytes]:
             fields.append(cell(value))
         lines.append(fields)
     yield from csv_table(table.columns, lines, form)
-
-
-def csv_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], form: CsvForm = SPREADSHEET
-) -> Iterator[bytes]:
-    """Yield a header and rows as lines of CSV, in a form that spreadsheets read."""
-    if form.has_mark:
-        # A spreadsheet recognizes UTF-8 by this mark.
-        yield BOM_UTF8
-    for row in chain([columns], rows):
-        line = csv_row(row, separator=form.separator)
-        yield f"{line}\r\n".encode("utf-8", "backslashreplace")
 
 
 def file_and_line(where: str) -> tuple[str, str]:

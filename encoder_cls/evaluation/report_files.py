@@ -9,13 +9,13 @@ from pathlib import Path
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.evaluation import matplotlib_figures, report_file_names
 from encoder_cls.evaluation.changes_since_base import ChangesSinceBase
-from encoder_cls.evaluation.label_tables import csv_table, file_and_line, label_tables
+from encoder_cls.evaluation.label_tables import file_and_line, label_tables
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.metrics.classification import SingleLabelMetrics
-from encoder_cls.system.csv_cells import guarded
+from encoder_cls.system.csv_cells import csv_table, guarded
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
 from encoder_cls.system.json_values import json_text
 from encoder_cls.system.libraries import is_installed

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.data.key_of_text import key_of_text
-from encoder_cls.data.label_cells import cell_separator, joined_labels
 from encoder_cls.evaluation.label_tables import LabelRow
 from encoder_cls.metrics.classification import padded, predicted_labels
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import SINGLE_LABEL, task_of
+from encoder_cls.system.label_cells import cell_separator, joined_labels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-from encoder_cls.data.label_cells import joined_labels, split_labels
-from encoder_cls.data.label_names import label_key
 from encoder_cls.system.display import shown
+from encoder_cls.system.label_cells import joined_labels, label_key, split_labels
 
 # The maximum number of characters of the name of a class.
 MAX_NAME = 200

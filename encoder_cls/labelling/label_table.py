@@ -20,19 +20,17 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from encoder_cls.config.reading_options import ReadingOptions
-from encoder_cls.data.added_columns import is_like
 from encoder_cls.data.corrections import LABEL_IN_DATA
 from encoder_cls.data.key_of_text import KEY, key_of_text
 from encoder_cls.data.random_sample import PREFIX
 from encoder_cls.data.reading.columns import Columns, numbered
-from encoder_cls.data.reading.csv_form import CsvForm
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError, EncoderClsError
-from encoder_cls.evaluation.label_tables import csv_table
 from encoder_cls.labelling.pool import PoolText
 from encoder_cls.labelling.session_memory import torn_file
-from encoder_cls.system.csv_cells import LINE_END, cell, csv_row
+from encoder_cls.system.added_columns import is_like
+from encoder_cls.system.csv_cells import LINE_END, CsvForm, cell, csv_row, csv_table
 from encoder_cls.system.files import read_file, reporting_os_errors, write_file
 
 LABEL = "label"

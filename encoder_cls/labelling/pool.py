@@ -13,14 +13,14 @@ from encoder_cls.bulk.suggestions import has_label
 from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.random_sample import drawn_rank
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.csv_form import CsvForm, form_of
+from encoder_cls.data.reading.csv_form import form_of
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import EXAMPLE, HUB, read_rows
 from encoder_cls.data.text_groups import texts_alike
 from encoder_cls.errors import NoRowsError
-from encoder_cls.system.csv_cells import cell
+from encoder_cls.system.csv_cells import CsvForm, cell
 from encoder_cls.system.display import counted, shown
 from encoder_cls.system.files import path_of
 

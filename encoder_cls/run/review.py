@@ -18,7 +18,6 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.label_cells import cell_separator
 from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, held_out_logits
@@ -28,6 +27,7 @@ from encoder_cls.linear_training.features import LinearOptions
 from encoder_cls.linear_training.model_selection import out_of_fold_logits
 from encoder_cls.run.reloaded_data import config_with_moved_data, dataset_of_run
 from encoder_cls.run.run_folder import run_of
+from encoder_cls.system.label_cells import cell_separator
 
 
 class Review(NamedTuple):

@@ -1,4 +1,4 @@
-"""Write rows and cells of CSV.
+"""Write tables, rows and cells of CSV.
 
 In predictions, a cell that a spreadsheet could take for a formula gets an apostrophe before it
 (OWASP, "CSV Injection", https://owasp.org/www-community/attacks/CSV_Injection). Tables in which a
@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
+from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.json_values import record_text
 
 # The first characters by which a spreadsheet recognizes a formula.
@@ -21,6 +25,42 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NEGATIVE = re.compile(r"-[0-9]+(?:\.[0-9]+)?")
 
 LINE_END = "\r\n"
+
+
+class CsvForm(NamedTuple):
+    """The form of a CSV file that a spreadsheet opens just as it opens the input.
+
+    Attributes:
+        has_mark: whether the file begins with a byte order mark.
+        is_guarded: whether cells that look like formulas are guarded. They are unless the input is
+            a CSV or TSV file.
+    """
+
+    separator: str = ","
+    has_mark: bool = True
+    is_guarded: bool = True
+
+    def for_file(self, path: Path) -> CsvForm:
+        """The form of a file with this name: a .tsv file has tabs between its fields."""
+        if ending_of(path) == ".tsv":
+            return self._replace(separator="\t")
+        return self
+
+
+# The form where there is no data file whose form could be taken.
+SPREADSHEET = CsvForm()
+
+
+def csv_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], form: CsvForm = SPREADSHEET
+) -> Iterator[bytes]:
+    """Yield a header and rows as lines of CSV; half surrogate pairs are escaped."""
+    if form.has_mark:
+        # A spreadsheet recognizes UTF-8 by this mark.
+        yield BOM_UTF8
+    for row in chain([columns], rows):
+        line = csv_row(row, separator=form.separator)
+        yield f"{line}{LINE_END}".encode("utf-8", "backslashreplace")
 
 
 def csv_row(fields: Iterable[str], *, separator: str = ",") -> str:

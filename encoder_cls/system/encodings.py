@@ -421,3 +421,8 @@ def _utf8_share(path: Path) -> float:
                 num_lines += 1
                 num_valid += _is_valid(line)
     return num_valid / max(1, num_lines)
+
+
+def encodable(text: str) -> str:
+    """Escape half surrogate pairs, which JSON can contain but UTF-8 cannot."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

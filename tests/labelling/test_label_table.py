@@ -11,10 +11,10 @@ import pytest
 from support.labelling import read_table
 
 from encoder_cls.data.key_of_text import key_of_text
-from encoder_cls.data.reading.csv_form import CsvForm
 from encoder_cls.errors import DataError, EncoderClsError
 from encoder_cls.labelling.label_table import ADDED_COLUMNS, LabelledText, LabelTable
 from encoder_cls.labelling.pool import PoolText
+from encoder_cls.system.csv_cells import CsvForm
 
 FORM = CsvForm(has_mark=False)
 TEXTS = ["plain", "two\nlines", 'quotes "and", commas', "=1+1", "ünï 😀", "\r\n"]

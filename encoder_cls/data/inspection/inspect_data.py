@@ -28,7 +28,6 @@ from encoder_cls.data.inspection.column_roles import (
 from encoder_cls.data.inspection.file_form import FileForm, file_form_of
 from encoder_cls.data.inspection.source_layout import SourceLayout, layout_of
 from encoder_cls.data.label_name_warnings import SeveralLabels, several_labels
-from encoder_cls.data.label_names import label_key
 from encoder_cls.data.labelled_rows import (
     ROWS_OF_AN_EMPTY_TEXT,
     LabelledRows,
@@ -43,6 +42,7 @@ from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError, NoRowsError
 from encoder_cls.system.display import counted, listed
 from encoder_cls.system.encodings import UTF8, text_lines
+from encoder_cls.system.label_cells import label_key
 
 # The largest number of rows by which columns are described. They are taken from the whole source,
 # since a file may be sorted by its label.

@@ -6,33 +6,13 @@ import codecs
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
-from encoder_cls.data.reading.delimited import CSV, TSV, separator_of
+from encoder_cls.data.reading.delimited import CSV, separator_of
 from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.errors import DataError
-from encoder_cls.system.encodings import ending_of, is_utf8, opened
-
-
-class CsvForm(NamedTuple):
-    """The form of a CSV file that a spreadsheet opens just as it opens the input.
-
-    Attributes:
-        has_mark: whether the file begins with a byte order mark.
-        is_guarded: whether cells that look like formulas are guarded. They are unless the input is
-            a CSV or TSV file.
-    """
-
-    separator: str = ","
-    has_mark: bool = True
-    is_guarded: bool = True
-
-    def for_file(self, path: Path) -> CsvForm:
-        """The form of a file with this name: a .tsv file has tabs between its fields."""
-        if ending_of(path) == TSV.ending:
-            return self._replace(separator="\t")
-        return self
+from encoder_cls.system.csv_cells import CsvForm
+from encoder_cls.system.encodings import is_utf8, opened
 
 
 def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:

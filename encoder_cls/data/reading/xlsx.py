@@ -15,13 +15,13 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from encoder_cls.data.reading.number_formats import (
+from encoder_cls.errors import DataError
+from encoder_cls.system.encodings import LONGEST_LINE, longer_than
+from encoder_cls.system.number_formats import (
     BUILT_IN_CODES,
     NumberFormat,
     number_format_of,
 )
-from encoder_cls.errors import DataError
-from encoder_cls.system.encodings import LONGEST_LINE, longer_than
 
 if TYPE_CHECKING:
     from zipfile import ZipFile

@@ -1,7 +1,8 @@
-"""Write several labels into one cell of a table, such as `late|refund`, and read them again."""
+"""Labels as people write them: several in a cell, such as `late|refund`, and in other spellings."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 # The separators of labels in cells of tables, unless the data has one (`data.label_separator`). The
@@ -34,3 +35,15 @@ def split_labels(cell: str, separator: str) -> list[str]:
     """List the labels in a cell of a table, without outer spaces, empty ones and repetitions."""
     parts = [part.strip() for part in cell.split(separator)]
     return list(dict.fromkeys(part for part in parts if part))
+
+
+def label_key(label: str) -> str:
+    """Reduce a label to a key that labels share if a person would take them for the same label.
+
+    Case, doubled spaces, zero-width characters and the Unicode form of characters do not count.
+    """
+    normalized = unicodedata.normalize("NFKC", label)
+    visible = "".join(
+        character for character in normalized if unicodedata.category(character) != "Cf"
+    )
+    return " ".join(unicodedata.normalize("NFKC", visible.casefold()).split())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from encoder_cls.bulk.excel_sheet import (
+from encoder_cls.errors import DataError
+from encoder_cls.system.excel_sheet import (
     GENERAL,
     MAX_ROWS,
     MEASURED_ROWS,
@@ -14,7 +15,6 @@ from encoder_cls.bulk.excel_sheet import (
     kept_cell,
     new_sheet,
 )
-from encoder_cls.errors import DataError
 
 
 def excel_table(

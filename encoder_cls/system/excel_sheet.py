@@ -17,13 +17,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from encoder_cls.bulk.json_and_csv_formats import encodable
-from encoder_cls.data.reading.number_formats import (
+from encoder_cls.system.csv_cells import cell
+from encoder_cls.system.encodings import encodable
+from encoder_cls.system.number_formats import (
     NumberFormat,
     is_padded_number,
     number_format_of,
 )
-from encoder_cls.system.csv_cells import cell
 
 # The largest number of rows of a sheet in Excel, without the row of the header.
 MAX_ROWS = (1 << 20) - 1
