@@ -32,7 +32,7 @@ def test_the_drawing_has_the_layers_that_are_enforced():
 
 
 def test_the_files_to_look_into_exist():
-    """A file may be named after its folder, as in `evaluation/report`, `report_text`."""
+    """A file may be named after its folder, as in `evaluation/report`, `report_page`."""
     page = (ROOT / "ARCHITECTURE.md").read_text()
     table = page.split("## Where to look")[1].split("\n## ")[0]
     names = re.findall(r"`([a-z_]+(?:/[a-z_]+)?)`", table)

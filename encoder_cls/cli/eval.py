@@ -93,7 +93,6 @@ def eval_command(
         )
     _check_outputs(run, data=data, against=against, output=output, report=report)
 
-    from encoder_cls.evaluation.report_text import full_text
     from encoder_cls.run.evaluate import evaluate_run
     from encoder_cls.system.files import to_json, write_output
 
@@ -114,7 +113,7 @@ def eval_command(
     if as_json:
         print_json(scores.to_dict())
     else:
-        print_out(f"{full_text(scores)}\n")
+        print_out(f"{scores}\n")
 
     if fail_if_worse and scores.against and scores.against.is_other_better:
         difference, _ = scores.against.sentences()
@@ -148,7 +147,7 @@ def _check_outputs(
 ) -> None:
     """Raise a `ConfigError` if an output would replace data, or a file of one of the two runs."""
     from encoder_cls.bulk.output_checks import check_outputs
-    from encoder_cls.evaluation.report_file_names import REPORT_FILES
+    from encoder_cls.evaluation.file_names import REPORT_FILES
 
     outputs: list[Path] = []
     if output:

@@ -23,10 +23,8 @@ def show_finished(finished: Finished, run: Path, *, total_steps: int, as_json: b
         total_steps: the number of steps that the training planned.
         as_json: whether to print JSON in place of the summary, which is noted then.
     """
-    from encoder_cls.evaluation.report_text import summary_text
-
     if finished.report:
-        summary = summary_text(finished.report)
+        summary = finished.report.summary()
         if as_json:
             note(summary)
         else:

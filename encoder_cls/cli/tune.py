@@ -129,9 +129,7 @@ def _report_of_best(search: Search, best: TrialResult) -> Report:
 
 def _show_best(search: Search, best: TrialResult, report: Report, config: Config) -> None:
     """Print the report on the best trial and the conclusion, and note the next command."""
-    from encoder_cls.evaluation.report_text import summary_text
-
-    print_out(f"{summary_text(report)}\n{_conclusion(search, best, report, config)}\n")
+    print_out(f"{report.summary()}\n{_conclusion(search, best, report, config)}\n")
     run = shlex.quote(str(search.trained_again(best.number).path))
     note(f'\nnext: encoder-cls predict --model {run} --explain "some text"')
 

@@ -1,9 +1,10 @@
-"""The model card of a run."""
+"""Pass what is known of a run to the template of its model card, `templates/model_card.md`."""
 
 from __future__ import annotations
 
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
+from encoder_cls.evaluation.findings import Kind, baseline_note, sentences
 from encoder_cls.evaluation.rendering import render
 from encoder_cls.evaluation.report import Report
 
@@ -29,6 +30,9 @@ def model_card(
         config=config,
         dataset=dataset,
         report=report,
+        baseline_note=baseline_note,
+        notes=sentences(report.findings, Kind.LEARNED, Kind.TUNED, Kind.GROUPS),
+        encoder_gain=sentences(report.findings, Kind.ENCODER_GAIN, Kind.CASCADE),
         best_step=best_step,
         vocab_size=vocab_size,
         has_encoder=has_encoder,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from encoder_cls.evaluation import report_text
+from encoder_cls.evaluation.terminal_text import score_text
 from encoder_cls.metrics.intervals import Interval
-from encoder_cls.system.display import replace_unprintable, shortened
+from encoder_cls.system.display import capitalized, replace_unprintable, shortened
 from encoder_cls.system.html_pages import escaped, isolated, shade
 from encoder_cls.system.markdown import markdown_code
 
@@ -34,15 +34,13 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["report_text"] = report_text
-
     # Filters for numbers.
     environment.filters["percent"] = "{:.1%}".format
     environment.filters["whole_percent"] = "{:.0%}".format
     environment.filters["thousands"] = "{:,}".format
     environment.filters["digits"] = "{:.4f}".format
     environment.filters["units"] = "{:.1f}".format
-    environment.filters["score"] = report_text.score_text
+    environment.filters["score"] = score_text
     environment.filters["interval"] = _interval
 
     # Filters for texts.
@@ -74,7 +72,7 @@ def _sentence(words: str) -> Markup:
     """Write words as a sentence; names that are written from right to left are isolated."""
     from markupsafe import Markup
 
-    return Markup(isolated(f"{report_text.capitalized(words)}."))
+    return Markup(isolated(f"{capitalized(words)}."))
 
 
 def _isolated(words: str) -> Markup:

@@ -1,27 +1,41 @@
-"""The page of a report, with tables and charts, and its short form in a notebook."""
+"""The page of a report, with tables and charts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from encoder_cls.classifier.explanation import marked
 from encoder_cls.classifier.prediction_page import LEGEND, strongest_words, words_html
-from encoder_cls.evaluation import report_text, svg_charts
+from encoder_cls.evaluation import svg_charts
+from encoder_cls.evaluation.findings import (
+    PAGE_SECTIONS,
+    PARTS,
+    Kind,
+    baseline_note,
+    sections_of,
+    sentences,
+)
 from encoder_cls.evaluation.label_tables import file_and_line
 from encoder_cls.evaluation.mistakes import Mistake
-from encoder_cls.evaluation.plain_summary import MIN_CLASS_TEXTS, plain_summary
+from encoder_cls.evaluation.plain_findings import MIN_CLASS_TEXTS, percent
 from encoder_cls.evaluation.rendering import render
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.metrics.classification import MAX_MATRIX_CLASSES, ClassMetrics, Metrics
+from encoder_cls.metrics.intervals import Interval
+from encoder_cls.metrics.scores import ALL_SCORES
+from encoder_cls.system.display import printable
 from encoder_cls.system.html_pages import html_page
+
+# The most pairs of confused classes on the first screen: the rest is further down on the page.
+MAX_CONFUSED_PAIRS = 3
 
 
 def render_report(
@@ -47,9 +61,12 @@ def render_report(
         evaluation=evaluation,
         metrics=evaluation.metrics,
         is_multi_label=evaluation.is_multi_label,
-        summary=plain_summary(report),
-        score_table=report_text.score_table(report),
-        figures=report_text.figure_sections(report),
+        right=percent(float(evaluation.predictions.are_right.mean())),
+        confused=evaluation.metrics.most_confused[:MAX_CONFUSED_PAIRS],
+        sentences={kind.name: sentences(report.findings, kind) for kind in Kind},
+        next_steps=[step for step in report.findings if step.kind is Kind.NEXT_STEP],
+        score_table=_score_table(report),
+        figures=sections_of(report.findings, PAGE_SECTIONS),
         legend=LEGEND,
         mistakes=[_shown_mistake(mistake) for mistake in evaluation.worst_mistakes],
         num_wrong=len(evaluation.predictions.mistakes),
@@ -63,13 +80,45 @@ def render_report(
     return html_page(title, body)
 
 
-def render_notebook_report(report: Report) -> str:
-    """Render a report as HTML for a notebook: the text for a terminal, with the tables folded."""
-    return render(
-        "notebook.html",
-        summary=report_text.full_text(report, with_tables=False),
-        details=report_text.detail_sections(report.evaluation),
-    )
+class ScoreRow(NamedTuple):
+    """The scores of a classifier, a part of it, the baseline or the other run.
+
+    A cell has a score and its 95% interval; None for what was not computed.
+    """
+
+    name: str
+    cells: list[tuple[float | None, Interval | None]]
+
+
+class ScoreTable(NamedTuple):
+    """The table of scores, by the names of its columns."""
+
+    scores: list[str]
+    rows: list[ScoreRow]
+
+
+def _score_table(report: Report) -> ScoreTable:
+    evaluation = report.evaluation
+    scores_by_name: dict[str, Mapping[str, Any]] = {"this model": evaluation.scores}
+    if evaluation.part_comparison:
+        scores_by_name = {name: evaluation.parts[part] for part, name in PARTS.items()}
+    if evaluation.new_texts and evaluation.new_texts.num_texts:
+        name = next(iter(scores_by_name))
+        scores_by_name[f"{name}, new texts alone"] = evaluation.new_texts.scores
+    if report.baseline_scores:
+        sample = baseline_note(report.baseline_scores)
+        scores_by_name[f"TF-IDF baseline (linear SVM{sample})"] = report.baseline_scores
+    if report.against:
+        scores_by_name[printable(report.against.run)] = report.against.scores
+
+    shown_scores = [score for score in ALL_SCORES if score.key in evaluation.scores]
+    rows = []
+    for name, scores in scores_by_name.items():
+        cells = []
+        for score in shown_scores:
+            cells.append((scores.get(score.key), scores.get(score.interval_key)))
+        rows.append(ScoreRow(name, cells))
+    return ScoreTable([score.name for score in shown_scores], rows)
 
 
 def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:

@@ -14,7 +14,7 @@ from typing import Any
 from encoder_cls.classifier.model_folder import CONFIG_FILE, parts_of_model
 from encoder_cls.config.changed_keys import dotted_values
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.evaluation.report_file_names import PREDICTIONS, REPORT_JSON
+from encoder_cls.evaluation.file_names import PREDICTIONS, REPORT_JSON
 from encoder_cls.metrics.scores import Place, scores_shown_in
 from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.system.files import read_json

@@ -16,17 +16,17 @@ from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.report import Report
-from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.evaluation.split_evaluation import evaluate_split
+from encoder_cls.evaluation.write_files import write_report
 from encoder_cls.run.against import compare_against, load_other
 from encoder_cls.run.labelled_source import learned_texts, load_labelled, report_notes
+from encoder_cls.run.loaded_run import LoadedRun, report_of_run
 from encoder_cls.run.reloaded_data import (
     config_with_moved_data,
     dataset_of_run,
     dataset_of_run_for_baseline,
 )
 from encoder_cls.run.run_folder import RunDir, run_of
-from encoder_cls.run.run_report import LoadedRun, report_of_run
 from encoder_cls.system.reporter import Reporter
 
 

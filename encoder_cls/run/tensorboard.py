@@ -19,7 +19,6 @@ from torch.utils.tensorboard.summary import hparams
 from encoder_cls.config.schema import Config
 from encoder_cls.evaluation import matplotlib_figures
 from encoder_cls.evaluation.report import Report
-from encoder_cls.evaluation.report_text import summary_text
 from encoder_cls.metrics.classification import CalibrationBins
 from encoder_cls.metrics.scores import ALL_SCORES, Place, scores_shown_in
 from encoder_cls.run.run_folder import RunDir
@@ -127,7 +126,7 @@ class TensorBoard:
     def show_report(self, report: Report, *, step: int) -> None:
         """Show the summary of a report and its most confident mistakes as text."""
         # Indent the lines by four spaces, so that Markdown shows them as they are.
-        summary = "\n".join(f"    {line}" for line in summary_text(report).splitlines())
+        summary = "\n".join(f"    {line}" for line in report.summary().splitlines())
 
         with self._warning_once():
             if self._writer:

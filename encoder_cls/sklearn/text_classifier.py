@@ -371,7 +371,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from encoder_cls.classifier.model_folder import load_classifier
         from encoder_cls.data.load_dataset import load_all_data
         from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
-        from encoder_cls.run.run_report import LoadedRun, report_of_run
+        from encoder_cls.run.loaded_run import LoadedRun, report_of_run
 
         check_is_fitted(self, "classifier_")
         if not self._rows:

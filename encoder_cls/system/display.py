@@ -94,6 +94,11 @@ def kind(value: Any) -> str:
     return f"{type(value).__name__} {shown(str(value), limit=40)}"
 
 
+def capitalized(words: str) -> str:
+    """Write the first letter of some words in upper case, and leave the others as they are."""
+    return f"{words[:1].upper()}{words[1:]}"
+
+
 def counted(number: int, one: str, many: str | None = None) -> str:
     """A number with a noun, such as `1 text` or `2,000 texts`; the usual plural adds an "s"."""
     if number == 1:

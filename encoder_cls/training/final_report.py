@@ -10,9 +10,9 @@ import torch
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, ValidationPredictions
 from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import Report
-from encoder_cls.evaluation.report_files import write_report
+from encoder_cls.evaluation.write_files import write_report
+from encoder_cls.run.loaded_run import LoadedRun, report_of_run
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.run.run_report import LoadedRun, report_of_run
 from encoder_cls.run.tensorboard import hparams_of
 from encoder_cls.system.files import write_file
 from encoder_cls.system.reporter import Reporter

@@ -822,7 +822,7 @@ FAULTS = [
         "something is written into the base run",
         case="kill-continued",
         fraction=0.01,
-        target="encoder_cls.run.run_report._compare_with_base_run",
+        target="encoder_cls.run.loaded_run._compare_with_base_run",
         make=touching_the_base_run,
     ),
     Fault(

@@ -16,7 +16,7 @@ from support.reports import BASELINE_SCORES
 from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.evaluation.report_file_names import (
+from encoder_cls.evaluation.file_names import (
     CHANGED_PREDICTIONS,
     DOUBTFUL_LABELS,
     REPORT_FILES,

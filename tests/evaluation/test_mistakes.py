@@ -16,14 +16,14 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.evaluation import mistakes as mistakes_module
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
-from encoder_cls.evaluation.label_tables import label_tables
-from encoder_cls.evaluation.mistakes import Mistake, surest_mistakes
-from encoder_cls.evaluation.report_file_names import (
+from encoder_cls.evaluation.file_names import (
     DOUBTFUL_LABELS,
     MISTAKES,
     PREDICTIONS,
     REPORT_JSON,
 )
+from encoder_cls.evaluation.label_tables import label_tables
+from encoder_cls.evaluation.mistakes import Mistake, surest_mistakes
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.reports import BASELINE_SCORES
+from support.reports import BASELINE_SCORES, said
 
 from encoder_cls.config.loading import load_config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load_dataset import load_dataset
+from encoder_cls.evaluation.findings import Kind
 from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import Report
-from encoder_cls.evaluation.report_text import comparison_sentence
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 
 VALUES = {
@@ -58,7 +58,7 @@ A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 - Test split: 15 texts, accuracy {accuracy}, macro-F1 {macro_f1}, \
 expected calibration error {report.metrics.ece:.4f}
 - Of its parts, the linear model alone has accuracy {linear}, the encoder alone {encoder}; \
-together they are {comparison_sentence(evaluation)}
+together they are {said(report, Kind.ENCODER_GAIN)}
 - Reads the first 16 tokens of a text; 1,234 tokens known
 
 ```python

@@ -9,9 +9,9 @@ from datetime import date
 
 import numpy as np
 import pytest
-from support.reports import BASELINE_SCORES, compared, report_of, report_on, split_of
+from support.reports import BASELINE_SCORES, compared, report_of, report_on, said, split_of
 
-from encoder_cls.evaluation import report_text
+from encoder_cls.evaluation.findings import Kind
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_page import render_report
 from encoder_cls.evaluation.split_evaluation import evaluate_split
@@ -86,11 +86,35 @@ def test_the_page_says_what_the_encoder_adds(classifier):
     with_both = render_report("x", both_parts)
     with_one = render_report("x", one_part)
 
-    sentence = report_text.comparison_sentence(both_parts.evaluation)
+    sentence = said(both_parts, Kind.ENCODER_GAIN)
     assert "the encoder has most of the weight (70%)" in sentence
     for words in (sentence, "<bdi>both together</bdi>", "Is the encoder worth it?"):
         assert words in with_both
         assert words not in with_one
+
+
+def test_the_table_of_scores_begins_with_the_classifier(classifier):
+    """Then its parts and the baseline, each with the same scores and their intervals."""
+    report = report_of(classifier, baseline_scores=BASELINE_SCORES)
+    scores = report.evaluation.scores
+
+    page = render_report("x", report)
+
+    table = page[page.index("<table>") : page.index("</table>")]
+    assert re.findall("<th>(.*?)</th>", table) == ["test", "accuracy", "macro-F1"]
+    names = ["both together", "linear alone", "encoder alone", "TF-IDF baseline (linear SVM)"]
+    assert re.findall("<tr>\\n<td><bdi>(.*?)</bdi></td>", table) == names
+    low, high = scores["accuracy_interval"]
+    cell = f'<td>{scores["accuracy"]:.4f}<br><span class="note nowrap">{low:.4f} to {high:.4f}<'
+    assert cell in table
+    assert '<td>1.0000<br><span class="note nowrap">0.4000 to 0.8000</span></td>' in table
+
+
+def test_the_table_of_scores_has_one_row_for_a_single_part(classifier):
+    page = render_report("x", report_of(classifier, part_comparison=None))
+
+    table = page[page.index("<table>") : page.index("</table>")]
+    assert re.findall("<tr>\\n<td><bdi>(.*?)</bdi></td>", table) == ["this model"]
 
 
 def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):

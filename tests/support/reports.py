@@ -11,7 +11,8 @@ import numpy as np
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.comparisons import PartComparison
-from encoder_cls.evaluation.report import Report, RunFindings
+from encoder_cls.evaluation.findings import Kind, RunFacts, sentences
+from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation, evaluate_split
 
 # The scores of a TF-IDF baseline.
@@ -66,15 +67,22 @@ def report_of(
     classifier: Classifier,
     *,
     baseline_scores: dict[str, Any] | None = None,
-    run_findings: RunFindings = RunFindings(),  # noqa: B008
+    run_facts: RunFacts = RunFacts(),  # noqa: B008
     **changes: Any,
 ) -> Report:
     """The report of an evaluation with some values changed, as by `evaluation_of`."""
     return Report(
         evaluation=evaluation_of(classifier, **changes),
         baseline_scores=baseline_scores,
-        run_findings=run_findings,
+        run_facts=run_facts,
     )
+
+
+def said(report: Report, kind: Kind) -> str:
+    """The only sentence of a report about something; empty if there is none."""
+    found = sentences(report.findings, kind)
+    assert len(found) <= 1
+    return "".join(found)
 
 
 def compared(difference: float, *, is_sure: bool, linear: float = 0.3) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from encoder_cls.config.schema import Config
 from encoder_cls.encoder_training.distributed import ALONE
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
-from encoder_cls.evaluation.report_text import full_text
 from encoder_cls.linear_training.features import CountedTexts, LinearOptions
 from encoder_cls.linear_training.model_selection import fit_linear
 from encoder_cls.metrics.log_loss import cross_entropy, one_hot
@@ -357,9 +356,9 @@ def test_few_labels_are_scored_by_cross_validation(few_and_many, fitted_to_few, 
 
     assert len(labels) > 1
     assert report["num_refitted"] == len(labels)
-    assert evaluated.run_findings.num_refitted == len(labels)
+    assert evaluated.run_facts.num_refitted == len(labels)
     line = f"also trained on {len(labels)} validation texts; the scores here are from before"
-    assert line in full_text(evaluated)
+    assert line in str(evaluated)
     assert line in (run_of_few.eval / "report.html").read_text(encoding="utf-8")
 
 

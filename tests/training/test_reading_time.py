@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.reports import said
 from support.small_runs import CPU, WITH_LINEAR, make_config
 
 from encoder_cls.config.schema import Config
@@ -15,7 +16,7 @@ from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
-from encoder_cls.evaluation.report_text import advice
+from encoder_cls.evaluation.findings import Kind
 from encoder_cls.run.evaluate import evaluate_run
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.reporter import SILENT
@@ -196,5 +197,7 @@ def test_a_run_records_its_share_and_reads_it_again(config, run, monkeypatch):
 
     report = evaluate_run(run.path, data=None, folder=None, reporter=SILENT)
     num_unread = prepared.dataset.num_unread
-    assert report.run_findings.num_unread == num_unread
-    assert advice(report).startswith(f"the model has not learned from {num_unread} training texts")
+    assert report.run_facts.num_unread == num_unread
+    assert said(report, Kind.ADVICE).startswith(
+        f"the model has not learned from {num_unread} training texts"
+    )

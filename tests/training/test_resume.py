@@ -26,7 +26,7 @@ from support.small_runs import (
 )
 
 from encoder_cls.errors import ConfigError, StoppedError
-from encoder_cls.run import run_report
+from encoder_cls.run import loaded_run
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.run_state import RunState
@@ -167,7 +167,7 @@ class StuckWork:
     [
         pytest.param(few_labels_fit, "fit_linear_from_few_labels", None, 0, id="linear model"),
         pytest.param(few_labels_fit, "fit_linear_from_few_labels", 12, 10, id="linear model again"),
-        pytest.param(run_report, "baseline_scores", None, 18, id="TF-IDF baseline"),
+        pytest.param(loaded_run, "baseline_scores", None, 18, id="TF-IDF baseline"),
     ],
 )
 def test_a_signal_does_not_wait_for_long_work(

@@ -20,6 +20,7 @@ from support.events import (
     Warned,
     train_until,
 )
+from support.reports import said
 from support.small_runs import CPU, WITH_LINEAR, make_config, run_all, stop_after
 
 from encoder_cls.classifier.model_folder import load_classifier
@@ -29,7 +30,7 @@ from encoder_cls.encoder_training import steps_in_time
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.evaluation import baseline
 from encoder_cls.evaluation.baseline import baseline_scores
-from encoder_cls.evaluation.report_text import advice
+from encoder_cls.evaluation.findings import Kind
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.linear.ngrams import TEMPLATE_IDS
 from encoder_cls.linear_training import cost, stream
@@ -46,7 +47,7 @@ from encoder_cls.linear_training.cost import (
     affordable_effort,
 )
 from encoder_cls.linear_training.out_of_fold import LABELS_ONLY
-from encoder_cls.run import run_report
+from encoder_cls.run import loaded_run
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.run_state import RunState
@@ -114,8 +115,8 @@ def test_texts_that_there_was_no_time_for_are_named(tmp_path):
     warning = next(warning for warning in warnings_of(events) if "has learned from" in warning)
     assert re.search(r"from 10 of \d+ texts; all of them would take it \d+ s", warning)
     report = events[-1].report
-    assert report.run_findings.num_unread > 0
-    assert "a longer train.time_budget would help most" in advice(report)
+    assert report.run_facts.num_unread > 0
+    assert "a longer train.time_budget would help most" in said(report, Kind.ADVICE)
     # The baseline learns from no more texts: those, and two that the fit has held out.
     assert report.baseline_scores["texts"] == 12
 
@@ -203,9 +204,9 @@ def test_the_baseline_gets_the_time_that_is_left_after_scoring(tmp_path, monkeyp
 
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + seconds_passed)
     monkeypatch.setattr(deadlines, "time", clock)
-    monkeypatch.setattr(run_report, "evaluate_split", slow_evaluation)
-    monkeypatch.setattr(run_report, "class_weights_note", slow_note)
-    monkeypatch.setattr(run_report, "baseline_scores", recorded_limit)
+    monkeypatch.setattr(loaded_run, "evaluate_split", slow_evaluation)
+    monkeypatch.setattr(loaded_run, "class_weights_note", slow_note)
+    monkeypatch.setattr(loaded_run, "baseline_scores", recorded_limit)
     run_all(make_config(tmp_path, **WITH_LINEAR, time_budget="100m", epochs=1), tmp_path / "run")
 
     (limit,) = limits
@@ -229,7 +230,7 @@ def test_class_weights_are_not_tried_where_time_is_short(
         tries.append(1)
         return ""
 
-    monkeypatch.setattr(run_report, "class_weights_note", tried)
+    monkeypatch.setattr(loaded_run, "class_weights_note", tried)
     config = make_config(tmp_path, **WITH_LINEAR, time_budget=time_budget, epochs=1)
     run_all(config, tmp_path / "run")
 
@@ -278,13 +279,13 @@ def test_a_report_scores_as_many_texts_as_there_is_time_for(monkeypatch, seconds
         nonlocal now
         now += 0.01 * len(texts)
 
-    monkeypatch.setattr(run_report, "TIMED_TEXTS", 10)
-    monkeypatch.setattr(run_report, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(loaded_run, "TIMED_TEXTS", 10)
+    monkeypatch.setattr(loaded_run, "time", SimpleNamespace(monotonic=lambda: now))
     classifier = SimpleNamespace(label_names="abc", tokenize=list, part_logits=slow_logits)
     texts = [str(row) for row in range(60)]
     split = Split(texts=texts, labels=np.arange(60), where=texts)
 
-    scored = run_report.scored_in_time(classifier, split, seconds=seconds, batch_tokens=None)
+    scored = loaded_run.scored_in_time(classifier, split, seconds=seconds, batch_tokens=None)
 
     assert len(set(scored.texts)) == pytest.approx(num_scored, abs=1)
     assert scored.labels.tolist() == [int(text) for text in scored.texts]

@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.evaluation import matplotlib_figures, report_file_names
+from encoder_cls.evaluation import file_names, matplotlib_figures
 from encoder_cls.evaluation.changes_since_base import ChangesSinceBase
 from encoder_cls.evaluation.label_tables import file_and_line, label_tables
 from encoder_cls.evaluation.report import Report
@@ -54,15 +54,13 @@ def write_report(
         picture = _confusion_picture(evaluation)
 
     contents: dict[str, bytes | Iterable[bytes] | None] = {
-        report_file_names.PREDICTIONS: _prediction_lines(predictions),
-        report_file_names.CONFUSION_MATRIX: picture,
-        report_file_names.DOUBTFUL_LABELS: doubtful,
-        report_file_names.CHANGED_PREDICTIONS: _changed_predictions(
-            report.run_findings.changes_since_base
-        ),
-        report_file_names.MISTAKES: mistakes,
-        report_file_names.REPORT_HTML: page.encode(),
-        report_file_names.REPORT_JSON: to_json(report.to_dict()),
+        file_names.PREDICTIONS: _prediction_lines(predictions),
+        file_names.CONFUSION_MATRIX: picture,
+        file_names.DOUBTFUL_LABELS: doubtful,
+        file_names.CHANGED_PREDICTIONS: _changed_predictions(report.run_facts.changes_since_base),
+        file_names.MISTAKES: mistakes,
+        file_names.REPORT_HTML: page.encode(),
+        file_names.REPORT_JSON: to_json(report.to_dict()),
     }
     for name, content in contents.items():
         path = folder / name
@@ -72,7 +70,7 @@ def write_report(
         else:
             write_file(path, content)
 
-    return [name for name in report_file_names.REPORT_FILES if contents[name] is not None]
+    return [name for name in file_names.REPORT_FILES if contents[name] is not None]
 
 
 def _prediction_lines(predictions: SplitPredictions) -> Iterator[bytes]:

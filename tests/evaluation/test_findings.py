@@ -1,4 +1,4 @@
-"""Sections of a report: sentences that follow from its numbers, and silence where these lack."""
+"""Findings: sentences that follow from the numbers of a report, and silence where these lack."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import pytest
 from support.reports import (
     BASELINE_SCORES,
     compared,
-    evaluation_of,
     report_of,
     report_on,
+    said,
     split_of,
 )
 
-from encoder_cls.evaluation import report_text
-from encoder_cls.evaluation.report import Report, RunFindings
+from encoder_cls.evaluation.findings import Kind, RunFacts, sentences
+from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_page import render_report
-from encoder_cls.evaluation.report_text import full_text
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.evaluation.suggested_threshold import MIN_TEXTS, SuggestedThreshold
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics
@@ -34,15 +33,14 @@ def test_a_notebook_shows_what_the_terminal_does(classifier):
     assert "<test>" not in shown
     text = html.unescape(re.sub("<[^>]*>", "\n", shown))
     lines_shown = {line.strip() for line in text.splitlines()}
-    _, *lines = full_text(report).splitlines()
+    _, *lines = str(report).splitlines()
     for line in lines:
         assert line.strip() in lines_shown
 
 
-def test_a_printed_report_is_what_the_terminal_shows(classifier):
+def test_a_report_in_a_session_is_one_line(classifier):
     report = report_on(classifier, split_of(["rain and snow"] * 3), name="test")
 
-    assert str(report) == full_text(report)
     assert repr(report) == "Report('test', 3 examples)"
 
 
@@ -54,7 +52,7 @@ def test_a_macro_f1_without_an_interval_has_a_reason(classifier):
     values = report.to_dict()
     assert values["macro_f1_interval"] is None
     assert values["macro_f1_interval_note"] == note
-    assert note in full_text(report)
+    assert note in str(report)
     assert f"There is {note}" in render_report("x", report)
 
 
@@ -72,10 +70,10 @@ def test_texts_that_the_classifier_has_learned_from_are_scored_and_judged_apart(
     assert (report.to_dict()["learned_texts"], new_texts["num_examples"]) == (200, 100)
     assert new_texts["accuracy"] == 0
     words = "the model has learned from 200 of these texts; the 100 new ones alone: accuracy 0.0000"
-    assert words in full_text(report)
+    assert words in str(report)
     assert words.replace("the model", "The model") in render_report("x", report)
-    assert report_text.score_table(report).rows[3].name == "both together, new texts alone"
-    assert "poorly calibrated" in full_text(report)
+    assert "<bdi>both together, new texts alone</bdi>" in render_report("x", report)
+    assert "poorly calibrated" in str(report)
 
 
 def test_classes_of_few_texts_that_lower_macro_f1_are_named(classifier):
@@ -86,32 +84,45 @@ def test_classes_of_few_texts_that_lower_macro_f1_are_named(classifier):
     metrics = report.evaluation.metrics
     f1 = [scores.f1 for scores in metrics.per_class.values() if scores.support > 1]
     name = classifier.label_names[0]
-    assert f"like all others; without them it is {sum(f1) / 2:.4f}" in full_text(report)
-    assert f"fewer than 5 texts ('{name}')" in full_text(report)
+    assert f"like all others; without them it is {sum(f1) / 2:.4f}" in str(report)
+    assert f"fewer than 5 texts ('{name}')" in str(report)
 
     frequent = split_of(["rain and snow", "ball goal team"] * 20, [2, 1] * 20)
     report = Report(evaluation=evaluate_split(classifier, frequent, name="test"))
-    assert "like all others" not in full_text(report)
+    assert "like all others" not in str(report)
 
 
 @pytest.mark.parametrize(
     ("accuracy", "texts", "gist", "words"),
     [
         ([0.5, 0.9], [100, 100], "well calibrated", "about 80% are right"),
-        ([0.4, 0.9], [500, 500], "fairly calibrated", "5.0 points too high overall"),
-        ([0.9, 0.9], [100, 100], "poorly calibrated", "20.0 points too low overall"),
+        (
+            [0.4, 0.9],
+            [500, 500],
+            "fairly calibrated",
+            "4.8 points on average, 4.8 too high",
+        ),
+        (
+            [0.9, 0.9],
+            [100, 100],
+            "poorly calibrated",
+            "19.7 points on average, 19.7 too low",
+        ),
         ([0.5, 0.9], [10, 9], "too few texts to judge", "on 19 texts"),
     ],
 )
 def test_calibration_is_put_in_words(classifier, accuracy, texts, gist, words):
-    """How good, in which direction, and only where there are enough texts."""
-    bins = CalibrationBins(confidence=[0.5, 0.9], accuracy=accuracy, texts=texts)
-    evaluation = evaluation_of(classifier, metrics={"calibration": bins})
+    """How good, in which direction, and only where there are enough texts.
 
-    found_gist, found_words = report_text.calibration(evaluation.calibration)
+    Overall they are never off by more than on average: neither number has chance in it.
+    """
+    bins = CalibrationBins(confidence=[0.5, 0.9], accuracy=accuracy, texts=texts)
+    report = report_of(classifier, metrics={"calibration": bins})
+
+    found_gist, found_words = sentences(report.findings, Kind.CALIBRATION)
 
     assert found_gist == gist
-    assert words in found_words
+    assert words in found_words.replace(" points too", " too")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +140,7 @@ def test_a_threshold_that_is_not_suggested_has_a_reason(classifier, num_texts, t
 
     report = Report(evaluation=replace(evaluation, threshold=suggested))
 
-    assert words in full_text(report)
+    assert words in str(report)
     assert words in render_report("x", report)
 
 
@@ -152,10 +163,9 @@ def test_a_threshold_that_is_not_suggested_has_a_reason(classifier, num_texts, t
 )
 def test_a_sentence_says_what_the_encoder_adds(classifier, difference, is_sure, sentence):
     """Points of accuracy, and whether that is sure; zero has no minus."""
-    evaluation = evaluation_of(classifier, **compared(difference, is_sure=is_sure))
-    evaluation = replace(evaluation, mixture_shares=None)
+    changes = compared(difference, is_sure=is_sure) | {"mixture_shares": None}
 
-    assert report_text.comparison_sentence(evaluation) == sentence
+    assert said(report_of(classifier, **changes), Kind.ENCODER_GAIN) == sentence
 
 
 @pytest.mark.parametrize(
@@ -169,15 +179,15 @@ def test_a_sentence_says_what_the_encoder_adds(classifier, difference, is_sure, 
     ],
 )
 def test_a_sentence_says_which_part_decides(classifier, linear_share, words):
-    evaluation = evaluation_of(classifier, **compared(0.01, is_sure=True, linear=linear_share))
+    report = report_of(classifier, **compared(0.01, is_sure=True, linear=linear_share))
 
-    assert report_text.comparison_sentence(evaluation).endswith(f"; {words}")
+    assert said(report, Kind.ENCODER_GAIN).endswith(f"; {words}")
 
 
 def test_there_is_no_advice_where_the_classifier_is_the_best(classifier):
     report = report_of(classifier, **compared(0.1, is_sure=True), metrics={"accuracy": 0.9})
 
-    assert report_text.advice(report) == ""
+    assert said(report, Kind.ADVICE) == ""
 
 
 @pytest.mark.parametrize(("difference", "is_sure"), [(0.1, False), (-0.1, True)])
@@ -186,7 +196,7 @@ def test_the_linear_model_alone_is_advised_where_the_encoder_may_not_help(
 ):
     report = report_of(classifier, **compared(difference, is_sure=is_sure))
 
-    advice = report_text.advice(report)
+    advice = said(report, Kind.ADVICE)
 
     assert "the linear model alone may do as well" in advice
     assert "--set model.encoder=false" in advice
@@ -209,8 +219,8 @@ def test_advice_where_the_baseline_is_more_accurate(classifier):
         baseline_scores=BASELINE_SCORES,
     )
 
-    assert "more labelled texts" in report_text.advice(with_both)
-    advice = report_text.advice(encoder_alone)
+    assert "more labelled texts" in said(with_both, Kind.ADVICE)
+    advice = said(encoder_alone, Kind.ADVICE)
     assert "a linear model alone: --set model.encoder=false" in advice
 
 
@@ -218,7 +228,7 @@ def test_the_terminal_shows_each_part(classifier):
     report = report_of(classifier)
     evaluation = report.evaluation
 
-    text = full_text(report)
+    text = str(report)
 
     for part in ("linear", "encoder"):
         scores = evaluation.parts[part]
@@ -226,35 +236,12 @@ def test_the_terminal_shows_each_part(classifier):
         accuracy = f"accuracy {scores['accuracy']:.4f} [{low:.3f}, {high:.3f}]"
         assert f"\n    {part} alone: {accuracy}, macro-F1 " in text
 
-    assert f"\n    {report_text.comparison_sentence(evaluation)}\n" in text
-    assert f"\n    {report_text.advice(report)}\n" in text
+    assert f"\n    {said(report, Kind.ENCODER_GAIN)}\n" in text
+    assert f"\n    {said(report, Kind.ADVICE)}\n" in text
 
 
 def test_the_terminal_shows_no_parts_of_a_single_one(classifier):
-    assert "alone" not in full_text(report_of(classifier, part_comparison=None))
-
-
-def test_the_table_of_scores_begins_with_the_classifier(classifier):
-    """Then its parts and the baseline, each with the same scores and their intervals."""
-    report = report_of(classifier, baseline_scores=BASELINE_SCORES)
-    scores = report.evaluation.scores
-
-    table = report_text.score_table(report)
-
-    assert table.scores == ["accuracy", "macro-F1"]
-    names = ["both together", "linear alone", "encoder alone", "TF-IDF baseline (linear SVM)"]
-    assert [row.name for row in table.rows] == names
-    assert table.rows[0].cells == [
-        (scores["accuracy"], scores["accuracy_interval"]),
-        (scores["macro_f1"], scores["macro_f1_interval"]),
-    ]
-    assert table.rows[3].cells[0] == (1.0, (0.4, 0.8))
-
-
-def test_the_table_of_scores_has_one_row_for_a_single_part(classifier):
-    (row,) = report_text.score_table(report_of(classifier, part_comparison=None)).rows
-
-    assert row.name == "this model"
+    assert "alone" not in str(report_of(classifier, part_comparison=None))
 
 
 @pytest.mark.parametrize(
@@ -278,11 +265,11 @@ def test_the_table_of_scores_has_one_row_for_a_single_part(classifier):
         ),
         ({"predictions": {"name": "validation"}}, "the model was tuned on these texts"),
         (
-            {"run_findings": RunFindings(num_refitted=1)},
+            {"run_facts": RunFacts(num_refitted=1)},
             "the final linear model was also trained on 1 validation text",
         ),
         (
-            {"run_findings": RunFindings(num_unscored=997)},
+            {"run_facts": RunFacts(num_unscored=997)},
             "of the 1,000 test texts, chosen at random: there was no time for more",
         ),
         ({"doubtful_labels": (1,)}, "labels that may be wrong: 1"),
@@ -293,12 +280,12 @@ def test_the_table_of_scores_has_one_row_for_a_single_part(classifier):
     ],
 )
 def test_the_report_has_notes_where_they_apply(classifier, changes, words):
-    assert words in full_text(report_of(classifier, **changes))
-    assert words not in full_text(report_of(classifier))
+    assert words in str(report_of(classifier, **changes))
+    assert words not in str(report_of(classifier))
 
 
 def test_a_report_without_a_baseline_says_so(classifier):
-    assert "TF-IDF baseline: none" in full_text(report_of(classifier, baseline_scores=None))
+    assert "TF-IDF baseline: none" in str(report_of(classifier, baseline_scores=None))
 
 
 @pytest.mark.parametrize(("num_classes", "has_matrix"), [(3, True), (100, False)])
@@ -313,7 +300,7 @@ def test_the_report_fits_a_terminal(classifier, num_classes, has_matrix):
     }
     report = report_of(classifier, predictions={"label_names": tuple(names)}, metrics=metrics)
 
-    text = full_text(report)
+    text = str(report)
 
     assert ("   1    1    1" in text) == has_matrix
     assert ("no matrix here: 100 classes are more than" in text) != has_matrix
@@ -329,6 +316,6 @@ def test_a_report_names_the_groups_of_texts_that_belong_together(classifier):
     assert (copies.to_dict()["num_examples"], copies.to_dict()["num_groups"]) == (3, 1)
     assert different.to_dict()["num_groups"] == 3
     words = "3 texts form 1 group"
-    assert words in full_text(copies)
+    assert words in str(copies)
     assert words in render_report("x", copies)
-    assert "form" not in full_text(different)
+    assert "form" not in str(different)

@@ -15,8 +15,9 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.changes_since_base import ChangesSinceBase, compare_with_base
+from encoder_cls.evaluation.findings import RunFacts
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
-from encoder_cls.evaluation.report import Report, RunFindings
+from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.linear_training.class_weights import class_weights_note
 from encoder_cls.run.labelled_source import learned_texts
@@ -111,7 +112,7 @@ def report_of_run(
     seconds = seconds_until(end)
     if seconds is None or seconds > MIN_SECONDS_FOR_NOTE:
         note = run_interruptibly(lambda: _class_weights_note(run, train_texts))
-    findings = RunFindings(
+    facts = RunFacts(
         num_refitted=run.num_refitted,
         changes_since_base=changes_since_base,
         class_weights_note=note,
@@ -134,7 +135,7 @@ def report_of_run(
     )
     reporter.working("")
 
-    return Report(evaluation=evaluation, baseline_scores=baseline, run_findings=findings)
+    return Report(evaluation=evaluation, baseline_scores=baseline, run_facts=facts)
 
 
 # The number of texts that are scored first, to estimate how many there is time for.
