@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from encoder_cls.bulk.input_size import processes_for
 from encoder_cls.bulk.input_texts import Chunk, size_of
-from encoder_cls.bulk.json_and_csv_formats import PredictionFormat
 from encoder_cls.bulk.predicted_text import predict_chunk
+from encoder_cls.bulk.prediction_format import PredictionFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.bulk.sorted_rows import sort_key
 from encoder_cls.bulk.unexpected_predictions import (

@@ -10,15 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts
-from encoder_cls.bulk.json_and_csv_formats import (
-    Output,
-    RowFormat,
-    TableColumns,
-    prediction_field,
-)
 from encoder_cls.bulk.predicted_text import PredictedText
+from encoder_cls.bulk.prediction_format import Output, RowFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.bulk.progress_bar import Progress
+from encoder_cls.bulk.table_columns import TableColumns, prediction_field
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.excel import SheetLayout
 from encoder_cls.data.reading.xlsx import MAX_COLUMNS, ColumnLayout

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from encoder_cls.bulk.json_and_csv_formats import Output, RowFormat
 from encoder_cls.bulk.plain_text_format import WITHHELD, notes_on, sign_without_labels
 from encoder_cls.bulk.predicted_text import PredictedText
+from encoder_cls.bulk.prediction_format import Output, RowFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.metrics.tasks import MULTI_LABEL

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.bulk.standard_input import (
-    STANDARD_INPUT,
     ending_of_table,
     lines_as_they_come,
 )
@@ -28,6 +27,7 @@ from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError
 from encoder_cls.system.csv_cells import CsvForm
+from encoder_cls.system.files import STANDARD_INPUT
 from encoder_cls.system.lazy_sequences import in_chunks
 from encoder_cls.system.terminal import note
 

@@ -12,9 +12,10 @@ import pyarrow
 import pyarrow.parquet
 
 from encoder_cls.bulk.input_texts import ColumnTypes, InputTexts, column_type
-from encoder_cls.bulk.json_and_csv_formats import Output, PredictionFormat, TableColumns
 from encoder_cls.bulk.predicted_text import PredictedText
+from encoder_cls.bulk.prediction_format import Output, PredictionFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
+from encoder_cls.bulk.table_columns import TableColumns
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.errors import DataError

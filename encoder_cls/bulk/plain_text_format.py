@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import typer
 
-from encoder_cls.bulk.json_and_csv_formats import LineFormat
 from encoder_cls.bulk.predicted_text import PredictedText
+from encoder_cls.bulk.prediction_format import LineFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.explanation import STRONG, Explanation, marked
 from encoder_cls.system.display import counted, printable, shown

@@ -10,7 +10,6 @@ from pathlib import Path
 from encoder_cls.bulk.chunk_classifier import ChunkClassifier, open_chunk_classifier
 from encoder_cls.bulk.input_size import choose_engine, processes_for
 from encoder_cls.bulk.input_texts import InputTexts, size_of
-from encoder_cls.bulk.output_checks import check_fit_no_pattern, check_outputs
 from encoder_cls.bulk.prediction_loop import predict_texts
 from encoder_cls.bulk.prediction_options import prediction_options
 from encoder_cls.bulk.progress_bar import Progress
@@ -22,12 +21,13 @@ from encoder_cls.bulk.request import (
     newest_model,
 )
 from encoder_cls.bulk.resumable_folder import Part, ResumableFolder, parts_of
-from encoder_cls.bulk.standard_input import STANDARD_INPUT, size_of_standard_input, stream_as_file
+from encoder_cls.bulk.standard_input import size_of_standard_input, stream_as_file
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import ConfigError
+from encoder_cls.run.output_checks import check_fit_no_pattern, check_outputs
 from encoder_cls.system.annexes import annexes_with
-from encoder_cls.system.files import output_file
+from encoder_cls.system.files import STANDARD_INPUT, output_file
 from encoder_cls.system.terminal import note, print_out
 
 

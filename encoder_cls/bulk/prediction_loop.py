@@ -8,17 +8,13 @@ from pathlib import Path
 
 from encoder_cls.bulk.attention_file import attention_file
 from encoder_cls.bulk.chunk_classifier import ChunkClassifier, ClassifiedChunk
+from encoder_cls.bulk.delimited_format import DelimitedFormat
 from encoder_cls.bulk.html_format import MAX_EXPLAINED_ROWS, PageFormat
 from encoder_cls.bulk.input_texts import CHUNK, Chunk, ColumnTypes, InputTexts, add_columns
-from encoder_cls.bulk.json_and_csv_formats import (
-    DelimitedFormat,
-    JsonFormat,
-    Output,
-    PredictionFormat,
-    RowFormat,
-)
+from encoder_cls.bulk.json_format import JsonFormat
 from encoder_cls.bulk.plain_text_format import PlainTextFormat
 from encoder_cls.bulk.predicted_text import predict_chunk
+from encoder_cls.bulk.prediction_format import Output, PredictionFormat, RowFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.bulk.sorted_rows import SortedRows

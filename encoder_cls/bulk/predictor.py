@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.bulk.json_and_csv_formats import prediction_column
+from encoder_cls.bulk.table_columns import prediction_column
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import DataError

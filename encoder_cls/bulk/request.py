@@ -10,10 +10,9 @@ from pathlib import Path
 
 from encoder_cls.bulk.attention_file import check_attention_file
 from encoder_cls.bulk.input_texts import InputOptions
-from encoder_cls.bulk.standard_input import STANDARD_INPUT
 from encoder_cls.errors import ConfigError
 from encoder_cls.run.run_folder import newest_with_model
-from encoder_cls.system.files import stream_named
+from encoder_cls.system.files import STANDARD_INPUT, stream_named
 from encoder_cls.system.libraries import check_excel_installed, check_installed
 from encoder_cls.system.terminal import note
 

@@ -20,9 +20,8 @@ from encoder_cls.data.reading.delimited import CSV, TSV
 from encoder_cls.data.reading.json_files import JSON_LINES
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.encodings import LONGEST_LINE, longer_than
-from encoder_cls.system.files import reporting_os_errors
+from encoder_cls.system.files import STANDARD_INPUT, reporting_os_errors
 
-STANDARD_INPUT = "-"
 # The name of a standard input with a format, such as `-.csv` or `-.jsonl.gz`.
 _STREAM_WITH_FORMAT = re.compile(r"-(\.[a-z]+)+")
 # The number of bytes to read at once.

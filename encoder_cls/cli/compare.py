@@ -99,8 +99,8 @@ def _write_curves(file: Path, runs: list[Path]) -> None:
     """Draw the curves of runs into a file, after checking its name."""
     check_training_installed()
 
-    from encoder_cls.bulk.output_checks import check_outputs
     from encoder_cls.run.curves import check_picture, write_curves
+    from encoder_cls.run.output_checks import check_outputs
 
     check_picture(file, option="--curves")
     for run in runs:

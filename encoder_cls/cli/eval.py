@@ -146,8 +146,8 @@ def _check_outputs(
     run: Path, *, data: str | None, against: Path | None, output: Path | None, report: Path | None
 ) -> None:
     """Raise a `ConfigError` if an output would replace data, or a file of one of the two runs."""
-    from encoder_cls.bulk.output_checks import check_outputs
     from encoder_cls.evaluation.file_names import REPORT_FILES
+    from encoder_cls.run.output_checks import check_outputs
 
     outputs: list[Path] = []
     if output:

@@ -32,7 +32,7 @@ def export_command(
     """Export a classifier as one file that runs in browsers and in Node, without Python."""
     check_ending(output, ".html", ".mjs")
 
-    from encoder_cls.bulk.output_checks import check_outputs
+    from encoder_cls.run.output_checks import check_outputs
     from encoder_cls.system.files import write_output
 
     check_outputs([output], model=run)

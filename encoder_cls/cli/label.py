@@ -135,12 +135,12 @@ def _label(
     reading: Mapping[str, str],
 ) -> None:
     """Label the texts of a pool."""
-    from encoder_cls.bulk.output_checks import check_outputs
     from encoder_cls.labelling.label_table import is_own_table
     from encoder_cls.labelling.model_loop import ModelLoop
     from encoder_cls.labelling.open_session import PoolOptions, open_session
     from encoder_cls.labelling.server import serve_session
     from encoder_cls.labelling.session_memory import files_of_session
+    from encoder_cls.run.output_checks import check_outputs
 
     output = page.output
     # A pattern also fits the files that an earlier session has written beside the texts.
@@ -176,10 +176,10 @@ def _label(
 
 def _review(run: Path, page: PageOptions, moved: Mapping[str, str]) -> None:
     """Review the doubtful labels of a run."""
-    from encoder_cls.bulk.output_checks import check_outputs
     from encoder_cls.labelling.review_session import open_review
     from encoder_cls.labelling.server import serve_session
     from encoder_cls.labelling.session_memory import skipped_file
+    from encoder_cls.run.output_checks import check_outputs
 
     output = page.output
     check_outputs([output, skipped_file(output)], model=run)

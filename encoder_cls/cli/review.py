@@ -65,7 +65,7 @@ def review_command(
     """
     check_training_installed()
 
-    from encoder_cls.bulk.output_checks import check_outputs
+    from encoder_cls.run.output_checks import check_outputs
 
     check_ending(output, ".csv", ".tsv", EXCEL_ENDING)
     outputs = [output] if output else []

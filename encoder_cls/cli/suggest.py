@@ -72,7 +72,7 @@ def suggest_command(
     reading = data_overrides(overrides, "delimiter", "encoding", "sheet", "bad_rows")
 
     from encoder_cls.bulk.input_texts import InputOptions
-    from encoder_cls.bulk.output_checks import check_outputs
+    from encoder_cls.run.output_checks import check_outputs
 
     # Like other commands, --json prints; the ending of --output is the format of the file.
     is_printing = as_json or output is None

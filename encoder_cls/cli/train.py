@@ -75,9 +75,9 @@ def train_command(
         raise ConfigError("--json: a dry run has no report; leave out --json or --dry-run")
 
     with process_group() as group, ExitStack() as stack:
-        from encoder_cls.bulk.output_checks import check_run_folder
         from encoder_cls.config.loading import load_config
         from encoder_cls.encoder_training.distributed import is_restarted
+        from encoder_cls.run.output_checks import check_run_folder
         from encoder_cls.run.run_folder import RunDir
         from encoder_cls.training.time_budget import TimeBudget
 

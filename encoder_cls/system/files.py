@@ -344,6 +344,10 @@ def path_of(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+# The name by which commands read standard input.
+STANDARD_INPUT = "-"
+
+
 def stream_named(path: Path) -> int | None:
     """The number of the open stream that a path names, such as 1 for `/dev/stdout`; else None.
 

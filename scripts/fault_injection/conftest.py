@@ -36,7 +36,7 @@ PAGE = Path(__file__).parents[2] / "docs/reliability.md"
 TABLE = re.compile(r"(<!-- table: .* -->\n\n).*?(\n<!-- end of table -->)", re.DOTALL)
 HEAD = ["| case | tries | failed | seconds | commit |", "| --- | ---: | ---: | ---: | --- |"]
 USED_BY_COMMANDS = (
-    "encoder_cls.bulk.json_and_csv_formats",
+    "encoder_cls.bulk.delimited_format",
     "encoder_cls.bulk.predict",
     "encoder_cls.cli.app",
     "encoder_cls.cli.train",

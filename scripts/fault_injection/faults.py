@@ -405,7 +405,7 @@ def counting_bytes_forever(read):
 FILES = "encoder_cls.system.files"
 LOAD_CHECKPOINT = "encoder_cls.run.checkpoint_files.load_newest"
 FIT_LINEAR_MODEL = "encoder_cls.training.train.fit_linear_model"
-OUTPUTS = "encoder_cls.bulk.output_checks"
+OUTPUTS = "encoder_cls.run.output_checks"
 PARTS = "encoder_cls.bulk.resumable_folder"
 SERVER = "encoder_cls.serving.server._Server"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 from encoder_cls.bulk.chunk_classifier import Job
-from encoder_cls.bulk.json_and_csv_formats import JsonFormat
+from encoder_cls.bulk.json_format import JsonFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row

@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from encoder_cls.bulk.standard_input import STANDARD_INPUT
 from encoder_cls.classifier.hub_models import HUB
 from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.text_lines import TEXT
@@ -24,7 +23,7 @@ from encoder_cls.data.source_files import every_file, texts_of
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.file_names import REPORT_FILES
 from encoder_cls.run.run_folder import LOCK_FILE, RunDir, run_of
-from encoder_cls.system.files import fits_pattern, path_of, stream_named
+from encoder_cls.system.files import STANDARD_INPUT, fits_pattern, path_of, stream_named
 from encoder_cls.system.terminal import warn_if_output_closed
 
 if TYPE_CHECKING:

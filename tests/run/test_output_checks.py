@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.bulk.output_checks import check_fit_no_pattern, check_outputs, check_run_folder
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
+from encoder_cls.run.output_checks import check_fit_no_pattern, check_outputs, check_run_folder
 from encoder_cls.run.run_folder import RunDir
 
 RUN_FILES = [

@@ -1,0 +1,176 @@
+"""The columns of a table of predictions: those kept of the input, then those of the prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from encoder_cls.bulk.input_texts import ColumnTypes
+from encoder_cls.bulk.predicted_text import PredictedText
+from encoder_cls.bulk.prediction_options import PredictionOptions
+from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.explanation import Explanation
+from encoder_cls.data.reading.rows import Row
+from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.metrics.tasks import MULTI_LABEL
+from encoder_cls.system.csv_cells import cell
+from encoder_cls.system.display import listed, shown
+
+# The separator between several labels in a field. Training reads such fields with
+# `data.label_separator`.
+LABEL_SEPARATOR = "|"
+# The number of columns that a message lists.
+MAX_LISTED = 20
+
+
+class TableColumns:
+    """The columns of a table of predictions, and the values of a prediction in these columns.
+
+    A table keeps either the column `id` of the input or all columns. A table with all columns adds
+    only the labels and probabilities, `answered_by` if the classifier is a cascade, and
+    `unfamiliar` if the model measures familiarity.
+
+    Attributes:
+        kept: the names of the columns of the input.
+        prediction_columns: the name in this table of each column of the prediction, by its usual
+            name; it differs from the names of all kept columns.
+    """
+
+    def __init__(
+        self,
+        options: PredictionOptions,
+        classifier: Classifier,
+        columns: ColumnTypes,
+        *,
+        keeps_all: bool,
+    ) -> None:
+        _check_fill(options.fill, columns)
+        self.kept = list(columns)
+        self._kept_set = set(columns)
+        self._keeps_all = keeps_all
+        self._set_threshold = options.set_threshold
+        self._has_whole_texts = options.text_threshold is not None
+        self._has_withheld_labels = self._has_whole_texts or options.label_thresholds is not None
+        self._explained = options.explained
+        self._top_k = min(options.top_k, len(classifier.label_names))
+
+        names = ["label", "probability"]
+        # The rank of the first class that has columns with its rank, such as `label_2`. In a
+        # single-label table, the columns `label` and `probability` have the class of rank 1.
+        self._first_rank = 2
+        if classifier.task is MULTI_LABEL:
+            names = ["labels", "probabilities"]
+            if self._has_whole_texts:
+                names += ["probability", "withheld"]
+            if self._has_withheld_labels:
+                names.append("withheld_labels")
+            if self._top_k > 1:
+                self._first_rank = 1
+        self._has_ranks = self._top_k >= self._first_rank
+        for rank in range(self._first_rank, self._top_k + 1):
+            names += [f"label_{rank}", f"probability_{rank}"]
+
+        self._facts = _names_of_facts(classifier, keeps_all=keeps_all)
+        if self._set_threshold is not None:
+            names.append("set")
+        names += self._facts
+        if self._explained:
+            names.append("explanation")
+        self.prediction_columns = {name: prediction_column(name, columns) for name in names}
+
+        # Beside a column `label` of the input, `label_2` would look like another label of its own.
+        for rank in range(self._first_rank, self._top_k + 1):
+            for name in ("label", "probability"):
+                first = prediction_column(name, columns)
+                self.prediction_columns[f"{name}_{rank}"] = prediction_column(
+                    f"{first}_{rank}", columns
+                )
+
+    def kept_values(self, row: Row) -> list[Any]:
+        """The values of a row in the columns of the input.
+
+        Raises:
+            DataError: the row has a column that is not among the columns of the table.
+        """
+        if not self._keeps_all:
+            return [row.id] * len(self.kept)
+
+        record = row.record or {}
+        if not record.keys() <= self._kept_set:
+            late_name = min(record.keys() - self._kept_set)
+            raise DataError(
+                f"column {shown(late_name)} is not in the first rows, and the input can be read "
+                "only once: save it as a file, or choose --format jsonl"
+            )
+
+        # A column that the row lacks is empty.
+        return [record.get(name) for name in self.kept]
+
+    def prediction_values(self, predicted: PredictedText) -> list[Any]:
+        """The values of a prediction in the columns of the prediction."""
+        prediction = predicted.prediction
+        values: list[Any]
+        if predicted.labels is None:
+            values = [predicted.label, prediction.probability]
+        else:
+            probabilities = [prediction.probabilities[label] for label in predicted.labels]
+            values = [list(predicted.labels), probabilities]
+            if self._has_whole_texts:
+                values += [prediction.prediction_probability, predicted.is_withheld]
+            if self._has_withheld_labels:
+                values.append(list(predicted.withheld_labels))
+
+        if self._has_ranks:
+            for label, probability in prediction.top(self._top_k)[self._first_rank - 1 :]:
+                # A blank text has no classes: `reason` says why.
+                if prediction.reason:
+                    values += [None, None]
+                else:
+                    values += [label, probability]
+        if self._set_threshold is not None:
+            values.append(prediction.label_set(self._set_threshold))
+        values += [getattr(prediction, name) for name in self._facts]
+        if self._explained:
+            values.append(predicted.words or Explanation())
+        return values
+
+
+def _check_fill(column: str | None, columns: ColumnTypes) -> None:
+    if column is not None and column not in columns:
+        present = listed(list(columns), most=MAX_LISTED)
+        raise ConfigError(f"--fill: no column {shown(column)} in the input; it has {present}")
+
+
+def _names_of_facts(classifier: Classifier, *, keeps_all: bool) -> list[str]:
+    """The attributes of `Prediction` that a table has besides labels and probabilities."""
+    names = []
+    if not keeps_all:
+        names += ["truncated", "unknown_words"]
+    if classifier.gate is not None:
+        names.append("answered_by")
+    if not keeps_all or classifier.familiarity:
+        names.append("unfamiliar")
+    if not keeps_all:
+        names.append("reason")
+    return names
+
+
+def prediction_column(name: str, taken: Container[str]) -> str:
+    """Prefix the name of a column of the prediction until no name in `taken` is the same."""
+    while name in taken:
+        name = f"predicted_{name}"
+    return name
+
+
+def prediction_field(value: Any) -> str:
+    """A value of a prediction as a field of CSV or TSV."""
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    if isinstance(value, Explanation):
+        words = [f"{word.word}:{word.weight:+.2f}" for word in value]
+        if value.left_out:
+            words.append(f"({value.left_out} words left out)")
+        return " ".join(words)
+    if isinstance(value, list):
+        return LABEL_SEPARATOR.join(prediction_field(part) for part in value)
+    return cell(value)
