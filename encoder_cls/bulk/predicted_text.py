@@ -54,12 +54,9 @@ def predict_chunk(
 
     explanations: Sequence[Explanation | None] = [None] * len(chunk)
     if explained:
-        # Imported here, because most predictions are not explained.
-        from encoder_cls.classifier.occlusion import explain
-
         best_labels = [prediction.label for prediction in predictions]
-        explanations = explain(
-            classifier, texts, tokenized, best_labels, batch_tokens=options.batch_tokens
+        explanations = classifier.explain_tokenized(
+            texts, tokenized, best_labels, batch_tokens=options.batch_tokens
         )
 
     predicted_texts = []

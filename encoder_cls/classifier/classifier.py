@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.log import log
 from encoder_cls.system.settings import own_settings
 from encoder_cls.text.checked_texts import checked_texts
-from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
+from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 
 if TYPE_CHECKING:
@@ -201,9 +202,6 @@ class Classifier:
             ValueError: a label is unknown, or the number of labels is not that of the texts.
             TypeError: `texts` is a single text or a table, or one of its items is not a string.
         """
-        # Imported here, because the module itself imports `Classifier`.
-        from encoder_cls.classifier.occlusion import explain
-
         texts = list(checked_texts(texts, "explain"))
         tokenized = self.tokenize(texts)
 
@@ -217,7 +215,7 @@ class Classifier:
                 raise ValueError(f"no label of the classifier: {shown(min(unknown))}")
             explained_labels = labels
 
-        return explain(self, texts, tokenized, explained_labels, batch_tokens=batch_tokens)
+        return self.explain_tokenized(texts, tokenized, explained_labels, batch_tokens=batch_tokens)
 
     @own_settings()
     def top_features(
@@ -324,6 +322,44 @@ class Classifier:
             )
             predictions.append(prediction)
         return predictions
+
+    def explain_tokenized(
+        self,
+        texts: Sequence[str],
+        tokenized: TokenizedTexts,
+        labels: Sequence[str | None],
+        *,
+        batch_tokens: int | None = None,
+        max_tokens: int | None = None,
+    ) -> list[Explanation]:
+        """Compute how much each word of each text speaks for its label, as `explain` does.
+
+        The label of a blank text, which has no words, is None. If `max_tokens`, the most tokens
+        that are read to explain a text, are too few for all words, the last ones get no weights.
+        """
+        # Imported here, because most predictions are not explained.
+        from encoder_cls.classifier.occlusion import explain
+
+        explanations = []
+        for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
+            tokens = tokenized[row : row + 1]
+            log_odds_of = partial(
+                # Predict all variants of a text by the parts that predict the whole text. Otherwise
+                # a weight could show the difference between two parts instead of that of a word.
+                self.gated_like(tokens)._log_odds,
+                class_number=self.label_names.index(label) if label is not None else 0,
+                batch_tokens=batch_tokens,
+            )
+            spans = token_spans(self.tokenizer, text, max_seq_len=self.max_seq_len)
+            explanation = explain(text, tokens, spans, log_odds_of, max_tokens=max_tokens)
+            explanations.append(explanation)
+        return explanations
+
+    def _log_odds(
+        self, texts: TokenizedTexts, *, class_number: int, batch_tokens: int | None
+    ) -> NDArray[np.float64]:
+        logits = self.logits(texts, batch_tokens=batch_tokens)
+        return self.task.log_odds(logits.astype(np.float64), class_number)
 
     def _labels(self, probabilities: NDArray[np.float64]) -> list[tuple[str, ...] | None]:
         """The labels of each text, most probable first; None in a single-label task.

@@ -10,14 +10,14 @@ https://arxiv.org/abs/1612.08220).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import MIN_WEIGHT, Explanation, WordWeight
-from encoder_cls.text.tokenizer import UNSPACED_RANGES, Span, token_spans
+from encoder_cls.text.tokenizer import UNSPACED_RANGES, Span
 from encoder_cls.text.tokens import TokenizedTexts
 
 # The most tokens that are read to explain one text. The text is read once for each of its words, so
@@ -31,58 +31,47 @@ Word = range
 
 
 def explain(
-    classifier: Classifier,
-    texts: Sequence[str],
+    text: str,
     tokenized: TokenizedTexts,
-    labels: Sequence[str | None],
+    spans: Sequence[Span],
+    log_odds_of: Callable[[TokenizedTexts], NDArray[np.float64]],
     *,
-    batch_tokens: int | None = None,
     max_tokens: int | None = None,
-) -> list[Explanation]:
-    """Compute the weight of each word of each text for a class.
+) -> Explanation:
+    """Compute the weight of each word of a text for a class.
 
     In scripts without spaces, a token is first treated as a word. Then neighbours whose weights
     have the same sign are joined to one word, which gets a weight of its own. Words behind the last
     token that the classifier reads have no weights.
 
-    A blank text has no words, and its label is None. `batch_tokens` is the most tokens in one batch
-    of the encoder, padding included. If `max_tokens`, the most tokens that are read to explain one
-    text, are too few for all words, the last words of the text get no weights.
+    Args:
+        spans: the places of the tokens in the text, without that of [CLS].
+        log_odds_of: returns the log odds of the class for each of some variants of the text,
+            (variants,).
+        max_tokens: the most tokens that are read, by default `MAX_TOKENS`; if they are too few for
+            all words, the last words get no weights.
     """
-    explanations = []
-    for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
-        # A blank text has no label, and no words whose weights would depend on it.
-        class_number = 0
-        if label is not None:
-            class_number = classifier.label_names.index(label)
-        occlusion = _Occlusion(
-            classifier,
-            tokenized[row : row + 1],
-            label=class_number,
-            batch_tokens=batch_tokens,
-        )
-        spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)
-        words = _words(spans, text)
+    words = _words(spans, text)
 
-        # Explain as many words as the limit allows. The text is read once without each of them, and
-        # once as a whole.
-        affordable = (max_tokens or MAX_TOKENS) // occlusion.num_tokens - 1
-        explained = words[: max(1, affordable)]
-        left_out = len(words) - len(explained)
+    # Explain as many words as the limit allows. The text is read once without each of them, and
+    # once as a whole.
+    num_tokens = int(tokenized.lengths[0])
+    affordable = (max_tokens or MAX_TOKENS) // num_tokens - 1
+    explained = words[: max(1, affordable)]
+    left_out = len(words) - len(explained)
 
-        weights = occlusion.weights_of(explained)
-        joined = _joined(explained, weights, spans, text)
-        if len(joined) < len(explained):
-            explained = joined
-            weights = occlusion.weights_of(joined)
+    weights = _weights_of(explained, tokenized, log_odds_of)
+    joined = _joined(explained, weights, spans, text)
+    if len(joined) < len(explained):
+        explained = joined
+        weights = _weights_of(joined, tokenized, log_odds_of)
 
-        weighted = []
-        for word, weight in zip(explained, weights, strict=True):
-            start = spans[word[0]].start
-            end = spans[word[-1]].end
-            weighted.append(WordWeight(word=text[start:end], start=start, end=end, weight=weight))
-        explanations.append(Explanation(weighted, left_out=left_out))
-    return explanations
+    weighted = []
+    for word, weight in zip(explained, weights, strict=True):
+        start = spans[word[0]].start
+        end = spans[word[-1]].end
+        weighted.append(WordWeight(word=text[start:end], start=start, end=end, weight=weight))
+    return Explanation(weighted, left_out=left_out)
 
 
 # --- Leave words out ------------------------------------------------------------------------------
@@ -91,65 +80,42 @@ def explain(
 TOKENS_AT_ONCE = 1 << 22
 
 
-class _Occlusion:
-    """A text that is classified again without some of its words, to explain the class `label`."""
+def _weights_of(
+    words: Sequence[Word],
+    text: TokenizedTexts,
+    log_odds_of: Callable[[TokenizedTexts], NDArray[np.float64]],
+) -> list[float]:
+    """Compute how much the log odds of the class fall when each word is left out."""
+    log_odds = [log_odds_of(variants) for variants in _variants(text, words)]
+    whole, *without_words = np.concatenate(log_odds)
+    return [float(whole - without_word) for without_word in without_words]
 
-    def __init__(
-        self,
-        classifier: Classifier,
-        text: TokenizedTexts,
-        *,
-        label: int,
-        batch_tokens: int | None,
-    ) -> None:
-        self._classifier = classifier
-        self._text = text
-        self._label = label
-        self._batch_tokens = batch_tokens
 
-    @property
-    def num_tokens(self) -> int:
-        """The number of tokens of the text, with [CLS]."""
-        return int(self._text.lengths[0])
+def _variants(text: TokenizedTexts, words: Sequence[Word]) -> Iterator[TokenizedTexts]:
+    """Yield the whole text, then the text without each word, in batches that fit in memory."""
+    positions = np.arange(len(text.words))
 
-    def weights_of(self, words: Sequence[Word]) -> list[float]:
-        """Compute the weight of each word: how much the log odds fall when it is left out."""
-        # Predict all variants by the parts that predict the whole text. Otherwise a weight could
-        # show the difference between two parts instead of the effect of a word.
-        classifier = self._classifier.gated_like(self._text)
-        logits = []
-        for variants in self._variants(words):
-            logits.append(classifier.logits(variants, batch_tokens=self._batch_tokens))
-        log_odds = classifier.task.log_odds(np.concatenate(logits).astype(np.float64), self._label)
-        whole, *without_words = log_odds
-        return [float(whole - without_word) for without_word in without_words]
+    # The bounds of the tokens that each variant leaves out: the position of the first one, and the
+    # position after the last one. The first variant is the whole text. [CLS] is at position 0, so
+    # the words begin at 1.
+    bounds = [(0, 0)]
+    bounds += [(1 + word.start, 1 + word.stop) for word in words]
+    all_bounds = np.array(bounds)
 
-    def _variants(self, words: Sequence[Word]) -> Iterator[TokenizedTexts]:
-        """Yield the whole text, then the text without each word, in batches that fit in memory."""
-        text = self._text
-        positions = np.arange(len(text.words))
+    variants_at_once = max(1, TOKENS_AT_ONCE // len(positions))
+    for first in range(0, len(bounds), variants_at_once):
+        batch_bounds = all_bounds[first : first + variants_at_once]
+        starts = batch_bounds[:, 0, None]
+        ends = batch_bounds[:, 1, None]
 
-        # The bounds of the tokens that each variant leaves out: the position of the first one, and
-        # the position after the last one. The first variant is the whole text. [CLS] is at position
-        # 0, so the words begin at 1.
-        bounds = [(0, 0)]
-        bounds += [(1 + word.start, 1 + word.stop) for word in words]
-        all_bounds = np.array(bounds)
-
-        variants_at_once = max(1, TOKENS_AT_ONCE // len(positions))
-        for first in range(0, len(bounds), variants_at_once):
-            batch_bounds = all_bounds[first : first + variants_at_once]
-            starts = batch_bounds[:, 0, None]
-            ends = batch_bounds[:, 1, None]
-
-            # The number of the variant and the position of every token that is kept.
-            variants, kept = np.nonzero((positions < starts) | (positions >= ends))
-            yield replace(
-                text,
-                words=text.words[kept],
-                offsets=np.searchsorted(variants, np.arange(len(batch_bounds) + 1)),
-                truncated=text.truncated.repeat(len(batch_bounds)),
-            )
+        # The number of the variant and the position of every token that is kept.
+        variants, kept = np.nonzero((positions < starts) | (positions >= ends))
+        yield replace(
+            text,
+            words=text.words[kept],
+            offsets=np.searchsorted(variants, np.arange(len(batch_bounds) + 1)),
+            truncated=text.truncated.repeat(len(batch_bounds)),
+        )
 
 
 # --- Words ----------------------------------------------------------------------------------------

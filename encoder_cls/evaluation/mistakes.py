@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import WordWeight
-from encoder_cls.classifier.occlusion import explain
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.text.tokens import TokenizedTexts
 
@@ -95,8 +94,7 @@ def worst_mistakes(
     tokens_read = np.cumsum(tokenized.lengths[rows] ** 2)
     num_explained = int((tokens_read < MAX_EXPLAINED_TOKENS).sum())
     explanations: list[Sequence[WordWeight]] = list(
-        explain(
-            classifier,
+        classifier.explain_tokenized(
             texts[:num_explained],
             tokenized.take(rows[:num_explained]),
             wrong_classes[:num_explained],

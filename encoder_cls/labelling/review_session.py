@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Self
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import MIN_WEIGHT, WordWeight
 from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.classifier.occlusion import explain
 from encoder_cls.data.corrections import LABEL_IN_DATA, added_column
 from encoder_cls.data.key_of_text import KEY
 from encoder_cls.evaluation.label_tables import LabelRow, form_of_data
@@ -230,8 +229,7 @@ class ReviewModel:
         known = set(self._classifier.label_names)
         names = [name for name in in_doubt if name in known][:MAX_CLASSES]
         texts = [row.text] * len(names)
-        explanations = explain(
-            self._classifier,
+        explanations = self._classifier.explain_tokenized(
             texts,
             self._classifier.tokenize(texts),
             names,

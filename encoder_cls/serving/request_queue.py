@@ -17,7 +17,6 @@ from threading import Condition, Thread
 from typing import Any, NamedTuple
 
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.occlusion import explain
 from encoder_cls.serving import limits
 from encoder_cls.serving.requests import PredictRequest
 from encoder_cls.system.web.responses import RefusedError
@@ -256,8 +255,7 @@ def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
 
             words = None
             if request.explain:
-                (words,) = explain(
-                    classifier,
+                (words,) = classifier.explain_tokenized(
                     [text],
                     tokenized[row : row + 1],
                     [prediction.label],
