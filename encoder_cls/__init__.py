@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from encoder_cls.classifier.classifier import Classifier
     from encoder_cls.classifier.model_folder import load_classifier
     from encoder_cls.classifier.prediction import Prediction
+    from encoder_cls.config.loading import config_of, load_config
     from encoder_cls.config.reading_options import ReadingOptions
-    from encoder_cls.config.schema import ModelConfig, TokenizerConfig
+    from encoder_cls.config.schema import Config, ModelConfig, TokenizerConfig
     from encoder_cls.encoder.torch_encoder import make_batch
     from encoder_cls.encoder.transformer import (
         ClassifierHead,
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
         EncoderClassifier,
         MultiHeadAttention,
     )
+    from encoder_cls.evaluation.report import Report
+    from encoder_cls.run.evaluate import evaluate
+    from encoder_cls.run.run_folder import read_metrics
     from encoder_cls.text.tokenizer import tokenize
     from encoder_cls.text.tokenizer_training import train_tokenizer
     from encoder_cls.training.from_python import train
@@ -34,6 +38,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Classifier",
     "ClassifierHead",
+    "Config",
     "Encoder",
     "EncoderClassifier",
     "ModelConfig",
@@ -41,10 +46,15 @@ __all__ = [
     "Prediction",
     "Predictor",
     "ReadingOptions",
+    "Report",
     "TokenizerConfig",
     "__version__",
+    "config_of",
+    "evaluate",
     "load_classifier",
+    "load_config",
     "make_batch",
+    "read_metrics",
     "tokenize",
     "train",
     "train_tokenizer",
@@ -56,6 +66,7 @@ __all__ = [
 _MODULES = {
     "Classifier": "classifier.classifier",
     "ClassifierHead": "encoder.transformer",
+    "Config": "config.schema",
     "Encoder": "encoder.transformer",
     "EncoderClassifier": "encoder.transformer",
     "ModelConfig": "config.schema",
@@ -63,9 +74,14 @@ _MODULES = {
     "Prediction": "classifier.prediction",
     "Predictor": "bulk.predictor",
     "ReadingOptions": "config.reading_options",
+    "Report": "evaluation.report",
     "TokenizerConfig": "config.schema",
+    "config_of": "config.loading",
+    "evaluate": "run.evaluate",
     "load_classifier": "classifier.model_folder",
+    "load_config": "config.loading",
     "make_batch": "encoder.torch_encoder",
+    "read_metrics": "run.run_folder",
     "tokenize": "text.tokenizer",
     "train": "training.from_python",
     "train_tokenizer": "text.tokenizer_training",

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls import Classifier, Prediction, load_classifier
+from encoder_cls import (
+    Classifier,
+    Config,
+    Prediction,
+    Report,
+    config_of,
+    evaluate,
+    load_classifier,
+    load_config,
+    read_metrics,
+    train,
+)
 
 
 def client(folder: Path) -> None:
@@ -20,3 +31,17 @@ def client(folder: Path) -> None:
     assert_type(classifier.predict_proba(["a text"]), NDArray[np.float64])
     assert_type(classifier.embed(["a text"]), NDArray[np.float32])
     assert_type(classifier.label_names, tuple[str, ...])
+
+
+def runs(folder: Path) -> None:
+    """Train with two configs, and compare the runs."""
+    config = load_config(folder / "spam.yaml", ["train.epochs=5"])
+    assert_type(config, Config)
+    assert_type(config_of({"train.epochs": 10}, base=config), Config)
+    assert_type(train(config, run_dir=folder / "run"), Classifier)
+    assert_type(read_metrics(folder / "run" / "metrics.jsonl"), list[dict[str, Any]])
+
+    report = evaluate(folder / "run", against=folder / "other")
+    assert_type(report, Report)
+    assert_type(report.summary(), str)
+    assert_type(report.to_dict(), dict[str, Any])

@@ -28,7 +28,6 @@ from encoder_cls.cli.review import review_command
 from encoder_cls.cli.serve import serve_command
 from encoder_cls.cli.suggest import suggest_command
 from encoder_cls.cli.train import train_command
-from encoder_cls.cli.tune import tune_command
 from encoder_cls.errors import EncoderClsError, StoppedError
 from encoder_cls.system.annexes import annexes_with
 from encoder_cls.system.terminal import (
@@ -72,7 +71,6 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., None]] = {
     "init": init_command,
     "train": train_command,
-    "tune": tune_command,
     "eval": eval_command,
     "compare": compare_command,
     "prune": prune_command,

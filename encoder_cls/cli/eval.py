@@ -93,11 +93,11 @@ def eval_command(
         )
     _check_outputs(run, data=data, against=against, output=output, report=report)
 
-    from encoder_cls.run.evaluate import evaluate_run
+    from encoder_cls.run.evaluate import evaluate
     from encoder_cls.system.files import to_json, write_output
 
     with TerminalReporter() as reporter:
-        scores = evaluate_run(
+        scores = evaluate(
             run,
             data=data,
             reading=reading,

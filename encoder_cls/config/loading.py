@@ -45,7 +45,7 @@ class _Origin(NamedTuple):
 
 
 def load_config(
-    path: Path | None = None, overrides: Iterable[str] = (), *, from_run: Path | None = None
+    path: str | Path | None = None, overrides: Iterable[str] = (), *, from_run: Path | None = None
 ) -> Config:
     """Read a config file, and override some of its values.
 
@@ -60,6 +60,7 @@ def load_config(
     Raises:
         ConfigError: the config is not valid; the message has a line for each fault.
     """
+    path = Path(path) if path else None
     parsed_overrides = [_parsed_override(override) for override in overrides]
     origin = _origin(path, parsed_overrides, from_run)
 
@@ -74,7 +75,9 @@ def load_config(
     return validated_config(values, source=origin.name)
 
 
-def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = None) -> Config:
+def config_of(
+    values: Mapping[str, Any], *, base: Config | None = None, source: str = "config"
+) -> Config:
     """Make a config of values by dotted key, such as `{"train.epochs": 5}`.
 
     All other values are those of `base`, by default the defaults of the schema. `source` is how

@@ -27,38 +27,39 @@ from encoder_cls.run.reloaded_data import (
     dataset_of_run_for_baseline,
 )
 from encoder_cls.run.run_folder import RunDir, run_of
-from encoder_cls.system.reporter import Reporter
+from encoder_cls.system.reporter import SILENT, Reporter
 
 
-def evaluate_run(
-    path: Path,
+def evaluate(
+    path: str | Path,
     *,
-    data: str | None,
-    folder: Path | None,
-    reporter: Reporter,
+    data: str | None = None,
+    against: str | Path | None = None,
+    folder: Path | None = None,
     reading: Mapping[str, Any] | None = None,
     moved: Mapping[str, str] | None = None,
-    against: Path | None = None,
+    reporter: Reporter = SILENT,
 ) -> Report:
     """Score the classifier of a run or model folder, and write the files of the report.
 
     The classifier is scored on the labelled source `data`. Without one, it is scored on the test
-    split of its run, or on the validation split if the run has no test split. If `folder` is None,
-    a report on the run's own data goes into the folder `eval` of the run, and no other report is
-    written.
+    split of its run, or on the validation split if the run has no test split. `against` is the
+    folder of another classifier, to compare with on the same texts. If `folder` is None, a report
+    on the run's own data goes into the folder `eval` of the run, and no other report is written.
 
-    `reading` has values of `DataConfig` that replace those of the training for reading `data`.
-    `moved` has the new paths of the run's data, if it has been moved. `against` is the folder of
-    another classifier, to compare with on the same texts.
+    `reading` has values of the config's section `data` that replace those of the training for
+    reading `data`. `moved` has the new paths of the run's data, by key, if it has been moved.
 
     Raises:
         ConfigError: there is no classifier, or no data to score it on.
         DataError: the data is missing or malformed, or has changed since the training.
         EncoderClsError: the files cannot be written into `folder`.
     """
+    path = Path(path)
     classifier = load_classifier(path, engine="torch")
     other = None
     if against:
+        against = Path(against)
         other = load_other(against, classifier, path)
     run = run_of(path)
     if run and not run.is_finished():

@@ -261,11 +261,13 @@ def newest_with_model(runs: Path) -> RunDir:
     return max(with_model, key=lambda run: run.weights.stat().st_mtime_ns)
 
 
-def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
-    """Read the rows of `metrics.jsonl`; an empty list if there is no such file.
+def read_metrics(metrics_file: str | Path) -> list[dict[str, Any]]:
+    """Read the rows of a run's `metrics.jsonl`; an empty list if there is no such file.
 
-    Lines that are not rows are skipped, such as a last line that a crash has cut off.
+    A row has `step`, `split`, `time` and values by name. Lines that are not rows are skipped, such
+    as a last line that a crash has cut off.
     """
+    metrics_file = Path(metrics_file)
     if not metrics_file.exists():
         return []
     with reporting_os_errors(metrics_file, "read"):

@@ -35,8 +35,8 @@ class Reporter:
     def training_started(self, *, step: int, total_steps: int) -> None:
         """Report that a run starts, or continues after `step` of `total_steps`."""
 
-    def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:
-        """Report that a training of the encoder starts or continues."""
+    def encoder_started(self, name: str, *, step: int, total_steps: int, epochs: int) -> None:
+        """Report that a training of the encoder, of at most `epochs`, starts or continues."""
 
     def steps_decided(self, name: str, *, steps: int, total_steps: int) -> None:
         """Report how many steps, maybe 0, a time budget allows for a training of the encoder."""

@@ -137,7 +137,14 @@ class TerminalReporter(Reporter):
             self._bar = tqdm(total=total_steps, initial=step, unit="step", dynamic_ncols=True)
             self._has_steps = True
 
-    def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:
+    def encoder_started(
+        self,
+        name: str,
+        *,
+        step: int,
+        total_steps: int,
+        epochs: int,  # noqa: ARG002
+    ) -> None:
         """Show the name of the encoder's training as the name of the bar."""
         self._first_step = step
         self._first_step_time = time.monotonic()

@@ -54,6 +54,8 @@ def train(
     model_class: type[EncoderClassifier] | None = None,
     device: str = "auto",
     resume: bool = False,
+    with_report: bool = True,
+    reporter: Reporter | None = None,
 ) -> Classifier:
     """Train into a run folder as `encoder-cls train` does, and load the trained classifier.
 
@@ -75,15 +77,20 @@ def train(
             `load_classifier` does.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         resume: continue from the newest checkpoint, or start a new run if the folder is empty.
+        with_report: finish the run: save the model in small number types, and write the report and
+            the model card.
+        reporter: by default, warnings become Python warnings, and nothing else is reported.
 
     Raises:
-        EncoderClsError: the training fails; the message is that of the command.
+        EncoderClsError: the training fails; the message is that of the command. It is a
+            `DivergedError` if the loss is not finite, and a `LockedError` if another process is
+            training in the folder.
         TypeError: `model_class` is no subclass of `EncoderClassifier`.
     """
     if model_class and not issubclass(model_class, EncoderClassifier):
         raise TypeError(f"model_class: {model_class} is no subclass of EncoderClassifier")
     if isinstance(config, str | Path):
-        config = load_config(Path(config), ())
+        config = load_config(config)
     elif not isinstance(config, Config):
         config = config_of({"name": "run", **config}, source="train")
 
@@ -91,7 +98,7 @@ def train(
         raise ConfigError("pretrain.objective: denoising has a model of its own; use masked_lm")
 
     run = RunDir(Path(run_dir or Path("runs", config.name)))
-    reporter = WarningReporter()
+    reporter = reporter or WarningReporter()
     torch_device = resolve_device(device)
     with _training_alone(torch_device):
         budget = TimeBudget(config)
@@ -101,7 +108,14 @@ def train(
         prepared = prepare(config, budget=budget, model_class=model_class, reporter=reporter)
         prepared = replace(prepared, objective=objective)
         prepared.report_warnings(reporter)
-        train_run(prepared, run, device=torch_device, resume=resume, reporter=reporter)
+        train_run(
+            prepared,
+            run,
+            device=torch_device,
+            resume=resume,
+            with_report=with_report,
+            reporter=reporter,
+        )
         return load_classifier(run.path, device=device, model_class=model_class)
 
 

@@ -268,7 +268,12 @@ def train_encoder(
     is_pretraining = progress.state.is_pretraining
     seconds = progress.prepared.budget.seconds_for(pretraining=is_pretraining)
     total_steps = progress.total_steps(training)
-    reporter.encoder_started(training.name, step=progress.state.step, total_steps=total_steps)
+    reporter.encoder_started(
+        training.name,
+        step=progress.state.step,
+        total_steps=total_steps,
+        epochs=training.length.epochs,
+    )
 
     for event in training.run(progress.state.training, seconds=seconds, may_skip=may_skip):
         is_limit_new = (

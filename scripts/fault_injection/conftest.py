@@ -44,7 +44,7 @@ USED_BY_COMMANDS = (
     "encoder_cls.run.evaluate",
     "encoder_cls.serving.server",
     "encoder_cls.system.cache",
-    "encoder_cls.tuning.search",
+    "encoder_cls.extras.tune.search",
     "matplotlib.figure",
     "pyarrow.parquet",
     "scipy.optimize",

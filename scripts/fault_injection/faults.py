@@ -836,7 +836,7 @@ FAULTS = [
         "a search begins the trial of a killed process anew",
         case="kill-tune",
         fraction=0.2,
-        target="encoder_cls.tuning.search.train",
+        target="encoder_cls.extras.tune.search.train",
         make=beginning_anew,
     ),
     Fault(

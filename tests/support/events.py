@@ -28,6 +28,7 @@ class EncoderStarted(NamedTuple):
     name: str
     step: int
     total_steps: int
+    epochs: int
 
 
 class StepsDecided(NamedTuple):

@@ -57,7 +57,7 @@ def test_a_log_file_tells_how_long_the_steps_will_take_at_most(monkeypatch, caps
     clock = 0.0
     monkeypatch.setattr(terminal_reporter.time, "monotonic", lambda: clock)
     reporter = TerminalReporter()
-    reporter.encoder_started("model", step=100, total_steps=400)
+    reporter.encoder_started("model", step=100, total_steps=400, epochs=4)
 
     clock = 60.0
     values = {"loss": 0.5, "tokens_per_s": 1000.0}

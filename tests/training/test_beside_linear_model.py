@@ -30,9 +30,8 @@ from encoder_cls.linear_training.features import CountedTexts, LinearOptions
 from encoder_cls.linear_training.model_selection import fit_linear
 from encoder_cls.metrics.log_loss import cross_entropy, one_hot
 from encoder_cls.metrics.logits import Logits, softmax
-from encoder_cls.run.evaluate import evaluate_run
+from encoder_cls.run.evaluate import evaluate
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system.reporter import SILENT
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.training import few_labels_fit, many_labels_fit
 from encoder_cls.training import plan as training_plan
@@ -349,7 +348,7 @@ def test_few_labels_are_scored_by_cross_validation(few_and_many, fitted_to_few, 
     assert with_encoder["linear_accuracy"] == accuracy
 
     report = json.loads((run_of_few.eval / "report.json").read_bytes())
-    evaluated = evaluate_run(run_of_few.path, data=None, folder=None, reporter=SILENT)
+    evaluated = evaluate(run_of_few.path)
     assert report["parts"]["linear"]["accuracy"] == accuracy
     assert evaluated.evaluation.parts["linear"]["accuracy"] == accuracy
     assert evaluated.metrics.accuracy == report["accuracy"]

@@ -24,7 +24,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     write_data(tmp_path, texts=60)
     page = PAGE.read_text(encoding="utf-8")
     examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(examples) == 6
+    assert len(examples) == 7
 
     # Turn off the techniques for few labels, which take longest.
     monkeypatch.setattr(plan, "MAX_LABELLED", 0)
@@ -35,6 +35,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
 
     assert capsys.readouterr().out == "red\nblue\n"
     assert (tmp_path / "runs" / "focal" / "eval" / "report.json").exists()
+    assert "points of accuracy" in namespace["report"].summary()
 
 
 def test_an_objective_is_what_the_encoder_learns(tmp_path):

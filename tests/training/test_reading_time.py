@@ -17,9 +17,8 @@ from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.findings import Kind
-from encoder_cls.run.evaluate import evaluate_run
+from encoder_cls.run.evaluate import evaluate
 from encoder_cls.run.run_folder import RunDir
-from encoder_cls.system.reporter import SILENT
 from encoder_cls.training import reading_time
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.reading_time import (
@@ -195,7 +194,7 @@ def test_a_run_records_its_share_and_reads_it_again(config, run, monkeypatch):
     with pytest.raises(ConfigError, match=r"another data\.train_fraction"):
         run.check_trainable(with_train_fraction(config, 0.9), resume=True)
 
-    report = evaluate_run(run.path, data=None, folder=None, reporter=SILENT)
+    report = evaluate(run.path)
     num_unread = prepared.dataset.num_unread
     assert report.run_facts.num_unread == num_unread
     assert said(report, Kind.ADVICE).startswith(

@@ -1,4 +1,4 @@
-"""Open the Optuna study of a search, which several processes share through a journal file."""
+"""The Optuna study of a search, which several processes share through a journal file."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ def open_study(folder: Path, *, minimizes: bool) -> optuna.Study:
 
 
 class _JournalLock(JournalFileSymlinkLock):
-    """A lock of the journal that also repairs its last line.
+    """A lock of the journal that first removes an incomplete last line.
 
-    If a power failure or a full disk has left the last line incomplete, it is removed before
-    another line is appended.
+    A power failure or a full disk may have left one, and the next line would be appended to it.
     """
 
     def __init__(self, journal: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,14 +25,13 @@ from encoder_cls.system.command_options import (
 )
 from encoder_cls.system.display import seconds_named
 from encoder_cls.system.libraries import check_installed, check_training_installed
-from encoder_cls.system.reporter import SILENT
+from encoder_cls.system.stop_signals import stop_signals
 from encoder_cls.system.terminal import note, print_out
 from encoder_cls.system.terminal_reporter import TerminalReporter
 
 if TYPE_CHECKING:
-    from encoder_cls.config.schema import Config
-    from encoder_cls.evaluation.report import Report
-    from encoder_cls.tuning.search import Search, TrialResult
+    from encoder_cls import Config, Report
+    from encoder_cls.extras.tune.search import Search, TrialResult
 
 # The time to reserve for training the best trial and the unchanged config again at the end, as a
 # multiple of the time that they took.
@@ -59,19 +59,19 @@ def tune_command(
     check_training_installed()
     check_installed("optuna", needed_by="tune", install="'encoder-cls[tune]'")
 
-    from encoder_cls.config.loading import load_config
+    from encoder_cls import load_config
+    from encoder_cls.extras.tune.search import Search
     from encoder_cls.system.machine import resolve_device
-    from encoder_cls.system.stop_signals import stop_signals
-    from encoder_cls.tuning.search import Search
 
     started = time.monotonic()
     budget_seconds = _parsed_budget(budget)
     config = load_config(chosen_config_file(config_argument, config_option), overrides or ())
     folder = run_dir or RUNS / f"{config.name}-tune"
-    torch_device = resolve_device(device)
+    # An unknown device is noticed before the search begins.
+    resolve_device(device)
 
     with stop_signals(), TerminalReporter() as reporter:
-        search = Search(config, folder, device=torch_device, reporter=reporter)
+        search = Search(config, folder, device=device, reporter=reporter)
         for result in search.results:
             note(f"{_trial_line(result, config)} (before)")
         note(f"searching in {search.folder}")
@@ -88,7 +88,7 @@ def tune_command(
         if not search.train_again(best):
             return
 
-    report = _report_of_best(search, best)
+    report = search.report_on(best)
     if as_json:
         trials = [asdict(result) for result in search.results]
         print_json({"trials": trials, "best": asdict(best), "report": report.to_dict()})
@@ -97,11 +97,7 @@ def tune_command(
 
 
 def _parsed_budget(budget: str) -> float:
-    """Parse the value of `--budget`, and return the seconds.
-
-    Raises:
-        ConfigError: the value is not a time.
-    """
+    """Parse the value of `--budget`, in seconds."""
     try:
         return seconds_named(budget)
     except ValueError as error:
@@ -116,21 +112,10 @@ def _seconds_to_train_again(search: Search) -> float:
     return sum(result.seconds for result in search.results if result.number in numbers)
 
 
-def _report_of_best(search: Search, best: TrialResult) -> Report:
-    """Score the best trial, and compare it with the unchanged config."""
-    from encoder_cls.run.evaluate import evaluate_run
-
-    path = search.trained_again(best.number).path
-    against = None
-    if best.number > 0:
-        against = search.trained_again(0).path
-    return evaluate_run(path, data=None, folder=None, reporter=SILENT, against=against)
-
-
 def _show_best(search: Search, best: TrialResult, report: Report, config: Config) -> None:
     """Print the report on the best trial and the conclusion, and note the next command."""
     print_out(f"{report.summary()}\n{_conclusion(search, best, report, config)}\n")
-    run = shlex.quote(str(search.trained_again(best.number).path))
+    run = shlex.quote(str(search.trained_again(best.number)))
     note(f'\nnext: encoder-cls predict --model {run} --explain "some text"')
 
 
@@ -173,10 +158,13 @@ def _conclusion(search: Search, best: TrialResult, report: Report, config: Confi
     best_trial = f"{trials}, the best was trial {best.number}: {options}"
 
     assert report.against is not None
-    unchanged = f"the config as it is (above: {search.trained_again(0).path})"
+    unchanged = f"the config as it is (above: {search.trained_again(0)})"
     # The 95% interval of the main score of the unchanged config minus that of the best trial. The
     # best trial is significantly better if even the upper end is negative.
     _, upper_end = report.against.difference_interval
     if upper_end < 0:
         return f"{best_trial}\nit is better than {unchanged}"
     return f"{best_trial}\nas far as these texts show, {unchanged} is as good"
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"tune": tune_command}

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import signal
+from contextlib import ExitStack
 from itertools import islice
 
 import optuna
 import pytest
 from support.events import Noted, RecordingReporter, StepsDecided, Warned
-from support.small_runs import CPU, make_config
+from support.small_runs import make_config
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from encoder_cls.config.schema import Config, SearchRange
+from encoder_cls import Config, config_of, load_config, read_metrics
 from encoder_cls.errors import ConfigError, StoppedError
-from encoder_cls.run.run_folder import read_metrics
+from encoder_cls.extras.tune.search import Search, TrialResult
+from encoder_cls.extras.tune.study import JOURNAL_FILE
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.tuning.search import Search, TrialResult
-from encoder_cls.tuning.study import JOURNAL_FILE
+from encoder_cls.training import from_python
 
 pytestmark = pytest.mark.usefixtures("bare_trainings", "usual_c")
 
 SPACE = {
-    "train.learning_rate": SearchRange(low=0.001, high=0.01, log=True),
-    "train.batch_size": (16, 32),
+    "train.learning_rate": {"low": 0.001, "high": 0.01, "log": True},
+    "train.batch_size": [16, 32],
 }
 
 
@@ -41,12 +44,12 @@ def config(tmp_path) -> Config:
 def search_config(folder, **train_values: object) -> Config:
     """Return the config of a search of two settings, whose trials take two epochs by default."""
     config = make_config(folder, **TWO_EPOCHS | train_values)
-    return config.model_copy(update={"name": "run", "tune": SPACE})
+    return config_of({"name": "run", "tune": SPACE}, base=config)
 
 
 def open_search(folder, config: Config) -> Search:
     """Start or resume the search of a test."""
-    return Search(config, folder / "search", device=CPU)
+    return Search(config, folder / "search", device="cpu")
 
 
 def run_trials(search: Search, count: int) -> list[TrialResult]:
@@ -71,15 +74,14 @@ def test_the_first_trial_is_the_config_as_it_is_and_all_are_runs(tmp_path, confi
 
     # Both trials are runs without a report.
     for result in (first, second):
-        run = search._run_of(result.number)
+        run = search.trial_folder(result.number)
         validations = [
-            row for row in read_metrics(run.metrics_file) if row["split"] == "validation"
+            row for row in read_metrics(run / "metrics.jsonl") if row["split"] == "validation"
         ]
         assert result.score == min(row["loss"] for row in validations)
-        assert run.load_config() == search.config_of(result.number, result.values)
-        assert not run.is_finished()
-        assert run.event_files
-        assert not run.checkpoints.exists()
+        assert load_config(run / "config.yaml") == search.config_of(result.number, result.values)
+        assert not (run / "model" / "README.md").exists()
+        assert not (run / "checkpoints").exists()
 
     better = min((first, second), key=lambda result: result.score)
     assert search.best.number == better.number
@@ -89,7 +91,7 @@ def test_the_first_trial_is_the_config_as_it_is_and_all_are_runs(tmp_path, confi
 
 def test_a_search_resumes_the_trial_whose_process_ended(tmp_path, config):
     """A resumed trial has the same score as a trial that was not interrupted."""
-    undisturbed = run_trials(Search(config, tmp_path / "undisturbed", device=CPU), 2)
+    undisturbed = run_trials(Search(config, tmp_path / "undisturbed", device="cpu"), 2)
 
     num_looks = 0
 
@@ -131,13 +133,43 @@ def test_a_trial_that_another_process_trains_is_left_to_it(tmp_path, config):
     here = open_search(tmp_path, config)
     there = open_search(tmp_path, config)
 
-    trial, run = here._next_trial()
-    with run.lock():
-        next_trial, _ = there._next_trial()
+    with ExitStack() as locks:
+        trial = here._next_trial(locks)
+        next_trial = there._next_trial(locks)
         assert next_trial.number == trial.number + 1
 
-    next_trial, _ = there._next_trial()
-    assert next_trial.number == trial.number
+    with ExitStack() as locks:
+        assert there._next_trial(locks).number == trial.number
+
+
+def test_all_trials_read_as_many_rows_as_the_first_had_time_for(tmp_path, monkeypatch):
+    """Another process waits for the first trial to find out."""
+    config = search_config(tmp_path, time_budget="10h")
+    here = open_search(tmp_path, config)
+    there = open_search(tmp_path, config)
+    with ExitStack() as locks:
+        here._next_trial(locks)
+        assert there._next_trial(locks) is None
+
+    shares = iter([0.9, 0.5])
+    monkeypatch.setattr(from_python, "affordable_train_fraction", lambda *_, **__: next(shares))
+    run_trials(here, 1)
+
+    with ExitStack() as locks:
+        assert there._next_trial(locks).number == 1
+    assert there.config_of(1, {}).data.train_fraction == 0.9
+
+
+def test_the_table_of_tensorboard_has_the_score_and_the_values_of_a_trial(tmp_path, config):
+    search = open_search(tmp_path, config)
+    (first,) = run_trials(search, 1)
+
+    events = EventAccumulator(str(search.trial_folder(0))).Reload()
+    assert "loss/validation" in events.Tags()["scalars"]
+    content = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+    columns = HParamsPluginData.FromString(content).session_start_info.hparams
+    assert columns["best validation loss"].number_value == first.score
+    assert columns["train.batch_size"].number_value == 32
 
 
 def test_a_trial_that_runs_out_of_time_is_pruned(tmp_path, config, monkeypatch):
@@ -157,8 +189,8 @@ def test_a_search_that_is_out_of_time_has_one_complete_trial(tmp_path, config):
     here = open_search(tmp_path, config)
     there = open_search(tmp_path, config)
 
-    _, run = here._next_trial()
-    with run.lock():
+    with ExitStack() as locks:
+        here._next_trial(locks)
         results = list(islice(there.run_trials(lambda: False), 2))
 
     assert [(result.number, result.state) for result in results] == [(1, "complete")]
@@ -192,7 +224,7 @@ def test_notes_and_warnings_of_trials_reach_the_person_once(tmp_path, config):
     data = config.data.model_copy(update={"cache": str(tmp_path / "cache")})
     config = config.model_copy(update={"data": data})
     reporter = RecordingReporter()
-    search = Search(config, tmp_path / "search", device=CPU, reporter=reporter)
+    search = Search(config, tmp_path / "search", device="cpu", reporter=reporter)
 
     first, _ = run_trials(search, 2)
     assert search.train_again(first)
@@ -213,7 +245,7 @@ def test_notes_and_warnings_of_trials_reach_the_person_once(tmp_path, config):
 def test_the_steps_that_a_time_budget_allows_reach_the_person_with_the_trial(tmp_path):
     config = search_config(tmp_path, time_budget="10h", epochs=30)
     reporter = RecordingReporter()
-    search = Search(config, tmp_path / "search", device=CPU, reporter=reporter)
+    search = Search(config, tmp_path / "search", device="cpu", reporter=reporter)
 
     run_trials(search, 2)
 

@@ -8,8 +8,9 @@ from math import ceil
 from optuna.trial import Trial
 
 from encoder_cls.system.reporter import Reporter
-from encoder_cls.training.encoder_stage import ON_LABELS
 
+# The name of the encoder's training on labels in the events of a training.
+ON_LABELS = "model"
 # The number of reports of a trial to the study, in equal parts of its epochs. Trials are compared
 # report by report.
 NUM_REPORTS = 10
@@ -20,10 +21,7 @@ class PrunedTrialError(Exception):
 
 
 class SearchReporter(Reporter):
-    """Passes on the messages of all trainings of a search, each note and each warning once.
-
-    It also passes on the names of the work, and the numbers of steps that time budgets allow.
-    """
+    """Passes on the messages of all trainings of a search, each note and each warning once."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -83,7 +81,14 @@ class TrainingReporter(Reporter):
         """Pass on how far the work is."""
         self._reporter.progressed(share)
 
-    def encoder_started(self, name: str, *, step: int, total_steps: int) -> None:  # noqa: ARG002
+    def encoder_started(
+        self,
+        name: str,
+        *,
+        step: int,  # noqa: ARG002
+        total_steps: int,  # noqa: ARG002
+        epochs: int,  # noqa: ARG002
+    ) -> None:
         """Pass the name of the encoder's training on, as the name of the work."""
         self.working(name)
 
@@ -99,10 +104,7 @@ class TrialReporter(TrainingReporter):
         best_score: returns the best validation score of the trial so far; None before its first
             validation.
         goes_on: returns whether the search goes on; if not, the trial is pruned.
-        last_report: the number of the last report of a resumed trial; 0 if it has no report yet.
-
-    Attributes:
-        epochs: the number of epochs of the whole trial. Set it before the training starts.
+        last_report: the number of the last report of a resumed trial; 0 if it has none.
     """
 
     def __init__(
@@ -115,13 +117,18 @@ class TrialReporter(TrainingReporter):
         last_report: int,
     ) -> None:
         super().__init__(reporter, f"trial {trial.number}")
-        self.epochs = 1
         self._trial = trial
         self._best_score = best_score
         self._goes_on = goes_on
         # Never prune trial 0, which has the unchanged config.
         self._may_be_pruned = trial.number > 0
         self._last_report = last_report
+        self._epochs = 1
+
+    def encoder_started(self, name: str, *, step: int, total_steps: int, epochs: int) -> None:
+        """Keep the number of epochs, which the reports are parts of."""
+        super().encoder_started(name, step=step, total_steps=total_steps, epochs=epochs)
+        self._epochs = epochs
 
     def step_done(
         self,
@@ -151,7 +158,7 @@ class TrialReporter(TrainingReporter):
         self._check_time()
 
         # Number the reports by the tenth of the epochs, from 1 to 10.
-        number = ceil(NUM_REPORTS * epoch / self.epochs)
+        number = ceil(NUM_REPORTS * epoch / self._epochs)
         score = self._best_score()
         if name != ON_LABELS or score is None or number <= self._last_report:
             return

@@ -1,1 +1,0 @@
-"""Hyperparameter search: its space, its trials, and what they report."""
