@@ -49,8 +49,7 @@ def init_command(
     """Look through data, say all that was found, and write a config that trains on it."""
     check_training_installed()
 
-    from encoder_cls.config.loading import run_name
-    from encoder_cls.config.yaml import parse_setting
+    from encoder_cls.config.loading import parsed_setting, run_name
     from encoder_cls.data.inspection.draft_config import draft_config
     from encoder_cls.data.inspection.findings import finding_lines
     from encoder_cls.data.inspection.inspect_data import inspect_data
@@ -58,7 +57,7 @@ def init_command(
 
     chosen = {}
     for key, text in data_overrides(overrides, *CHOICES).items():
-        chosen[key] = parse_setting(text, source=f"--set data.{key}", keys=["data", key])
+        chosen[key] = parsed_setting(f"data.{key}", text)
 
     config_file = output or Path(f"{run_name(_stem(source))}.yaml")
     check_ending(config_file, ".yaml", ".yml")

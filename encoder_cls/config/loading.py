@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -11,8 +12,8 @@ from typing import Any, NamedTuple
 from encoder_cls.config.checked_values import FIELDS, validated_config
 from encoder_cls.config.data_paths import data_beside_config
 from encoder_cls.config.label_files import with_label_files
-from encoder_cls.config.schema import Config
-from encoder_cls.config.yaml import parse_setting, parse_yaml
+from encoder_cls.config.schema import Config, types_in
+from encoder_cls.config.yaml import NULL, parse_yaml
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import printable
 
@@ -230,7 +231,43 @@ def _parsed_override(override: str) -> _Override:
         raise ConfigError(
             f"--set {override}: write it as section.key=value, such as train.epochs=5"
         )
-    return _Override(keys, parse_setting(text, source=f"--set {dotted}", keys=keys))
+    return _Override(keys, parsed_setting(dotted.strip(), text))
+
+
+# The keys whose value may be a space, or `~`.
+SEPARATOR_KEYS = ("data.delimiter", "data.label_separator")
+_QUOTED = re.compile(r"""'([^']|'')*'|"([^"\\]|\\.)*\"""", re.DOTALL)
+
+
+def parsed_setting(key: str, text: str) -> Any:
+    """Parse the value of `--set KEY=TEXT`.
+
+    It is YAML. But a text such as a path is taken as it is written, unless it is null, in quotes or
+    a whole list.
+
+    Raises:
+        ConfigError: the value is not valid YAML.
+    """
+    if key in SEPARATOR_KEYS and len(text) == 1:
+        return text
+
+    value = text.strip()
+    if value in NULL:
+        return None
+
+    types = _types_of(key)
+    is_list = tuple in types and value.startswith("[") and value.endswith("]")
+    if str in types and not is_list and not _QUOTED.fullmatch(value):
+        return value
+    return parse_yaml(value, source=f"--set {key}")
+
+
+def _types_of(key: str) -> list[Any]:
+    """The types in the annotation of a setting, `tuple` and `str` for a list of texts."""
+    section, _, name = key.partition(".")
+    fields = FIELDS.get(section) if name else Config.model_fields
+    field = (fields or {}).get(name or section)
+    return types_in(field.annotation) if field else []
 
 
 def _overridden(values: dict[str, Any], overrides: Iterable[_Override]) -> dict[str, Any]:

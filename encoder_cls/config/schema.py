@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from contextlib import suppress
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +18,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -56,11 +58,29 @@ LARGEST_CLASS_WEIGHT = 1e6
 LARGEST_RDROP_WEIGHT = 1000
 
 
+def _number(value: Any) -> Any:
+    """Turn a text that is a number into an integer if it is written so, or else into a float."""
+    if isinstance(value, str):
+        for number in (int, float):
+            with suppress(ValueError):
+                return number(value)
+    return value
+
+
 def _minutes(value: Any) -> Any:
     """Turn a time such as `90s` into minutes; a number is taken as minutes."""
-    if isinstance(value, str):
-        return seconds_named(value) / 60
-    return value
+    minutes = _number(value)
+    if isinstance(minutes, str):
+        return seconds_named(minutes) / 60
+    return minutes
+
+
+def _searched(value: Any) -> Any:
+    """Turn a text in a list of `tune` into what it is in the field that is searched."""
+    words = {"true": True, "false": False, "null": None}
+    if isinstance(value, str) and value in words:
+        return words[value]
+    return _number(value)
 
 
 def _as_tuple(value: Any) -> Any:
@@ -91,12 +111,23 @@ Epochs = Annotated[int, Field(ge=1, le=MAX_EPOCHS)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Minutes = Annotated[float, Field(gt=0, le=MAX_MINUTES), BeforeValidator(_minutes)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Searched = Annotated[Any, BeforeValidator(_searched)]
 NotEmpty = Annotated[str, Field(min_length=1)]
 Source = Annotated[str, BeforeValidator(_named)]
 ClassWeight = Annotated[float, Field(gt=0, le=LARGEST_CLASS_WEIGHT)]
 ClassWeights = Annotated[
     Literal["none", "balanced"] | dict[str, ClassWeight], BeforeValidator(_by_name)
 ]
+
+
+def types_in(annotation: Any) -> list[Any]:
+    """All types in an annotation, also those of the items of a list, but not of a mapping."""
+    origin = get_origin(annotation)
+    types = [annotation, origin]
+    if origin is not dict:
+        for part in get_args(annotation):
+            types += types_in(part)
+    return types
 
 
 class Section(BaseModel):
@@ -112,6 +143,15 @@ class Section(BaseModel):
         allow_inf_nan=False,
         coerce_numbers_to_str=True,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Read `1e3` where an integer is meant, and 1.0 as a float where either may be."""
+        field = cls.model_fields[str(info.field_name)]
+        if int in types_in(field.annotation):
+            return _number(value)
+        return value
 
 
 class DataConfig(Section):
@@ -519,7 +559,7 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     pretrain: PretrainConfig = PretrainConfig()
     train: TrainConfig = TrainConfig()
-    tune: dict[str, SearchRange | Annotated[tuple[Any, ...], Field(min_length=1)]] = {}
+    tune: dict[str, SearchRange | Annotated[tuple[Searched, ...], Field(min_length=1)]] = {}
     """The search space of `encoder-cls tune`: for each key, such as `train.learning_rate`, a list
     of values or a range {low: 0.0003, high: 0.003, log: true}. If it is {}, the learning rate, the
     batch size, both dropout rates and the weight of R-Drop are searched."""

@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from encoder_cls.config.loading import config_of, load_config
+from encoder_cls.config.loading import config_of, load_config, parsed_setting
 from encoder_cls.config.schema import Config, DataConfig, ModelConfig, TrainConfig
-from encoder_cls.config.yaml import parse_setting, parse_yaml
+from encoder_cls.config.yaml import parse_yaml
 from encoder_cls.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -93,18 +93,27 @@ def value_of(config: Config, override: str) -> object:
         ("12:30:45", "12:30:45"),
         ("2024-01-01", "2024-01-01"),
         ("0x10", "0x10"),
-        ("1_000", "1_000"),
         (".inf", ".inf"),
         ("true", True),
-        ("~", None),
-        ("", None),
+        ("null", None),
     ],
 )
-def test_yaml_means_what_a_person_reads(text, value):
+def test_a_value_to_search_is_what_a_person_reads(text, value):
     """Only `true` is a truth value and only decimal numbers are numbers, `1e-3` among them."""
-    parsed = parse_yaml(f"key: {text}", source="here")["key"]
-    assert parsed == value
-    assert type(parsed) is type(value)
+    (choice,) = load(f"{DATA}tune: {{model.encoder: [{text}]}}\n").tune["model.encoder"]
+    assert choice == value
+    assert type(choice) is type(value)
+
+
+@pytest.mark.parametrize(("end", "kind"), [("3", int), ("3.0", float), ("3e0", float)])
+def test_only_a_range_between_integers_is_one_of_integers(end, kind):
+    search = load(f"{DATA}tune: {{train.rdrop_weight: {{low: 1, high: {end}}}}}\n").tune
+    assert type(search["train.rdrop_weight"].high) is kind
+
+
+def test_yaml_values_are_the_texts_that_are_written():
+    parsed = parse_yaml("a: 007\nb: [no, 1e3, null]\nc: ~\nd: '~'\ne:\n", source="here")
+    assert parsed == {"a": "007", "b": ["no", "1e3", "null"], "c": None, "d": "~", "e": None}
 
 
 @pytest.mark.parametrize(
@@ -487,6 +496,10 @@ def test_class_names_stay_as_they_are_written(listed):
         ("train.class_weights={01: 2, 1e3: 3, 0: 1e-3}", {"01": 2.0, "1e3": 3.0, "0": 0.001}),
         ("name=" + "x" * 100, "x" * 100),
         ("seed=4294967295", 2**32 - 1),
+        ("tokenizer.max_vocab_size=3e4", 30_000),
+        ("train.time_budget=30", 30.0),
+        ("data.test=", None),
+        ("train.patience=", None),
         ("model.dropout=0", 0.0),
         ("train.epochs=auto", "auto"),
         ("train.patience=null", None),
@@ -515,7 +528,7 @@ def test_all_settings_that_are_texts_stay_as_they_are_written():
 
     for key in keys:
         text = changed.get(key, "1e3")
-        assert parse_setting(text, source="here", keys=key.split(".")) == text, key
+        assert parsed_setting(key, text) == text, key
 
 
 def is_text(section: type[BaseModel], field: str) -> bool:
