@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from encoder_cls.evaluation.report import Report
     from encoder_cls.run.evaluate import evaluate
+    from encoder_cls.run.output_checks import check_outputs
     from encoder_cls.run.run_folder import read_metrics
     from encoder_cls.text.tokenizer import tokenize
     from encoder_cls.text.tokenizer_training import train_tokenizer
@@ -49,6 +50,7 @@ __all__ = [
     "Report",
     "TokenizerConfig",
     "__version__",
+    "check_outputs",
     "config_of",
     "evaluate",
     "load_classifier",
@@ -78,6 +80,7 @@ _MODULES = {
     "TokenizerConfig": "config.schema",
     "config_of": "config.loading",
     "evaluate": "run.evaluate",
+    "check_outputs": "run.output_checks",
     "load_classifier": "classifier.model_folder",
     "load_config": "config.loading",
     "make_batch": "encoder.torch_encoder",

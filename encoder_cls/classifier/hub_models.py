@@ -6,15 +6,10 @@ from pathlib import Path
 
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.system.display import shown
+from encoder_cls.system.hub import HUB_TIMEOUT, parsed_address
 from encoder_cls.system.libraries import check_installed
 from encoder_cls.system.log import log
 from encoder_cls.system.terminal import has_terminal
-
-HUB = "hub:"
-
-# If the Hub does not respond within this time, in seconds, it counts as unreachable. Without a
-# limit, a download behind some firewalls would be retried or wait forever.
-HUB_TIMEOUT = 10.0
 
 # The status of HTTP by which a server refuses further requests for a while.
 TOO_MANY_REQUESTS = 429
@@ -32,7 +27,12 @@ def download_model(source: str, *, files: tuple[str, ...], marker: str) -> Path:
             or it is not a model of this program.
         EncoderClsError: the files cannot be downloaded, and there is no earlier download.
     """
-    name, revision = _parsed(source)
+    try:
+        name, options = parsed_address(source, options=["revision"])
+    except ValueError:
+        raise _badly_written(source) from None
+    revision = options.get("revision")
+
     check_installed("huggingface_hub", needed_by=source)
     from huggingface_hub import errors
 
@@ -59,17 +59,6 @@ def download_model(source: str, *, files: tuple[str, ...], marker: str) -> Path:
     if missing:
         raise ConfigError(f"{source}: not a model of encoder-cls: it has no {missing}")
     return folder
-
-
-def _parsed(source: str) -> tuple[str, str | None]:
-    """Split the address of a model into its name and its revision; None without a revision."""
-    from urllib.parse import unquote
-
-    name, question, query = source.removeprefix(HUB).partition("?")
-    key, _, escaped = query.partition("=")
-    if not name or (question and (key != "revision" or not escaped)):
-        raise _badly_written(source)
-    return name, unquote(escaped) or None
 
 
 def _badly_written(source: str) -> ConfigError:

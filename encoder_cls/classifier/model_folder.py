@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from encoder_cls.classifier.classifier import PARTS, Classifier, TextFormat
 from encoder_cls.classifier.familiarity import Familiarity
 from encoder_cls.classifier.guarantees import Guarantees
-from encoder_cls.classifier.hub_models import HUB, download_model
+from encoder_cls.classifier.hub_models import download_model
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.encoder.architecture import EncoderArchitecture
@@ -38,6 +38,7 @@ from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.linear.linear_model import LINEAR, LinearModel, linear_shapes
 from encoder_cls.metrics.tasks import SINGLE_LABEL, TASKS, Task
 from encoder_cls.system.files import plain_file, read_file, sha256, to_json, write_file
+from encoder_cls.system.hub import HUB
 from encoder_cls.system.log import log
 from encoder_cls.system.settings import own_settings
 from encoder_cls.text.tokenizer import parse_tokenizer

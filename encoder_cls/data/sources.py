@@ -27,8 +27,8 @@ from encoder_cls.data.source_files import (
     texts_of,
 )
 from encoder_cls.errors import DataError
+from encoder_cls.system.hub import HUB
 
-HUB = "hub:"
 EXAMPLE = "example:"
 # The folder of the bundled data.
 EXAMPLE_FOLDER = Path(__file__).parent / "example"

@@ -17,12 +17,13 @@ from encoder_cls.data.reading.csv_form import form_of
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.source_files import files_named
-from encoder_cls.data.sources import EXAMPLE, HUB, read_rows
+from encoder_cls.data.sources import EXAMPLE, read_rows
 from encoder_cls.data.text_groups import texts_alike
 from encoder_cls.errors import NoRowsError
 from encoder_cls.system.csv_cells import CsvForm, cell
 from encoder_cls.system.display import counted, shown
 from encoder_cls.system.files import path_of
+from encoder_cls.system.hub import HUB
 
 # The maximum number of texts in memory. A larger pool is sampled: nobody labels as many texts.
 MAX_TEXTS = 50_000

@@ -1,39 +1,26 @@
-"""Check the paths of outputs before any work.
-
-An output must not replace a file that is read, must not become a part of an input, and must not be
-the same file as another output. Files are compared by device and inode, so that links do not
-matter. An output that fits the pattern of an input is refused if it exists, and by `predict` in any
-case.
-"""
+"""What no output of a command may be: an input, a file of a model and its run, or its data."""
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from encoder_cls.classifier.hub_models import HUB
 from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.text_lines import TEXT
 from encoder_cls.data.source_files import every_file, texts_of
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.file_names import REPORT_FILES
 from encoder_cls.run.run_folder import LOCK_FILE, RunDir, run_of
-from encoder_cls.system.files import STANDARD_INPUT, fits_pattern, path_of, stream_named
-from encoder_cls.system.terminal import warn_if_output_closed
+from encoder_cls.system.files import STANDARD_INPUT, fits_pattern, path_of
+from encoder_cls.system.hub import HUB
+from encoder_cls.system.outputs import Taken, check_output_paths, everything_in
 
 if TYPE_CHECKING:
     from encoder_cls.config.schema import DataConfig
-
-Identity = tuple[int, int]
-"""The device and the inode of a file."""
-
-# The file descriptor of standard output.
-STANDARD_OUTPUT = 1
 
 
 def check_outputs(
@@ -45,41 +32,68 @@ def check_outputs(
 ) -> None:
     """Check that no output would replace or become a part of an input, or replace another output.
 
-    It warns if standard output is the only output and is closed. The data of the run of `model`
-    must not be replaced, either. `is_printing` says that standard output is an output, too.
+    The files of `model`, of its run, and the data of that run must not be replaced, either. An
+    output that fits the pattern of an input is refused if it exists. `is_printing` says that
+    standard output is an output, too; if it is the only one and is closed, there is a warning.
 
     Raises:
         ConfigError: an output is not allowed.
     """
-    if is_printing and not outputs:
-        warn_if_output_closed()
-    targets = [_target(path) for path in outputs]
-    if is_printing:
-        identity = _identity(STANDARD_OUTPUT)
-        if identity:
-            targets.append(_Target("standard output", None, identity))
-    if not targets:
-        return
+    check_output_paths(outputs, _taken(sources, model), is_printing=is_printing)
 
+
+def _taken(sources: Sequence[str], model: Path | None) -> Iterator[Taken]:
     run = run_of(model) if model else None
     run_data = run.data_sources() if run else []
-    read_identities: set[Identity] = set()
+
+    if run:
+        yield from _files_of_run(run)
+    elif model:
+        yield from _files_of_folders(model, [model])
+
+    for source in sources:
+        if Path(source).is_dir():
+            why = f"is in a folder that is read ({source}); name an output in another folder"
+            yield everything_in(Path(source), why)
+
+    read: list[Path | int] = []
     for source in (*sources, *run_data):
-        read_identities.update(_identities(source))
+        read += _files_of_source(source)
+    yield Taken("is a file that is read; name another output", read)
 
-    # There may be thousands of outputs, so look at the files of the model and at the inputs once.
-    model_files = _files_of(model, run) if model else None
-    read_folders = {path_of(Path(source)): source for source in sources if Path(source).is_dir()}
+    for source in run_data:
+        why = f"would be read as data of the run ({source}); name another output"
+        yield Taken(why, holds=partial(_would_be_data, source=source))
 
-    written: dict[Path | Identity, _Target] = {}
-    for target in targets:
-        if model_files:
-            _check_not_of_model(target, model_files)
-        _check_not_among(target, read_folders)
-        if target.identity in read_identities:
-            raise ConfigError(f"{target.name}: is a file that is read; name another output")
-        _check_not_data(target, run_data)
-        _check_other_outputs(target, written)
+
+def _files_of_run(run: RunDir) -> Iterator[Taken]:
+    files = [run.config_file, run.sources_file, run.metrics_file, run.held_out_predictions]
+    files += [run.path / LOCK_FILE, *run.event_files]
+    files += [run.eval / name for name in REPORT_FILES]
+    return _files_of_folders(run.path, [run.model, run.checkpoints, run.pretrained], files)
+
+
+def _files_of_folders(
+    owner: Path, folders: Sequence[Path], files: Sequence[Path] = ()
+) -> Iterator[Taken]:
+    """All files in some folders of a run or model, and other files of it."""
+    # An output outside of the folders may be a link to a file in them.
+    linked: list[Path] = []
+    for folder in folders:
+        yield everything_in(folder, f"is a part of {folder}; name another output")
+        if folder.is_dir():
+            linked += folder.iterdir()
+    yield Taken(f"is a part of {owner}; name another output", [*files, *linked])
+
+
+def _files_of_source(source: str) -> list[Path | int]:
+    """The files of a source; none if it cannot be read."""
+    if source == STANDARD_INPUT:
+        return [sys.stdin.fileno()]
+    files: list[Path | int] = []
+    with suppress(DataError):
+        files.extend(every_file(source))
+    return files
 
 
 def check_fit_no_pattern(outputs: Sequence[Path], source: str) -> None:
@@ -118,150 +132,6 @@ def check_run_folder(run: RunDir, data: DataConfig) -> None:
             raise ConfigError(
                 f"data.cache: {data.cache}: would be read as a class the next time ({source})"
             )
-
-
-class _Target(NamedTuple):
-    """An output to check.
-
-    Attributes:
-        path: the path without links; None for a stream, a pipe or a device.
-        identity: the device and the inode; None if the output is not an existing file.
-    """
-
-    name: str
-    path: Path | None
-    identity: Identity | None
-
-    def is_inside(self, folder: Path) -> bool:
-        return self.path is not None and self.path.is_relative_to(folder)
-
-
-def _target(path: Path) -> _Target:
-    """Describe the output at a path; a `ConfigError` if no file can be written there."""
-    stream = stream_named(path)
-    if stream is not None:
-        return _Target(str(path), None, _identity(stream))
-    if path.is_dir():
-        raise ConfigError(f"{path}: is a folder; name a file in it")
-    is_pipe_or_device = path.exists() and not path.is_file()
-    if is_pipe_or_device:
-        return _Target(str(path), None, _identity(path))
-
-    target = path_of(path)
-    above = next(folder for folder in target.parents if folder.exists())
-    if not above.is_dir():
-        raise ConfigError(f"{path}: {above} is not a folder; name another output")
-    return _Target(str(path), target, _identity(path))
-
-
-def _identity(file: Path | int) -> Identity | None:
-    """The identity of the file at a path or behind a file descriptor; None if there is no file."""
-    try:
-        status = os.stat(file)  # noqa: PTH116 - `Path.stat` takes no file descriptor
-    except OSError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _identities(source: str) -> Iterator[Identity]:
-    """The identities of the files of a source; none if the source cannot be read."""
-    with suppress(DataError):
-        files = [sys.stdin.fileno()] if source == STANDARD_INPUT else every_file(source)
-        for file in files:
-            identity = _identity(file)
-            if identity:
-                yield identity
-
-
-class _ModelFiles(NamedTuple):
-    """The files of a model and of its run, none of which may be replaced; no path has links.
-
-    Attributes:
-        owner: the folder of the run; that of the model if it has no run.
-        folders: the folders in which no output may be written.
-        identities: the devices and inodes of the files that exist.
-    """
-
-    owner: Path
-    folders: dict[Path, Path]
-    paths: set[Path]
-    identities: set[Identity | None]
-
-
-def _files_of(model: Path, run: RunDir | None) -> _ModelFiles:
-    owner = model
-    folders = [model]
-    files = []
-    if run:
-        owner = run.path
-        folders = [run.model, run.checkpoints, run.pretrained]
-        files = [run.config_file, run.sources_file, run.metrics_file, run.held_out_predictions]
-        files += [run.path / LOCK_FILE, *run.event_files]
-        files += [run.eval / name for name in REPORT_FILES]
-
-    # An output outside of the folders may be a link to a file in them.
-    for folder in folders:
-        if folder.is_dir():
-            files += folder.iterdir()
-
-    return _ModelFiles(
-        owner=owner,
-        folders={path_of(folder): folder for folder in folders},
-        paths={path_of(file) for file in files},
-        identities={_identity(file) for file in files} - {None},
-    )
-
-
-def _check_not_of_model(target: _Target, model_files: _ModelFiles) -> None:
-    for path, folder in model_files.folders.items():
-        if target.is_inside(path):
-            raise _is_part_of(folder, target)
-    if target.path in model_files.paths or target.identity in model_files.identities:
-        raise _is_part_of(model_files.owner, target)
-
-
-def _is_part_of(owner: Path, target: _Target) -> ConfigError:
-    return ConfigError(f"{target.name}: is a part of {owner}; name another output")
-
-
-def _check_not_among(target: _Target, read_folders: Mapping[Path, str]) -> None:
-    """Raise a `ConfigError` if an output is in a folder that is read.
-
-    `read_folders` has the source of each folder, by its path without links.
-    """
-    for folder, source in read_folders.items():
-        if target.is_inside(folder):
-            raise ConfigError(
-                f"{target.name}: is in a folder that is read ({source}); name an output in another "
-                "folder"
-            )
-
-
-def _check_not_data(target: _Target, run_data: Sequence[str]) -> None:
-    for source in run_data:
-        if target.path and _would_be_data(target.path, source):
-            raise ConfigError(
-                f"{target.name}: would be read as data of the run ({source}); name another output"
-            )
-
-
-def _check_other_outputs(target: _Target, written: dict[Path | Identity, _Target]) -> None:
-    """Add an output to `written`; a `ConfigError` if one with the same file is there already."""
-    # Several outputs may be written to one pipe or device, which has neither identity nor path.
-    key = target.identity or target.path
-    if not key:
-        return
-    if key not in written:
-        written[key] = target
-        return
-
-    other = written[key]
-    names = other.name
-    if other.name != target.name:
-        names = f"{other.name} and {target.name}"
-    raise ConfigError(f"{names}: two outputs would be written to one file; name two files")
 
 
 def _would_be_data(path: Path, source: str) -> bool:

@@ -298,6 +298,12 @@ def skipping_blank_lines(numbered_lines):
 # Predictions
 
 
+def protecting_no_folder(_, why):
+    from encoder_cls.system.outputs import Taken
+
+    return Taken(why)
+
+
 def checking_each_output_alone(check_outputs):
     def check(outputs, **options):
         for output in outputs:
@@ -612,15 +618,15 @@ FAULTS = [
         "what is read may be written over",
         case="outputs",
         fraction=0.3,
-        target=f"{OUTPUTS}._identities",
+        target=f"{OUTPUTS}._files_of_source",
         make=constant(lambda _: ()),
     ),
     Fault(
         "an output may be among what is read",
         case="outputs",
         fraction=0.3,
-        target=f"{OUTPUTS}._Target.is_inside",
-        make=doing_nothing,
+        target=f"{OUTPUTS}.everything_in",
+        make=constant(protecting_no_folder),
     ),
     Fault(
         "data of the run may be written over",

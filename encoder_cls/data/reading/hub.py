@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from encoder_cls.data.reading.class_labels import class_names_of, with_class_names
 from encoder_cls.data.reading.columns import Columns
@@ -17,6 +16,7 @@ from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
+from encoder_cls.system.hub import HUB_TIMEOUT, parsed_address
 from encoder_cls.system.libraries import check_installed
 from encoder_cls.system.terminal import has_terminal
 
@@ -92,33 +92,18 @@ def hub_folder_or_commit(source: str) -> Path | str | None:
 
 # The options of a source.
 OPTIONS = ("config", "split", "revision", "streaming")
+_STREAMING = {"true": True, "false": False}
 
 
 def _parsed(source: str) -> _HubSource:
     """Parse a source, or raise a DataError that shows the right form."""
-    name, _, query = source.removeprefix("hub:").partition("?")
-
-    # Do not use `parse_qs`: it would change a plus sign (split=train+test) and drop an option
-    # without a value (split=).
-    options: dict[str, str] = {}
-    for option in query.split("&"):
-        if option:
-            key, _, value = option.partition("=")
-            options[key] = unquote(value)
-
-    streaming = options.pop("streaming", "false")
-    is_known = all(key in OPTIONS for key in options)
-    has_values = all(options.values())
-    if not name or not is_known or not has_values or streaming not in {"true", "false"}:
+    try:
+        name, options = parsed_address(source, options=OPTIONS)
+        streaming = options.pop("streaming", "false")
+        return _HubSource(name, **options, streaming=_STREAMING[streaming])
+    except (ValueError, KeyError):
         form = "hub:owner/name[?config=...&split=...&revision=...&streaming=true]"
-        raise DataError(source, f"write it as {form}")
-    return _HubSource(
-        name=name,
-        config=options.get("config"),
-        split=options.get("split"),
-        revision=options.get("revision"),
-        streaming=streaming == "true",
-    )
+        raise DataError(source, f"write it as {form}") from None
 
 
 @contextmanager
@@ -162,10 +147,6 @@ def _loaded(source: _HubSource, split: str) -> Any:
             "the Hub cannot be reached, and the copy that was loaded last is of another revision"
         )
     return table
-
-
-# The number of seconds in which the Hub must respond.
-HUB_TIMEOUT = 10.0
 
 
 def _hub_commit(name: str, revision: str | None) -> str | None:

@@ -1,0 +1,147 @@
+"""Check the paths of outputs before any work.
+
+An output must not be a file that is in use for something else, nor the same file as another output.
+Files are compared by device and inode, so that links do not matter.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from encoder_cls.errors import ConfigError
+from encoder_cls.system.files import path_of, stream_named
+from encoder_cls.system.terminal import warn_if_output_closed
+
+Identity = tuple[int, int]
+"""The device and the inode of a file."""
+
+# The file descriptor of standard output.
+STANDARD_OUTPUT = 1
+
+
+class Taken(NamedTuple):
+    """Files that no output may be.
+
+    Attributes:
+        why: why an output cannot be one of them, for the message about it.
+        files: their paths or file descriptors. They need not exist.
+        holds: whether a path without links is one of them, too.
+    """
+
+    why: str
+    files: Iterable[Path | int] = ()
+    holds: Callable[[Path], bool] | None = None
+
+
+def everything_in(folder: Path, why: str) -> Taken:
+    """All files in a folder, and those that do not exist yet."""
+    resolved = path_of(folder)
+    return Taken(why, holds=lambda path: path.is_relative_to(resolved))
+
+
+def check_output_paths(
+    outputs: Sequence[Path], taken: Iterable[Taken], *, is_printing: bool = False
+) -> None:
+    """Check that each output can be written, is not taken, and is not another output, too.
+
+    It warns if standard output is the only output and is closed. `is_printing` says that standard
+    output is an output. `taken` is looked at only if an output is a file.
+
+    Raises:
+        ConfigError: an output is not allowed.
+    """
+    if is_printing and not outputs:
+        warn_if_output_closed()
+    targets = [_target(path) for path in outputs]
+    if is_printing:
+        targets.append(_Target("standard output", None, _identity(STANDARD_OUTPUT)))
+    targets = [target for target in targets if target.keys]
+    if not targets:
+        return
+
+    for files in taken:
+        # There may be thousands of outputs, so look at the files once.
+        keys = _keys_of(files.files)
+        for target in targets:
+            is_held = files.holds and target.path and files.holds(target.path)
+            if is_held or target.keys & keys:
+                raise ConfigError(f"{target.name}: {files.why}")
+
+    written: dict[Path | Identity, _Target] = {}
+    for target in targets:
+        _check_other_outputs(target, written)
+
+
+class _Target(NamedTuple):
+    """An output to check.
+
+    Attributes:
+        path: the path without links; None for a stream, a pipe or a device.
+        identity: the device and the inode; None if the output is not an existing file.
+    """
+
+    name: str
+    path: Path | None
+    identity: Identity | None
+
+    @property
+    def keys(self) -> set[Path | Identity]:
+        """What names the file; empty for a pipe or a device, which several outputs may share."""
+        return {key for key in (self.path, self.identity) if key}
+
+
+def _target(path: Path) -> _Target:
+    """Describe the output at a path; a `ConfigError` if no file can be written there."""
+    stream = stream_named(path)
+    if stream is not None:
+        return _Target(str(path), None, _identity(stream))
+    if path.is_dir():
+        raise ConfigError(f"{path}: is a folder; name a file in it")
+    is_pipe_or_device = path.exists() and not path.is_file()
+    if is_pipe_or_device:
+        return _Target(str(path), None, _identity(path))
+
+    target = path_of(path)
+    above = next(folder for folder in target.parents if folder.exists())
+    if not above.is_dir():
+        raise ConfigError(f"{path}: {above} is not a folder; name another output")
+    return _Target(str(path), target, _identity(path))
+
+
+def _identity(file: Path | int) -> Identity | None:
+    """The identity of the file at a path or behind a file descriptor; None if there is no file."""
+    try:
+        status = os.stat(file)  # noqa: PTH116 - `Path.stat` takes no file descriptor
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _keys_of(files: Iterable[Path | int]) -> set[Path | Identity]:
+    """The identities of files, and the paths of those that do not exist."""
+    keys: set[Path | Identity] = set()
+    for file in files:
+        identity = _identity(file)
+        if identity:
+            keys.add(identity)
+        elif isinstance(file, Path):
+            keys.add(path_of(file))
+    return keys
+
+
+def _check_other_outputs(target: _Target, written: dict[Path | Identity, _Target]) -> None:
+    """Add an output to `written`; a `ConfigError` if one with the same file is there already."""
+    for key in target.keys:
+        other = written.setdefault(key, target)
+        if other is target:
+            continue
+        names = other.name
+        if other.name != target.name:
+            names = f"{other.name} and {target.name}"
+        raise ConfigError(f"{names}: two outputs would be written to one file; name two files")
