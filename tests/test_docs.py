@@ -426,13 +426,3 @@ def test_the_guide_names_what_a_classifier_has(classifier):
     attributes = table.split("`Prediction`: ")[1].partition("|")[0]
     for name in re.findall(r"`([a-z_]+)(?:\([^`]*\))?`", attributes):
         assert hasattr(prediction, name)
-
-
-@pytest.mark.usefixtures("blank_plots")
-def test_the_guide_quotes_what_a_report_prints(cli, documented_run):
-    """It quotes a sentence about guarantees, whose numbers are those of the run."""
-    text = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8").replace("\n", " ")
-    quoted = re.search(r"on the test texts: `([^`]+)`", text)
-    assert quoted
-    pattern = re.sub(r"[0-9.]+", r"[0-9.]+", quoted[1])
-    assert re.search(pattern, cli("eval", documented_run).out)
