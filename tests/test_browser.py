@@ -23,7 +23,7 @@ from encoder_cls.classifier.attention_maps import AttentionMaps, attention_maps
 from encoder_cls.classifier.attention_page import MAX_MAP_TOKENS, render_attention
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.prediction_page import (
-    LEGEND,
+    legend,
     page_around_rows,
     prediction_row,
     words_html,
@@ -102,7 +102,7 @@ def page_of_all_shades() -> str:
     row = f'<tr><th scope="row">a</th>{cells}</tr>'
     matrix = f'<table class="matrix" style="--n:18"><tbody>{row}</tbody></table>'
     card = f'<div class="card">{words}</div>'
-    return html_page("shades", f"<h1>Shades</h1>{LEGEND}{card}{words}{matrix}")
+    return html_page("shades", f"<h1>Shades</h1>{legend()}{card}{words}{matrix}")
 
 
 @needs_axe

@@ -95,6 +95,19 @@ def test_every_prediction_is_what_the_whole_program_gives(cli, trained_run, tmp_
     assert [file.read_bytes() for file in files] == expected_contents
 
 
+def test_only_pages_need_their_template_engine(trained_run, tmp_path):
+    """It takes a twentieth of a second to import."""
+    model = ["predict", "--model", trained_run.path]
+    commands = [
+        [*model, *TEXTS],
+        [*model, "--explain", "--format", "jsonl", *TEXTS],
+        [*model, "--output", tmp_path / "predictions.csv", *TEXTS],
+    ]
+
+    for code, _, _ in run_restricted(commands, forbidden=["jinja2", "markupsafe"]):
+        assert code == 0
+
+
 @pytest.mark.parametrize("is_posix", [True, False])
 def test_help_is_shown(is_posix):
     """Its width depends on the terminal, so its text is not compared."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import base64
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.attention_maps import AttentionMaps
 from encoder_cls.system.display import replace_unprintable, shortened
-from encoder_cls.system.html_pages import escaped, html_page
+from encoder_cls.system.html_pages import html_page, render
 
 # The most tokens of a text in a map; the cells of a larger map would be too small.
 MAX_MAP_TOKENS = 48
@@ -55,15 +56,21 @@ BLUES = (
 # The weights that are written below the scale.
 WEIGHTS_OF_SCALE = (0, 0.02, 0.1, 0.25, 0.5, 1)
 
-_PAGE = """\
-<h1>{title}</h1>
-<p class="note">Each row is a token that looks, each column one that is looked at; the stronger \
-the colour, the more. All maps have this one scale; point at a cell, or touch it, for its value. \
-What a token looks at is not why the class was chosen: for that there is <code>--explain</code>.\
-</p>
-<noscript><p class="note">The maps are missing: a script of this page draws them.</p></noscript>
-{scale}
-{texts}"""
+
+class ShownText(NamedTuple):
+    """A text as the page shows it.
+
+    Attributes:
+        num_tokens: of the text; `names` are those of the tokens that are shown.
+        margin: the space beside and below a map for the names, in pixels.
+        layers: the label and the levels of each head.
+    """
+
+    heading: str
+    num_tokens: int
+    names: list[str]
+    margin: int
+    layers: list[list[tuple[str, str]]]
 
 
 def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> str:
@@ -72,85 +79,55 @@ def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> 
     Each text has a line above its maps. An iterator of texts is best, because the maps of a long
     text are large, and only those of one text are needed at a time.
     """
-    lines: list[str] = []
-    for number, (heading, maps) in enumerate(texts):
-        lines += _maps_of_text(number, heading, maps)
-    body = _PAGE.format(title=escaped(title), scale=_scale(), texts="\n".join(lines))
+    body = render(
+        "classifier/attention_page.html",
+        title=title,
+        texts=(_shown(heading, maps) for heading, maps in texts),
+        colours=BLUES,
+        weights_of_scale=WEIGHTS_OF_SCALE,
+        cell=CELL,
+        letters=LETTERS,
+        top=TITLE,
+        min_width=MIN_MAP_WIDTH,
+        min_scale=MIN_SCALE,
+    )
     return html_page(title, body)
 
 
-def _maps_of_text(number: int, heading: str, maps: AttentionMaps) -> Iterator[str]:
-    """Yield the HTML of a text, numbered from 0: its heading, then a row of maps for each layer."""
-    yield f'<h2 class="words" dir="auto">{escaped(heading)}</h2>'
-
-    num_tokens = maps.weights.shape[-1]
-    note = f"A token that looked at all {num_tokens} alike would give each {1 / num_tokens:.3f}."
-    if num_tokens > MAX_MAP_TOKENS:
-        note += f" The first {MAX_MAP_TOKENS} tokens."
-    yield f'<p class="note">{note}</p>'
-
+def _shown(heading: str, maps: AttentionMaps) -> ShownText:
     names = []
     for token in maps.tokens[:MAX_MAP_TOKENS]:
         names.append(replace_unprintable(shortened(token, limit=MAX_NAME_LENGTH)))
-    margin = LETTERS + max(_width(name) for name in names)
-    yield _names_of_tokens(number, names, margin)
 
-    least_width = round(MIN_SCALE * (margin + CELL * len(names)))
+    layers = []
     for layer, heads in enumerate(maps.weights, start=1):
-        yield f'<div class="maps" style="--least:{least_width}px">'
+        shown_heads = []
         for head, weights in enumerate(heads, start=1):
-            yield _map(number, f"layer {layer}, head {head}", weights, margin)
-        yield "</div>"
+            label = f"layer {layer}, head {head}"
+            if is_nearly_uniform(weights):
+                label += " (nearly uniform)"
+            shown_heads.append((label, _levels(weights)))
+        layers.append(shown_heads)
 
-
-def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
-    """The tokens of a text as SVG, once beside and once below a map, to which all maps refer."""
-    below = TITLE + CELL * len(names) + 4
-    rows = ""
-    columns = ""
-    for index, name in enumerate(names):
-        middle = (index + 0.5) * CELL + LETTERS / 3
-        row_place = f'x="{margin - 4}" y="{TITLE + middle:.0f}"'
-        rows += f'<text class="row" {row_place}>{escaped(name)}</text>'
-        column_place = f"translate({margin + middle:.0f} {below}) rotate(-90)"
-        columns += f'<text class="column" transform="{column_place}">{escaped(name)}</text>'
-    return (
-        '<svg class="names" aria-hidden="true" width="0" height="0">'
-        f'<g id="tokens-{number}" font-size="{LETTERS}" text-anchor="end">{rows}{columns}</g></svg>'
+    return ShownText(
+        heading=heading,
+        num_tokens=maps.weights.shape[-1],
+        names=names,
+        margin=LETTERS + max(_width(name) for name in names),
+        layers=layers,
     )
 
 
-def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> str:
-    """A figure for a map of attention weights, (tokens, tokens), whose image a script draws.
+def _levels(weights: NDArray[np.float32]) -> str:
+    """The levels of a map of attention weights, (tokens, tokens), as bytes in Base64.
 
-    An attribute of the figure has a byte for each cell. A rectangle for each cell would take a
-    hundred times as many bytes.
+    A rectangle for each cell would take a hundred times as many bytes.
     """
-    label = title
-    if is_nearly_uniform(weights):
-        label += " (nearly uniform)"
-
     # Levels are square roots of weights, so that small weights are visible, too. Among many tokens,
     # most weights are small.
     shown = np.clip(weights[:MAX_MAP_TOKENS, :MAX_MAP_TOKENS], 0, 1)
     levels = (np.sqrt(shown) * HIGHEST_LEVEL).round().astype(np.uint8)
-    encoded_levels = base64.b64encode(levels.tobytes()).decode()
-
-    side = CELL * len(levels)
-    place = f'x="{margin}" y="{TITLE}" width="{side}" height="{side}"'
-    heading_place = f'x="{margin}" y="{TITLE - 7}" font-size="{LETTERS + 1}"'
-    content = (
-        f'<text class="strong" {heading_place}>{label}</text>'
-        f'<use href="#tokens-{number}"/>'
-        f"<image {place}/>"
-    )
-    return _svg(
-        content,
-        width=margin + max(side, MIN_MAP_WIDTH),
-        height=TITLE + side + margin,
-        label=label,
-        attributes=f'data-levels="{encoded_levels}"',
-    )
+    return base64.b64encode(levels.tobytes()).decode()
 
 
 # The fraction of the largest possible entropy from which attention is called nearly uniform.
@@ -166,25 +143,6 @@ def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
         return False
     entropies = -(weights * np.log(np.maximum(weights, 1e-12))).sum(axis=-1)
     return bool(entropies.mean() >= NEARLY_UNIFORM * np.log(len(weights)))
-
-
-def _scale() -> str:
-    """The colour scale of all maps as SVG, from whose gradient the script takes the colours."""
-    stops = ""
-    for number, colour in enumerate(BLUES):
-        stops += f'<stop offset="{number / (len(BLUES) - 1)}" stop-color="{colour}"/>'
-
-    content = f'<linearGradient id="levels">{stops}</linearGradient>'
-    content += '<rect class="scale" x="10" y="4" width="300" height="14" fill="url(#levels)"/>'
-    for weight in WEIGHTS_OF_SCALE:
-        x = 10 + 300 * weight**0.5
-        content += f'<text x="{x:.0f}" y="34" text-anchor="middle">{weight:g}</text>'
-    return _svg(content, width=330, height=40, label="scale", attributes=f'font-size="{LETTERS}"')
-
-
-def _svg(content: str, *, width: int, height: int, label: str, attributes: str) -> str:
-    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-    return f'<svg {size} role="img" aria-label="{label}" {attributes}>{content}</svg>'
 
 
 def _width(name: str) -> int:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
 
 from encoder_cls.classifier.explanation import MIN_WEIGHT, STRONG, Explanation, WordWeight, marked
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.system.display import shortened
-from encoder_cls.system.html_pages import escaped, html_page, shade
+from encoder_cls.system.html_pages import html_page, macro, shade
+
+TEMPLATE = "classifier/prediction_page.html"
 
 # The most words that are listed with their weights below a text.
 MAX_STRONGEST = 5
@@ -20,18 +25,16 @@ MAX_WORD_LENGTH = 14
 # digits behind 0.9999 in a probability.
 MAX_WEIGHT = 9.9
 
-LEGEND = (
-    '<p class="note words"><span class="against a9">orange, dotted</span> '
-    '<span class="against a4">speaks against</span> the class, '
-    '<span class="for a4">speaks for it</span> <span class="for a9">blue</span>: by how much the '
-    "log odds of the class fall when the word is left out. 0.7 doubles the odds; "
-    f"{STRONG:g}, in full colour, makes them {math.exp(STRONG):.0f} times as high; "
-    f"beyond {MAX_WEIGHT} weights are not distinguished.</p>"
-)
-
-
 # The place of the rows in a page. No escaped text contains it.
-_ROWS = "<!-- rows -->"
+_ROWS = Markup("<!-- rows -->")
+
+
+class ShownWord(NamedTuple):
+    """A word, or a piece between words, as a page shows it; the colour is a class of its style."""
+
+    text: str
+    weight: str = ""
+    colour: str = ""
 
 
 def page_around_rows(*, is_multi_label: bool, note: str = "", model: str = "") -> tuple[str, str]:
@@ -42,28 +45,18 @@ def page_around_rows(*, is_multi_label: bool, note: str = "", model: str = "") -
     """
     notes = []
     if model:
-        notes.append(f"Predicted by {escaped(model)}.")
+        notes.append(f"Predicted by {model}.")
     if note:
-        notes.append(escaped(note))
+        notes.append(note)
 
-    heads = '<th class="middling">class</th><th class="narrow">probability</th>'
-    if not is_multi_label:
-        heads += '<th class="text wider">runner-up</th>'
-    heads += '<th class="text">text</th>'
-
-    lines = ["<h1>Predictions</h1>"]
-    if notes:
-        lines.append(f'<p class="note">{" ".join(notes)}</p>')
-    lines += [
-        LEGEND,
-        '<table class="sortable stacked full">',
-        f"<thead><tr>{heads}</tr></thead>",
-        "<tbody>",
-        f"{_ROWS}</tbody>",
-        "</table>",
-    ]
-    before, _, after = html_page("Predictions", "\n".join(lines)).partition(_ROWS)
+    body = macro(TEMPLATE, "page")(notes, is_multi_label, legend(), _ROWS)
+    before, _, after = html_page("Predictions", body).partition(_ROWS)
     return before, after
+
+
+def legend() -> Markup:
+    """What the colours of words mean."""
+    return macro(TEMPLATE, "legend")(f"{STRONG:g}", f"{math.exp(STRONG):.0f}", MAX_WEIGHT)
 
 
 def prediction_row(
@@ -79,82 +72,50 @@ def prediction_row(
     Words are coloured by their weights; they are None if the prediction is not explained. The label
     is the text in the column of the predicted class.
     """
-    # A text without a prediction has the reason in place of the probability.
-    probability = prediction.reason
-    if prediction.probability is not None:
-        probability = f"{prediction.probability:.3f}"
-
     words = words or Explanation()
-    shown = words_html(marked(text, words))
-    below = _notes_below(words, notes)
-    if below:
-        shown += f'<br><span class="note">{below}</span>'
-
-    return (
-        f"<tr><td><bdi>{escaped(label)}</bdi></td><td>{probability}</td>"
-        f'{_runner_up(prediction)}<td class="text">{shown}</td></tr>'
-    )
-
-
-def _runner_up(prediction: Prediction) -> str:
-    """The cell with the second most probable class; empty in a multi-label table."""
-    if prediction.labels is not None:
-        return ""
-    if prediction.reason:
-        return '<td class="text" data-value="0"></td>'
-    _, (name, probability) = prediction.top(2)
-    return (
-        f'<td class="text" data-head="runner-up" data-value="{probability:.6f}">'
-        f'<bdi>{escaped(name)}</bdi> <span class="note">{probability:.3f}</span></td>'
-    )
-
-
-def _notes_below(words: Explanation, notes: Sequence[str]) -> str:
-    below = []
-    strongest = strongest_words(words)
-    if strongest:
-        below.append(strongest)
-    below += [escaped(f"({note})") for note in notes]
+    below = [f"({note})" for note in notes]
     if words.left_out:
         below.append(f"(the last {words.left_out} words are not explained)")
-    return " ".join(below)
+    pieces = _coloured(marked(text, words))
+    return str(macro(TEMPLATE, "row")(label, prediction, pieces, _strongest(words), below))
 
 
-def words_html(pieces: Iterable[tuple[str, float]]) -> str:
+def words_html(pieces: Iterable[tuple[str, float]]) -> Markup:
     """Render pieces of a text with their weights, which `marked` yields, as coloured HTML."""
+    return macro(TEMPLATE, "words")(_coloured(pieces))
+
+
+def strongest_html(weights: Sequence[WordWeight]) -> Markup:
+    """Render the words with the largest weights as a list."""
+    return macro(TEMPLATE, "strongest")(_strongest(weights))
+
+
+def _coloured(pieces: Iterable[tuple[str, float]]) -> list[ShownWord]:
     shown = []
     for piece, weight in pieces:
         if abs(weight) < MIN_WEIGHT:
-            shown.append(escaped(piece))
+            shown.append(ShownWord(piece))
             continue
         side = "against"
         if weight > 0:
             side = "for"
-        title = weight_text(weight, digits=2)
-        shown.append(
-            f'<span class="{side} {shade(abs(weight) / STRONG)}" title="{title}">'
-            f"{escaped(piece)}</span>"
-        )
-    return f'<span class="words" dir="auto">{"".join(shown)}</span>'
+        colour = f"{side} {shade(abs(weight) / STRONG)}"
+        shown.append(ShownWord(piece, _weight_text(weight, digits=2), colour))
+    return shown
 
 
-def strongest_words(weights: Sequence[WordWeight]) -> str:
-    """Render the words with the largest weights as a list.
-
-    On paper, where no pointer can show the weight of a word, this list still shows the weights.
-    """
+def _strongest(weights: Sequence[WordWeight]) -> list[ShownWord]:
     listed = [word for word in weights if abs(word.weight) >= MIN_WEIGHT]
     strongest = sorted(listed, key=lambda word: -abs(word.weight))[:MAX_STRONGEST]
 
-    rendered = []
+    shown = []
     for word in strongest:
-        name = escaped(shortened(word.word, limit=MAX_WORD_LENGTH))
-        weight = weight_text(word.weight).replace("-", "\N{MINUS SIGN}")
-        rendered.append(f'<span class="nowrap"><bdi>{name}</bdi> {weight}</span>')
-    return ", ".join(rendered)
+        weight = _weight_text(word.weight).replace("-", "\N{MINUS SIGN}")
+        shown.append(ShownWord(shortened(word.word, limit=MAX_WORD_LENGTH), weight))
+    return shown
 
 
-def weight_text(weight: float, *, digits: int = 1) -> str:
+def _weight_text(weight: float, *, digits: int = 1) -> str:
     """Format a weight with its sign; beyond `MAX_WEIGHT`, as "+9.9 or more"."""
     if abs(weight) > MAX_WEIGHT:
         sign = "-"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.findings import Kind, baseline_note, sentences
-from encoder_cls.evaluation.rendering import render
 from encoder_cls.evaluation.report import Report
+from encoder_cls.system.html_pages import render
 
 
 def model_card(
@@ -26,7 +26,7 @@ def model_card(
     a linear part.
     """
     card = render(
-        "model_card.md",
+        "evaluation/templates/model_card.md",
         config=config,
         dataset=dataset,
         report=report,

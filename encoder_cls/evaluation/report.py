@@ -10,11 +10,11 @@ from typing import Any
 from encoder_cls.evaluation.comparisons import RunComparison
 from encoder_cls.evaluation.findings import Finding, RunFacts, report_findings
 from encoder_cls.evaluation.plain_findings import plain_findings
-from encoder_cls.evaluation.rendering import render
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.terminal_text import full_text, summary_text, table_sections
 from encoder_cls.metrics.classification import Metrics
 from encoder_cls.metrics.tasks import MULTI_LABEL
+from encoder_cls.system.html_pages import render
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -60,7 +60,7 @@ class Report:
     def _repr_html_(self) -> str:
         """The report for a notebook: the text for a terminal, with the tables folded."""
         return render(
-            "notebook.html",
+            "evaluation/templates/notebook.html",
             summary=full_text(self.evaluation, self.findings, with_tables=False),
             details=table_sections(self.evaluation, self.findings),
         )

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from encoder_cls.classifier.explanation import marked
-from encoder_cls.classifier.prediction_page import LEGEND, strongest_words, words_html
+from encoder_cls.classifier.prediction_page import legend, strongest_html, words_html
 from encoder_cls.evaluation import svg_charts
 from encoder_cls.evaluation.findings import (
     PAGE_SECTIONS,
@@ -24,7 +25,6 @@ from encoder_cls.evaluation.findings import (
 from encoder_cls.evaluation.label_tables import file_and_line
 from encoder_cls.evaluation.mistakes import Mistake
 from encoder_cls.evaluation.plain_findings import MIN_CLASS_TEXTS, percent
-from encoder_cls.evaluation.rendering import render
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.split_predictions import SplitPredictions
@@ -32,7 +32,7 @@ from encoder_cls.metrics.classification import MAX_MATRIX_CLASSES, ClassMetrics,
 from encoder_cls.metrics.intervals import Interval
 from encoder_cls.metrics.scores import ALL_SCORES
 from encoder_cls.system.display import printable
-from encoder_cls.system.html_pages import html_page
+from encoder_cls.system.html_pages import html_page, render
 
 # The most pairs of confused classes on the first screen: the rest is further down on the page.
 MAX_CONFUSED_PAIRS = 3
@@ -55,7 +55,7 @@ def render_report(
         written_on = f"{written.day} {written:%B %Y}"
 
     body = render(
-        "report.html",
+        "evaluation/templates/report.html",
         title=title,
         written_on=written_on,
         evaluation=evaluation,
@@ -67,7 +67,7 @@ def render_report(
         next_steps=[step for step in report.findings if step.kind is Kind.NEXT_STEP],
         score_table=_score_table(report),
         figures=sections_of(report.findings, PAGE_SECTIONS),
-        legend=LEGEND,
+        legend=legend(),
         mistakes=[_shown_mistake(mistake) for mistake in evaluation.worst_mistakes],
         num_wrong=len(evaluation.predictions.mistakes),
         classes=_classes(evaluation.metrics),
@@ -155,8 +155,8 @@ class ShownMistake(NamedTuple):
     mistake: Mistake
     file: str
     line: str
-    text_html: str
-    strongest_html: str
+    text_html: Markup
+    strongest_html: Markup
 
 
 def _shown_mistake(mistake: Mistake) -> ShownMistake:
@@ -166,7 +166,7 @@ def _shown_mistake(mistake: Mistake) -> ShownMistake:
         file=Path(file).name,
         line=line,
         text_html=words_html(marked(mistake.text, mistake.words)),
-        strongest_html=strongest_words(mistake.words),
+        strongest_html=strongest_html(mistake.words),
     )
 
 

@@ -19,7 +19,7 @@ from encoder_cls.export.model_file import is_part
 from encoder_cls.run.run_folder import run_of
 from encoder_cls.system.display import counted
 from encoder_cls.system.files import read_json
-from encoder_cls.system.html_pages import PREDICTION_VIEW, escaped, html_page
+from encoder_cls.system.html_pages import PREDICTION_VIEW, html_page, render
 from encoder_cls.system.json_values import json_text
 
 _FILES = files(__package__)
@@ -160,15 +160,16 @@ def web_page(classifier: Classifier, model: bytes, facts: ModelFacts) -> str:
     """
     suggested = ""
     if facts.suggested_threshold:
-        suggested = f' placeholder="{facts.suggested_threshold:.3f}"'
+        suggested = f"{facts.suggested_threshold:.3f}"
 
     settings = {"textColumns": classifier.text_format.columns}
-    body = _source("page.html").format(
-        title=escaped(facts.name),
+    body = render(
+        "export/page.html",
+        title=facts.name,
         suggested=suggested,
-        facts=_items(facts.sentences),
+        facts=facts.sentences,
         num_classes=counted(len(classifier.label_names), "class", "classes"),
-        classes=_items(classifier.label_names),
+        classes=classifier.label_names,
         settings=_json_in_html(settings),
         characters=_json_in_html(character_tables()),
         engine=f"{engine()}\n{_source('worker.js')}",
@@ -186,10 +187,6 @@ def web_page(classifier: Classifier, model: bytes, facts: ModelFacts) -> str:
 
 def _source(name: str) -> str:
     return _FILES.joinpath(name).read_text(encoding="utf-8")
-
-
-def _items(texts: tuple[str, ...]) -> str:
-    return "".join(f"<li><bdi>{escaped(text)}</bdi></li>" for text in texts)
 
 
 def _json_in_html(value: Any) -> str:

@@ -41,6 +41,8 @@ def replace_unprintable(text: str, *, keep: str = "") -> str:
     Unsafe are half surrogates, characters that change the direction of text, and control characters
     that are not in `keep`.
     """
+    if text.isprintable():
+        return text
     if "\n" in keep:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
 

@@ -1,20 +1,24 @@
-"""The frame of all HTML pages, and functions that escape the text in them.
+"""The frame of all HTML pages, and the templates of what is in them.
 
 A page is one file that needs no network. A content security policy allows only the script whose
-hash it contains, so that a text cannot run a script even if it were not escaped. The pages of
-predictions are made without a template engine, because predicting would then depend on one.
+hash it contains, so that a text cannot run a script even if it were not escaped.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from encoder_cls.system.display import replace_unprintable
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
+
+from encoder_cls.system.display import capitalized, replace_unprintable, shortened
+from encoder_cls.system.markdown import markdown_code
 
 # The functions of scripts that show a prediction, for pages on which texts are tried.
 PREDICTION_VIEW = Path(__file__).with_name("prediction_view.js").read_text(encoding="utf-8")
@@ -36,7 +40,7 @@ def html_page(
     worker: str = "'none'",
     uses_webassembly: bool = False,
 ) -> str:
-    """Make a whole HTML page of its body, in which every text must be `escaped`.
+    """Make a whole HTML page of its body, in which every text must be escaped.
 
     The script is in place of the common script, and the style is added to the common style sheet.
     `connect` and `worker` are addresses that the content security policy allows, as values of
@@ -46,47 +50,109 @@ def html_page(
     if script is None:
         script = _file_beside("js")
     digest = hashlib.sha256(script.encode()).digest()
-    webassembly = ""
-    if uses_webassembly:
-        webassembly = " 'wasm-unsafe-eval'"
-    return _file_beside("html").format(
-        title=escaped(title),
+    page = render(
+        "system/html_pages.html",
+        title=title,
         style=_file_beside("css") + style,
         body=body,
         script=script,
         digest=base64.b64encode(digest).decode(),
-        webassembly=webassembly,
+        uses_webassembly=uses_webassembly,
         connect=connect,
         worker=worker,
     )
+    return f"{page}\n"
 
 
-def escaped(text: str) -> str:
-    """Escape a text for HTML, also within the quotes of an attribute.
-
-    Control characters and halves of surrogate pairs, which cannot be printed, are replaced.
-    """
-    return html.escape(replace_unprintable(text, keep="\n\t"))
+def render(template: str, **values: Any) -> str:
+    """Render a template, which is named by its path in the package."""
+    return _environment().get_template(template).render(**values)
 
 
-def isolated(text: str, *, in_attribute: bool = False) -> str:
-    """Escape a sentence, and isolate the words in it that are written from right to left.
+@cache
+def macro(template: str, name: str) -> Callable[..., Markup]:
+    """A macro of a template, to call it from Python."""
+    module = _environment().get_template(template).module
+    function: Callable[..., Markup] = getattr(module, name)
+    return function
 
-    Such words are names of classes. Without isolation, they would change the order of the words
-    around them. They are isolated by tags; `in_attribute`, where tags are not possible, by Unicode
-    characters.
-    """
-    before = "<bdi>"
-    after = "</bdi>"
-    if in_attribute:
-        before = "\N{FIRST STRONG ISOLATE}"
-        after = "\N{POP DIRECTIONAL ISOLATE}"
-    return _RIGHT_TO_LEFT.sub(rf"{before}\g<0>{after}", escaped(text))
+
+@cache
+def _environment() -> Environment:
+    """The environment of all templates, in which HTML is escaped and undefined names are errors."""
+    environment = Environment(
+        loader=PackageLoader("encoder_cls", ""),
+        autoescape=select_autoescape(),
+        auto_reload=False,
+        undefined=StrictUndefined,
+        finalize=_without_control_characters,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+    # Filters for numbers.
+    environment.filters["percent"] = "{:.1%}".format
+    environment.filters["whole_percent"] = "{:.0%}".format
+    environment.filters["thousands"] = "{:,}".format
+    environment.filters["digits"] = "{:.4f}".format
+    environment.filters["units"] = "{:.1f}".format
+    environment.filters["whole_units"] = "{:.0f}".format
+    environment.filters["interval"] = _interval
+    environment.filters["shade"] = shade
+
+    # Filters for texts.
+    environment.filters["shortened"] = shortened
+    environment.filters["sentence"] = _sentence
+    environment.filters["isolated"] = isolated
+    environment.filters["isolated_attribute"] = _isolated_attribute
+    environment.filters["breakable"] = _breakable
+    environment.filters["code"] = markdown_code
+    return environment
+
+
+def _without_control_characters(value: Any) -> Any:
+    """Replace the control characters in a text; HTML and other values stay as they are."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return replace_unprintable(value, keep="\n\t")
+
+
+def _interval(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"{low:.4f} to {high:.4f}"
 
 
 def shade(strength: float) -> str:
     """The CSS class of the shade for a strength from 0 to 1; there are `SHADES` of them."""
     return f"a{min(SHADES, max(1, round(strength * SHADES)))}"
+
+
+def isolated(sentence: str) -> Markup:
+    """Escape a sentence, and isolate the words in it that are written from right to left.
+
+    Such words are names of classes. Without isolation, they would change the order of the words
+    around them.
+    """
+    return Markup(_RIGHT_TO_LEFT.sub(r"<bdi>\g<0></bdi>", _escaped(sentence)))
+
+
+def _isolated_attribute(sentence: str) -> Markup:
+    """As `isolated`, by Unicode characters in place of tags, which an attribute cannot have."""
+    around = "\N{FIRST STRONG ISOLATE}\\g<0>\N{POP DIRECTIONAL ISOLATE}"
+    return Markup(_RIGHT_TO_LEFT.sub(around, _escaped(sentence)))
+
+
+def _sentence(words: str) -> Markup:
+    return isolated(f"{capitalized(words)}.")
+
+
+def _breakable(name: str) -> Markup:
+    """Escape a name, in which a line may break after an underscore."""
+    return Markup(f"<bdi>{_escaped(name).replace('_', '_<wbr>')}</bdi>")
+
+
+def _escaped(text: str) -> str:
+    return str(escape(replace_unprintable(text, keep="\n\t")))
 
 
 @cache

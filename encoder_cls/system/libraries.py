@@ -26,7 +26,6 @@ TRAINING = (
     "scipy",
     "sklearn",
     "pyarrow",
-    "jinja2",
     "tqdm",
     "tensorboard",
 )

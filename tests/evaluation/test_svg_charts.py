@@ -9,17 +9,15 @@ from xml.etree import ElementTree
 import numpy as np
 
 from encoder_cls.evaluation import svg_charts
-from encoder_cls.evaluation.rendering import environment
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics
+from encoder_cls.system.html_pages import macro
 
 HOSTILE = '<script>alert("x")</script>&'
 
 
 def drawn(name: str, chart: Any) -> str:
     """The HTML of a chart, by the macro with this name."""
-    macros = environment().get_template("charts.html").module
-    draw = getattr(macros, name)
-    return str(draw(chart))
+    return macro("evaluation/templates/charts.html", name)(chart)
 
 
 def svg_of(html: str) -> ElementTree.Element:

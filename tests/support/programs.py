@@ -24,7 +24,6 @@ TRAINING_LIBRARIES = [
     "pydantic",
     "pandas",
     "datasets",
-    "jinja2",
     "matplotlib",
     "yaml",
     "tensorboard",
