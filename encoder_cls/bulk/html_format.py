@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from encoder_cls.bulk.plain_text_format import WITHHELD, notes_on, sign_without_labels
+from encoder_cls.bulk.plain_text_format import notes_on, shown_labels
 from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_format import Output, RowFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
@@ -27,7 +27,7 @@ class PageFormat(RowFormat):
     """
 
     def __init__(self, options: PredictionOptions, classifier: Classifier) -> None:
-        self._set_threshold = options.set_threshold
+        self._set_threshold = options.withholding.set_threshold
         self._is_multi_label = classifier.task is MULTI_LABEL
         self._explained = options.explained
         self._num_rows = 0
@@ -44,14 +44,15 @@ class PageFormat(RowFormat):
 
         prediction = predicted.prediction
         notes = notes_on(predicted, self._set_threshold)
-        if predicted.labels is None:
-            label = predicted.label or WITHHELD
-        else:
-            label = ", ".join(predicted.labels) or sign_without_labels(predicted)
-            if predicted.words is not None and not prediction.reason:
-                notes.append(f"words for and against {prediction.label}")
+        is_explained = predicted.words is not None and not prediction.reason
+        if self._is_multi_label and is_explained:
+            notes.append(f"words for and against {prediction.label}")
         return prediction_row(
-            predicted.row.text, prediction, predicted.words, label=label, notes=notes
+            predicted.row.text,
+            prediction,
+            predicted.words,
+            label=shown_labels(predicted),
+            notes=notes,
         )
 
     @contextmanager

@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from encoder_cls.bulk.progress_bar import Progress
+from encoder_cls.bulk.request import Request
 from encoder_cls.bulk.standard_input import (
     ending_of_table,
     lines_as_they_come,
 )
 from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.csv_form import form_of
 from encoder_cls.data.reading.excel import EXCEL, SheetLayout, sheet_layout
@@ -48,36 +49,16 @@ The type of a large integer is `object`.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class InputOptions:
-    """What is read, and how.
-
-    Columns of the text, a delimiter and an encoding that are not given are those of the training.
-
-    Attributes:
-        texts: given texts, for an input without a source.
-        source: a file, a folder, a pattern or `-`, standard input; None for the given texts.
-        keep_columns: whether rows come with all their columns; None means those of CSV and Excel
-            files for predictions in CSV, and all rows for predictions in an Excel file.
-        sheet: the sheet of an Excel file to read if several sheets have the columns; None if no
-            sheet is named.
-        bad_rows: `error`, or `skip` to leave out rows that cannot be read.
-    """
-
-    texts: tuple[str, ...] = ()
-    source: str | None = None
-    text_columns: tuple[str, ...] = ()
-    keep_columns: bool | None = None
-    delimiter: str | None = None
-    encoding: str | None = None
-    sheet: str | None = None
-    bad_rows: str = "error"
-
-
 class InputTexts:
-    """The texts of an input; by default files are read as in training.
+    """Texts of files, of standard input, or given ones.
 
     Bytes that are not UTF-8 are an error in a file, and replaced in standard input.
+
+    Args:
+        source: a file, a folder, a pattern or `-`, standard input; None for given texts.
+        keep_columns: whether rows come with all their columns; None if the formats of the files
+            and of the predictions decide.
+        output_format: the format of the predictions, which decides what is read ahead.
 
     Attributes:
         files: the files to read; empty for standard input and given texts.
@@ -85,29 +66,31 @@ class InputTexts:
     """
 
     def __init__(
-        self, options: InputOptions, classifier: Classifier, *, output_format: str = "text"
+        self,
+        source: str | None,
+        text_columns: Sequence[str],
+        reading: ReadingOptions,
+        *,
+        texts: Sequence[str] = (),
+        keep_columns: bool | None = None,
+        output_format: str | None = None,
     ) -> None:
-        self._options = options
+        self.source = source
+        self._text_columns = text_columns
+        self._reading_options = reading
+        self._reading = Reading(reading)
+        self._texts = texts
         self._output_format = output_format
-        self._text_columns = options.text_columns or classifier.text_format.columns
-        self._reading_options = classifier.text_format.reading.overridden(
-            delimiter=options.delimiter,
-            encoding=options.encoding,
-            sheet=options.sheet,
-            bad_rows=options.bad_rows,
-        )
-        self._reading = Reading(self._reading_options)
 
-        self.source = options.source
         self.files: list[Path] = []
-        if options.source not in {None, STANDARD_INPUT}:
-            self.files = files_named(str(options.source))
-        self.keeps_columns = self._decide_to_keep_columns()
+        if source not in {None, STANDARD_INPUT}:
+            self.files = files_named(str(source))
+        self.keeps_columns = (
+            self._keeps_columns_by_default() if keep_columns is None else keep_columns
+        )
         self.columns: ColumnTypes | None = None
 
-    def _decide_to_keep_columns(self) -> bool:
-        if self._options.keep_columns is not None:
-            return self._options.keep_columns
+    def _keeps_columns_by_default(self) -> bool:
         if self._output_format == "xlsx":
             return True
         are_spreadsheets = self._all_files_have(lambda known: known.is_spreadsheet)
@@ -126,9 +109,9 @@ class InputTexts:
         Raises:
             DataError: a file is missing or malformed.
         """
-        if self._options.source is None:
-            yield [self._row_of_text(_as_unicode(text)) for text in self._options.texts]
-        elif self._options.source == STANDARD_INPUT:
+        if self.source is None:
+            yield [self._row_of_text(_as_unicode(text)) for text in self._texts]
+        elif self.source == STANDARD_INPUT:
             yield from self._chunks_of_standard_input(notify)
         else:
             self._reading = Reading(self._reading_options, notify=notify)
@@ -160,7 +143,7 @@ class InputTexts:
 
     def _chunks_of_files(self, reading: Reading) -> Iterator[list[Row]]:
         columns = Columns(self._text_columns, every=self.keeps_columns)
-        return in_chunks(read_rows(str(self._options.source), columns, reading), CHUNK)
+        return in_chunks(read_rows(str(self.source), columns, reading), CHUNK)
 
     def first_texts(self, limit: int) -> list[str]:
         """At most `limit` first texts; none if files can be read only once or are malformed."""
@@ -241,7 +224,7 @@ class InputTexts:
 
     def skipped_rows(self) -> Iterator[str]:
         """Warnings about the rows that were left out, if any."""
-        for warning in self._reading.notes.warnings(str(self._options.source)):
+        for warning in self._reading.notes.warnings(str(self.source)):
             yield f"warning: {warning}"
 
     def csv_form(self) -> CsvForm:
@@ -301,6 +284,21 @@ class InputTexts:
         if self.keeps_columns and are_parquet and not skips_rows:
             return self.files
         return []
+
+
+def texts_of_request(request: Request, classifier: Classifier) -> InputTexts:
+    """The texts of a request; by default, files are read as in training."""
+    keep_columns = request.keep_columns
+    if request.fill is not None:
+        keep_columns = True
+    return InputTexts(
+        request.source,
+        request.text_columns or classifier.text_format.columns,
+        classifier.text_format.reading.overridden(**request.reading, bad_rows=request.bad_rows),
+        texts=request.texts or (),
+        keep_columns=keep_columns,
+        output_format=request.output_format,
+    )
 
 
 def size_of(files: Sequence[Path]) -> int:

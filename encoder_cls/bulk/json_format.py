@@ -9,6 +9,7 @@ from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_format import LineFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.bulk.table_columns import prediction_column
+from encoder_cls.classifier.prediction_json import prediction_json
 from encoder_cls.system.json_values import json_text, record_text
 
 
@@ -26,12 +27,10 @@ class JsonFormat(LineFormat):
     def _line(self, predicted: PredictedText) -> str:
         row = predicted.row
         options = self._options
-        record = predicted.prediction.to_json(
+        record = prediction_json(
+            predicted.prediction,
             top_k=options.top_k,
-            threshold=options.threshold,
-            label_thresholds=options.label_thresholds,
-            text_threshold=options.text_threshold,
-            set_threshold=options.set_threshold,
+            withholding=options.withholding,
             words=predicted.words,
         )
 

@@ -65,7 +65,7 @@ class PlainTextFormat(LineFormat):
 
     def _notes(self, predicted: PredictedText) -> list[str]:
         """The notes on a prediction: its set, an explanation without colours, unusual facts."""
-        notes = notes_on(predicted, self._options.set_threshold)
+        notes = notes_on(predicted, self._options.withholding.set_threshold)
         if predicted.words and not self._is_coloured:
             notes += _reasons(predicted.words)
         if predicted.words and predicted.words.left_out:
@@ -84,13 +84,13 @@ class PlainTextFormat(LineFormat):
     def _labels(self, predicted: PredictedText) -> str:
         prediction = predicted.prediction
         top = prediction.top(self._options.top_k)
-        if predicted.labels is None:
+        if prediction.labels is None:
             best_probability = top[0][1]
-            return _with_probabilities([(predicted.label or WITHHELD, best_probability), *top[1:]])
+            return _with_probabilities([(shown_labels(predicted), best_probability), *top[1:]])
 
         named = [(label, prediction.probabilities[label]) for label in predicted.labels]
-        labels = _with_probabilities(named) or sign_without_labels(predicted)
-        if predicted.is_withheld and self._options.text_threshold is not None:
+        labels = _with_probabilities(named) or shown_labels(predicted)
+        if predicted.is_withheld and self._options.whole_texts:
             # The probability that was too low is that of all labels together.
             labels += f"  {prediction.prediction_probability:.3f}"
         others = [
@@ -101,9 +101,13 @@ class PlainTextFormat(LineFormat):
         return labels
 
 
-def sign_without_labels(predicted: PredictedText) -> str:
-    """What a prediction of a multi-label model without labels shows in their place."""
-    return WITHHELD if predicted.is_withheld else NO_LABEL
+def shown_labels(predicted: PredictedText) -> str:
+    """The labels of a text, or what is shown in their place."""
+    if predicted.labels:
+        return ", ".join(predicted.labels)
+    if predicted.is_withheld or predicted.prediction.labels is None:
+        return WITHHELD
+    return NO_LABEL
 
 
 def notes_on(predicted: PredictedText, set_threshold: float | None) -> list[str]:
@@ -112,7 +116,7 @@ def notes_on(predicted: PredictedText, set_threshold: float | None) -> list[str]
     `set_threshold` is the least probability of a class in the set; None makes no set.
     """
     notes = []
-    if predicted.labels is not None and predicted.is_withheld:
+    if predicted.prediction.labels is not None and predicted.is_withheld:
         probabilities = predicted.prediction.probabilities
         withheld = [(label, probabilities[label]) for label in predicted.withheld_labels]
         notes.append(f"withheld: {_with_probabilities(withheld) or NO_LABEL}")

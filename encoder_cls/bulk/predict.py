@@ -7,19 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from encoder_cls.bulk.chunk_classifier import ChunkClassifier, open_chunk_classifier
+from encoder_cls.bulk.chunk_classifier import open_chunk_classifier
 from encoder_cls.bulk.input_size import choose_engine, processes_for
-from encoder_cls.bulk.input_texts import InputTexts, size_of
+from encoder_cls.bulk.input_texts import InputTexts, size_of, texts_of_request
 from encoder_cls.bulk.prediction_loop import predict_texts
-from encoder_cls.bulk.prediction_options import prediction_options
+from encoder_cls.bulk.prediction_options import PredictionOptions, prediction_options
 from encoder_cls.bulk.progress_bar import Progress
-from encoder_cls.bulk.request import (
-    CheckedRequest,
-    Request,
-    check_request,
-    check_runner_request,
-    newest_model,
-)
+from encoder_cls.bulk.request import Request, check_runner_request, checked, newest_model
 from encoder_cls.bulk.resumable_folder import Part, ResumableFolder, parts_of
 from encoder_cls.bulk.standard_input import size_of_standard_input, stream_as_file
 from encoder_cls.classifier.classifier import Classifier
@@ -42,7 +36,7 @@ def predict(request: Request, *, runs: Path) -> None:
     with stream_as_file(request.source) as source:
         request = replace(request, source=source)
         if request.runner == "local":
-            _predict_here(check_request(request, runs))
+            _predict_here(checked(request, runs))
         else:
             _predict_elsewhere(request, runs)
 
@@ -64,16 +58,20 @@ def _predict_elsewhere(request: Request, runs: Path) -> None:
     )
 
 
-def _predict_here(request: CheckedRequest) -> None:
-    parts = _parts_of_request(request)
+def _predict_here(request: Request) -> None:
+    parts = parts_of(request) if request.into_folder else []
     _check_output_paths(request, parts)
 
-    classifier = load_classifier(request.model, device=request.device, engine=request.engine)
+    classifier = load_classifier(str(request.model), device=request.device, engine=request.engine)
     options = prediction_options(request, classifier)
-    texts = InputTexts(request.input, classifier, output_format=options.output_format)
+    texts = texts_of_request(options, classifier)
 
-    files = _files_to_classify(request, texts, parts)
-    num_bytes = _size_of_input(request, files)
+    files = [part.source for part in parts] or texts.files
+    # For a folder this is the size of all parts, even those that other processes classify, so that
+    # all processes choose the same engine.
+    num_bytes = size_of(files)
+    if request.source == STANDARD_INPUT:
+        num_bytes = size_of_standard_input()
     choose_engine(
         classifier,
         num_bytes,
@@ -83,68 +81,70 @@ def _predict_here(request: CheckedRequest) -> None:
     )
 
     if request.output_format == "xlsx":
-        _check_rows_fit_sheets(request, texts, parts, classifier)
+        _check_rows_fit_sheets(options, texts, parts, classifier)
 
     # A bar would be mixed up with predictions on the same terminal.
-    has_bar = not _prints_on_terminal(request)
-    if not request.into_folder:
-        with Progress(files, doing="looked through", bar=has_bar) as progress:
+    on_terminal = request.output is None and sys.stdout.isatty()
+    if not parts:
+        with Progress(files, doing="looked through", bar=not on_terminal) as progress:
             texts.look_ahead(progress, reports_errors=request.output is not None)
 
+    folder_summary = None
     with (
-        Progress(files, doing="classified", bar=has_bar) as progress,
+        Progress(files, doing="classified", bar=not on_terminal) as progress,
         open_chunk_classifier(classifier, options, files, warn=progress.note) as chunk_classifier,
     ):
-        try:
-            folder_summary = _write_predictions(request, parts, texts, chunk_classifier, progress)
-        except ReaderGoneError:
-            return
+        if parts:
+            folder_summary = ResumableFolder(parts, chunk_classifier, progress).fill()
+        elif request.output:
+            with output_file(Path(request.output)) as output:
+                predict_texts(texts, output, chunk_classifier, progress)
+        else:
+            try:
+                predict_texts(
+                    texts, StandardOutput(), chunk_classifier, progress, on_terminal=on_terminal
+                )
+            except ReaderGoneError:
+                return
 
     # The prediction for a single text already shows what the summary would say.
-    if len(request.input.texts) != 1:
-        summary = chunk_classifier.summary()
-        if summary:
-            note(summary)
+    is_single_text = request.texts is not None and len(request.texts) == 1
+    summary = chunk_classifier.summary()
+    if summary and not is_single_text:
+        note(summary)
     if folder_summary:
         note(folder_summary)
     has_points = request.output_format == "csv" and request.decimal == "point"
     if request.output and has_points and texts.has_workbook():
         note(
-            f"{request.output}: has commas between fields and decimal points; where Excel "
+            f"{Path(request.output)}: has commas between fields and decimal points; where Excel "
             "expects semicolons, choose --decimal comma, or an output that ends with .xlsx"
         )
 
 
 def _check_rows_fit_sheets(
-    request: CheckedRequest, texts: InputTexts, parts: Sequence[Part], classifier: Classifier
+    options: PredictionOptions, texts: InputTexts, parts: Sequence[Part], classifier: Classifier
 ) -> None:
     from encoder_cls.bulk.excel_format import check_rows_fit
 
-    inputs = [texts]
-    if request.into_folder:
-        inputs = []
-        for part in parts:
-            options = replace(request.input, source=str(part.source))
-            inputs.append(InputTexts(options, classifier, output_format="xlsx"))
-    for texts_of_sheet in inputs:
+    texts_of_sheets = [texts]
+    if parts:
+        texts_of_sheets = [
+            texts_of_request(replace(options, source=str(part.source)), classifier)
+            for part in parts
+        ]
+    for texts_of_sheet in texts_of_sheets:
         check_rows_fit(texts_of_sheet)
 
 
-def _parts_of_request(request: CheckedRequest) -> list[Part]:
-    """The files of a folder with their files of predictions; empty for another output."""
-    if not request.into_folder:
-        return []
-    return parts_of(str(request.input.source), Path(str(request.output)), request.output_format)
-
-
-def _check_output_paths(request: CheckedRequest, parts: Sequence[Part]) -> None:
+def _check_output_paths(request: Request, parts: Sequence[Part]) -> None:
     outputs = []
-    if not request.into_folder:
-        outputs += [path for path in (request.output, request.attention) if path]
     for part in parts:
         outputs += [part.output, part.record]
+    if not parts:
+        outputs = [Path(path) for path in (request.output, request.attention) if path]
 
-    source = request.input.source
+    source = request.source
     check_outputs(
         outputs,
         sources=[source] if source else [],
@@ -153,59 +153,6 @@ def _check_output_paths(request: CheckedRequest, parts: Sequence[Part]) -> None:
     )
     if source:
         check_fit_no_pattern(outputs, source)
-
-
-def _files_to_classify(
-    request: CheckedRequest, texts: InputTexts, parts: Sequence[Part]
-) -> Sequence[Path]:
-    if request.into_folder:
-        return [part.source for part in parts]
-    return texts.files
-
-
-def _size_of_input(request: CheckedRequest, files: Sequence[Path]) -> int:
-    """The size of the input in bytes; 0 if it is unknown.
-
-    For a folder this is the size of all parts, even those that other processes classify, so that
-    all processes choose the same engine.
-    """
-    if request.input.source == STANDARD_INPUT:
-        return size_of_standard_input()
-    return size_of(files)
-
-
-def _prints_on_terminal(request: CheckedRequest) -> bool:
-    return request.output is None and sys.stdout.isatty()
-
-
-def _write_predictions(
-    request: CheckedRequest,
-    parts: Sequence[Part],
-    texts: InputTexts,
-    chunk_classifier: ChunkClassifier,
-    progress: Progress,
-) -> str | None:
-    """Write the predictions into a folder, a file or standard output.
-
-    Return a line about the files of a folder; None for another output.
-    """
-    if request.into_folder:
-        return ResumableFolder(request, parts, chunk_classifier, progress).fill()
-
-    if request.output:
-        with output_file(request.output) as output:
-            predict_texts(texts, output, chunk_classifier, progress, attention=request.attention)
-        return None
-
-    predict_texts(
-        texts,
-        StandardOutput(),
-        chunk_classifier,
-        progress,
-        attention=request.attention,
-        on_terminal=_prints_on_terminal(request),
-    )
-    return None
 
 
 class ReaderGoneError(Exception):

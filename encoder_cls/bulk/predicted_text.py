@@ -11,6 +11,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.data.reading.rows import Row
+from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.json_values import is_missing
 from encoder_cls.system.label_cells import cell_separator, joined_labels
 from encoder_cls.text.tokenizer import count_tokens
@@ -20,26 +21,23 @@ class PredictedText(NamedTuple):
     """A row with its prediction.
 
     Attributes:
-        row: the row of the input; with `fill`, the answer is in this column if its cell was empty.
+        row: the row of the input; with `--fill`, the answer is in this column if its cell was
+            empty.
         prediction: the whole prediction, with the probabilities of all classes.
-        label: the predicted label; None if its probability is below the threshold, or if the model
-            is multi-label.
-        labels: the labels that reach their thresholds and are not withheld; None if the model is
-            single-label.
-        is_withheld: whether the label is withheld; multi-label, whether one of the labels is, or
-            that the text has none.
-        withheld_labels: the labels of a multi-label model that are withheld, most probable first.
-        words: the weights of the words; None if no explanation is needed.
+        labels: those that are not withheld, most probable first; in a single-label task at most
+            one.
+        withheld_labels: those that are, most probable first.
+        is_withheld: whether a label is withheld, or the answer that a text has none.
+        words: None if no explanation is needed.
         length: the number of tokens of a truncated text, and whether all of its tokens were
             counted; None if the text is not truncated or the format does not show the number.
     """
 
     row: Row
     prediction: Prediction
-    label: str | None
-    labels: tuple[str, ...] | None
-    is_withheld: bool
+    labels: tuple[str, ...]
     withheld_labels: tuple[str, ...]
+    is_withheld: bool
     words: Explanation | None
     length: tuple[int, bool] | None
 
@@ -59,39 +57,25 @@ def predict_chunk(
             texts, tokenized, best_labels, batch_tokens=options.batch_tokens
         )
 
+    withholding = options.withholding
     predicted_texts = []
     for row, prediction, words in zip(chunk, predictions, explanations, strict=True):
-        label = None
-        labels = None
-        withheld_labels: tuple[str, ...] = ()
-        if prediction.labels is None:
-            label = prediction.label_from(options.threshold)
-            is_withheld = label is None and prediction.label is not None
-        else:
-            labels = prediction.labels_from(
-                options.threshold,
-                label_thresholds=options.label_thresholds,
-                text_threshold=options.text_threshold,
-            )
-            is_withheld = options.threshold is None and _withholds(prediction, labels, options)
-            if is_withheld:
-                withheld_labels = tuple(prediction.withheld_labels(labels))
+        labels = withholding.labels_kept(prediction)
 
         length = None
         if prediction.truncated and options.output_format == "text":
             length = count_tokens(classifier.tokenizer, row.text)
 
         if options.fill is not None:
-            answer = _answer(label, labels, classifier, options)
+            answer = _answer(labels, classifier, options)
             row = _filled(row, options.fill, answer)  # noqa: PLW2901
 
         predicted_text = PredictedText(
             row=row,
             prediction=prediction,
-            label=label,
             labels=labels,
-            is_withheld=is_withheld,
-            withheld_labels=withheld_labels,
+            withheld_labels=withholding.labels_withheld(prediction),
+            is_withheld=withholding.withholds(prediction),
             words=words,
             length=length,
         )
@@ -100,14 +84,11 @@ def predict_chunk(
 
 
 def _answer(
-    label: str | None,
-    labels: tuple[str, ...] | None,
-    classifier: Classifier,
-    options: PredictionOptions,
+    labels: tuple[str, ...], classifier: Classifier, options: PredictionOptions
 ) -> str | list[str] | None:
     """What a person would write into a cell with the labels: in a table, labels are one text."""
-    if labels is None:
-        return label
+    if classifier.task is not MULTI_LABEL:
+        return labels[0] if labels else None
     if options.output_format == "jsonl":
         return list(labels)
     separator = cell_separator(classifier.label_names, classifier.text_format.label_separator)
@@ -120,15 +101,3 @@ def _filled(row: Row, column: str, answer: str | list[str] | None) -> Row:
     if is_missing(value) or value == "":
         record[column] = value if answer is None else answer
     return row._replace(record=record)
-
-
-def _withholds(prediction: Prediction, labels: tuple[str, ...], options: PredictionOptions) -> bool:
-    """Whether a label of a multi-label model is withheld, or the answer that a text has none.
-
-    `labels` are those that are not withheld.
-    """
-    if prediction.reason is not None:
-        return False
-    if options.text_threshold is not None:
-        return prediction.prediction_probability < options.text_threshold
-    return labels != prediction.labels

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
 
 from encoder_cls.bulk.attention_file import attention_file
 from encoder_cls.bulk.chunk_classifier import ChunkClassifier, ClassifiedChunk
@@ -34,14 +33,9 @@ def predict_texts(
     chunk_classifier: ChunkClassifier,
     progress: Progress,
     *,
-    attention: Path | None = None,
     on_terminal: bool = False,
 ) -> None:
-    """Classify the texts of an input chunk by chunk, and write the predictions to an output.
-
-    The file `attention` gets attention maps: a page has those of the first texts, a picture those
-    of the first text.
-    """
+    """Classify the texts of an input chunk by chunk, and write the predictions to an output."""
     # Read the first chunk early: it has the texts of the attention maps, and the columns of an
     # input that cannot be read twice.
     chunks = texts.chunks(progress.note)
@@ -51,9 +45,10 @@ def predict_texts(
 
     classifier = chunk_classifier.classifier
     options = chunk_classifier.options
-    if attention:
+    if options.attention:
         first_texts = [row.text for row in first_chunk[:MAX_ATTENTION_TEXTS]]
-        write_output(attention, attention_file(attention, classifier, first_texts))
+        maps = attention_file(options.attention, classifier, first_texts)
+        write_output(options.attention, maps)
 
     # Standard input cannot be read ahead, so take the columns of its first chunk.
     columns = texts.columns
@@ -63,7 +58,7 @@ def predict_texts(
     prediction_format = _format_of(options, classifier, texts, columns, on_terminal=on_terminal)
 
     with prediction_format.writing_to(output) as write:
-        if options.is_sorted:
+        if options.sort:
             assert isinstance(prediction_format, RowFormat)
             _write_sorted(chunk_classifier, chunks, prediction_format, progress, write)
         else:

@@ -1,14 +1,15 @@
-"""What predictions contain, and the thresholds that guarantee a precision or a coverage."""
+"""The options of `predict` for a model, with the thresholds that guarantee what they ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from encoder_cls.bulk.request import CheckedRequest
+from encoder_cls.bulk.request import NOT_RECORDED, Request
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.guarantees import Guarantees
+from encoder_cls.classifier.withholding import NOTHING, Withholding
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.run.run_folder import run_of
@@ -18,43 +19,18 @@ from encoder_cls.system.terminal import note
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionOptions:
-    """What the predictions of a classifier contain, and their format.
+class PredictionOptions(Request):
+    """The options of `predict` for a model, of which it is known what they withhold."""
 
-    Attributes:
-        output_format: the name of the format, such as "jsonl".
-        fill: the column of the input whose empty cells get the answers; None fills none.
-        top_k: the number of classes to show for each text.
-        threshold: the least probability of a label; None withholds no label, and leaves a
-            multi-label model its own thresholds.
-        min_precision: the precision that `threshold` guarantees; multi-label, `label_thresholds` or
-            `text_threshold`; None if none is guaranteed.
-        label_thresholds: multi-label, the least probability of each label with which it has the
-            precision, by name, without labels that cannot have it; None withholds no label.
-        text_threshold: multi-label, the least probability of the prediction for a whole text; None
-            withholds no text.
-        set_threshold: the least probability of a class in the set of a text; None makes no sets.
-        is_sorted: whether the least probable prediction comes first; if not, the order is that of
-            the input.
-        decimal: the decimal mark of numbers in CSV and TSV, "point" or "comma".
-        batch_tokens: the maximum number of tokens in a batch; None lets the device decide.
-    """
+    withholding: Withholding = NOTHING
 
-    output_format: str = "text"
-    fill: str | None = None
-    top_k: int = 1
-    threshold: float | None = None
-    min_precision: float | None = None
-    label_thresholds: Mapping[str, float] | None = None
-    text_threshold: float | None = None
-    set_threshold: float | None = None
-    explained: bool = False
-    is_sorted: bool = False
-    decimal: str = "point"
-    batch_tokens: int | None = None
+    def recorded(self) -> dict[str, Any]:
+        """The options on which predictions depend, as JSON values."""
+        options = asdict(self)
+        return {name: value for name, value in options.items() if name not in NOT_RECORDED}
 
 
-def prediction_options(request: CheckedRequest, classifier: Classifier) -> PredictionOptions:
+def prediction_options(request: Request, classifier: Classifier) -> PredictionOptions:
     """Find the thresholds that a request asks for.
 
     Raises:
@@ -67,35 +43,22 @@ def prediction_options(request: CheckedRequest, classifier: Classifier) -> Predi
             f"{classifier.folder or 'the model'} predicts one"
         )
 
-    threshold = request.threshold
-    label_thresholds = None
-    text_threshold = None
+    withholding = Withholding(threshold=request.threshold)
     if request.min_precision is not None:
         if not is_multi_label:
             threshold = _threshold_of_precision(classifier, request.min_precision)
+            withholding = Withholding(threshold=threshold)
         elif request.whole_texts:
-            text_threshold = _threshold_of_precision(classifier, request.min_precision)
+            threshold = _threshold_of_precision(classifier, request.min_precision)
+            withholding = Withholding(text_threshold=threshold)
         else:
-            label_thresholds = _thresholds_of_labels(classifier, request.min_precision)
-
-    set_threshold = None
+            thresholds = _thresholds_of_labels(classifier, request.min_precision)
+            withholding = Withholding(label_thresholds=thresholds)
     if request.coverage is not None:
         set_threshold = _threshold_of_coverage(classifier, request.coverage)
+        withholding = replace(withholding, set_threshold=set_threshold)
 
-    return PredictionOptions(
-        output_format=request.output_format,
-        fill=request.fill,
-        top_k=request.top_k,
-        threshold=threshold,
-        min_precision=request.min_precision,
-        label_thresholds=label_thresholds,
-        text_threshold=text_threshold,
-        set_threshold=set_threshold,
-        explained=request.explained,
-        is_sorted=request.sort is not None,
-        decimal=request.decimal,
-        batch_tokens=request.batch_tokens,
-    )
+    return PredictionOptions(**vars(request), withholding=withholding)
 
 
 def _threshold_of_precision(classifier: Classifier, share: float) -> float:

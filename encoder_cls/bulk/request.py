@@ -1,17 +1,18 @@
-"""The options of `predict`: `Request` as a person has typed them, `CheckedRequest` once checked."""
+"""The options of `predict`, and whether they fit together."""
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import isnan
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from encoder_cls.bulk.attention_file import check_attention_file
-from encoder_cls.bulk.input_texts import InputOptions
+import typer
+
 from encoder_cls.errors import ConfigError
-from encoder_cls.run.run_folder import newest_with_model
+from encoder_cls.system.command_options import Device, TextColumns, data_overrides
 from encoder_cls.system.files import STANDARD_INPUT, stream_named
 from encoder_cls.system.libraries import check_excel_installed, check_installed
 from encoder_cls.system.terminal import note
@@ -40,153 +41,225 @@ ONLY_FOR_FILES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The options of `predict` as they were typed.
+    """The options of `predict`: each is declared here, and nowhere else.
 
-    `encoder-cls predict --help` describes the options, and most fields have the name of their
-    option. The other names: `source` is `--input`, `output_format` is `--format`, `text_columns` is
-    `--text-column`, `explained` is `--explain`, and `delimiter`, `encoding` and `sheet` are
-    given with `--set`. None means that an option was not given.
+    The command has these fields as its options, and a folder of predictions records them, but for
+    those of `NOT_RECORDED`. `checked` fills in those that were not given.
     """
 
-    texts: tuple[str, ...] = ()
-    source: str | None = None
-    output: str | None = None
-    output_format: str | None = None
-    model: Path | None = None
-    text_columns: tuple[str, ...] = ()
-    keep_columns: bool | None = None
-    fill: str | None = None
-    top_k: int = 1
-    threshold: float | None = None
-    min_precision: float | None = None
-    whole_texts: bool = False
-    coverage: float | None = None
-    batch_tokens: int | None = None
-    explained: bool = False
-    sort: str | None = None
-    decimal: str = "point"
-    attention: Path | None = None
-    delimiter: str | None = None
-    encoding: str | None = None
-    sheet: str | None = None
-    bad_rows: str = "error"
-    device: str = "auto"
-    engine: str = "auto"
-    runner: str = "local"
-    workers: int = 2
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help="Texts to classify; write -- before one that starts with a dash."),
+    ] = None
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A run or model folder, or hub:owner/name. Default: the newest run."),
+    ] = None
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            help="A file, a folder or a pattern of files. For standard input: - if each line is a "
+            "text, or -.csv, -.jsonl and so on if it has this format.",
+        ),
+    ] = None
+    output: Annotated[
+        str | None,
+        typer.Option(
+            help="Write to this file, or one file per input file to FOLDER/.", metavar="FILE"
+        ),
+    ] = None
+    text_columns: TextColumns = None
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="How to read --input: data.delimiter=..., data.encoding=... or data.sheet=... "
+            "Default: separator and encoding as in training.",
+        ),
+    ] = None
+    bad_rows: Annotated[
+        Literal["error", "skip"], typer.Option(help="What to do with rows that cannot be read.")
+    ] = "error"
+    output_format: Annotated[
+        Literal["text", "jsonl", "tsv", "csv", "xlsx", "html", "parquet"] | None,
+        typer.Option(
+            "--format",
+            help="Format of the predictions. Default: by the ending of --output, or text.",
+        ),
+    ] = None
+    keep_columns: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-columns/--no-keep-columns",
+            help="Keep all columns of the input beside the predictions. Default: only if the "
+            "output is Excel, or CSV from CSV or Excel.",
+        ),
+    ] = None
+    fill: Annotated[
+        str | None,
+        typer.Option(
+            help="Write the labels into the empty cells of this column of the input, for example "
+            "that of the labels in training. Keeps all columns.",
+            metavar="COLUMN",
+        ),
+    ] = None
+    top_k: Annotated[int, typer.Option(min=1, help="The number of classes to show.")] = 1
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Withhold labels that are less probable. For a multi-label model, this replaces "
+            "the thresholds of all labels.",
+        ),
+    ] = None
+    min_precision: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Withhold uncertain labels so that at least this share of the other labels is "
+            "correct. Held-out texts guarantee it. Multi-label, it holds for each label.",
+        ),
+    ] = None
+    whole_texts: Annotated[
+        bool,
+        typer.Option(
+            "--whole-texts",
+            help="Multi-label: apply --min-precision to texts with all of their labels, of which "
+            "none is wrong or missing.",
+        ),
+    ] = False
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Predict a set of classes for each text so that at least this share of the sets "
+            "has the correct class. Held-out texts guarantee it.",
+        ),
+    ] = None
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="The maximum number of tokens in a batch. Default: by the device."
+        ),
+    ] = None
+    explained: Annotated[
+        bool, typer.Option("--explain", help="Show which words count for or against the label.")
+    ] = False
+    sort: Annotated[
+        Literal["probability"] | None,
+        typer.Option(help="Sort the predictions, the least probable one first."),
+    ] = None
+    decimal: Annotated[
+        Literal["point", "comma"],
+        typer.Option(
+            help="The decimal mark in CSV and TSV. With comma, semicolons separate the fields of "
+            "CSV, as spreadsheets expect it then."
+        ),
+    ] = "point"
+    attention: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the attention maps of the first texts to this HTML file; .svg, .png or "
+            ".pdf draws those of the first text."
+        ),
+    ] = None
+    device: Device = "auto"
+    engine: Annotated[
+        Literal["auto", "numpy", "torch"],
+        typer.Option(help="The library that computes the encoder."),
+    ] = "auto"
+    runner: Annotated[
+        str,
+        typer.Option(
+            metavar="local|ray",
+            help="local, or ray: workers of Ray classify Parquet files at a path or URI.",
+        ),
+    ] = "local"
+    workers: Annotated[int, typer.Option(min=1, help="The number of workers of --runner ray.")] = 2
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the texts come from files, rather than from the command or standard input."""
+        return self.source not in {None, STANDARD_INPUT}
+
+    @property
+    def into_folder(self) -> bool:
+        """Whether the output is a folder, with a file for each file of the input.
+
+        It is if its name ends with a slash or if it is an existing folder. If the input has several
+        files, a new name without an ending is a folder, too.
+        """
+        output = self.output or ""
+        if output.endswith(("/", os.sep)):
+            return True
+        if not output or not self.has_files:
+            return False
+
+        path = Path(output)
+        source = Path(str(self.source))
+        has_several_files = source.is_dir() or not source.exists()
+        is_new_name = not path.suffix and not path.exists()
+        return path.is_dir() or (has_several_files and is_new_name)
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How files are read, as far as it differs from the training."""
+        return data_overrides(self.overrides, "delimiter", "encoding", "sheet")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckedRequest:
-    """A request whose options are consistent, with defaults for those that were not given.
-
-    The options that `PredictionOptions` has as well are explained there.
-
-    Attributes:
-        output: the file or folder for the predictions; None means standard output.
-        into_folder: whether the output is a folder, with a file for each file of the input.
-        output_format: one of `FORMATS`.
-        model: the folder of the run or model.
-        min_precision: the precision to guarantee by a threshold; None guarantees none.
-        whole_texts: whether this is the precision of all labels of a text together, rather than of
-            each label.
-        coverage: the share of texts whose set of classes must contain the correct class; None
-            predicts no sets.
-        sort: "probability" sorts the predictions, the least probable one first; None keeps the
-            order of the input.
-        attention: the file for a page of attention maps; None writes none.
-        device: "auto", "cpu", "cuda" or another device of PyTorch.
-        engine: "auto", "numpy" or "torch".
-    """
-
-    input: InputOptions
-    output: Path | None
-    into_folder: bool
-    output_format: str
-    model: Path
-    fill: str | None
-    top_k: int
-    threshold: float | None
-    min_precision: float | None
-    whole_texts: bool
-    coverage: float | None
-    batch_tokens: int | None
-    explained: bool
-    sort: str | None
-    decimal: str
-    attention: Path | None
-    device: str
-    engine: str
+# The options on which no prediction depends.
+NOT_RECORDED = {
+    "texts",
+    "model",
+    "source",
+    "output",
+    "batch_tokens",
+    "attention",
+    "device",
+    "runner",
+    "workers",
+}
 
 
-def check_request(request: Request, runs: Path) -> CheckedRequest:
-    """Check a request, and find the source, the output, the format and the model.
+def checked(request: Request, runs: Path) -> Request:
+    """Check that the options fit together, and fill in those that were not given.
 
-    If the request names no model, the newest run with a model in the folder `runs` is used.
+    The model is then the newest run with one in the folder `runs`. Where predictions are printed,
+    also by a name such as /dev/stdout, `output` is None.
 
     Raises:
         ConfigError: some options contradict each other, or there is no model.
     """
-    has_files = request.source not in {None, STANDARD_INPUT}
     _check_thresholds(request)
-    _check_input(request, has_files=has_files)
-
-    into_folder = _is_output_folder(request, has_files=has_files)
-    if request.output_format:
-        output_format = request.output_format
-    elif into_folder:
-        output_format = "jsonl"
-    else:
-        output_format = _format_by_ending(request.output or "")
-
-    if request.attention:
-        check_attention_file(request.attention)
-    if into_folder:
-        _check_folder(request, has_files=has_files)
-    if request.keep_columns:
-        _check_kept_columns("--keep-columns", output_format, has_files=has_files)
-    if request.fill is not None:
-        _check_fill(request, output_format, has_files=has_files)
-
-    # A name of standard output, such as /dev/stdout, counts as no output file, so that predictions
-    # are printed at once.
-    output = None
-    if request.output and (into_folder or stream_named(Path(request.output)) != 1):
-        output = Path(request.output)
-    _check_format(request, output_format, is_printed=output is None)
+    _check_input(request)
 
     source = request.source
     if source is None and not request.texts:
         source = STANDARD_INPUT
-    return CheckedRequest(
-        input=InputOptions(
-            texts=request.texts,
-            source=source,
-            text_columns=request.text_columns,
-            keep_columns=True if request.fill else request.keep_columns,
-            delimiter=request.delimiter,
-            encoding=request.encoding,
-            sheet=request.sheet,
-            bad_rows=request.bad_rows,
-        ),
-        output=output,
-        into_folder=into_folder,
-        output_format=output_format,
-        model=request.model or newest_model(runs),
-        fill=request.fill,
-        top_k=request.top_k,
-        threshold=request.threshold,
-        min_precision=request.min_precision,
-        whole_texts=request.whole_texts,
-        coverage=request.coverage,
-        batch_tokens=request.batch_tokens,
-        explained=request.explained,
-        sort=request.sort,
-        decimal=request.decimal,
-        attention=request.attention,
-        device=request.device,
-        engine=request.engine,
-    )
+    output = request.output
+    is_printed = not output or stream_named(Path(output)) == 1
+    if is_printed and not request.into_folder:
+        output = None
+    output_format: Any = request.output_format or _usual_format(request)
+    request = replace(request, source=source, output=output, output_format=output_format)
+
+    if request.attention:
+        from encoder_cls.bulk.attention_file import check_attention_file
+
+        check_attention_file(request.attention)
+    if request.into_folder:
+        _check_folder(request)
+    if request.keep_columns:
+        _check_kept_columns("--keep-columns", request)
+    if request.fill is not None:
+        _check_fill(request)
+    _check_format(request)
+
+    return replace(request, model=request.model or newest_model(runs))
 
 
 def check_runner_request(request: Request) -> None:
@@ -216,6 +289,8 @@ def newest_model(runs: Path) -> Path:
     Raises:
         ConfigError: no run has a model.
     """
+    from encoder_cls.run.run_folder import newest_with_model
+
     run = newest_with_model(runs)
     which = "the newest run"
     if not run.is_finished():
@@ -240,13 +315,13 @@ def _check_thresholds(request: Request) -> None:
         raise ConfigError("--whole-texts: needs --min-precision, which it applies to whole texts")
 
 
-def _check_input(request: Request, *, has_files: bool) -> None:
+def _check_input(request: Request) -> None:
     if request.texts and request.source is not None:
         raise ConfigError("give texts or --input, not both")
-    if request.text_columns and not has_files:
+    if request.text_columns and not request.has_files:
         raise ConfigError(f"--text-column {ONLY_FOR_FILES}")
 
-    if not request.texts and not has_files:
+    if not request.texts and not request.has_files:
         if sys.stdin is None:
             raise ConfigError("standard input is closed; give texts, or --input FILE")
         if request.source is None and sys.stdin.isatty():
@@ -254,32 +329,13 @@ def _check_input(request: Request, *, has_files: bool) -> None:
                 'give texts, such as: encoder-cls predict "some text", or --input FILE'
             )
 
-    if (request.delimiter or request.encoding or request.sheet) and not has_files:
+    if request.reading and not request.has_files:
         raise ConfigError("--set works only with files: it sets how files are read")
 
 
-def _is_output_folder(request: Request, *, has_files: bool) -> bool:
-    """Whether the output is a folder, with a file for each file of the input.
-
-    It is if its name ends with a slash or if it is an existing folder. If the input has several
-    files, a new name without an ending is a folder, too.
-    """
-    output = request.output or ""
-    if output.endswith(("/", os.sep)):
-        return True
-    if not output or not has_files:
-        return False
-
-    path = Path(output)
-    source = Path(str(request.source))
-    has_several_files = source.is_dir() or not source.exists()
-    is_new_name = not path.suffix and not path.exists()
-    return path.is_dir() or (has_several_files and is_new_name)
-
-
-def _check_folder(request: Request, *, has_files: bool) -> None:
+def _check_folder(request: Request) -> None:
     where = f"--output {request.output}"
-    if not has_files:
+    if not request.has_files:
         raise ConfigError(
             f"{where}: a folder takes only the predictions for files (--input FILES); name a file"
         )
@@ -290,9 +346,10 @@ def _check_folder(request: Request, *, has_files: bool) -> None:
         )
 
 
-def _check_format(request: Request, output_format: str, *, is_printed: bool) -> None:
+def _check_format(request: Request) -> None:
+    output_format = request.output_format
     if output_format in BINARY_FORMATS:
-        if is_printed:
+        if request.output is None:
             raise ConfigError(
                 f"--format {output_format}: cannot be printed; name a file with --output"
             )
@@ -313,30 +370,33 @@ def _check_format(request: Request, output_format: str, *, is_printed: bool) -> 
         )
 
 
-def _check_fill(request: Request, output_format: str, *, has_files: bool) -> None:
+def _check_fill(request: Request) -> None:
     """Check that the output keeps the column that is filled, with values that can change."""
-    _check_kept_columns("--fill", output_format, has_files=has_files)
+    _check_kept_columns("--fill", request)
     if request.keep_columns is False:
         raise ConfigError("--fill: fills a column of the input, which --no-keep-columns leaves out")
-    if output_format == "parquet":
+    if request.output_format == "parquet":
         raise ConfigError(
             "--fill: does not fill columns of Parquet, which are copied as they are; choose "
             "--format csv, tsv, xlsx or jsonl"
         )
 
 
-def _check_kept_columns(option: str, output_format: str, *, has_files: bool) -> None:
-    if not has_files:
+def _check_kept_columns(option: str, request: Request) -> None:
+    if not request.has_files:
         raise ConfigError(f"{option} {ONLY_FOR_FILES}")
-    if output_format in FORMATS_WITHOUT_COLUMNS:
+    if request.output_format in FORMATS_WITHOUT_COLUMNS:
         raise ConfigError(
-            f"{option}: the format {output_format} has no columns; choose --format csv, tsv, "
-            "xlsx, jsonl or parquet"
+            f"{option}: the format {request.output_format} has no columns; choose --format csv, "
+            "tsv, xlsx, jsonl or parquet"
         )
 
 
-def _format_by_ending(output: str) -> str:
-    """The format for the name of an output file; a name without an ending means text."""
+def _usual_format(request: Request) -> str:
+    """The format where none is given: JSON lines in a folder, else that of the output's ending."""
+    if request.into_folder:
+        return "jsonl"
+    output = request.output or ""
     ending = Path(output).suffix.lower().removeprefix(".")
     if ending in FORMATS:
         return ending

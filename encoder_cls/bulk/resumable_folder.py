@@ -25,12 +25,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from encoder_cls.bulk.chunk_classifier import ChunkClassifier
-from encoder_cls.bulk.input_texts import InputTexts
+from encoder_cls.bulk.input_texts import texts_of_request
 from encoder_cls.bulk.prediction_loop import predict_texts
-from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.bulk.progress_bar import Progress
-from encoder_cls.bulk.request import CheckedRequest
-from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.bulk.request import Request
 from encoder_cls.data.source_files import class_folders, data_files
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.system.display import counted, shown
@@ -70,14 +68,16 @@ class Part(NamedTuple):
         return self.record.with_suffix(".lock")
 
 
-def parts_of(source: str, folder: Path, output_format: str) -> list[Part]:
-    """List the files of an input, each with its file of predictions, `NAME.FORMAT`, in a folder.
+def parts_of(request: Request) -> list[Part]:
+    """List the files of the input, each with its file of predictions, `NAME.FORMAT`.
 
     Raises:
         ConfigError: the input has a file for each text, or two files of the input would have the
             same file of predictions.
         DataError: there are no files, or one of them can be read only once, such as a pipe.
     """
+    source = str(request.source)
+    folder = Path(str(request.output))
     if class_folders(Path(source), is_labelled=False):
         raise ConfigError(
             f"--output {folder}/: {source} has a file for each text; name one file for all "
@@ -94,7 +94,7 @@ def parts_of(source: str, folder: Path, output_format: str) -> list[Part]:
             )
 
         name = file.stem.casefold()
-        part = Part(file, folder / f"{file.stem}.{output_format}")
+        part = Part(file, folder / f"{file.stem}.{request.output_format}")
         if name in parts:
             raise ConfigError(
                 f"{parts[name].source} and {file}: the predictions for both would be written to "
@@ -109,20 +109,16 @@ class ResumableFolder:
 
     def __init__(
         self,
-        request: CheckedRequest,
         parts: Sequence[Part],
         chunk_classifier: ChunkClassifier,
         progress: Progress,
     ) -> None:
-        self._request = request
-        self._folder = Path(str(request.output))
+        self._folder = Path(str(chunk_classifier.options.output))
         self._parts = parts
         self._chunk_classifier = chunk_classifier
         self._progress = progress
 
-        self._options = _recorded_options(
-            request, chunk_classifier.options, chunk_classifier.classifier
-        )
+        self._options = chunk_classifier.options.recorded()
         # The items that the record of each part has if the part was classified with this model and
         # these options.
         self._expected_items = {
@@ -253,11 +249,8 @@ class ResumableFolder:
         state_before = _state_of(part.source)
         input_sha256 = _hash_of(part.source)
 
-        texts = InputTexts(
-            replace(self._request.input, source=str(part.source)),
-            self._chunk_classifier.classifier,
-            output_format=self._request.output_format,
-        )
+        options = replace(self._chunk_classifier.options, source=str(part.source))
+        texts = texts_of_request(options, self._chunk_classifier.classifier)
         texts.look_ahead()
         with replacing_file(part.output) as file:
             output = _HashedOutput(file)
@@ -306,31 +299,6 @@ class ResumableFolder:
             f"the input, such as {example}; remove those that you do not want, with their records "
             f"in {RECORDS}/"
         )
-
-
-def _recorded_options(
-    request: CheckedRequest, options: PredictionOptions, classifier: Classifier
-) -> dict[str, Any]:
-    """The options on which predictions depend, as a record lists them."""
-    return {
-        "output_format": options.output_format,
-        "text_columns": request.input.text_columns or classifier.text_format.columns,
-        "keep_columns": request.input.keep_columns,
-        "fill": options.fill,
-        "top_k": options.top_k,
-        "threshold": options.threshold,
-        "explained": options.explained,
-        "is_sorted": options.is_sorted,
-        "decimal": options.decimal,
-        "delimiter": request.input.delimiter,
-        "encoding": request.input.encoding,
-        "sheet": request.input.sheet,
-        "bad_rows": request.input.bad_rows,
-        "min_precision": options.min_precision,
-        "text_threshold": options.text_threshold,
-        "set_threshold": options.set_threshold,
-        "engine": request.engine,
-    }
 
 
 class _HashedOutput:

@@ -11,15 +11,15 @@ al., 2009, https://arxiv.org/abs/0902.2206), so that n-grams outside the vocabul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.bulk.input_size import choose_engine
-from encoder_cls.bulk.input_texts import Chunk, InputOptions, InputTexts, size_of
+from encoder_cls.bulk.input_texts import Chunk, InputTexts, size_of
 from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
@@ -78,8 +78,17 @@ class Suggestion(NamedTuple):
     vector: Vectors
 
 
-def suggest_from(options: InputOptions, run: Path, number: int) -> PoolSuggestions:
+def suggest_from(
+    source: str,
+    run: Path,
+    number: int,
+    *,
+    text_columns: Sequence[str] | None,
+    reading: Mapping[str, Any],
+) -> PoolSuggestions:
     """Choose `number` texts of an input to label next, by the model of a run.
+
+    Without `text_columns`, and but for the options of `reading`, files are read as in training.
 
     Rows that have a label in the label column of the training data are left out, and so are the
     texts of the run's data, which have labels there.
@@ -88,8 +97,14 @@ def suggest_from(options: InputOptions, run: Path, number: int) -> PoolSuggestio
         DataError: the input is missing or malformed.
     """
     classifier = load_classifier(run)
-    label_column = classifier.text_format.label_column
-    texts = InputTexts(options, classifier)
+    text_format = classifier.text_format
+    label_column = text_format.label_column
+    texts = InputTexts(
+        source,
+        text_columns or text_format.columns,
+        text_format.reading.overridden(**reading),
+        keep_columns=True,
+    )
     choose_engine(classifier, size_of(texts.files))
 
     with Progress(texts.files, doing="classified") as progress:
@@ -101,16 +116,16 @@ def suggest_from(options: InputOptions, run: Path, number: int) -> PoolSuggestio
         note(warning)
     if rows.num_labelled:
         note(
-            f"{options.source}: {counted(rows.num_labelled, 'row')} with a label in column "
+            f"{source}: {counted(rows.num_labelled, 'row')} with a label in column "
             f"{shown(label_column)} left out"
         )
     if rows.num_known:
         note(
-            f"{options.source}: {counted(rows.num_known, 'row')} left out whose text has a label "
+            f"{source}: {counted(rows.num_known, 'row')} left out whose text has a label "
             "in the data of the run"
         )
     if len(suggestions) < number:
-        note(f"warning: {options.source}: has only {len(suggestions):,} different texts to suggest")
+        note(f"warning: {source}: has only {len(suggestions):,} different texts to suggest")
     return PoolSuggestions(suggestions, texts, classifier)
 
 

@@ -48,9 +48,10 @@ class TableColumns:
         self.kept = list(columns)
         self._kept_set = set(columns)
         self._keeps_all = keeps_all
-        self._set_threshold = options.set_threshold
-        self._has_whole_texts = options.text_threshold is not None
-        self._has_withheld_labels = self._has_whole_texts or options.label_thresholds is not None
+        self._is_multi_label = classifier.task is MULTI_LABEL
+        self._set_threshold = options.withholding.set_threshold
+        self._has_whole_texts = options.withholding.text_threshold is not None
+        self._has_withheld_labels = options.withholding.names_withheld_labels
         self._explained = options.explained
         self._top_k = min(options.top_k, len(classifier.label_names))
 
@@ -58,7 +59,7 @@ class TableColumns:
         # The rank of the first class that has columns with its rank, such as `label_2`. In a
         # single-label table, the columns `label` and `probability` have the class of rank 1.
         self._first_rank = 2
-        if classifier.task is MULTI_LABEL:
+        if self._is_multi_label:
             names = ["labels", "probabilities"]
             if self._has_whole_texts:
                 names += ["probability", "withheld"]
@@ -110,8 +111,9 @@ class TableColumns:
         """The values of a prediction in the columns of the prediction."""
         prediction = predicted.prediction
         values: list[Any]
-        if predicted.labels is None:
-            values = [predicted.label, prediction.probability]
+        if not self._is_multi_label:
+            label = predicted.labels[0] if predicted.labels else None
+            values = [label, prediction.probability]
         else:
             probabilities = [prediction.probabilities[label] for label in predicted.labels]
             values = [list(predicted.labels), probabilities]

@@ -58,7 +58,7 @@ def count_unexpected(predicted_texts: Iterable[PredictedText]) -> Counter[Unexpe
             counts[Unexpected.BLANK] += 1
         elif predicted.is_withheld:
             counts[Unexpected.WITHHELD] += 1
-        elif predicted.labels is not None and not predicted.labels:
+        elif not predicted.labels:
             counts[Unexpected.WITHOUT_LABEL] += 1
     return counts
 
@@ -91,13 +91,15 @@ def summary_of_unexpected(
 
 def _withheld_in_words(options: PredictionOptions) -> str:
     """What was withheld, and the option by which it was, for the summary."""
+    withholding = options.withholding
     if options.min_precision is None:
-        return f"withheld (--threshold {options.threshold or 0:g})"
+        return f"withheld (--threshold {withholding.threshold or 0:g})"
 
     option = f"--min-precision {options.min_precision:g}"
-    if options.label_thresholds is not None:
+    if withholding.label_thresholds is not None:
         return f"with withheld labels ({option})"
-    if options.text_threshold is not None:
+    threshold = withholding.threshold or 0
+    if withholding.text_threshold is not None:
         option = f"--whole-texts {option}"
-        return f"withheld ({option}: probability below {options.text_threshold:.3f})"
-    return f"withheld ({option}: probability below {options.threshold or 0:.3f})"
+        threshold = withholding.text_threshold
+    return f"withheld ({option}: probability below {threshold:.3f})"

@@ -71,7 +71,6 @@ def suggest_command(
     check_ending(output, ".csv", ".tsv", EXCEL_ENDING, ".jsonl")
     reading = data_overrides(overrides, "delimiter", "encoding", "sheet", "bad_rows")
 
-    from encoder_cls.bulk.input_texts import InputOptions
     from encoder_cls.run.output_checks import check_outputs
 
     # Like other commands, --json prints; the ending of --output is the format of the file.
@@ -84,10 +83,7 @@ def suggest_command(
     from encoder_cls.metrics.tasks import MULTI_LABEL
     from encoder_cls.system.files import write_output
 
-    options = InputOptions(
-        source=pool, text_columns=tuple(text_columns or ()), keep_columns=True, **reading
-    )
-    found = suggest_from(options, run, number)
+    found = suggest_from(pool, run, number, text_columns=text_columns, reading=reading)
     if is_printing:
         _print(found, as_json=as_json)
     if output is None:

@@ -17,6 +17,8 @@ from threading import Condition, Thread
 from typing import Any, NamedTuple
 
 from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.prediction_json import prediction_json
+from encoder_cls.classifier.withholding import Withholding
 from encoder_cls.serving import limits
 from encoder_cls.serving.requests import PredictRequest
 from encoder_cls.system.web.responses import RefusedError
@@ -261,15 +263,13 @@ def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
                     [prediction.label],
                     max_tokens=limits.MAX_EXPLAINED_TOKENS,
                 )
-            record = prediction.to_json(
-                top_k=request.top_k, threshold=request.threshold or None, words=words
+            # The threshold 0 withholds nothing, and leaves a multi-label model its own thresholds.
+            withholding = Withholding(threshold=request.threshold or None)
+            record = prediction_json(
+                prediction, top_k=request.top_k, withholding=withholding, words=words
             )
 
-            # Only the predictions of a multi-label model have `labels`.
-            labels = prediction.labels
-            if labels is None:
-                labels = (prediction.label,) if prediction.label else ()
-
+            labels = prediction.all_labels
             confidence = None if prediction.reason else prediction.prediction_probability
 
             # The token `[CLS]` is not a word.

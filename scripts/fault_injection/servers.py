@@ -99,11 +99,12 @@ class Predictions:
     def learn(self, folder):
         """Add the predictions of the model in a folder; returns its SHA-256."""
         from encoder_cls.classifier.model_folder import load_classifier
+        from encoder_cls.classifier.prediction_json import prediction_json
 
         classifier = load_classifier(folder, engine="numpy")
         predictions = []
         for prediction in classifier.predict(self.texts):
-            predictions.append(prediction.to_json(top_k=9, threshold=0.0, words=None))
+            predictions.append(prediction_json(prediction, top_k=9))
         self._known[classifier.sha256] = predictions
         return classifier.sha256
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from encoder_cls.bulk import input_size, input_texts
+from encoder_cls.bulk.request import Request
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.encoder import engine_choice
@@ -152,8 +153,8 @@ def test_the_first_texts_show_how_many_skip_the_encoder(classifier, monkeypatch,
 
 
 def test_a_file_shows_its_first_texts(classifier: Classifier, texts):
-    options = input_texts.InputOptions(source=str(texts))
-    source = input_texts.InputTexts(options, classifier)
+    options = Request(source=str(texts))
+    source = input_texts.texts_of_request(options, classifier)
 
     assert source.first_texts(3) == TEXTS[:3]
 
@@ -161,8 +162,8 @@ def test_a_file_shows_its_first_texts(classifier: Classifier, texts):
 def test_an_input_that_cannot_be_read_shows_no_first_texts(classifier: Classifier, tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text("other\nrain\n")
-    given = input_texts.InputTexts(input_texts.InputOptions(texts=("rain",)), classifier)
-    malformed = input_texts.InputTexts(input_texts.InputOptions(source=str(path)), classifier)
+    given = input_texts.texts_of_request(Request(texts=["rain"]), classifier)
+    malformed = input_texts.texts_of_request(Request(source=str(path)), classifier)
 
     assert given.first_texts(3) == []
     assert malformed.first_texts(3) == []

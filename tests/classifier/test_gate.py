@@ -12,6 +12,7 @@ from encoder_cls.classifier import gate as gate_module
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.gate import GATES, fit_gate
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
+from encoder_cls.classifier.prediction_json import prediction_json
 from encoder_cls.data.dataset import Split
 from encoder_cls.encoder.engine_choice import new_encoder
 from encoder_cls.errors import EncoderClsError
@@ -102,7 +103,7 @@ def test_predictions_name_the_parts_that_made_them(cascade):
             assert prediction.answered_by == "linear"
         else:
             assert prediction.answered_by == "both"
-    assert list(predictions[0].to_json(top_k=1, threshold=0))[-1] == "answered_by"
+    assert list(prediction_json(predictions[0], top_k=1))[-1] == "answered_by"
 
     probabilities = [list(prediction.probabilities.values()) for prediction in predictions]
     assert probabilities == softmax(cascade.logits(texts)).tolist()

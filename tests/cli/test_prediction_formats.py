@@ -16,7 +16,7 @@ from support.programs import succeed
 
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.prediction import Prediction
+from encoder_cls.classifier.withholding import Withholding
 from encoder_cls.data.reading.rows import Row
 
 TEXTS = ["rain and snow today", "a big soup with salt", "the team and the ball"]
@@ -46,7 +46,10 @@ def lines_of(
 ) -> list[str]:
     """The lines of the predictions for texts."""
     options = PredictionOptions(
-        output_format=output_format, top_k=top_k, threshold=threshold, batch_tokens=8192
+        output_format=output_format,
+        top_k=top_k,
+        withholding=Withholding(threshold=threshold),
+        batch_tokens=8192,
     )
     return predictions_for(classifier, texts, options).splitlines()
 
@@ -162,9 +165,9 @@ def test_without_texts_only_a_table_has_a_line(classifier, output_format, lines)
     assert len(lines_of(classifier, [], output_format=output_format)) == lines
 
 
-@pytest.mark.parametrize("is_sorted", [False, True])
-def test_a_page_is_whole_without_texts(classifier, is_sorted):
-    options = PredictionOptions(output_format="html", is_sorted=is_sorted)
+@pytest.mark.parametrize("sort", [None, "probability"])
+def test_a_page_is_whole_without_texts(classifier, sort):
+    options = PredictionOptions(output_format="html", sort=sort)
     page = predictions_for(classifier, [], options)
     assert page.count("<html") == page.count("</html>") == 1
 
@@ -193,20 +196,6 @@ def test_a_less_probable_label_is_withheld(classifier, output_format):
     assert label in kept
     assert withheld == kept.replace(label, WITHHELD_LABELS[output_format])
     assert f"{probability:.3f}"[:-1] in withheld
-
-
-def test_a_threshold_of_0_gives_all_labels():
-    """None means the thresholds of the model."""
-    prediction = Prediction(
-        label="a",
-        probability=0.9,
-        probabilities={"a": 0.9, "b": 0.2},
-        truncated=False,
-        unknown_words=0,
-        labels=("a",),
-    )
-    assert prediction.labels_from(None) == ("a",)
-    assert prediction.labels_from(0.0) == ("a", "b")
 
 
 # Hostile texts, ids and names of classes

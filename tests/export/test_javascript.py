@@ -22,6 +22,8 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.familiarity import Familiarity
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.model_folder import WEIGHTS_FILE, load_classifier, save_classifier
+from encoder_cls.classifier.prediction_json import prediction_json
+from encoder_cls.classifier.withholding import Withholding
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
@@ -205,7 +207,7 @@ def check_equal(name: str, classifier: Classifier, module: Path, texts: list[str
 
     predictions = classifier.predict(texts)
     for text, prediction, given in zip(texts, predictions, found["predictions"], strict=True):
-        record = prediction.to_json(top_k=3, threshold=None)
+        record = prediction_json(prediction, top_k=3)
         assert list(given) == list(record), (name, text)
         assert without_numbers(given) == without_numbers(record), (name, text)
 
@@ -331,8 +333,9 @@ def test_options_are_those_of_the_command(exported):
     found = ask_node(module, texts, topK=2, threshold=0.6, coverage=0.9)["predictions"]
 
     set_threshold = classifier.guarantees.coverage_threshold(0.9)
+    withholding = Withholding(threshold=0.6, set_threshold=set_threshold)
     for prediction, given in zip(classifier.predict(texts), found, strict=True):
-        record = prediction.to_json(top_k=2, threshold=0.6, set_threshold=set_threshold)
+        record = prediction_json(prediction, top_k=2, withholding=withholding)
         assert list(given) == list(record)
         assert without_numbers(given) == without_numbers(record)
     assert {given["label"] for given in found} > {None}
@@ -355,14 +358,14 @@ def test_guarantees_of_several_labels_are_those_of_python(exported):
     assert None not in (text_threshold, set_threshold)
 
     cases = [
-        ({"minPrecision": 0.95}, {"label_thresholds": label_thresholds}),
-        ({"minPrecision": 0.8, "wholeTexts": True}, {"text_threshold": text_threshold}),
-        ({"coverage": 0.9}, {"set_threshold": set_threshold}),
+        ({"minPrecision": 0.95}, Withholding(label_thresholds=label_thresholds)),
+        ({"minPrecision": 0.8, "wholeTexts": True}, Withholding(text_threshold=text_threshold)),
+        ({"coverage": 0.9}, Withholding(set_threshold=set_threshold)),
     ]
-    for options, thresholds in cases:
+    for options, withholding in cases:
         found = ask_node(module, texts, topK=1, **options)["predictions"]
         for prediction, given in zip(predictions, found, strict=True):
-            record = prediction.to_json(top_k=1, threshold=None, **thresholds)
+            record = prediction_json(prediction, top_k=1, withholding=withholding)
             assert list(given) == list(record), options
             assert without_numbers(given) == without_numbers(record), options
 

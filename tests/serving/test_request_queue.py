@@ -11,6 +11,7 @@ from support.predictions import predictions_for
 from support.programs import TIME_LIMIT
 
 from encoder_cls.bulk.prediction_options import PredictionOptions
+from encoder_cls.classifier.withholding import Withholding
 from encoder_cls.serving import limits
 from encoder_cls.serving.request_queue import Batcher, TextResult
 from encoder_cls.serving.requests import PredictRequest
@@ -63,7 +64,7 @@ def printed_records(classifier, request: PredictRequest) -> list[dict]:
     options = PredictionOptions(
         output_format="jsonl",
         top_k=request.top_k,
-        threshold=request.threshold,
+        withholding=Withholding(threshold=request.threshold),
         explained=request.explain,
     )
     lines = predictions_for(classifier, request.texts, options).splitlines()

@@ -1,0 +1,68 @@
+"""A prediction as the JSON that `predict --format jsonl` prints and the server responds with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from encoder_cls.classifier.explanation import Explanation
+from encoder_cls.classifier.prediction import Prediction
+from encoder_cls.classifier.withholding import NOTHING, Withholding
+
+
+def prediction_json(
+    prediction: Prediction,
+    *,
+    top_k: int,
+    withholding: Withholding = NOTHING,
+    words: Explanation | None = None,
+) -> dict[str, Any]:
+    """The JSON values of a prediction.
+
+    `top` has the `top_k` most probable classes, and multi-label at least all labels that are kept.
+    Where whole texts are withheld, `labels` is null for such a text, and `probability` is that of
+    the whole prediction. Without an explanation, `words` is None.
+    """
+    kept = withholding.labels_kept(prediction)
+    if prediction.labels is None:
+        label = kept[0] if kept else None
+        record: dict[str, Any] = {"label": label, "probability": prediction.probability}
+    else:
+        record = _labels_json(prediction, kept, withholding)
+
+    top: list[tuple[str, float]] = []
+    if not prediction.reason:
+        top = prediction.top(max(top_k, len(kept)))
+    record["top"] = [{"label": name, "probability": probability} for name, probability in top]
+    if withholding.set_threshold is not None:
+        record["set"] = prediction.label_set(withholding.set_threshold)
+
+    record["truncated"] = prediction.truncated
+    record["unknown_words"] = prediction.unknown_words
+    if prediction.answered_by is not None:
+        record["answered_by"] = prediction.answered_by
+    if prediction.unfamiliar is not None:
+        record["unfamiliar"] = prediction.unfamiliar
+    if prediction.reason is not None:
+        record["reason"] = prediction.reason
+
+    if words is not None:
+        record["explanation"] = [asdict(word) for word in words]
+        if words.left_out:
+            record["explanation_left_out"] = words.left_out
+    return record
+
+
+def _labels_json(
+    prediction: Prediction, kept: tuple[str, ...], withholding: Withholding
+) -> dict[str, Any]:
+    """The first JSON values of a prediction in a multi-label task."""
+    record: dict[str, Any] = {"labels": list(kept)}
+    if withholding.text_threshold is not None and not prediction.reason:
+        if withholding.withholds(prediction):
+            record["labels"] = None
+        record["probability"] = prediction.prediction_probability
+
+    if withholding.names_withheld_labels:
+        record["withheld_labels"] = list(withholding.labels_withheld(prediction))
+    return record
