@@ -72,7 +72,7 @@ class ClassifiedChunk(NamedTuple):
 
     Attributes:
         encoded: what the format's method `encode` returns for the predictions.
-        sort_keys: the number of each prediction by which predictions are sorted.
+        sort_keys: the number of each prediction by which they are sorted; empty if they are not.
         last: the location of the last text.
     """
 
@@ -89,7 +89,7 @@ def classify_chunk(classifier: Classifier, options: PredictionOptions, job: Job)
     predicted_texts = predict_chunk(classifier, options, chunk, explained=job.explained)
     return ClassifiedChunk(
         encoded=job.prediction_format.encode(predicted_texts),
-        sort_keys=[sort_key(predicted) for predicted in predicted_texts],
+        sort_keys=[sort_key(predicted) for predicted in predicted_texts] if options.sort else [],
         num_texts=len(predicted_texts),
         unexpected=count_unexpected(predicted_texts),
         last=chunk[-1].where if chunk else SourceLocation(""),

@@ -83,19 +83,18 @@ class PlainTextFormat(LineFormat):
 
     def _labels(self, predicted: PredictedText) -> str:
         prediction = predicted.prediction
+        answer = predicted.answer
         top = prediction.top(self._options.top_k)
         if prediction.labels is None:
             best_probability = top[0][1]
             return _with_probabilities([(shown_labels(predicted), best_probability), *top[1:]])
 
-        named = [(label, prediction.probabilities[label]) for label in predicted.labels]
+        named = [(label, prediction.probabilities[label]) for label in answer.labels]
         labels = _with_probabilities(named) or shown_labels(predicted)
-        if predicted.is_withheld and self._options.whole_texts:
+        if answer.is_withheld and self._options.whole_texts:
             # The probability that was too low is that of all labels together.
             labels += f"  {prediction.prediction_probability:.3f}"
-        others = [
-            (label, probability) for label, probability in top if label not in predicted.labels
-        ]
+        others = [item for item in top if item[0] not in answer.labels]
         if self._options.top_k > 1 and others:
             return f"{labels}  ({_with_probabilities(others)})"
         return labels
@@ -103,9 +102,10 @@ class PlainTextFormat(LineFormat):
 
 def shown_labels(predicted: PredictedText) -> str:
     """The labels of a text, or what is shown in their place."""
-    if predicted.labels:
-        return ", ".join(predicted.labels)
-    if predicted.is_withheld or predicted.prediction.labels is None:
+    answer = predicted.answer
+    if answer.labels:
+        return ", ".join(answer.labels)
+    if answer.is_withheld or predicted.prediction.labels is None:
         return WITHHELD
     return NO_LABEL
 
@@ -116,9 +116,9 @@ def notes_on(predicted: PredictedText, set_threshold: float | None) -> list[str]
     `set_threshold` is the least probability of a class in the set; None makes no set.
     """
     notes = []
-    if predicted.prediction.labels is not None and predicted.is_withheld:
+    if predicted.prediction.labels is not None and predicted.answer.is_withheld:
         probabilities = predicted.prediction.probabilities
-        withheld = [(label, probabilities[label]) for label in predicted.withheld_labels]
+        withheld = [(label, probabilities[label]) for label in predicted.answer.withheld_labels]
         notes.append(f"withheld: {_with_probabilities(withheld) or NO_LABEL}")
     if set_threshold is not None:
         label_set = predicted.prediction.label_set(set_threshold)

@@ -10,6 +10,7 @@ from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.prediction import Prediction
+from encoder_cls.classifier.withholding import Answer
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.json_values import is_missing
@@ -24,10 +25,7 @@ class PredictedText(NamedTuple):
         row: the row of the input; with `--fill`, the answer is in this column if its cell was
             empty.
         prediction: the whole prediction, with the probabilities of all classes.
-        labels: those that are not withheld, most probable first; in a single-label task at most
-            one.
-        withheld_labels: those that are, most probable first.
-        is_withheld: whether a label is withheld, or the answer that a text has none.
+        answer: the labels that are sure enough, and those that are withheld.
         words: None if no explanation is needed.
         length: the number of tokens of a truncated text, and whether all of its tokens were
             counted; None if the text is not truncated or the format does not show the number.
@@ -35,9 +33,7 @@ class PredictedText(NamedTuple):
 
     row: Row
     prediction: Prediction
-    labels: tuple[str, ...]
-    withheld_labels: tuple[str, ...]
-    is_withheld: bool
+    answer: Answer
     words: Explanation | None
     length: tuple[int, bool] | None
 
@@ -57,25 +53,22 @@ def predict_chunk(
             texts, tokenized, best_labels, batch_tokens=options.batch_tokens
         )
 
-    withholding = options.withholding
     predicted_texts = []
     for row, prediction, words in zip(chunk, predictions, explanations, strict=True):
-        labels = withholding.labels_kept(prediction)
+        answer = options.withholding.answer(prediction)
 
         length = None
         if prediction.truncated and options.output_format == "text":
             length = count_tokens(classifier.tokenizer, row.text)
 
         if options.fill is not None:
-            answer = _answer(labels, classifier, options)
-            row = _filled(row, options.fill, answer)  # noqa: PLW2901
+            cell = _cell_of(answer.labels, classifier, options)
+            row = _filled(row, options.fill, cell)  # noqa: PLW2901
 
         predicted_text = PredictedText(
             row=row,
             prediction=prediction,
-            labels=labels,
-            withheld_labels=withholding.labels_withheld(prediction),
-            is_withheld=withholding.withholds(prediction),
+            answer=answer,
             words=words,
             length=length,
         )
@@ -83,7 +76,7 @@ def predict_chunk(
     return predicted_texts
 
 
-def _answer(
+def _cell_of(
     labels: tuple[str, ...], classifier: Classifier, options: PredictionOptions
 ) -> str | list[str] | None:
     """What a person would write into a cell with the labels: in a table, labels are one text."""
@@ -95,9 +88,9 @@ def _answer(
     return joined_labels(labels, separator)
 
 
-def _filled(row: Row, column: str, answer: str | list[str] | None) -> Row:
+def _filled(row: Row, column: str, cell: str | list[str] | None) -> Row:
     record = dict(row.record or {})
     value = record.setdefault(column, None)
     if is_missing(value) or value == "":
-        record[column] = value if answer is None else answer
+        record[column] = value if cell is None else cell
     return row._replace(record=record)

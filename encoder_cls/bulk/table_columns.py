@@ -112,15 +112,15 @@ class TableColumns:
         prediction = predicted.prediction
         values: list[Any]
         if not self._is_multi_label:
-            label = predicted.labels[0] if predicted.labels else None
+            label = predicted.answer.labels[0] if predicted.answer.labels else None
             values = [label, prediction.probability]
         else:
-            probabilities = [prediction.probabilities[label] for label in predicted.labels]
-            values = [list(predicted.labels), probabilities]
+            probabilities = [prediction.probabilities[label] for label in predicted.answer.labels]
+            values = [list(predicted.answer.labels), probabilities]
             if self._has_whole_texts:
-                values += [prediction.prediction_probability, predicted.is_withheld]
+                values += [prediction.prediction_probability, predicted.answer.is_withheld]
             if self._has_withheld_labels:
-                values.append(list(predicted.withheld_labels))
+                values.append(list(predicted.answer.withheld_labels))
 
         if self._has_ranks:
             for label, probability in prediction.top(self._top_k)[self._first_rank - 1 :]:

@@ -56,9 +56,9 @@ def count_unexpected(predicted_texts: Iterable[PredictedText]) -> Counter[Unexpe
 
         if prediction.reason is not None:
             counts[Unexpected.BLANK] += 1
-        elif predicted.is_withheld:
+        elif predicted.answer.is_withheld:
             counts[Unexpected.WITHHELD] += 1
-        elif not predicted.labels:
+        elif not predicted.answer.labels:
             counts[Unexpected.WITHOUT_LABEL] += 1
     return counts
 

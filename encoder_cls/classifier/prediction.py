@@ -44,6 +44,10 @@ class Prediction(NamedTuple):
         """
         return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
 
+    def names_from(self, probability: float) -> list[str]:
+        """The classes with at least this probability, the most probable first."""
+        return [name for name, its_probability in self.top() if its_probability >= probability]
+
     @property
     def all_labels(self) -> tuple[str, ...]:
         """The labels of the text: `labels`, or in a single-label task `label`."""
@@ -68,7 +72,7 @@ class Prediction(NamedTuple):
         """
         if self.label is None:
             return []
-        names = [name for name, probability in self.top() if probability >= threshold]
+        names = self.names_from(threshold)
         if self.labels is None:
             return names or [self.label]
         return names

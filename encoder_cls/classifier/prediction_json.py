@@ -7,7 +7,7 @@ from typing import Any
 
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.prediction import Prediction
-from encoder_cls.classifier.withholding import NOTHING, Withholding
+from encoder_cls.classifier.withholding import NOTHING, Answer, Withholding
 
 
 def prediction_json(
@@ -19,20 +19,22 @@ def prediction_json(
 ) -> dict[str, Any]:
     """The JSON values of a prediction.
 
-    `top` has the `top_k` most probable classes, and multi-label at least all labels that are kept.
+    `top` has the `top_k` most probable classes, but at least all that reach the threshold, and
+    multi-label all labels that are kept.
     Where whole texts are withheld, `labels` is null for such a text, and `probability` is that of
     the whole prediction. Without an explanation, `words` is None.
     """
-    kept = withholding.labels_kept(prediction)
+    answer = withholding.answer(prediction)
     if prediction.labels is None:
-        label = kept[0] if kept else None
+        label = answer.labels[0] if answer.labels else None
         record: dict[str, Any] = {"label": label, "probability": prediction.probability}
     else:
-        record = _labels_json(prediction, kept, withholding)
+        record = _labels_json(prediction, answer, withholding)
 
-    top: list[tuple[str, float]] = []
-    if not prediction.reason:
-        top = prediction.top(max(top_k, len(kept)))
+    num_shown = max(top_k, len(answer.labels))
+    if withholding.threshold is not None:
+        num_shown = max(num_shown, len(prediction.names_from(withholding.threshold)))
+    top = [] if prediction.reason else prediction.top(num_shown)
     record["top"] = [{"label": name, "probability": probability} for name, probability in top]
     if withholding.set_threshold is not None:
         record["set"] = prediction.label_set(withholding.set_threshold)
@@ -54,15 +56,15 @@ def prediction_json(
 
 
 def _labels_json(
-    prediction: Prediction, kept: tuple[str, ...], withholding: Withholding
+    prediction: Prediction, answer: Answer, withholding: Withholding
 ) -> dict[str, Any]:
     """The first JSON values of a prediction in a multi-label task."""
-    record: dict[str, Any] = {"labels": list(kept)}
+    record: dict[str, Any] = {"labels": list(answer.labels)}
     if withholding.text_threshold is not None and not prediction.reason:
-        if withholding.withholds(prediction):
+        if answer.is_withheld:
             record["labels"] = None
         record["probability"] = prediction.prediction_probability
 
     if withholding.names_withheld_labels:
-        record["withheld_labels"] = list(withholding.labels_withheld(prediction))
+        record["withheld_labels"] = list(answer.withheld_labels)
     return record

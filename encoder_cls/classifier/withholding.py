@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from encoder_cls.classifier.prediction import Prediction
 
@@ -42,40 +43,40 @@ class Withholding:
         """Whether withheld labels of a multi-label task are named beside those that are kept."""
         return self.label_thresholds is not None or self.text_threshold is not None
 
-    def labels_kept(self, prediction: Prediction) -> tuple[str, ...]:
-        """The labels that are sure enough, most probable first; single-label at most one."""
-        if prediction.reason is not None or self._withholds_text(prediction):
-            return ()
+    def answer(self, prediction: Prediction) -> Answer:
+        """Divide the labels of a prediction into those that are sure enough, and the others."""
+        if prediction.reason is not None:
+            return Answer((), (), is_withheld=False)
+        if self.threshold is not None and prediction.labels is not None:
+            # The threshold is in place of those of the model, so nothing counts as withheld.
+            return Answer(tuple(prediction.names_from(self.threshold)), (), is_withheld=False)
 
-        labels = prediction.all_labels
-        probabilities = prediction.probabilities
-        if self.threshold is not None:
-            if prediction.labels is not None:
-                labels = tuple(name for name, _ in prediction.top())
-            return tuple(name for name in labels if probabilities[name] >= self.threshold)
-        if self.label_thresholds is not None:
-            least = self.label_thresholds
-            return tuple(
-                name for name in labels if probabilities[name] >= least.get(name, math.inf)
-            )
-        return labels
+        kept: list[str] = []
+        withheld: list[str] = []
+        withholds_text = prediction.prediction_probability < (self.text_threshold or 0)
+        for name in prediction.all_labels:
+            least = self.threshold or 0
+            if self.label_thresholds is not None:
+                least = self.label_thresholds.get(name, math.inf)
+            if withholds_text or prediction.probabilities[name] < least:
+                withheld.append(name)
+            else:
+                kept.append(name)
+        return Answer(tuple(kept), tuple(withheld), is_withheld=withholds_text or bool(withheld))
 
-    def labels_withheld(self, prediction: Prediction) -> tuple[str, ...]:
-        """The labels of a prediction that are not sure enough, most probable first."""
-        replaces_thresholds = self.threshold is not None and prediction.labels is not None
-        if replaces_thresholds:
-            return ()
-        kept = self.labels_kept(prediction)
-        return tuple(name for name in prediction.all_labels if name not in kept)
 
-    def withholds(self, prediction: Prediction) -> bool:
-        """Whether a label is withheld, or the answer that a text has none."""
-        return self._withholds_text(prediction) or bool(self.labels_withheld(prediction))
+class Answer(NamedTuple):
+    """What a prediction says of its text once what is not sure enough is withheld.
 
-    def _withholds_text(self, prediction: Prediction) -> bool:
-        if self.text_threshold is None or prediction.reason is not None:
-            return False
-        return prediction.prediction_probability < self.text_threshold
+    Attributes:
+        labels: those that are sure enough, most probable first; single-label at most one.
+        withheld_labels: the others, most probable first.
+        is_withheld: whether a label is withheld, or that the text has none.
+    """
+
+    labels: tuple[str, ...]
+    withheld_labels: tuple[str, ...]
+    is_withheld: bool
 
 
 NOTHING = Withholding()

@@ -39,11 +39,9 @@ SEVERAL = predicted(("a", "b"))
     ],
 )
 def test_a_single_label_is_withheld_below_any_threshold(thresholds, kept, withheld):
-    withholding = Withholding(**thresholds)
+    answer = Withholding(**thresholds).answer(ONE)
 
-    assert withholding.labels_kept(ONE) == kept
-    assert withholding.labels_withheld(ONE) == withheld
-    assert withholding.withholds(ONE) == bool(withheld)
+    assert answer == (kept, withheld, bool(withheld))
 
 
 @pytest.mark.parametrize(
@@ -60,19 +58,17 @@ def test_a_single_label_is_withheld_below_any_threshold(thresholds, kept, withhe
     ],
 )
 def test_labels_are_withheld_below_their_threshold_or_that_of_the_text(thresholds, kept, withheld):
-    withholding = Withholding(**thresholds)
+    answer = Withholding(**thresholds).answer(SEVERAL)
 
-    assert withholding.labels_kept(SEVERAL) == kept
-    assert withholding.labels_withheld(SEVERAL) == withheld
-    assert withholding.withholds(SEVERAL) == bool(withheld)
+    assert answer == (kept, withheld, bool(withheld))
 
 
 def test_that_a_text_has_no_label_can_be_withheld():
     without_labels = predicted(())
 
-    assert Withholding(text_threshold=0.6).withholds(without_labels)
-    assert not Withholding(text_threshold=0.5).withholds(without_labels)
-    assert not Withholding(label_thresholds={}).withholds(without_labels)
+    assert Withholding(text_threshold=0.6).answer(without_labels).is_withheld
+    assert not Withholding(text_threshold=0.5).answer(without_labels).is_withheld
+    assert not Withholding(label_thresholds={}).answer(without_labels).is_withheld
 
 
 @pytest.mark.parametrize("prediction", [ONE, SEVERAL])
@@ -80,10 +76,8 @@ def test_that_a_text_has_no_label_can_be_withheld():
 def test_a_blank_text_has_no_labels_of_which_any_is_withheld(prediction, thresholds):
     labels = None if prediction.labels is None else ()
     blank = prediction._replace(label=None, probability=None, labels=labels, reason="blank")
-    withholding = Withholding(**thresholds)
 
-    assert withholding.labels_kept(blank) == ()
-    assert not withholding.withholds(blank)
+    assert Withholding(**thresholds).answer(blank) == ((), (), False)
 
 
 def test_no_threshold_hides_another():
