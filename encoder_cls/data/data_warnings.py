@@ -52,19 +52,16 @@ def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Itera
 MAX_SEEN = 0.1
 
 
-def seen_warnings(name: str, split: Split, learned: Iterable[str]) -> Iterator[str]:
-    """Warn if a model has learned from many texts of a split or file that it is scored on.
+def seen_warnings(name: str, *, num_learned: int, num_texts: int) -> Iterator[str]:
+    """Warn if a model has learned from many of the texts that it is scored on.
 
     Texts are compared and not files, since a file may be a copy of another file.
     """
-    count = int(split.are_among(learned).sum())
-    if count <= MAX_SEEN * len(split):
-        return
-
-    yield (
-        f"{count:,} of {counted(len(split), 'text')} of {name} {_be(count)} among the training "
-        "texts: these scores say little about new texts; score other texts"
-    )
+    if num_learned > MAX_SEEN * num_texts:
+        yield (
+            f"{num_learned:,} of {counted(num_texts, 'text')} of {name} {_be(num_learned)} among "
+            "the training texts: these scores say little about new texts; score other texts"
+        )
 
 
 def _rare_classes(dataset: Dataset) -> Iterator[str]:

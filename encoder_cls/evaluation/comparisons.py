@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -19,13 +19,13 @@ from encoder_cls.metrics.intervals import (
     accuracy_interval,
     macro_f1_interval,
     mcnemar_p_value,
+    micro_f1_difference,
     micro_f1_interval,
-    micro_f1_p_value,
 )
 from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.scores import SCORES, Score, main_score
-from encoder_cls.metrics.tasks import task_of
+from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
 from encoder_cls.system.display import counted, printable
 
 Scores = dict[str, Any]
@@ -113,82 +113,48 @@ def score_parts(
     if "linear" not in predictions or "encoder" not in predictions:
         return scores, None
 
-    paired_test = _paired_test_of(labels)
-    difference = paired_test.difference(labels, predictions[COMBINED], predictions["linear"])
-    low, high = paired_test.interval(labels, predictions[COMBINED], predictions["linear"], groups)
+    test = _paired_test(labels, predictions[COMBINED], predictions["linear"], groups)
+    low, high = test.interval
     comparison = PartComparison(
-        combined_minus_linear=difference, interval=(low, high), is_sure=low > 0 or high < 0
+        combined_minus_linear=test.difference, interval=(low, high), is_sure=low > 0 or high < 0
     )
     return scores, comparison
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PairedTest:
-    """The test by which two classifiers are compared by a score on the same texts.
+class _PairedTest(NamedTuple):
+    """The main score of a classifier minus that of another one, on the same texts.
 
-    The functions take the labels, then the predictions of the first and of the second classifier,
-    all (texts,), or multi-label (texts, labels); then the groups of texts. A difference is the
-    first score minus the second one; its interval has 95%.
+    The interval has 95%; the p-value is that of the hypothesis that there is no difference.
     """
 
-    name: str
-    difference: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], float]
-    interval: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], RowGroups], Interval]
-    p_value: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], RowGroups], float]
+    difference: float
+    interval: Interval
+    p_value: float
 
 
-def _paired_test_of(labels: NDArray[Any]) -> _PairedTest:
-    return PAIRED_TESTS[_main_score_of(labels).key]
+# The test that gives the p-value, by the main score.
+TEST_NAMES = {"accuracy": "McNemar's test", "micro_f1": "randomization test"}
 
 
-def _main_score_of(labels: NDArray[Any]) -> Score:
-    return main_score(task_of(labels))
-
-
-def _accuracy_difference(labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> float:
-    only_first = int(((first == labels) & (second != labels)).sum())
-    only_second = int(((second == labels) & (first != labels)).sum())
-    return (only_first - only_second) / len(labels)
-
-
-def _accuracy_difference_interval(
+def _paired_test(
     labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any], groups: RowGroups
-) -> Interval:
-    return accuracy_difference_interval(first == labels, second == labels, groups)
+) -> _PairedTest:
+    """Compare predictions of two classifiers, (texts,), or multi-label (texts, labels)."""
+    if task_of(labels) is MULTI_LABEL:
+        score = ClassCounts.of(first, labels).micro_f1
+        difference = score - ClassCounts.of(second, labels).micro_f1
+        interval, p_value = micro_f1_difference(labels, first, second, groups)
+        return _PairedTest(difference, interval, p_value)
 
-
-def _accuracy_p_value(
-    labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any], groups: RowGroups
-) -> float:
-    return mcnemar_p_value(first == labels, second == labels, groups)
-
-
-def _micro_f1_difference(labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> float:
-    first_score = ClassCounts.of(first, labels).micro_f1
-    return first_score - ClassCounts.of(second, labels).micro_f1
-
-
-def _micro_f1_difference_interval(
-    labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any], groups: RowGroups
-) -> Interval:
-    return micro_f1_interval(labels, first, groups, second)
-
-
-# The paired test by each main score.
-PAIRED_TESTS = {
-    "accuracy": _PairedTest(
-        name="McNemar's test",
-        difference=_accuracy_difference,
-        interval=_accuracy_difference_interval,
-        p_value=_accuracy_p_value,
-    ),
-    "micro_f1": _PairedTest(
-        name="randomization test",
-        difference=_micro_f1_difference,
-        interval=_micro_f1_difference_interval,
-        p_value=micro_f1_p_value,
-    ),
-}
+    is_first_right = first == labels
+    is_second_right = second == labels
+    only_first = int((is_first_right & ~is_second_right).sum())
+    only_second = int((is_second_right & ~is_first_right).sum())
+    return _PairedTest(
+        difference=(only_first - only_second) / len(labels),
+        interval=accuracy_difference_interval(is_first_right, is_second_right, groups),
+        p_value=mcnemar_p_value(is_first_right, is_second_right, groups),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +221,7 @@ class RunComparison:
             right = "right in all labels"
         only_other = f"it alone is {right} on {counted(self.only_other, 'text')}"
         only_this = f"wrong on {self.only_this:,}"
-        test = PAIRED_TESTS[self.score.key].name
+        test = TEST_NAMES[self.score.key]
         return f"{main} ({test}: {p_value}; {only_other}, {only_this})", macro_f1
 
     def _sentence(self, score: str, difference: float, interval: Interval | None) -> str:
@@ -298,7 +264,7 @@ def compare_predictions(
     Labels and predictions are (texts,), or multi-label (texts, labels).
     """
     labels, this, other = _of_equal_width(labels, this, other)
-    paired_test = _paired_test_of(labels)
+    test = _paired_test(labels, other, this, groups)
     task = task_of(labels)
     is_this_right = task.are_correct(this, labels)
     is_other_right = task.are_correct(other, labels)
@@ -307,15 +273,15 @@ def compare_predictions(
 
     return RunComparison(
         run=run,
-        score=_main_score_of(labels),
+        score=main_score(task),
         scores=scores,
-        difference=paired_test.difference(labels, other, this),
-        difference_interval=paired_test.interval(labels, other, this, groups),
+        difference=test.difference,
+        difference_interval=test.interval,
         macro_f1_difference=scores["macro_f1"] - this_macro_f1,
         macro_f1_difference_interval=macro_f1_interval(labels, other, groups, this),
         only_this=int((is_this_right & ~is_other_right).sum()),
         only_other=int((is_other_right & ~is_this_right).sum()),
-        p_value=paired_test.p_value(labels, other, this, groups),
+        p_value=test.p_value,
     )
 
 

@@ -271,37 +271,36 @@ def _added_texts(
 
 
 def micro_f1_interval(
-    labels: NDArray[Any],
-    predictions: NDArray[np.bool_],
-    groups: RowGroups,
-    other_predictions: NDArray[np.bool_] | None = None,
+    labels: NDArray[Any], predictions: NDArray[np.bool_], groups: RowGroups
 ) -> Interval:
-    """Return the interval of micro-F1, or of the micro-F1 of predictions minus that of others.
+    """Return the interval of micro-F1. Both arrays are multi-label indicators, (texts, labels)."""
+    kinds, num_groups = _micro_f1_kinds(labels, [predictions], groups)
+    num_labels, num_given, num_right = kinds @ _bootstrap_draws(num_groups).T
+    return _percentile_interval(f1_scores(num_right, num_labels + num_given))
+
+
+def micro_f1_difference(
+    labels: NDArray[Any], first: NDArray[np.bool_], second: NDArray[np.bool_], groups: RowGroups
+) -> tuple[Interval, float]:
+    """Return the interval of a micro-F1 minus another, and the p-value of their equality.
 
     Labels and predictions are multi-label indicators, (texts, labels).
 
-    The interval of a difference contains 0 unless the test of `micro_f1_p_value` rejects it, since
-    a few texts that all favour one classifier vary too little for a bootstrap.
+    The p-value is computed by a paired randomization test, as Yeh, "More accurate tests for the
+    statistical significance of result differences" (2000), https://aclanthology.org/C00-2137/,
+    recommends for F1. The interval contains 0 unless this test rejects it, since a few texts that
+    all favour one classifier vary too little for a bootstrap.
     """
-    all_predictions = [predictions]
-    if other_predictions is not None:
-        all_predictions.append(other_predictions)
-    kinds, num_groups = _micro_f1_kinds(labels, all_predictions, groups)
-    draws = _bootstrap_draws(num_groups)
+    kinds, num_groups = _micro_f1_kinds(labels, [first, second], groups)
+    num_labels, given, right, other_given, other_right = kinds @ _bootstrap_draws(num_groups).T
+    differences = f1_scores(right, num_labels + given)
+    differences = differences - f1_scores(other_right, num_labels + other_given)
+    low, high = _percentile_interval(differences)
 
-    # Sum the numbers over the texts of each sample, (samples,).
-    num_labels, num_given, num_right, *sums_of_other = kinds @ draws.T
-    scores = f1_scores(num_right, num_labels + num_given)
-    if other_predictions is not None:
-        other_given, other_right = sums_of_other
-        scores = scores - f1_scores(other_right, num_labels + other_given)
-    low, high = _percentile_interval(scores)
-    if other_predictions is None:
-        return low, high
-
-    if micro_f1_p_value(labels, predictions, other_predictions, groups) > SIGNIFICANCE:
+    p_value = _micro_f1_p_value(kinds, num_groups)
+    if p_value > SIGNIFICANCE:
         low, high = min(low, 0.0), max(high, 0.0)
-    return low, high
+    return (low, high), p_value
 
 
 # The p-value up to which the hypothesis of equal scores is rejected.
@@ -314,22 +313,13 @@ MAX_EXCHANGES = 9999
 MIN_EXCHANGES = 999
 
 
-def micro_f1_p_value(
-    labels: NDArray[Any],
-    predictions: NDArray[np.bool_],
-    other_predictions: NDArray[np.bool_],
-    groups: RowGroups,
-) -> float:
+def _micro_f1_p_value(kinds: NDArray[np.int64], num_groups: NDArray[np.int64]) -> float:
     """Return the p-value of the hypothesis that two classifiers have the same micro-F1.
 
-    Labels and predictions are multi-label indicators, (texts, labels).
-
-    It is computed by a paired randomization test, as Yeh, "More accurate tests for the statistical
-    significance of result differences" (2000), https://aclanthology.org/C00-2137/, recommends for
-    F1. If the classifiers are equally good, the predictions of both for the texts of a group can be
-    exchanged. So the difference is compared with those after random exchanges.
+    If they are equally good, the predictions of both for the texts of a group can be exchanged. So
+    the difference is compared with those after random exchanges. The arguments are those of
+    `_micro_f1_kinds`.
     """
-    kinds, num_groups = _micro_f1_kinds(labels, [predictions, other_predictions], groups)
     num_labels, num_given, num_right, other_given, other_right = kinds
 
     # Draw for how many groups of each kind the predictions are exchanged, (exchanges, kinds).

@@ -114,9 +114,11 @@ def _validation_predictions_of_other(
         has_no_prediction[rows] = False
 
     other_texts = split.subset(np.flatnonzero(has_no_prediction))
-    learned = learned_texts(dataset, validation_predictions)
-    for warning in seen_warnings(f"--against {run.path}", other_texts, learned):
-        reporter.warning(str(warning))
+    is_learned = other_texts.are_among(learned_texts(dataset, validation_predictions))
+    for warning in seen_warnings(
+        f"--against {run.path}", num_learned=int(is_learned.sum()), num_texts=len(other_texts)
+    ):
+        reporter.warning(warning)
 
     if not is_own_data:
         return None

@@ -11,12 +11,13 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import config_of
 from encoder_cls.config.schema import Config, DataConfig
+from encoder_cls.data.data_warnings import seen_warnings
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.report import Report
-from encoder_cls.evaluation.split_evaluation import evaluate_split
+from encoder_cls.evaluation.split_evaluation import SplitEvaluation, evaluate_split
 from encoder_cls.evaluation.write_files import write_report
 from encoder_cls.run.against import compare_against, load_other
 from encoder_cls.run.labelled_source import learned_texts, load_labelled, report_notes
@@ -123,6 +124,15 @@ def _write_files(folder: Path, scored: _Scored, path: Path, *, reporter: Reporte
     reporter.note(f"wrote {folder}: {', '.join(written)}")
 
 
+def _warn_of_learned(evaluation: SplitEvaluation, reporter: Reporter) -> None:
+    for warning in seen_warnings(
+        evaluation.split_name,
+        num_learned=evaluation.num_learned or 0,
+        num_texts=evaluation.metrics.num_examples,
+    ):
+        reporter.warning(warning)
+
+
 # The run's own data
 
 
@@ -144,13 +154,8 @@ def _score_own_data(
         run, classifier, dataset, is_required=name == "validation", reporter=reporter
     )
 
-    # Warn of test texts that the run has learned from. Validation texts are not checked: the final
-    # fit may include them, but they are scored by predictions that were saved before it.
-    learned: Iterable[str] = ()
-    if name == "test":
-        learned = learned_texts(dataset, validation_predictions)
     notes = [notes for source, notes in dataset.sources if source == name]
-    report_notes(name, split, notes, classifier, learned, reporter=reporter)
+    report_notes(name, split, notes, classifier, reporter=reporter)
 
     loaded = LoadedRun(
         folder=run,
@@ -159,7 +164,12 @@ def _score_own_data(
         dataset=dataset,
         validation_predictions=validation_predictions,
     )
-    return _Scored(report_of_run(loaded, reporter=reporter), config.data, config)
+    report = report_of_run(loaded, reporter=reporter)
+    # There is no warning of validation texts: they are scored by predictions of a model that has
+    # not learned from them.
+    if name == "test":
+        _warn_of_learned(report.evaluation, reporter)
+    return _Scored(report, config.data, config)
 
 
 def _validation_predictions(
@@ -213,14 +223,13 @@ def _score_source(
             learns_validation = validation_predictions is not None
 
     data_config = _config_of_source(source, classifier, config, reading)
-    split = load_labelled(
-        source, classifier, data_config, dataset, learned or (), reporter=reporter
-    )
+    split = load_labelled(source, classifier, data_config, dataset, reporter=reporter)
 
     baseline = None
     if dataset:
         baseline = baseline_scores(dataset, split, with_validation=learns_validation)
     evaluation = evaluate_split(classifier, split, name=source, learned=learned)
+    _warn_of_learned(evaluation, reporter)
     report = Report(evaluation=evaluation, baseline_scores=baseline)
     return _Scored(report, data_config, config)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.config.schema import DataConfig
-from encoder_cls.data.data_warnings import seen_warnings, split_warnings
+from encoder_cls.data.data_warnings import split_warnings
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.reading.formats import format_of
@@ -24,14 +24,12 @@ def load_labelled(
     classifier: Classifier,
     data_config: DataConfig,
     dataset: Dataset | None,
-    learned: Iterable[str] = (),
     *,
     reporter: Reporter,
 ) -> Split:
     """Load the labelled texts of a file, a folder or a data set of the Hub, to score on them.
 
-    There is a warning if many of them are among `learned`. `dataset`, the data of the classifier's
-    run, is None if it is unknown.
+    `dataset`, the data of the classifier's run, is None if it is unknown.
 
     Raises:
         DataError: the source is missing or malformed.
@@ -61,7 +59,7 @@ def load_labelled(
             "--set data.label_separator='|'"
         ) from None
 
-    report_notes(source, split, [reading.notes], classifier, learned, reporter=reporter)
+    report_notes(source, split, [reading.notes], classifier, reporter=reporter)
     return split
 
 
@@ -70,14 +68,12 @@ def report_notes(
     split: Split,
     notes_of_sources: Iterable[Notes],
     classifier: Classifier,
-    learned: Iterable[str] = (),
     *,
     reporter: Reporter,
 ) -> None:
     """Report the notes and warnings about texts that are scored, called `name` in messages.
 
-    `notes_of_sources` was noted while each source was read. There is a warning if many of the texts
-    are among `learned`.
+    `notes_of_sources` was noted while each source was read.
     """
     warnings: list[str] = []
     for notes in notes_of_sources:
@@ -86,7 +82,6 @@ def report_notes(
         warnings += notes.warnings(name)
 
     warnings += split_warnings(name, split, classifier.label_names)
-    warnings += seen_warnings(name, split, learned)
     for warning in warnings:
         reporter.warning(str(warning))
 

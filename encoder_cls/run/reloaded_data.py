@@ -8,7 +8,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.data_paths import SOURCES, absolute_sources, check_sources_of_run
 from encoder_cls.config.loading import load_config
-from encoder_cls.config.schema import Config, DataConfig
+from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load_dataset import load_all_data
 from encoder_cls.errors import DataError
@@ -26,6 +26,12 @@ def config_with_moved_data(run: RunDir, moved: Mapping[str, str] | None = None) 
     return load_config(run.config_file, settings)
 
 
+# The splits that decide what a run has learned.
+TRAINED_ON = ("train", "validation")
+# What a user can do about data of a run that has changed.
+NAME_OTHER_DATA = "name labelled data with --data, or train again"
+
+
 def dataset_of_run(
     run: RunDir, config: Config, classifier: Classifier, *, checks_all_splits: bool = False
 ) -> Dataset:
@@ -40,17 +46,14 @@ def dataset_of_run(
     """
     if checks_all_splits:
         hint_if_missing = "if it has been moved, add --set KEY=PATH"
-        hint_if_changed = "train again"
-    else:
-        hint_if_missing = (
-            "if it has been moved, add --set KEY=PATH, or name labelled data with --data"
+        check_sources_of_run(config.data, run.config_file, hint_if_missing)
+        return _load_unchanged(
+            run, config, classifier.label_names, splits=TRAINED_ON, hint="train again"
         )
-        hint_if_changed = "name labelled data with --data, or train again"
 
+    hint_if_missing = "if it has been moved, add --set KEY=PATH, or name labelled data with --data"
     check_sources_of_run(config.data, run.config_file, hint_if_missing)
-    return _load_unchanged(
-        run, config, classifier, checks_all_splits=checks_all_splits, hint=hint_if_changed
-    )
+    return _load_to_score(run, config, classifier)
 
 
 def dataset_of_run_for_baseline(
@@ -62,80 +65,54 @@ def dataset_of_run_for_baseline(
     the result is None.
     """
     try:
-        return _load_unchanged(
-            run,
-            config,
-            classifier,
-            checks_all_splits=False,
-            hint="name labelled data with --data, or train again",
-        )
+        return _load_to_score(run, config, classifier)
     except DataError as error:
         reporter.warning(f"no TF-IDF baseline: {error}")
         return None
 
 
-def _load_unchanged(
-    run: RunDir, config: Config, classifier: Classifier, *, checks_all_splits: bool, hint: str
-) -> Dataset:
-    """Load the data of a run, and raise a `DataError` with a hint if it has changed."""
-    dataset = load_all_data(config)
-
+def _load_to_score(run: RunDir, config: Config, classifier: Classifier) -> Dataset:
     # If the run is scored on texts that were held out from its training data, any change of the
     # training data may hold out other texts.
-    is_scored_on_held_out = config.data.test is None and config.data.validation is None
-    check_unchanged(
-        run,
-        dataset,
-        config.data,
-        classifier.label_names,
-        checks_training=is_scored_on_held_out or checks_all_splits,
-        checks_validation=checks_all_splits,
-        hint=hint,
-    )
-    return dataset
+    splits: Sequence[str] = ()
+    if config.data.test is None and config.data.validation is None:
+        splits = ("train",)
+    return _load_unchanged(run, config, classifier.label_names, splits=splits, hint=NAME_OTHER_DATA)
 
 
-def check_unchanged(
-    run: RunDir,
-    dataset: Dataset,
-    data: DataConfig,
-    label_names: Sequence[str],
-    *,
-    checks_training: bool,
-    checks_validation: bool,
-    hint: str,
-) -> None:
-    """Check that the data of a run is the same as in its training.
+def _load_unchanged(
+    run: RunDir, config: Config, label_names: Sequence[str], *, splits: Sequence[str], hint: str
+) -> Dataset:
+    """Load the data of a run, and check that classes and `splits` are as they were in its training.
 
-    The newest checkpoint in the folder `run` has the hashes of the texts and labels of the splits.
-    Messages name the paths of `data`, and say by `hint` how to mend the error.
+    The newest checkpoint of the run has the hashes of the texts and labels of the splits.
 
     Raises:
-        DataError: the classes have changed or have another order, or a split has changed.
+        DataError: the classes have changed or have another order, or a split has changed. The
+            message ends with the hint.
     """
+    dataset = load_all_data(config)
+    data = config.data
     if dataset.label_names != tuple(label_names):
         raise DataError(f"{data.train}: its classes have changed since the run began; {hint}")
+    if not splits:
+        return dataset
 
-    if not checks_training and not checks_validation:
-        return
     # A run without checkpoints has no fingerprint, so there is nothing to compare.
     saved = newest_fingerprint(run.checkpoints)
 
-    if checks_training:
-        current = dataset.train.fingerprint
-        if saved.get("training_data", current) != current:
-            consequence = ""
-            if data.validation is None:
-                consequence = ", and with it which texts are held out"
-            raise DataError(f"{data.train}: has changed since the run began{consequence}; {hint}")
+    current = dataset.train.fingerprint
+    if "train" in splits and saved.get("training_data", current) != current:
+        consequence = ""
+        if data.validation is None:
+            consequence = ", and with it which texts are held out"
+        raise DataError(f"{data.train}: has changed since the run began{consequence}; {hint}")
 
-    if checks_validation:
-        current = dataset.validation.fingerprint
-        if saved.get("validation_data", current) != current:
-            source = data.validation or data.train
-            raise DataError(
-                f"{source}: its validation texts have changed since the run began; {hint}"
-            )
+    current = dataset.validation.fingerprint
+    if "validation" in splits and saved.get("validation_data", current) != current:
+        source = data.validation or data.train
+        raise DataError(f"{source}: its validation texts have changed since the run began; {hint}")
+    return dataset
 
 
 def record_moved_data(run: RunDir, config: Config) -> bool:
@@ -149,16 +126,9 @@ def record_moved_data(run: RunDir, config: Config) -> bool:
     if all(getattr(named_data, key) == getattr(recorded_data, key) for key in SOURCES):
         return False
 
-    dataset = load_all_data(config)
-    check_unchanged(
-        run,
-        dataset,
-        config.data,
-        load_classifier(run.path, engine="numpy").label_names,
-        checks_training=True,
-        checks_validation=True,
-        hint="name the data that the run was trained on",
-    )
+    classifier = load_classifier(run.path, engine="numpy")
+    hint = "name the data that the run was trained on"
+    _load_unchanged(run, config, classifier.label_names, splits=TRAINED_ON, hint=hint)
     with run.lock():
         run.record_sources(config)
     return True

@@ -170,8 +170,7 @@ def test_validation_texts_count_as_training_texts_where_the_model_learns_them():
 
 
 def test_scored_texts_that_a_model_has_learned_are_warned_of():
-    split = split_of("scored", [("a", 0), ("b", 1), ("new", 0)])
-    assert list(seen_warnings("scored.csv", split, ["a", "b", "c"])) == [
+    assert list(seen_warnings("scored.csv", num_learned=2, num_texts=3)) == [
         "2 of 3 texts of scored.csv are among the training texts: these scores say little about "
         "new texts; score other texts"
     ]
@@ -179,6 +178,5 @@ def test_scored_texts_that_a_model_has_learned_are_warned_of():
 
 def test_a_few_scored_texts_that_a_model_has_learned_are_usual():
     """Up to a tenth may be short texts that occur anywhere."""
-    split = split_of("scored", [(letter, 0) for letter in "abcdefghij"])
-    assert list(seen_warnings("scored.csv", split, ["a"])) == []
-    assert len(list(seen_warnings("scored.csv", split, ["a", "b"]))) == 1
+    assert list(seen_warnings("scored.csv", num_learned=1, num_texts=10)) == []
+    assert len(list(seen_warnings("scored.csv", num_learned=2, num_texts=10))) == 1

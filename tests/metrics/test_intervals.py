@@ -14,8 +14,8 @@ from encoder_cls.metrics.intervals import (
     accuracy_interval,
     macro_f1_interval,
     mcnemar_p_value,
+    micro_f1_difference,
     micro_f1_interval,
-    micro_f1_p_value,
     paired_interval,
     wilson_interval,
 )
@@ -138,10 +138,8 @@ def test_the_interval_of_micro_f1_agrees_with_a_plain_bootstrap():
     assert micro_f1_interval(labels, predictions, RowGroups.single(len(labels))) == pytest.approx(
         expected, abs=0.01
     )
-    assert micro_f1_interval(labels, predictions, RowGroups.single(len(labels)), predictions) == (
-        0,
-        0,
-    )
+    groups = RowGroups.single(len(labels))
+    assert micro_f1_difference(labels, predictions, predictions, groups) == ((0, 0), 1)
 
 
 def test_the_interval_of_a_difference_is_narrower_than_that_of_each_score():
@@ -207,18 +205,21 @@ def test_the_p_value_of_micro_f1_agrees_with_all_exchanges():
 
     assert observed > 0
     expected = num_as_large / 2**10
-    assert micro_f1_p_value(labels, first, second, RowGroups.single(len(labels))) == pytest.approx(
-        expected, abs=0.02
-    )
+    _, p_value = micro_f1_difference(labels, first, second, RowGroups.single(len(labels)))
+    assert p_value == pytest.approx(expected, abs=0.02)
 
 
 def test_the_p_value_of_micro_f1_is_small_only_for_different_classifiers():
     labels, first, second = several_labels(400)
     worse = first ^ (np.random.default_rng(3).random(labels.shape) < 0.1)
+    groups = RowGroups.single(len(labels))
 
-    assert micro_f1_p_value(labels, first, second, RowGroups.single(len(labels))) > 0.05
-    assert micro_f1_p_value(labels, first, worse, RowGroups.single(len(labels))) < 0.001
-    assert micro_f1_p_value(labels, first, first, RowGroups.single(len(labels))) == 1
+    (low, high), p_value = micro_f1_difference(labels, first, second, groups)
+    assert p_value > 0.05
+    assert low <= 0 <= high
+    (low, _), p_value = micro_f1_difference(labels, first, worse, groups)
+    assert p_value < 0.001
+    assert low > 0
 
 
 def test_copies_of_texts_do_not_narrow_an_interval():
@@ -240,7 +241,7 @@ def test_copies_of_texts_do_not_narrow_an_interval():
             macro_f1_interval(y, a, groups),
             macro_f1_interval(y, a, groups, b),
             micro_f1_interval(has, gets, groups),
-            micro_f1_interval(has, gets, groups, gets_other),
+            micro_f1_difference(has, gets, gets_other, groups)[0],
             macro_f1_interval(has, gets, groups),
         ]
         return [high - low for low, high in intervals]
@@ -270,5 +271,5 @@ def test_one_text_shows_no_difference_of_micro_f1():
     labels = np.array([[1, 0]])
     right = labels > 0
 
-    low, high = micro_f1_interval(labels, right, RowGroups.single(1), ~right)
-    assert (low, high) == (0, 1)
+    interval, _ = micro_f1_difference(labels, right, ~right, RowGroups.single(1))
+    assert interval == (0, 1)
