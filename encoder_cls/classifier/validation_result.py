@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.mixture import Mixture
@@ -14,7 +13,7 @@ from encoder_cls.classifier.thresholds import fit_thresholds
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.linear_training.calibration import fit_inverse_temperature, independent_weights
 from encoder_cls.metrics.classification import Metrics, compute_metrics, predicted_labels
-from encoder_cls.metrics.log_loss import losses_of_texts
+from encoder_cls.metrics.log_loss import surely_lowers_the_loss
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.metrics.row_groups import RowGroups
@@ -144,25 +143,6 @@ def _fit_mixture(
         weights=dict(zip(parts, weights, strict=True)),
         shares=dict(zip(parts, shares, strict=True)),
     )
-
-
-def surely_lowers_the_loss(
-    before: Logits,
-    after: Logits,
-    labels: NDArray[Any],
-    groups: RowGroups,
-    *,
-    standard_errors: float,
-) -> bool:
-    """Whether the mean loss of the logits `after` is significantly lower than that of `before`.
-
-    The losses of each text are compared in pairs. A small difference may be chance, so the mean
-    difference must exceed this number of standard errors. Logits are (texts, classes). Labels are
-    class numbers, (texts,), or multi-label indicators, (texts, classes).
-    """
-    gains = losses_of_texts(before, labels) - losses_of_texts(after, labels)
-    num_texts = groups.effective_number(gains)
-    return bool(gains.mean() * np.sqrt(num_texts) > standard_errors * gains.std())
 
 
 def _scores_of_parts(

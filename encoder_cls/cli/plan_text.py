@@ -118,7 +118,9 @@ def _weights(dataset: Dataset, column: str | None) -> Iterator[str]:
 
 def _token_statistics(prepared: Prepared) -> str:
     """The size of the vocabulary, and the shares of unknown tokens, long texts and padding."""
-    statistics = prepared.data_statistics
+    from encoder_cls.training.data_statistics import data_statistics
+
+    statistics = data_statistics(prepared)
     line = (
         f"tokens: vocabulary {prepared.vocab_size:,}, "
         f"unknown in validation {statistics['unknown_fraction']:.1%}"
@@ -138,8 +140,10 @@ def _model(prepared: Prepared) -> str:
         reason = "few labels" if config.encoder else "model.encoder=false"
         return f"model: a linear model alone, without steps of training ({reason})"
 
+    from encoder_cls.training.data_statistics import num_parameters
+
     layers = counted(config.num_layers, "layer")
-    parameters = f"{prepared.num_parameters:,} parameters"
+    parameters = f"{num_parameters(prepared):,} parameters"
     return f"model: {layers} of width {config.d_model}, {parameters}{_linear_model(prepared)}"
 
 

@@ -303,8 +303,7 @@ def _show_plan(prepared: Prepared, device: str, *, is_new: bool) -> None:
         note(line)
     if is_new:
         _show_time(prepared, device)
-    for message in prepared.warnings():
-        note(f"{WARNING}{message}")
+    _show_warnings(prepared)
 
 
 def _show_dry_run(prepared: Prepared, device: str) -> None:
@@ -316,7 +315,13 @@ def _show_dry_run(prepared: Prepared, device: str) -> None:
         note(line)
     note(f"plan: {prepared.plan}")
     _show_time(prepared, device)
-    for message in prepared.warnings():
+    _show_warnings(prepared)
+
+
+def _show_warnings(prepared: Prepared) -> None:
+    from encoder_cls.training.run_warnings import run_warnings
+
+    for message in run_warnings(prepared):
         note(f"{WARNING}{message}")
 
 

@@ -39,8 +39,8 @@ class FeatureValues(NamedTuple):
     Attributes:
         idf: the inverse document frequency of each feature, (features,); 0 for an unknown feature.
         rarities: the same, but for an unknown feature that of the rarest known one, (features,).
-        weights: the weight of each feature in each machine, (features, machines). Those of unknown
-            features have no meaning.
+        weights: the weight of each feature in each classifier, (features, classifiers). Those of
+            unknown features have no meaning.
     """
 
     idf: Array
@@ -54,7 +54,7 @@ class KnownFeatures:
     Args:
         feature_ids: the ids of the features, increasing, (features,).
         idf: the inverse document frequency of each feature, (features,).
-        weights: the weight of each feature in each machine, (features, machines).
+        weights: the weight of each feature in each classifier, (features, classifiers).
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class KnownFeatures:
         self._idf = idf
         self._weights = weights
         self._rarest = float(idf.max(initial=0))
-        self.num_machines = weights.shape[1]
+        self.num_classifiers = weights.shape[1]
 
     def without_rarest(self) -> KnownFeatures:
         """Return the same features, of which those of the lowest document frequency are unknown."""
@@ -81,12 +81,10 @@ class KnownFeatures:
         return FeatureValues(idf, rarities, self._weights.take(indices))
 
 
-def sides(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the weights of the sides, (features, sides), from those of machines.
+def weights_of_classes(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The weights that speak for each class, (features, classes), from those of binary classifiers.
 
-    A side speaks for one class. Each machine is a side, but a single machine, which separates two
-    classes, has two sides: one with its weights, for the second class, and before it one with the
-    opposite weights, for the first class.
+    Where a single classifier separates two classes, it speaks for the second one.
     """
     if weights.shape[1] == 1:
         return np.hstack([-weights, weights])
@@ -101,18 +99,18 @@ WEIGHTS_AT_ONCE = 1 << 15
 class WordSums(NamedTuple):
     """Sums over the character n-grams of words, with a number for each occurrence of an n-gram.
 
-    The effect of an n-gram is its inverse document frequency (IDF) times its weight, for each side
-    (see `sides`).
+    The effect of an n-gram is its inverse document frequency (IDF) times its weight, for each
+    class.
 
     Attributes:
         numbers: the number of n-grams, (words,).
         unknown: the number of unknown n-grams, (words,).
         rarities: the sum of their `FeatureValues.rarities`, (words,).
         squares: the sum of their squared IDF, (words,).
-        effects: the sum of their effects, (words, sides).
-        positive_effects: the sum of their positive effects, (words, sides).
+        effects: the sum of their effects, (words, classes).
+        positive_effects: the sum of their positive effects, (words, classes).
         positive_squares: the sum of the squared IDF of n-grams with a positive effect,
-            (words, sides).
+            (words, classes).
     """
 
     numbers: Array
@@ -127,7 +125,7 @@ class WordSums(NamedTuple):
     def of(cls, char_ngrams: CharNgrams, known: KnownFeatures) -> WordSums:
         """Sum over the n-grams of words, of which there is at least one."""
         # Divide the words into blocks. A word belongs to the block in which its n-grams begin.
-        ngrams_at_once = max(1, WEIGHTS_AT_ONCE // known.num_machines)
+        ngrams_at_once = max(1, WEIGHTS_AT_ONCE // known.num_classifiers)
         blocks = char_ngrams.offsets[:-1] // ngrams_at_once
         bounds = bounds_of_runs(blocks)
 
@@ -144,7 +142,7 @@ class WordSums(NamedTuple):
         hashes = char_ngrams.ngrams & np.uint32(HASHES - 1)
         features = known.look_up(hashes.astype(np.int32) + np.int32(CHAR_NGRAM_IDS))
         squares = features.idf**2
-        effects = features.idf[:, None] * sides(features.weights)
+        effects = features.idf[:, None] * weights_of_classes(features.weights)
         is_positive = effects > 0
 
         starts = char_ngrams.offsets[:-1]
@@ -176,7 +174,7 @@ def sums_of_pieces(
     return sums
 
 
-# Up to this number of columns or machines, it is fastest to compute one after the other.
+# Up to this number of columns or classifiers, it is fastest to compute one after the other.
 FEW_COLUMNS = 8
 
 
@@ -207,12 +205,12 @@ MIN_EVIDENCE = 0.01
 
 
 class TextSums:
-    """Sums over the features of the texts of a chunk; `margins` is (texts, machines).
+    """Sums over the features of the texts of a chunk; `margins` is (texts, classifiers).
 
     Args:
         counts: how often each text has each feature, without the character n-grams that a text has
             only once.
-        biases: the bias of each machine, (machines,).
+        biases: the bias of each classifier, (classifiers,).
         words: the index in `word_sums` of the word of each token, (tokens,).
         offsets: where each text begins in `words`, and the end of the last one, (texts + 1,).
     """
@@ -250,26 +248,26 @@ class TextSums:
         self.margins = self._products() + self._products_of_words() + biases
 
     def _products(self) -> Array:
-        """Return the sum of values times weights of each text, (texts, machines)."""
+        """Return the sum of values times weights of each text, (texts, classifiers)."""
         columns = self._counts.columns
         weights = self._features.weights
-        num_machines = weights.shape[1]
-        products = np.zeros((len(self._counts), num_machines))
+        num_classifiers = weights.shape[1]
+        products = np.zeros((len(self._counts), num_classifiers))
 
-        if num_machines <= FEW_COLUMNS:
-            for machine in range(num_machines):
-                effects = self._values * weights[:, machine].take(columns)
-                products[:, machine] = self._sums_of_texts(effects)
+        if num_classifiers <= FEW_COLUMNS:
+            for classifier in range(num_classifiers):
+                effects = self._values * weights[:, classifier].take(columns)
+                products[:, classifier] = self._sums_of_texts(effects)
         else:
             for text, (start, end) in enumerate(pairwise(self._counts.offsets)):
                 products[text] = self._values[start:end] @ weights.take(columns[start:end], axis=0)
         return products
 
     def _products_of_words(self) -> Array:
-        """Return the same sums over the character n-grams of words, (texts, machines)."""
-        # The last side of a single machine has the weights of the machine.
-        num_machines = self._features.weights.shape[1]
-        effects = self._word_sums.effects[:, -num_machines:].take(self._words, axis=0)
+        """Return the same sums over the character n-grams of words, (texts, classifiers)."""
+        # A single classifier has the weights of the last class.
+        num_classifiers = self._features.weights.shape[1]
+        effects = self._word_sums.effects[:, -num_classifiers:].take(self._words, axis=0)
         sums = sums_of_rows(effects, self._offsets[:-1], np.diff(self._offsets))
         return sums * self._scales[:, CHAR_NGRAM_KIND, None]
 
@@ -280,21 +278,21 @@ class TextSums:
         number is minus the logarithm of the sum of the positive effects. The second is minus the
         share of the features with a positive effect, each weighted by its squared value.
         """
-        best_sides = self.margins.argmax(axis=1)
+        best_classes = self.margins.argmax(axis=1)
         if self.margins.shape[1] == 1:
-            best_sides = (self.margins[:, 0] >= 0).astype(np.int64)
+            best_classes = (self.margins[:, 0] >= 0).astype(np.int64)
 
         # Sum over the values. An unknown feature has the value and the square 0.
-        sides_of_values = np.repeat(best_sides, np.diff(self._counts.offsets))
-        side_weights = sides(self._features.weights)
-        places = self._counts.columns * side_weights.shape[1] + sides_of_values
-        weights = side_weights.take(places)
+        classes_of_values = np.repeat(best_classes, np.diff(self._counts.offsets))
+        class_weights = weights_of_classes(self._features.weights)
+        places = self._counts.columns * class_weights.shape[1] + classes_of_values
+        weights = class_weights.take(places)
         is_positive = weights > 0
         effects = self._sums_of_texts(is_positive * self._values * weights)
         squares = self._sums_of_texts(is_positive * self._squares * self._scales_of_values**2)
 
-        sides_of_words = np.repeat(best_sides, np.diff(self._offsets))
-        places = self._words * side_weights.shape[1] + sides_of_words
+        classes_of_words = np.repeat(best_classes, np.diff(self._offsets))
+        places = self._words * class_weights.shape[1] + classes_of_words
         effects_of_words = self._word_sums.positive_effects.take(places)
         squares_of_words = self._word_sums.positive_squares.take(places)
         starts = self._offsets[:-1]

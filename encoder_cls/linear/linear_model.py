@@ -74,11 +74,11 @@ def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearModel:
-    """A linear classifier of n-gram features, with one one-vs-rest machine for each class.
+    """A linear classifier of n-gram features, with one one-vs-rest classifier for each class.
 
-    A machine computes the margin of its class: a bias plus the weighted TF-IDF values of a text.
-    A single-label task of two classes has only one machine, which separates the second class from
-    the first. A multi-label task always has one machine for each label.
+    A classifier computes the margin of its class: a bias plus the weighted TF-IDF values of a text.
+    A single-label task of two classes has only one classifier, which separates the second class
+    from the first. A multi-label task always has one classifier for each label.
 
     Attributes:
         max_tokens: how many tokens of a text are read, `[CLS]` included.
@@ -86,8 +86,8 @@ class LinearModel:
             templates replace all other tokens by a wildcard.
         feature_ids: the ids of the features that have weights, increasing, (features,).
         idf: the inverse document frequency of each feature, (features,).
-        weights: the weight of each feature in each machine, (features, machines).
-        biases: the bias of each machine, (machines,).
+        weights: the weight of each feature in each classifier, (features, classifiers).
+        biases: the bias of each classifier, (classifiers,).
     """
 
     max_tokens: int

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.linear.feature_sums import weights_of_classes
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.ngrams import HASHES, NEIGHBOUR_IDS, find_neighbours
 from encoder_cls.text.tokens import CLS_ID, SPECIAL_TOKENS, TokenizedTexts, drawn_rows
@@ -95,8 +96,7 @@ def _weights_of_classes(
     weights = linear.weights.take(features)
     if weights.shape[1] == num_classes:
         return weights
-    # The only machine of two classes is that of the second class.
-    return np.hstack([-weights, weights])
+    return weights_of_classes(weights)
 
 
 def _largest(

@@ -40,7 +40,7 @@ SHIFT_BOUNDS = (-MAX_SHIFT, MAX_SHIFT)
 
 
 class Calibration(NamedTuple):
-    """The scale and the shift that turn the margins of machines, fitted with `svm_c`, into logits.
+    """The scale and the shift that turn margins into logits, of classifiers fitted with `svm_c`.
 
     In a multi-label task both are arrays with one value for each label, (labels,).
 
@@ -64,7 +64,7 @@ def calibrate(
     groups: RowGroups,
     text_weights: Floats | None = None,
 ) -> Calibration:
-    """Calibrate the margins of held-out texts, (texts, machines).
+    """Calibrate the margins of held-out texts, (texts, classifiers).
 
     A single-label task has one scale and one shift for all classes, a multi-label task one of each
     for every label. Class weights, (classes,), and text weights, (texts,), apply to the loss of a
@@ -120,7 +120,7 @@ def _calibrate_classes(
     logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
 
     # Unlike the scale and the shift, the loss has class weights: it decides which C is best, and
-    # the machines are fitted with class weights, too.
+    # the classifiers are fitted with class weights, too.
     loss_weights = class_weights[labels] * text_weights
     loss = cross_entropy(softmax(logits), one_hot(labels, num_classes), loss_weights)
     return Calibration(loss, np.float32(scale), np.float32(shift), logits)
@@ -158,7 +158,7 @@ def fit_platt(
     """Fit one scale and one shift to the one-vs-rest margins of all classes, (texts, classes).
 
     Each class has the probability sigmoid(scale * margin + shift) (Platt, "Probabilistic Outputs
-    for Support Vector Machines", 1999). The probabilities of each text are then normalized
+    for Support Vector Classifiers", 1999). The probabilities of each text are then normalized
     (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151). The weights of the texts,
     (texts,), sum to the number of independent texts; by default each is 1.
     """

@@ -96,7 +96,7 @@ class FeatureCorpus:
         self.words = (counts[:, self._word_columns] > 0).astype(np.float32)
 
     def spread_words(self, word_weights: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Turn weights of words, (words, machines), into weights of features, (features, machines).
+        """Turn weights of words into weights of features, (features, classifiers).
 
         Weights are divided by the inverse document frequencies, by which features are multiplied.
         """

@@ -1,22 +1,28 @@
 """What the fit of a linear model costs, how far it is, and how much of it there is time for.
 
-The amount of work is known before a fit starts: the number of machines times the number of texts,
-in each fold and round. A few machines are fitted first, and their time gives an estimate of the
-whole. A run that has too little time for all planned work does less work.
+The amount of work is known before a fit starts: the number of classifiers times the number of
+texts, in each fold and round. A few classifiers are fitted first, and their time gives an estimate
+of the whole. A run that has too little time for all planned work does less work.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.errors import ConfigError
 from encoder_cls.linear_training.folds import FOLDS, MIN_HELD_OUT
 from encoder_cls.metrics.tasks import Task
+
+# How a linear model is fitted: to all features of all texts in memory ("plain"), to a stream of
+# texts, or to few labels with the help of unlabelled texts or class names.
+FitKind = Literal["plain", "stream", "few_labels"]
 
 # The rounds of self-training. Each round learns from this share of the texts without labels, namely
 # from the texts with the surest predictions.
@@ -94,7 +100,7 @@ class TooLittleTimeError(ConfigError):
     """The time budget is too short even for the least effort of a fit."""
 
 
-# Estimates are multiplied by this factor, because a fit does more than fit machines, and other
+# Estimates are multiplied by this factor, because a fit does more than fit classifiers, and other
 # programs may use the computer.
 SAFETY_FACTOR = 1.3
 
@@ -300,75 +306,88 @@ def count_fits(
     return fits + num_final * fits_of_rounds(1.0, num_unlabelled)
 
 
-class FitProgress:
-    """Counts the work of a fit, and reports the share that is done.
-
-    The unit of work is one text that one machine learns from. A fit says how much work it expects
-    before it begins, and then counts each piece of work that is done.
-
-    Args:
-        report: receives the share of the work that is done, from 0 to 1; None if nobody waits.
-        end: when the fit must end, a time of `time.monotonic`; None without a limit. A fit with a
-            limit is done at the end of its time, whatever work is left.
-    """
-
-    def __init__(
-        self, report: Callable[[float], None] | None = None, *, end: float | None = None
-    ) -> None:
-        self._report = report
-        self._end = end
-        self._began = time.monotonic()
-        self._expected = 0.0
-        self._has_all = False
-        self._done = 0.0
-
-    def expect(self, work: float) -> None:
-        """Add work that is still to be done."""
-        if self._report and not self._has_all:
-            self._expected += work
-
-    def expect_no_more(self) -> None:
-        """Say that all work is expected by now: parts of the fit add none by `expect`."""
-        if self._report:
-            self._has_all = True
-
-    def part(self, work: float) -> FitProgress:
-        """Expect a part of the fit that counts in units of its own, and return its progress.
-
-        The whole part is this much work of the fit. The share of it that is done counts as done
-        here, too.
-        """
-        self.expect(work)
-        if self._report is None:
-            return UNREPORTED
-        done = 0.0
-
-        def add_share(share: float) -> None:
-            nonlocal done
-            self.add(share * work - done)
-            done = share * work
-
-        return FitProgress(add_share)
-
-    def add(self, work: float) -> None:
-        """Count work that is done, and report the share of all expected work."""
-        if self._report is None:
-            return
-        self._done += work
-
-        share = 0.0
-        if self._expected:
-            share = self._done / self._expected
-        if self._end is not None:
-            now = time.monotonic()
-            seconds = max(self._end - self._began, now - self._began)
-            share = max(share, (now - self._began) / seconds)
-        self._report(min(share, 1.0))
+# The time to count the features of texts, in passes over them.
+COUNTING_PASSES = 1
+# The maximum number of passes over the texts.
+MAX_PASSES = 10
+# So many texts that all passes together would read more than this get fewer passes, since more data
+# needs fewer passes. They always get the minimum number of passes, if there is time.
+MAX_TEXTS_IN_ALL_PASSES = 2_000_000
+MIN_PASSES = 2
 
 
-# The progress of a fit for which nobody waits.
-UNREPORTED = FitProgress()
+def num_passes(num_texts: int) -> int:
+    """Return the maximum number of passes over this number of texts."""
+    affordable = MAX_TEXTS_IN_ALL_PASSES // num_texts
+    return min(MAX_PASSES, max(MIN_PASSES, affordable))
 
-# The work of counting the features of a text, in machines that learn from the text: between 2 and 4
-# on texts of 10 to 45 words.
+
+# The work of counting the features of a text, in classifiers that learn from the text: between 2
+# and 4 on texts of 10 to 45 words.
 COUNTING_WORK = 3.0
+
+
+@dataclass
+class _Progress:
+    report: Callable[[float], None]
+    end: float | None
+    began: float
+    expected: float = 0.0
+    done: float = 0.0
+    rate: float = 1.0
+
+
+_PROGRESS: ContextVar[_Progress | None] = ContextVar("progress of a fit", default=None)
+
+
+@contextmanager
+def reporting_progress(
+    report: Callable[[float], None], *, end: float | None = None
+) -> Iterator[None]:
+    """Report the share of the work that is done, from 0 to 1, of the fit in this context.
+
+    The unit of work is one text that one binary classifier learns from. A fit that must end at
+    `end`, a time of `time.monotonic`, is done at that time, whatever work is left.
+    """
+    token = _PROGRESS.set(_Progress(report, end, began=time.monotonic()))
+    try:
+        yield
+    finally:
+        _PROGRESS.reset(token)
+
+
+@contextmanager
+def counting_at(rate: float) -> Iterator[None]:
+    """Let the work in this context count so many times; it is that of cheaper features."""
+    progress = _PROGRESS.get()
+    if progress is None:
+        yield
+        return
+
+    progress.rate = rate
+    yield
+    progress.rate = 1.0
+
+
+def expect_work(work: float) -> None:
+    """Add work that the fit has yet to do."""
+    progress = _PROGRESS.get()
+    if progress:
+        progress.expected += progress.rate * work
+
+
+def count_work(work: float) -> None:
+    """Count work that is done, and report the share of all expected work."""
+    progress = _PROGRESS.get()
+    if progress is None:
+        return
+    progress.done += progress.rate * work
+
+    share = 0.0
+    if progress.expected:
+        share = progress.done / progress.expected
+    if progress.end is not None:
+        now = time.monotonic()
+        seconds = max(progress.end, now) - progress.began
+        share = max(share, (now - progress.began) / seconds)
+    progress.report(min(share, 1.0))

@@ -103,8 +103,8 @@ class Vocabulary(NamedTuple):
         if not len(ids):
             return self._replace(feature_ids=np.zeros(1, dtype=np.int32))
 
-        num_machines = task.num_one_vs_rest(len(self.options.class_weights))
-        bytes_per_feature = 4 * (2 + num_machines)
+        num_classifiers = task.num_one_vs_rest(len(self.options.class_weights))
+        bytes_per_feature = 4 * (2 + num_classifiers)
         limit = min(MAX_FEATURES, MAX_BYTES // bytes_per_feature)
 
         most_frequent = np.argsort(-num_texts, kind="stable")[:limit]
@@ -138,7 +138,7 @@ class Vocabulary(NamedTuple):
         biases: NDArray[np.float32],
         task: Task = SINGLE_LABEL,
     ) -> LinearModel:
-        """Make a linear model of weights, (features, machines), and biases, (machines,)."""
+        """Make a linear model of weights, (features, classifiers), and biases, (classifiers,)."""
         return LinearModel(
             max_tokens=self.options.max_tokens,
             frequent_token_ids=self.frequent_token_ids,
@@ -222,8 +222,8 @@ class CountedTexts:
         return self.vocabulary.options.class_weights
 
     @property
-    def num_machines(self) -> int:
-        """The number of one-vs-rest machines that learn from the texts."""
+    def num_classifiers(self) -> int:
+        """The number of one-vs-rest classifiers that learn from the texts."""
         return task_of(self.labels).num_one_vs_rest(len(self.class_weights))
 
     @cached_property

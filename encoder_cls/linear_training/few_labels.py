@@ -20,12 +20,12 @@ from encoder_cls.linear_training.cost import (
     ALL_AS_PLANNED,
     COUNTING_WORK,
     FEW_LABELS_EFFORTS,
-    UNREPORTED,
     CorpusSizes,
     Effort,
     EffortChoice,
-    FitProgress,
     count_fits,
+    count_work,
+    expect_work,
 )
 from encoder_cls.linear_training.features import CountedTexts, LabelledTexts, LinearOptions
 from encoder_cls.linear_training.folds import split_into_folds
@@ -33,7 +33,7 @@ from encoder_cls.linear_training.model_selection import fit_calibrated
 from encoder_cls.linear_training.out_of_fold import (
     LABELS_ONLY,
     CrossValidation,
-    machines_by_kind,
+    classifiers_by_kind,
     unlabelled_rows,
 )
 from encoder_cls.linear_training.self_training import SelfTraining
@@ -77,7 +77,6 @@ def fit_linear_from_few_labels(
     config: TrainConfig,
     with_teacher: bool = False,
     effort_choice: EffortChoice = ALL_AS_PLANNED,
-    progress: FitProgress = UNREPORTED,
 ) -> tuple[LinearModel, FewLabelsFit]:
     """Fit a linear model by self-training, or to the labels alone if that is more accurate.
 
@@ -90,7 +89,7 @@ def fit_linear_from_few_labels(
         TooLittleTimeError: there is not enough time for the least effort.
     """
     corpus = FeatureCorpus(labelled, names, options, dimensions=config.lsa_dimensions)
-    training = SelfTraining(corpus, config, progress)
+    training = SelfTraining(corpus, config)
 
     validation_rows = labelled.validation_rows
     num_fits = partial(
@@ -103,10 +102,10 @@ def fit_linear_from_few_labels(
     effort = effort_choice.choose(
         FEW_LABELS_EFFORTS, seconds_of_fit=training.seconds_to_fit, num_fits=num_fits
     )
-    _expect_work(progress, corpus, num_fits=num_fits(effort, time_without_lsa=1))
+    _expect_work(corpus, num_fits=num_fits(effort, time_without_lsa=1))
 
     # Predict each labelled text by models that have not learned from it, and keep the best kind.
-    cross_validation = CrossValidation(corpus, training, effort, progress)
+    cross_validation = CrossValidation(corpus, training, effort)
     folds = split_into_folds(labelled.split_groups, first=validation_rows, count=effort.num_folds)
     predictions = cross_validation.predict(folds)
     kind = predictions.best_kind()
@@ -120,11 +119,11 @@ def fit_linear_from_few_labels(
             counted = CountedTexts.of(
                 labelled.texts.take(rows), labelled.labels[rows], options, labelled.weights_of(rows)
             )
-            return fit_calibrated(counted, calibration, progress)
+            return fit_calibrated(counted, calibration)
 
         rounds = training.learn(rows, unlabelled_rows(corpus, effort), effort.rounds)
-        machines = machines_by_kind(rounds)[kind].calibrated(calibration)
-        return corpus.vocabulary.linear_model(machines.weights, machines.biases)
+        classifiers = classifiers_by_kind(rounds)[kind].calibrated(calibration)
+        return corpus.vocabulary.linear_model(classifiers.weights, classifiers.biases)
 
     all_rows = np.arange(len(labelled))
     linear = fit(all_rows)
@@ -150,15 +149,14 @@ def fit_linear_from_few_labels(
     )
 
 
-def _expect_work(progress: FitProgress, corpus: FeatureCorpus, *, num_fits: float) -> None:
+def _expect_work(corpus: FeatureCorpus, *, num_fits: float) -> None:
     """Expect the work of all fits, and report that the features of all texts are counted by now.
 
     All fits count alike, with and without latent semantics.
     """
-    num_machines = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))
+    num_classifiers = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))
     work_of_counting = COUNTING_WORK * corpus.first_name
-    work_of_fits = num_machines * len(corpus.labels) * num_fits
+    work_of_fits = num_classifiers * len(corpus.labels) * num_fits
 
-    progress.expect(work_of_counting + work_of_fits)
-    progress.expect_no_more()
-    progress.add(work_of_counting)
+    expect_work(work_of_counting + work_of_fits)
+    count_work(work_of_counting)

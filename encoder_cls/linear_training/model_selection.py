@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear_training.calibration import Calibration, calibrate
-from encoder_cls.linear_training.cost import C_VALUES_TRIED, UNREPORTED, FitProgress
+from encoder_cls.linear_training.cost import C_VALUES_TRIED, expect_work
 from encoder_cls.linear_training.features import (
     CountedTexts,
     LabelledTexts,
@@ -46,7 +46,6 @@ def fit_linear(
     split_groups: NDArray[np.int64] | None = None,
     is_quick: bool = False,
     on_first: Callable[[LinearModel], None] | None = None,
-    progress: FitProgress = UNREPORTED,
 ) -> tuple[LinearModel, Calibration]:
     """Fit a linear model, and choose its C and its calibration on held-out texts.
 
@@ -68,17 +67,14 @@ def fit_linear(
         enough = 1
 
     if held_out is not None and RowGroups(held_out.split_groups).num_groups >= enough:
-        return _fit_and_choose(texts, held_out, c_values, on_first, progress)
+        return _fit_and_choose(texts, held_out, c_values, on_first)
 
     # Too few texts are held out to choose on, so cross-validate, and then learn from all texts.
-    progress.expect(texts.num_machines * len(texts))
     if split_groups is None:
         split_groups = np.arange(len(texts))
     folds = split_into_folds(split_groups, enough=enough)
-    calibration = cross_validate(
-        texts, folds, c_values, groups=RowGroups(split_groups), progress=progress
-    )
-    return fit_calibrated(texts, calibration, progress), calibration
+    calibration = cross_validate(texts, folds, c_values, groups=RowGroups(split_groups))
+    return fit_calibrated(texts, calibration), calibration
 
 
 def _fit_and_choose(
@@ -86,7 +82,6 @@ def _fit_and_choose(
     held_out: LabelledTexts,
     c_values: Sequence[float],
     on_first: Callable[[LinearModel], None] | None,
-    progress: FitProgress,
 ) -> tuple[LinearModel, Calibration]:
     """Fit with several values of C, and keep the model that is best on held-out texts.
 
@@ -96,54 +91,48 @@ def _fit_and_choose(
     vocabulary = texts.vocabulary
     counts = count_matrix(vocabulary.pieces(held_out.texts), vocabulary.feature_ids)
     features = vocabulary.tfidf(counts)
-    machines_by_c: dict[float, OneVsRest] = {}
+    classifiers_by_c: dict[float, OneVsRest] = {}
 
     def fit_and_calibrate(svm_c: float) -> Calibration:
-        machines = _fit_counted(texts, svm_c=svm_c, progress=progress)
+        classifiers = _fit_counted(texts, svm_c=svm_c)
         candidate = calibrate(
-            machines.margins(features), held_out.labels, texts.class_weights, groups
+            classifiers.margins(features), held_out.labels, texts.class_weights, groups
         )
         candidate = candidate._replace(svm_c=svm_c)
 
-        if on_first and not machines_by_c:
-            on_first(_linear_model(texts, machines, candidate))
-        machines_by_c[svm_c] = machines
+        if on_first and not classifiers_by_c:
+            on_first(_linear_model(texts, classifiers, candidate))
+        classifiers_by_c[svm_c] = classifiers
         return candidate
 
-    best = _best_c(
-        fit_and_calibrate, c_values, work=texts.num_machines * len(texts), progress=progress
-    )
-    return _linear_model(texts, machines_by_c[best.svm_c], best), best
+    best = _best_c(fit_and_calibrate, c_values, work=texts.num_classifiers * len(texts))
+    return _linear_model(texts, classifiers_by_c[best.svm_c], best), best
 
 
-def fit_calibrated(
-    texts: CountedTexts, calibration: Calibration, progress: FitProgress = UNREPORTED
-) -> LinearModel:
-    """Fit a linear model with a C and a calibration that were chosen before.
-
-    The work must be expected already; `progress` only counts it.
-    """
-    machines = _fit_counted(texts, svm_c=calibration.svm_c, progress=progress)
-    return _linear_model(texts, machines, calibration)
+def fit_calibrated(texts: CountedTexts, calibration: Calibration) -> LinearModel:
+    """Fit a linear model with a C and a calibration that were chosen before."""
+    classifiers = _fit_counted(texts, svm_c=calibration.svm_c)
+    return _linear_model(texts, classifiers, calibration)
 
 
-def _fit_counted(texts: CountedTexts, *, svm_c: float, progress: FitProgress) -> OneVsRest:
+def _fit_counted(texts: CountedTexts, *, svm_c: float) -> OneVsRest:
     return fit_one_vs_rest(
         texts.features,
         texts.labels,
         texts.class_weights,
         texts.weights,
         svm_c=svm_c,
-        progress=progress,
     )
 
 
 def _linear_model(
-    texts: CountedTexts, machines: OneVsRest, calibration: Calibration
+    texts: CountedTexts, classifiers: OneVsRest, calibration: Calibration
 ) -> LinearModel:
-    """Make a linear model of the calibrated machines that were fitted to these texts."""
-    machines = machines.calibrated(calibration)
-    return texts.vocabulary.linear_model(machines.weights, machines.biases, task_of(texts.labels))
+    """Make a linear model of the calibrated classifiers that were fitted to these texts."""
+    classifiers = classifiers.calibrated(calibration)
+    return texts.vocabulary.linear_model(
+        classifiers.weights, classifiers.biases, task_of(texts.labels)
+    )
 
 
 # The C of the models that predict out of fold. It is low, because labels may be wrong.
@@ -190,7 +179,6 @@ def cross_validate(
     *,
     groups: RowGroups,
     text_weights: NDArray[np.float64] | None = None,
-    progress: FitProgress = UNREPORTED,
 ) -> Calibration:
     """Choose C and a calibration by cross-validation.
 
@@ -216,15 +204,14 @@ def cross_validate(
             weights_of_others = None
             if texts.weights is not None:
                 weights_of_others = texts.weights[others]
-            machines = fit_one_vs_rest(
+            classifiers = fit_one_vs_rest(
                 vocabulary.tfidf(counts[others]),
                 labels[others],
                 class_weights,
                 weights_of_others,
                 svm_c=svm_c,
-                progress=progress,
             )
-            margins.append(machines.margins(vocabulary.tfidf(counts[fold])))
+            margins.append(classifiers.margins(vocabulary.tfidf(counts[fold])))
 
         candidate = calibrate(
             np.concatenate(margins), held_out_labels, class_weights, held_out_groups, text_weights
@@ -236,8 +223,7 @@ def cross_validate(
     return _best_c(
         fit_and_calibrate,
         c_values or C_VALUES[task_of(labels)],
-        work=texts.num_machines * num_learned,
-        progress=progress,
+        work=texts.num_classifiers * num_learned,
     )
 
 
@@ -251,14 +237,12 @@ def _best_c(
     c_values: Sequence[float],
     *,
     work: float,
-    progress: FitProgress,
 ) -> Calibration:
     """Return the calibration of the best C, and try as few of the increasing values as possible.
 
     The search begins with the last value but one, and tries lower values until the loss no longer
     falls. If none of them is better, it tries the last value. `work` is that of one value.
     """
-    progress.expect(work * min(C_VALUES_TRIED, len(c_values)))
     if len(c_values) == 1:
         return fit_and_calibrate(c_values[0])
 
@@ -267,7 +251,7 @@ def _best_c(
     for num_tried, svm_c in enumerate(reversed(lower), start=1):
         # More values than usual are more work than was expected.
         if num_tried >= C_VALUES_TRIED:
-            progress.expect(work)
+            expect_work(work)
 
         candidate = fit_and_calibrate(svm_c)
         if candidate.loss > (1 - MIN_GAIN) * best.loss:

@@ -1,4 +1,4 @@
-"""Fit NB-SVMs: the machines of the linear model, one for each class.
+"""Fit NB-SVMs: the classifiers of the linear model, one for each class.
 
 NB-SVM scales each feature by how strongly naive Bayes links the feature to a class, and then fits a
 linear support vector machine to the scaled features (Wang and Manning, "Baselines and Bigrams:
@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.linear_training.calibration import Calibration
-from encoder_cls.linear_training.cost import UNREPORTED, FitProgress
+from encoder_cls.linear_training.cost import count_work
 from encoder_cls.linear_training.features import CountedTexts, scaled_columns
 from encoder_cls.linear_training.svm import fit_svm
 from encoder_cls.metrics.tasks import SINGLE_LABEL
@@ -23,23 +23,23 @@ from encoder_cls.system.stop import check_stop
 
 
 class OneVsRest(NamedTuple):
-    """One-vs-rest machines, each of which separates a class from all others.
+    """One-vs-rest classifiers, each of which separates a class from all others.
 
     Attributes:
-        weights: the weight of each feature in each machine, (features, machines).
-        biases: the bias of each machine, (machines,).
+        weights: the weight of each feature in each classifier, (features, classifiers).
+        biases: the bias of each classifier, (classifiers,).
     """
 
     weights: NDArray[np.float32]
     biases: NDArray[np.float32]
 
     def margins(self, features: sp.csr_matrix) -> NDArray[np.float32]:
-        """Return the decision values of texts, (texts, machines)."""
+        """Return the decision values of texts, (texts, classifiers)."""
         margins: NDArray[np.float32] = features @ self.weights + self.biases
         return margins
 
     def calibrated(self, calibration: Calibration) -> OneVsRest:
-        """Return machines whose margins are scaled and shifted by a calibration."""
+        """Return classifiers whose margins are scaled and shifted by a calibration."""
         scale = calibration.scale
         return OneVsRest(self.weights * scale, self.biases * scale + calibration.shift)
 
@@ -51,19 +51,16 @@ def fit_one_vs_rest(
     text_weights: NDArray[np.float32] | None = None,
     *,
     svm_c: float,
-    progress: FitProgress = UNREPORTED,
 ) -> OneVsRest:
     """Fit an NB-SVM for each class to TF-IDF values, (texts, features).
 
     Labels are class numbers, (texts,), or multi-label indicators, (texts, classes). A text counts
     by its class, (classes,), and by its own weight, (texts,); None if all texts count alike.
     """
-    targets, weights_in_machines = targets_of_machines(labels, class_weights)
+    targets, sample_weights = binary_problems(labels, class_weights)
     if text_weights is not None:
-        weights_in_machines = weights_in_machines * text_weights[:, None]
-    weights, biases = fit_nb_svms(
-        features, targets, weights_in_machines, text_weights, svm_c=svm_c, progress=progress
-    )
+        sample_weights = sample_weights * text_weights[:, None]
+    weights, biases = fit_nb_svms(features, targets, sample_weights, text_weights, svm_c=svm_c)
 
     # A class that no text has is never predicted. A class that all texts have is always predicted.
     biases[~targets.any(axis=0)] = -1
@@ -74,17 +71,16 @@ def fit_one_vs_rest(
 def fit_nb_svms(
     features: sp.csr_matrix,
     targets: NDArray[np.bool_],
-    weights_in_machines: NDArray[np.floating[Any]],
+    sample_weights: NDArray[np.floating[Any]],
     text_weights: NDArray[np.float32] | None = None,
     *,
     svm_c: float = 1.0,
-    progress: FitProgress = UNREPORTED,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Fit an NB-SVM to each column of the targets, from TF-IDF values, (texts, features).
 
-    `targets` and `weights_in_machines` are those of `targets_of_machines`, both (texts, machines).
+    `targets` and `sample_weights` are those of `binary_problems`, both (texts, classifiers).
     `text_weights` says as how many texts each text counts in naive Bayes, (texts,); None if each
-    counts as one. The results are those of `fit_machines`.
+    counts as one. The results are those of `fit_svms`.
     """
     # Mark the features of each text by 1, and count the texts with each feature.
     has_feature = (features > 0).astype(np.float32)
@@ -103,9 +99,7 @@ def fit_nb_svms(
     inside = np.stack(counts_of_classes, axis=1)
 
     ratios = naive_bayes_ratios(inside, everywhere)
-    return fit_machines(
-        features, ratios, targets, weights_in_machines, svm_c=svm_c, progress=progress
-    )
+    return fit_svms(features, ratios, targets, sample_weights, svm_c=svm_c)
 
 
 # The tolerance at which LinearSVC's solver stops. With scikit-learn's default, 1e-4, accuracies
@@ -113,69 +107,68 @@ def fit_nb_svms(
 TOLERANCE = 0.2
 
 
-def fit_machines(
+def fit_svms(
     features: sp.csr_matrix,
     scales: NDArray[np.float32],
     targets: NDArray[np.bool_],
-    weights_in_machines: NDArray[np.floating[Any]],
+    sample_weights: NDArray[np.floating[Any]],
     *,
     svm_c: float = 1.0,
-    progress: FitProgress = UNREPORTED,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Fit a LinearSVC to scaled features, (texts, features), for each column of the targets.
 
-    `scales` has the factor of each feature in each machine, (features, machines). `targets` and
-    `weights_in_machines` are those of `targets_of_machines`, both (texts, machines).
+    `scales` has the factor of each feature in each classifier, (features, classifiers). `targets`
+    and `sample_weights` are those of `binary_problems`, both (texts, classifiers).
 
     Returns:
-        The weights of unscaled features, (features, machines), and the biases, (machines,). Both
-        are 0 for a class to which all texts belong, or none.
+        The weights of unscaled features, (features, classifiers), and the biases, (classifiers,).
+        Both are 0 for a class to which all texts belong, or none.
     """
     weights = np.zeros(scales.shape)
     biases = np.zeros(targets.shape[1])
-    for machine, is_class in enumerate(targets.T):
+    for classifier, is_class in enumerate(targets.T):
         check_stop()
         if is_class.all() or not is_class.any():
-            progress.add(len(is_class))
+            count_work(len(is_class))
             continue
 
         # Always solve the dual problem, in which the tolerance holds for the margin of each text.
         # By default, scikit-learn solves the primal problem if there are more texts than features.
         # Its tolerance is relative to the norm of the first gradient, so it stops far too early.
         svm = fit_svm(
-            scaled_columns(features, scales[:, machine]),
+            scaled_columns(features, scales[:, classifier]),
             is_class,
-            sample_weight=weights_in_machines[:, machine],
+            sample_weight=sample_weights[:, classifier],
             C=svm_c,
             tol=TOLERANCE,
             dual=True,
         )
 
         # Multiply the weights by the scales, so that they apply to unscaled features.
-        weights[:, machine] = svm.coef_[0] * scales[:, machine]
-        biases[machine] = svm.intercept_[0]
-        progress.add(len(is_class))
+        weights[:, classifier] = svm.coef_[0] * scales[:, classifier]
+        biases[classifier] = svm.intercept_[0]
+        count_work(len(is_class))
     return weights, biases
 
 
-def targets_of_machines(
+def binary_problems(
     labels: NDArray[Any], class_weights: NDArray[np.float32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """Return the targets of machines, and the weights of texts in them, both (texts, machines).
+    """The targets of binary classifiers, and the weights of texts, both (texts, classifiers).
 
-    A target says whether a text belongs to the machine's class. Two classes have only one machine,
-    which is of the second class.
+    A target says whether a text belongs to the classifier's class. Two classes have only one
+    classifier, which is of the second class.
 
-    In a single-label task, a text has the weight of its class in all machines. In a multi-label
-    task, it has the weight of a label in the label's machine if it has the label, else 1.
+    In a single-label task, a text has the weight of its class in all classifiers. In a multi-label
+    task, it has the weight of a label in the label's classifier if it has the label, else 1.
     """
     if labels.ndim > 1:
         return labels > 0, np.where(labels, class_weights, 1)
 
-    # Machines are those of the last classes: of all, or of the second of two.
+    # Classifiers are those of the last classes: of all, or of the second of two.
     num_classes = len(class_weights)
-    num_machines = SINGLE_LABEL.num_one_vs_rest(num_classes)
-    classes = np.arange(num_classes - num_machines, num_classes)
+    num_classifiers = SINGLE_LABEL.num_one_vs_rest(num_classes)
+    classes = np.arange(num_classes - num_classifiers, num_classes)
 
     is_class = labels[:, None] == classes
     weights_of_texts = class_weights[labels][:, None]
@@ -193,10 +186,11 @@ def naive_bayes_ratios(
     """Compute |ln(share in the class / share in the others)| ** `NB_RATIO_POWER` for each feature.
 
     The share of a feature is (count + 1) / sum over all features of (count + 1), where the count is
-    the number of texts that have the feature. The result is (features, machines).
+    the number of texts that have the feature. The result is (features, classifiers).
 
     Args:
-        inside: how many texts of each machine's class have each feature, (features, machines).
+        inside: how many texts of each classifier's class have each feature, (features,
+            classifiers).
         everywhere: how many of all texts have each feature, (features,).
     """
     ratios = []
@@ -212,34 +206,34 @@ def naive_bayes_ratios(
     return np.stack(ratios, axis=1)
 
 
-# How many machines are timed. They are drawn at random, because the time depends on the number of
-# texts of a class.
-TIMED_MACHINES = 8
+# How many classifiers are timed. They are drawn at random, because the time depends on the number
+# of texts of a class.
+TIMED_CLASSIFIERS = 8
 
 
-def seconds_of_machines(
+def seconds_of_fit(
     features: sp.csr_matrix,
     targets: NDArray[np.bool_],
-    weights_in_machines: NDArray[np.floating[Any]],
+    sample_weights: NDArray[np.floating[Any]],
 ) -> float:
-    """Fit some of the machines, and return the estimated seconds of a fit of all machines.
+    """Fit some of the classifiers, and return the estimated seconds of a fit of all classifiers.
 
-    The targets and the weights of texts are those of `targets_of_machines`.
+    The targets and the weights of texts are those of `binary_problems`.
     """
     # Import scikit-learn before the clock starts, because the import takes most of a second.
     import sklearn.svm  # noqa: F401
 
-    num_machines = targets.shape[1]
-    timed = np.random.default_rng(0).permutation(num_machines)[:TIMED_MACHINES]
+    num_classifiers = targets.shape[1]
+    timed = np.random.default_rng(0).permutation(num_classifiers)[:TIMED_CLASSIFIERS]
 
     began = time.monotonic()
-    fit_nb_svms(features, targets[:, timed], weights_in_machines[:, timed])
+    fit_nb_svms(features, targets[:, timed], sample_weights[:, timed])
     seconds = time.monotonic() - began
 
-    return float(seconds * num_machines / len(timed))
+    return float(seconds * num_classifiers / len(timed))
 
 
 def seconds_to_fit(texts: CountedTexts) -> float:
-    """Estimate the seconds of one fit of all machines to all of these texts."""
-    targets, weights_in_machines = targets_of_machines(texts.labels, texts.class_weights)
-    return seconds_of_machines(texts.features, targets, weights_in_machines)
+    """Estimate the seconds of one fit of all classifiers to all of these texts."""
+    targets, sample_weights = binary_problems(texts.labels, texts.class_weights)
+    return seconds_of_fit(texts.features, targets, sample_weights)

@@ -1,8 +1,8 @@
 """NB-SVMs that learn from one batch of texts after another, all classes at once.
 
-The machines and their loss, the squared hinge, are those of `nb_svm`. There, a solver fits each
-machine to all texts; here, each batch takes a step of AdaGrad (Duchi, Hazan and Singer, "Adaptive
-Subgradient Methods for Online Learning and Stochastic Optimization", 2011,
+The classifiers and their loss, the squared hinge, are those of `nb_svm`. There, a solver fits each
+classifier to all texts; here, each batch takes a step of AdaGrad (Duchi, Hazan and Singer,
+"Adaptive Subgradient Methods for Online Learning and Stochastic Optimization", 2011,
 https://jmlr.org/papers/v12/duchi11a.html). AdaGrad keeps a high learning rate for rare features
 until they have occurred often. That is why a few passes over the texts are enough.
 """
@@ -31,21 +31,21 @@ class Batch(NamedTuple):
     Attributes:
         feature_columns: the columns of these features among all features, increasing, (columns,).
         values: the TF-IDF values of the texts, (texts, columns).
-        targets: whether each text belongs to the machine's class, (texts, machines).
-        weights_in_machines: the weight of each text in each machine, (texts, machines).
+        targets: whether each text belongs to the classifier's class, (texts, classifiers).
+        sample_weights: the weight of each text in each classifier, (texts, classifiers).
     """
 
     feature_columns: NDArray[np.int32]
     values: sp.csr_matrix
     targets: NDArray[np.bool_]
-    weights_in_machines: NDArray[np.floating[Any]]
+    sample_weights: NDArray[np.floating[Any]]
 
     @classmethod
     def of(
         cls,
         features: sp.csr_matrix,
         targets: NDArray[np.bool_],
-        weights_in_machines: NDArray[np.floating[Any]],
+        sample_weights: NDArray[np.floating[Any]],
     ) -> Batch:
         """Make a batch of texts with a column for each of all features, (texts, features).
 
@@ -55,23 +55,23 @@ class Batch(NamedTuple):
         occurring, columns = np.unique(features.indices, return_inverse=True)
         rows = (features.data, columns.astype(np.int32), features.indptr)
         values = sp.csr_matrix(rows, shape=(features.shape[0], len(occurring)))
-        return cls(occurring, values, targets, weights_in_machines)
+        return cls(occurring, values, targets, sample_weights)
 
 
 class OnlineSvms:
     """One-vs-rest NB-SVMs that learn a batch at a time.
 
     Args:
-        ratios: the naive Bayes ratios, by which features are multiplied, (features, machines).
+        ratios: the naive Bayes ratios, by which features are multiplied, (features, classifiers).
     """
 
     def __init__(self, ratios: NDArray[np.float32]) -> None:
-        num_machines = ratios.shape[1]
+        num_classifiers = ratios.shape[1]
         self._ratios = ratios
         self._weights = np.zeros_like(ratios)
         self._squares = np.full_like(ratios, INITIAL_SQUARES)
-        self._biases = np.zeros(num_machines, dtype=np.float32)
-        self._bias_squares = np.full(num_machines, INITIAL_SQUARES, dtype=np.float32)
+        self._biases = np.zeros(num_classifiers, dtype=np.float32)
+        self._bias_squares = np.full(num_classifiers, INITIAL_SQUARES, dtype=np.float32)
 
     def learn(self, batch: Batch) -> None:
         """Take a step on a batch of texts.
@@ -79,18 +79,18 @@ class OnlineSvms:
         Most of the time goes into memory: `take` is quicker than an index, and operations in place
         are quicker than new arrays. Without both, a step takes twice as long.
         """
-        # Get the numbers of the features that occur in the batch, all (columns, machines).
+        # Get the numbers of the features that occur in the batch, all (columns, classifiers).
         columns = batch.feature_columns
         ratios = self._ratios.take(columns, axis=0)
         weights = self._weights.take(columns, axis=0)
         squares = self._squares.take(columns, axis=0)
 
         # Compute the gradient of the squared hinge loss, max(0, 1 - sign * margin) ** 2, with
-        # respect to each margin, (texts, machines).
+        # respect to each margin, (texts, classifiers).
         margins = batch.values @ (weights * ratios) + self._biases
         signs = np.where(batch.targets, np.float32(1), np.float32(-1))
         shortfalls = np.maximum(0, 1 - signs * margins)
-        margin_gradients = (-2 * signs * shortfalls * batch.weights_in_machines).astype(np.float32)
+        margin_gradients = (-2 * signs * shortfalls * batch.sample_weights).astype(np.float32)
 
         gradients = batch.values.T @ margin_gradients
         gradients *= ratios
@@ -110,6 +110,6 @@ class OnlineSvms:
         self._bias_squares += bias_gradients**2
         self._biases -= LEARNING_RATE * bias_gradients / np.sqrt(self._bias_squares)
 
-    def machines(self) -> OneVsRest:
-        """Return a copy of the machines as they are now, for features without the ratios."""
+    def classifiers(self) -> OneVsRest:
+        """Return a copy of the classifiers as they are now, for features without the ratios."""
         return OneVsRest(self._weights * self._ratios, self._biases.copy())

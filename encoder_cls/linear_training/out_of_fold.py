@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.linear_training.calibration import Calibration, calibrate
 from encoder_cls.linear_training.corpus import FeatureCorpus
-from encoder_cls.linear_training.cost import Effort, FitProgress, max_cross_validated
+from encoder_cls.linear_training.cost import Effort, max_cross_validated
 from encoder_cls.linear_training.folds import FOLDS
 from encoder_cls.linear_training.model_selection import USUAL_C, cross_validate
 from encoder_cls.linear_training.nb_svm import OneVsRest
@@ -33,14 +33,14 @@ LAST_ROUND = "self-training"
 MEAN_OF_ROUNDS = "self-training, mean of its rounds"
 
 
-def machines_by_kind(rounds: Sequence[OneVsRest]) -> dict[str, OneVsRest]:
-    """Return the machines of the two kinds of self-training: the last round, and the mean of all.
+def classifiers_by_kind(rounds: Sequence[OneVsRest]) -> dict[str, OneVsRest]:
+    """The classifiers of the two kinds of self-training: the last round, and the mean of all.
 
     The kind that is kept by default comes first.
     """
     mean = OneVsRest(
-        weights=np.mean([machines.weights for machines in rounds], axis=0),
-        biases=np.mean([machines.biases for machines in rounds], axis=0),
+        weights=np.mean([classifiers.weights for classifiers in rounds], axis=0),
+        biases=np.mean([classifiers.biases for classifiers in rounds], axis=0),
     )
     return {LAST_ROUND: rounds[-1], MEAN_OF_ROUNDS: mean}
 
@@ -91,8 +91,8 @@ class _SelfTrainingMargins(NamedTuple):
     """The margins of texts that a model has not learned from.
 
     Attributes:
-        labelled: those of the labelled texts, fold by fold, by kind of model, (texts, machines).
-        pool: those of texts without labels in the last round, (texts, machines).
+        labelled: those of the labelled texts, fold by fold, by kind of model, (texts, classifiers).
+        pool: those of texts without labels in the last round, (texts, classifiers).
     """
 
     labelled: dict[str, Logits]
@@ -110,7 +110,6 @@ class CrossValidation(NamedTuple):
     corpus: FeatureCorpus
     training: SelfTraining
     effort: Effort
-    progress: FitProgress
 
     def predict(self, folds: Sequence[NDArray[np.int64]]) -> OutOfFoldPredictions:
         """Predict the labelled texts of each fold by models that learn from the other folds."""
@@ -158,7 +157,6 @@ class CrossValidation(NamedTuple):
             c_values,
             groups=self.corpus.groups,
             text_weights=text_weights,
-            progress=self.progress,
         )
 
     def _self_training_margins(self, folds: Sequence[NDArray[np.int64]]) -> _SelfTrainingMargins:
@@ -180,8 +178,8 @@ class CrossValidation(NamedTuple):
                 np.setdiff1d(unlabelled, pool_part),
                 self.effort.rounds,
             )
-            for kind, machines in machines_by_kind(rounds).items():
-                margins[kind].append(machines.margins(corpus.unseen_features[fold]))
+            for kind, classifiers in classifiers_by_kind(rounds).items():
+                margins[kind].append(classifiers.margins(corpus.unseen_features[fold]))
             pool_margins.append(rounds[-1].margins(corpus.features[pool_part]))
 
         return _SelfTrainingMargins(

@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from encoder_cls.config.schema import TrainConfig
 from encoder_cls.linear_training.corpus import FeatureCorpus
-from encoder_cls.linear_training.cost import UNREPORTED, FitProgress
 from encoder_cls.linear_training.folds import NO_TEXTS
 from encoder_cls.linear_training.nb_svm import (
     OneVsRest,
-    fit_machines,
+    binary_problems,
+    fit_svms,
     naive_bayes_ratios,
-    seconds_of_machines,
-    targets_of_machines,
+    seconds_of_fit,
 )
 from encoder_cls.metrics.tasks import SINGLE_LABEL
 
@@ -55,20 +54,18 @@ class SelfTraining:
             it learns from class names.
     """
 
-    def __init__(
-        self, corpus: FeatureCorpus, config: TrainConfig, progress: FitProgress = UNREPORTED
-    ) -> None:
+    def __init__(self, corpus: FeatureCorpus, config: TrainConfig) -> None:
         self._corpus = corpus
-        self._progress = progress
         self._has_rounds = config.self_training
         self._has_naive_bayes = config.naive_bayes
         self._names = NO_TEXTS
         if config.label_names_as_texts:
             self._names = corpus.names
 
-        # Each class has a machine, but of two classes only the second: the last classes have one.
-        self._num_machines = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))
-        self._with_machine = slice(-self._num_machines, None)
+        # Each class has a classifier, but of two classes only the second: the last classes have
+        # one.
+        self._num_classifiers = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))
+        self._with_classifier = slice(-self._num_classifiers, None)
         self._inputs = sp.hstack([corpus.features, sp.csr_matrix(corpus.coordinates)], format="csr")
 
         # Draw texts, labelled or not, on which to measure the standard deviation of margins.
@@ -86,10 +83,8 @@ class SelfTraining:
         repetitions = max(1, TIMED_TEXTS // num_labelled)
         rows = np.tile(np.arange(num_labelled), repetitions)
 
-        targets, weights_in_machines = targets_of_machines(
-            corpus.labels[rows], corpus.class_weights
-        )
-        seconds = seconds_of_machines(self._inputs[rows], targets, weights_in_machines)
+        targets, sample_weights = binary_problems(corpus.labels[rows], corpus.class_weights)
+        seconds = seconds_of_fit(self._inputs[rows], targets, sample_weights)
         return seconds / repetitions
 
     def learn(
@@ -101,7 +96,7 @@ class SelfTraining:
         """Learn from labelled texts and class names, then in rounds from unlabelled texts as well.
 
         The texts are given by their corpus rows. Each round learns from its share of the unlabelled
-        texts. In the result, the machines of the first fit come before those of each round.
+        texts. In the result, the classifiers of the first fit come before those of each round.
         """
         corpus = self._corpus
         labels = corpus.labels[labelled]
@@ -117,39 +112,39 @@ class SelfTraining:
         if corpus.text_weights is not None:
             targets[: len(labelled)] *= corpus.text_weights[labelled, None]
 
-        machines = self._fit(rows, targets)
-        rounds = [machines]
+        classifiers = self._fit(rows, targets)
+        rounds = [classifiers]
         class_shares = shrunk_shares(np.bincount(labels, minlength=len(class_targets)))
         for share in shares_of_rounds:
-            margins = machines.margins(corpus.features[unlabelled])
+            margins = classifiers.margins(corpus.features[unlabelled])
             if margins.shape[1] == 1:
                 margins = np.hstack([-margins, margins])
             chosen, predictions = choose_surest(align_margins(margins, class_shares), share)
 
             pseudo_targets = PSEUDO_LABEL_WEIGHT * class_targets[predictions]
-            machines = self._fit(
+            classifiers = self._fit(
                 np.concatenate([rows, unlabelled[chosen]]),
                 np.concatenate([targets, pseudo_targets]),
             )
-            rounds.append(machines)
+            rounds.append(classifiers)
         return rounds
 
     def _fit(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
-        """Fit machines to the texts in these corpus rows.
+        """Fit classifiers to the texts in these corpus rows.
 
         The targets have the weight of each text in the column of its class, else 0, (texts,
         classes).
         """
-        machines = self._fit_svm(rows, targets)
+        classifiers = self._fit_svm(rows, targets)
         if self._has_naive_bayes:
             naive_bayes = self._fit_naive_bayes(rows, targets)
-            weights = machines.weights + NAIVE_BAYES_WEIGHT * naive_bayes.weights
-            machines = OneVsRest(weights, machines.biases)
+            weights = classifiers.weights + NAIVE_BAYES_WEIGHT * naive_bayes.weights
+            classifiers = OneVsRest(weights, classifiers.biases)
 
-        is_absent = targets[:, self._with_machine].sum(axis=0) == 0
-        machines.weights[:, is_absent] = 0
-        machines.biases[is_absent] = ABSENT_CLASS_BIAS
-        return machines
+        is_absent = targets[:, self._with_classifier].sum(axis=0) == 0
+        classifiers.weights[:, is_absent] = 0
+        classifiers.biases[is_absent] = ABSENT_CLASS_BIAS
+        return classifiers
 
     def _fit_svm(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
         """Fit an NB-SVM, and convert its weights of latent semantics into weights of features."""
@@ -160,20 +155,20 @@ class SelfTraining:
         # each class that have the feature. The coordinates of latent semantics are not scaled.
         counts = (corpus.features[rows] > 0).T @ targets
         num_features = len(counts)
-        scales = np.ones((inputs.shape[1], self._num_machines), dtype=np.float32)
+        scales = np.ones((inputs.shape[1], self._num_classifiers), dtype=np.float32)
         scales[:num_features] = naive_bayes_ratios(
-            counts[:, self._with_machine], counts.sum(axis=1)
+            counts[:, self._with_classifier], counts.sum(axis=1)
         )
 
-        # Fit the machines. A text has the same weight in all machines: the sum of its targets.
-        is_class = targets[:, self._with_machine] > 0
+        # Fit the classifiers. A text has the same weight in all classifiers: the sum of its
+        # targets.
+        is_class = targets[:, self._with_classifier] > 0
         text_weights = targets.sum(axis=1, keepdims=True)
-        weights, biases = fit_machines(
+        weights, biases = fit_svms(
             inputs,
             scales,
             is_class,
             np.broadcast_to(text_weights, is_class.shape),
-            progress=self._progress,
         )
 
         # A coordinate is a weighted sum of features, so its weight can be added to their weights.
@@ -191,23 +186,23 @@ class SelfTraining:
         log_shares = np.log(counts / counts.sum(axis=0))
         log_shares -= log_shares.mean(axis=1, keepdims=True)
 
-        weights = self._corpus.spread_words(log_shares[:, self._with_machine])
-        return self._scaled(weights, np.zeros(self._num_machines))
+        weights = self._corpus.spread_words(log_shares[:, self._with_classifier])
+        return self._scaled(weights, np.zeros(self._num_classifiers))
 
     def _scaled(self, weights: NDArray[np.floating[Any]], biases: Floats) -> OneVsRest:
-        """Return machines whose margins have a standard deviation of 1.
+        """Return classifiers whose margins have a standard deviation of 1.
 
-        With several machines, weights and biases are also centred: their means over the machines
-        become 0.
+        With several classifiers, weights and biases are also centred: their means over the
+        classifiers become 0.
         """
         if len(biases) > 1:
             weights = weights - weights.mean(axis=1, keepdims=True)
             biases = biases - biases.mean()
 
-        machines = OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
-        deviation = float(machines.margins(self._sample).std())
+        classifiers = OneVsRest(weights.astype(np.float32), biases.astype(np.float32))
+        deviation = float(classifiers.margins(self._sample).std())
         scale = np.float32(1 / max(deviation, MIN_DEVIATION))
-        return OneVsRest(machines.weights * scale, machines.biases * scale)
+        return OneVsRest(classifiers.weights * scale, classifiers.biases * scale)
 
 
 # Added to the weight of each word in each class, so that its logarithm is finite.

@@ -1,9 +1,9 @@
 """Fit a linear model to a stream of texts, for as long as there is time.
 
-The counts of features are written to a file, in random order of the texts. The machines of
+The counts of features are written to a file, in random order of the texts. The classifiers of
 `online_svm` then learn from the file in passes. After each pass, their loss on held-out texts is
-measured, and the machines with the lowest loss are kept. A fit that runs out of time keeps what it
-has learned by then.
+measured, and the classifiers with the lowest loss are kept. A fit that runs out of time keeps what
+it has learned by then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from encoder_cls.linear.feature_index import FeatureIndex
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, TEMPLATE_IDS, SparseRows, keep_known
 from encoder_cls.linear_training.calibration import Calibration, calibrate
-from encoder_cls.linear_training.cost import UNREPORTED, FitProgress, StreamWork
+from encoder_cls.linear_training.cost import (
+    COUNTING_PASSES,
+    StreamWork,
+    count_work,
+    expect_work,
+    num_passes,
+)
 from encoder_cls.linear_training.features import (
     LabelledTexts,
     LinearOptions,
@@ -30,7 +36,7 @@ from encoder_cls.linear_training.features import (
     texts_with_features,
 )
 from encoder_cls.linear_training.folds import first_held_out
-from encoder_cls.linear_training.nb_svm import OneVsRest, naive_bayes_ratios, targets_of_machines
+from encoder_cls.linear_training.nb_svm import OneVsRest, binary_problems, naive_bayes_ratios
 from encoder_cls.linear_training.online_svm import Batch, OnlineSvms
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import Task, task_of
@@ -69,9 +75,6 @@ HELD_OUT_SHARE = 0.05
 # The number of chunks after which there is a first model.
 FIRST_CHUNKS = 4
 
-# The time to count the features of texts, in passes over them.
-COUNTING_PASSES = 1
-
 # The seed of the order of the texts.
 SEED = 0
 
@@ -83,7 +86,6 @@ def fit_linear_from_stream(
     end: float | None = None,
     work: StreamWork | None = None,
     on_first: Callable[[LinearModel], None] | None = None,
-    progress: FitProgress = UNREPORTED,
 ) -> StreamFit:
     """Fit a linear model to as many texts as there is time for, and calibrate it on held-out texts.
 
@@ -105,12 +107,12 @@ def fit_linear_from_stream(
     held_out_rows = order[is_held_out]
     rows = order[~is_held_out]
 
-    # Count the features of as many texts as there is time for. The unit of the progress is here a
-    # text that all machines learn from, since they learn together.
-    progress.expect(len(rows) * (COUNTING_PASSES + num_passes(len(rows))))
+    # Count the features of as many texts as there is time for. The unit of work is here a text
+    # that all classifiers learn from, since they learn together.
+    expect_work(len(rows) * (COUNTING_PASSES + num_passes(len(rows))))
     started = time.monotonic()
     vocabulary = Vocabulary.of(texts, options)
-    counts = _count_features(texts, rows, vocabulary, limit, progress)
+    counts = _count_features(texts, rows, vocabulary, limit)
     seconds_to_count = time.monotonic() - started
 
     counted_rows = rows[: counts.num_texts]
@@ -129,7 +131,7 @@ def fit_linear_from_stream(
         RowGroups(labelled.split_groups[held_out_rows]),
         vocabulary,
     )
-    passes = _Passes(counts, vocabulary, labels[counted_rows], counted_weights, progress)
+    passes = _Passes(counts, vocabulary, labels[counted_rows], counted_weights)
     best: _Candidate | None = None
     for num_learned in passes.learn():
         are_first_chunks = num_learned == FIRST_CHUNKS and best is None
@@ -167,14 +169,14 @@ def fit_linear_from_stream(
 
 
 class _Candidate(NamedTuple):
-    """Machines with their calibration on the held-out texts."""
+    """Classifiers with their calibration on the held-out texts."""
 
-    machines: OneVsRest
+    classifiers: OneVsRest
     calibration: Calibration
 
 
 def _linear_model(vocabulary: Vocabulary, candidate: _Candidate, task: Task) -> LinearModel:
-    calibrated = candidate.machines.calibrated(candidate.calibration)
+    calibrated = candidate.classifiers.calibrated(candidate.calibration)
     return vocabulary.linear_model(calibrated.weights, calibrated.biases, task)
 
 
@@ -267,7 +269,6 @@ def _count_features(
     rows: NDArray[np.int64],
     vocabulary: Vocabulary,
     limit: _Limit,
-    progress: FitProgress,
 ) -> _CountsOnDisk:
     """Count the features of texts in the order of the rows until the time for counting ends.
 
@@ -280,12 +281,12 @@ def _count_features(
         check_stop()
         chunk = texts.take(rows[first : first + TEXTS_PER_CHUNK])
         counts.append(chunk)
-        progress.add(COUNTING_PASSES * len(chunk))
+        count_work(COUNTING_PASSES * len(chunk))
     return counts
 
 
 class _HeldOut:
-    """The held-out texts, which machines are calibrated on."""
+    """The held-out texts, which classifiers are calibrated on."""
 
     def __init__(
         self,
@@ -301,27 +302,13 @@ class _HeldOut:
         self._class_weights = vocabulary.options.class_weights
         self.seconds = 0.0
 
-    def calibrate(self, machines: OneVsRest) -> Calibration:
-        """Calibrate machines on the held-out texts; the calibration has their loss."""
+    def calibrate(self, classifiers: OneVsRest) -> Calibration:
+        """Calibrate classifiers on the held-out texts; the calibration has their loss."""
         started = time.monotonic()
-        margins = machines.margins(self._features)
+        margins = classifiers.margins(self._features)
         calibration = calibrate(margins, self._labels, self._class_weights, self._groups)
         self.seconds = time.monotonic() - started
         return calibration
-
-
-# The maximum number of passes over the texts.
-MAX_PASSES = 10
-# So many texts that all passes together would read more than this get fewer passes, since more data
-# needs fewer passes. They always get the minimum number of passes, if there is time.
-MAX_TEXTS_IN_ALL_PASSES = 2_000_000
-MIN_PASSES = 2
-
-
-def num_passes(num_texts: int) -> int:
-    """Return the maximum number of passes over this number of texts."""
-    affordable = MAX_TEXTS_IN_ALL_PASSES // num_texts
-    return min(MAX_PASSES, max(MIN_PASSES, affordable))
 
 
 # The maximum number of texts of a batch.
@@ -331,10 +318,10 @@ MIN_BATCHES = 100
 
 
 class _Passes:
-    """Passes over the texts, in which machines learn.
+    """Passes over the texts, in which classifiers learn.
 
-    They begin with two sets of machines: NB-SVMs, and plain SVMs, whose features are not multiplied
-    by the ratios of naive Bayes. `best_candidate` keeps only the better set.
+    They begin with two sets of classifiers: NB-SVMs, and plain SVMs, whose features are not
+    multiplied by the ratios of naive Bayes. `best_candidate` keeps only the better set.
     """
 
     def __init__(
@@ -343,13 +330,11 @@ class _Passes:
         vocabulary: Vocabulary,
         labels: NDArray[Any],
         text_weights: NDArray[np.float32] | None,
-        progress: FitProgress,
     ) -> None:
         self._counts = counts
         self._vocabulary = vocabulary
         self._labels = labels
         self._text_weights = text_weights
-        self._progress = progress
         self._class_weights = vocabulary.options.class_weights
         self._features = FeatureIndex(vocabulary.feature_ids)
         ratios = self._ratios()
@@ -357,16 +342,16 @@ class _Passes:
         self.seconds = 0.0
 
     def _ratios(self) -> NDArray[np.float32]:
-        """Compute the naive Bayes ratios of the features, (features, machines)."""
+        """Compute the naive Bayes ratios of the features, (features, classifiers)."""
         feature_ids = self._vocabulary.feature_ids
-        num_machines = task_of(self._labels).num_one_vs_rest(len(self._class_weights))
+        num_classifiers = task_of(self._labels).num_one_vs_rest(len(self._class_weights))
 
         # Count the texts of each class with each feature. If the texts have weights, sum up the
         # weights instead. Targets are floats, since SciPy does not add up bools.
-        texts_in_class = np.zeros((len(feature_ids), num_machines))
+        texts_in_class = np.zeros((len(feature_ids), num_classifiers))
         texts_with_feature = np.zeros(len(feature_ids))
         for rows, counts in self._counts.matrices(self._features):
-            targets, _ = targets_of_machines(self._labels[rows], self._class_weights)
+            targets, _ = binary_problems(self._labels[rows], self._class_weights)
             weighted_targets = targets.astype(np.float64)
             if self._text_weights is not None:
                 weighted_targets *= self._text_weights[rows, None]
@@ -380,7 +365,7 @@ class _Passes:
     def learn(self) -> Iterator[int]:
         """Learn from one chunk after another, and yield the number of chunks so far.
 
-        While the machines learn from a chunk, a thread makes the batches of the next one.
+        While the classifiers learn from a chunk, a thread makes the batches of the next one.
         """
         started = time.monotonic()
         for num_learned, batches in enumerate(prefetched(self._chunks()), start=1):
@@ -388,7 +373,7 @@ class _Passes:
             for batch in batches:
                 for svms in self._svms:
                     svms.learn(batch)
-            self._progress.add(sum(len(batch.targets) for batch in batches))
+            count_work(sum(len(batch.targets) for batch in batches))
 
             # The time until the next chunk is asked for is not part of the learning.
             self.seconds += time.monotonic() - started
@@ -404,23 +389,23 @@ class _Passes:
     def _batches(self, features: sp.csr_matrix, rows: slice) -> list[Batch]:
         """Make the batches of a chunk, whose texts are this slice of the file."""
         labels = self._labels[rows]
-        targets, weights_in_machines = targets_of_machines(labels, self._class_weights)
+        targets, sample_weights = binary_problems(labels, self._class_weights)
         if self._text_weights is not None:
-            weights_in_machines = weights_in_machines * self._text_weights[rows, None]
+            sample_weights = sample_weights * self._text_weights[rows, None]
 
         batches = []
         batch_size = min(MAX_BATCH, max(1, self._counts.num_texts // MIN_BATCHES))
         for first in range(0, len(labels), batch_size):
             texts = slice(first, first + batch_size)
-            batches.append(Batch.of(features[texts], targets[texts], weights_in_machines[texts]))
+            batches.append(Batch.of(features[texts], targets[texts], sample_weights[texts]))
         return batches
 
     def best_candidate(self, held_out: _HeldOut) -> _Candidate:
-        """Calibrate the machines, and keep only those with the lowest loss for later passes."""
+        """Calibrate the classifiers, and keep only those with the lowest loss for later passes."""
         candidates = []
         for svms in self._svms:
-            machines = svms.machines()
-            candidates.append(_Candidate(machines, held_out.calibrate(machines)))
+            classifiers = svms.classifiers()
+            candidates.append(_Candidate(classifiers, held_out.calibrate(classifiers)))
 
         losses = [candidate.calibration.loss for candidate in candidates]
         best = int(np.argmin(losses))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.metrics.logits import Logits
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import task_of
 
 Floats = NDArray[np.float64]
@@ -69,3 +70,22 @@ def one_hot(labels: NDArray[np.int64], num_classes: int) -> Floats:
     targets = np.zeros((len(labels), num_classes))
     targets[np.arange(len(labels)), labels] = 1
     return targets
+
+
+def surely_lowers_the_loss(
+    before: Logits,
+    after: Logits,
+    labels: NDArray[Any],
+    groups: RowGroups,
+    *,
+    standard_errors: float,
+) -> bool:
+    """Whether the mean loss of the logits `after` is significantly lower than that of `before`.
+
+    The losses of each text are compared in pairs. A small difference may be chance, so the mean
+    difference must exceed this number of standard errors. Logits are (texts, classes). Labels are
+    class numbers, (texts,), or multi-label indicators, (texts, classes).
+    """
+    gains = losses_of_texts(before, labels) - losses_of_texts(after, labels)
+    num_texts = groups.effective_number(gains)
+    return bool(gains.mean() * np.sqrt(num_texts) > standard_errors * gains.std())

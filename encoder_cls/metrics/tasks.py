@@ -39,15 +39,15 @@ class Task(ABC):
 
     @abstractmethod
     def num_one_vs_rest(self, num_classes: int) -> int:
-        """Return the number of one-vs-rest machines of a linear model with this number of classes.
+        """The number of one-vs-rest classifiers of a linear model with this number of classes.
 
-        Each class has a machine. A single-label task of two classes has only one, of the second
+        Each class has a classifier. A single-label task of two classes has only one, of the second
         class.
         """
 
     @abstractmethod
     def margins_to_logits(self, margins: Logits) -> Logits:
-        """Convert the margins of one-vs-rest machines to logits, (texts, classes).
+        """Convert the margins of one-vs-rest classifiers to logits, (texts, classes).
 
         In a single-label task of two classes, the logit of the second class is the margin, and that
         of the first class is its negative. With more classes, a logit is the log sigmoid of a

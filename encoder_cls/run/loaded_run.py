@@ -15,11 +15,11 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.changes_since_base import ChangesSinceBase, compare_with_base
+from encoder_cls.evaluation.class_weights_advice import class_weights_note
 from encoder_cls.evaluation.findings import RunFacts
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.split_evaluation import evaluate_split
-from encoder_cls.linear_training.class_weights import class_weights_note
 from encoder_cls.run.labelled_source import learned_texts
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.deadlines import seconds_until

@@ -16,6 +16,7 @@ from encoder_cls.encoder_training.classification_loss import (
     make_labelled_batch,
 )
 from encoder_cls.encoder_training.distributed import ProcessGroup
+from encoder_cls.linear_training.class_weights import class_weights
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.training.prepared import Prepared
 
@@ -49,7 +50,9 @@ class ClassificationTask:
         self._linear_logits = linear_logits
         self.targets = Targets(
             labels=prepared.dataset.train.labels,
-            class_weights=prepared.class_weights,
+            class_weights=torch.from_numpy(
+                class_weights(prepared.config.train.class_weights, prepared.dataset)
+            ),
             text_weights=prepared.text_weights,
             pseudo_labels=pseudo_labels,
         )

@@ -31,6 +31,7 @@ from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.classification_task import ClassificationTask
 from encoder_cls.training.prepared import Objective, Prepared
 from encoder_cls.training.pretraining_task import PretrainingTask
+from encoder_cls.training.run_classifier import make_classifier
 
 # The names of the two trainings.
 PRETRAINING = "pretraining"
@@ -44,6 +45,22 @@ PRETRAINING_SEED = 1000
 REPORTED_VALIDATIONS = 3
 
 
+def new_encoder(
+    prepared: Prepared, seed: int, kind: type[EncoderClassifier] | None = None
+) -> EncoderClassifier:
+    """Make an encoder with random weights, which depend only on the seed.
+
+    It is of the run's own class, unless another kind is given.
+    """
+    torch.manual_seed(seed)
+    kind = kind or prepared.model_class or EncoderClassifier
+    return kind(
+        prepared.config.model,
+        vocab_size=prepared.vocab_size,
+        num_classes=len(prepared.dataset.label_names),
+    )
+
+
 def make_pretraining(
     prepared: Prepared, *, device: torch.device, group: ProcessGroup
 ) -> EncoderTraining:
@@ -53,7 +70,7 @@ def make_pretraining(
 
     seed = _pretraining_seed(prepared.config)
     task = PretrainingTask(prepared, seed=seed, group=group)
-    model = prepared.new_model(seed, task.model_class).to(device)
+    model = new_encoder(prepared, seed, task.model_class).to(device)
     return EncoderTraining(
         name=PRETRAINING,
         trainer=_make_trainer(prepared, task, model, seed=seed, device=device, group=group),
@@ -84,7 +101,7 @@ def make_training_on_labels(
     task = ClassificationTask(
         prepared, group=group, linear_logits=linear_logits, pseudo_labels=pseudo_labels
     )
-    model = prepared.new_model(seed).to(device)
+    model = new_encoder(prepared, seed).to(device)
     trainer = _make_trainer(
         prepared,
         task,
@@ -184,7 +201,7 @@ def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:
     seed = prepared.config.seed
     if prepared.plan.pretraining:
         seed = _pretraining_seed(prepared.config)
-    return embedding_tables(prepared.new_model(seed))
+    return embedding_tables(new_encoder(prepared, seed))
 
 
 def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDir) -> None:
@@ -243,13 +260,6 @@ def save_encoder(
     the linear model, and the mixture and thresholds of the validation.
     """
     encoder = TorchEncoder(training.model_for_users, prepared.config.model)
-    classifier = prepared.new_classifier(encoder)
-    if training.name == PRETRAINING:
-        save_classifier(classifier, run.pretrained)
-        return
-
-    if linear:
-        classifier.linear = linear
-    classifier.mixture = result.mixture
-    classifier.thresholds = result.thresholds
-    save_classifier(classifier, run.model)
+    classifier = make_classifier(prepared, encoder=encoder, linear=linear, result=result)
+    folder = run.pretrained if training.name == PRETRAINING else run.model
+    save_classifier(classifier, folder)

@@ -18,8 +18,14 @@ from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder_training.steps_in_time import TrainingLength
 from encoder_cls.linear_training.corpus import MAX_TOKENS, MAX_UNLABELLED
-from encoder_cls.linear_training.cost import PLANNED, CorpusSizes, count_fits, usual_fits
-from encoder_cls.linear_training.stream import COUNTING_PASSES, num_passes
+from encoder_cls.linear_training.cost import (
+    COUNTING_PASSES,
+    PLANNED,
+    CorpusSizes,
+    count_fits,
+    num_passes,
+    usual_fits,
+)
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 from encoder_cls.system.machine import number_in_environment
 from encoder_cls.system.processes import usable_processes
@@ -133,14 +139,14 @@ LINEAR_START = 2.5
 SECONDS_PER_TOKEN = 1.5e-5
 # The seconds for a token with few labels, which include latent semantics and naive Bayes.
 FEW_LABELS_SECONDS_PER_TOKEN = 5e-5
-# The seconds for a token in each fit of each machine. Two classes have a single machine, which
-# takes as long as two.
+# The seconds for a token in each fit of each classifier. Two classes have a single classifier,
+# which takes as long as two.
 SECONDS_PER_FIT = 1e-6
-MIN_MACHINES = 2
-# The seconds for a token in a pass of a fit in passes: those that all machines share, and those of
-# each machine.
+MIN_CLASSIFIERS = 2
+# The seconds for a token in a pass of a fit in passes: those that all classifiers share, and those
+# of each classifier.
 SECONDS_PER_PASS = 1.5e-7
-SECONDS_PER_PASS_OF_MACHINE = 7e-9
+SECONDS_PER_PASS_OF_CLASSIFIER = 7e-9
 
 
 def _linear_seconds(plan: Plan, counts: Counts, config: Config) -> float:
@@ -149,12 +155,12 @@ def _linear_seconds(plan: Plan, counts: Counts, config: Config) -> float:
         return 0.0
     tokens = counts.linear_tokens[plan.linear_max_tokens]
     task = MULTI_LABEL if counts.is_multi_label else SINGLE_LABEL
-    num_machines = max(MIN_MACHINES, task.num_one_vs_rest(counts.classes))
+    num_classifiers = max(MIN_CLASSIFIERS, task.num_one_vs_rest(counts.classes))
 
     if plan.linear_fit == "stream":
-        # In the first pass, two sets of machines learn.
+        # In the first pass, two sets of classifiers learn.
         passes = COUNTING_PASSES + 1 + num_passes(counts.labelled)
-        seconds_per_pass = SECONDS_PER_PASS + SECONDS_PER_PASS_OF_MACHINE * num_machines
+        seconds_per_pass = SECONDS_PER_PASS + SECONDS_PER_PASS_OF_CLASSIFIER * num_classifiers
         return LINEAR_START + tokens * passes * seconds_per_pass
 
     if plan.linear_fit == "few_labels":
@@ -167,7 +173,7 @@ def _linear_seconds(plan: Plan, counts: Counts, config: Config) -> float:
         if plan.refits_on_validation:
             num_fits += 1
 
-    seconds_of_fits = SECONDS_PER_FIT * num_machines * num_fits * tokens
+    seconds_of_fits = SECONDS_PER_FIT * num_classifiers * num_fits * tokens
     return LINEAR_START + seconds_of_counting + seconds_of_fits
 
 

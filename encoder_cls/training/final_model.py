@@ -6,6 +6,7 @@ Labels are class numbers, (texts,). In multi-label tasks they are indicators, (t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -78,17 +79,18 @@ def finish_model(
             # The linear model has learned from the validation texts, so use its held-out logits.
             # They have the same rows as `texts`.
             part_logits["linear"] = held_out_predictions.validation.logits
-        best.gate = fit_gate(best, part_logits, labels, prepared.validation_groups)
+        gate = fit_gate(best, part_logits, labels, prepared.validation_groups)
+        best = replace(best, gate=gate)
 
-    _measure_guarantees(best, prepared, held_out_predictions)
+    best = _with_measurements(best, prepared, held_out_predictions)
     save_measurements(best, run.model)
     return best
 
 
-def _measure_guarantees(
+def _with_measurements(
     best: Classifier, prepared: Prepared, held_out_predictions: HeldOutPredictions | None
-) -> None:
-    """Measure the guarantees of the best model, and add them to it.
+) -> Classifier:
+    """Measure the guarantees and the familiarity of the best model.
 
     The guarantees are measured on all validation texts that are not in train, also on those whose
     labels do not occur there. If cross-validation has predicted the training texts as well, the
@@ -115,7 +117,7 @@ def _measure_guarantees(
         texts = best.tokenize(list(chain.from_iterable(split.texts for split in splits)))
     labels = np.concatenate([split.labels for split in splits])
     groups = RowGroups(np.concatenate([split.split_groups for split in splits]))
-    fit_guarantees(best, texts, labels, groups, linear_predictions=linear_predictions)
+    return with_guarantees(best, texts, labels, groups, linear_predictions=linear_predictions)
 
 
 # The number types in which a model may be saved instead of float32, the smallest first.
@@ -234,17 +236,17 @@ def _score(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
     return float((predictions == labels).mean())
 
 
-def fit_guarantees(
+def with_guarantees(
     classifier: Classifier,
     texts: TokenizedTexts,
     labels: NDArray[Any],
     groups: RowGroups,
     *,
     linear_predictions: Sequence[LinearPredictions] = (),
-) -> None:
-    """Measure the guarantees of a classifier on held-out texts, and add them to it.
+) -> Classifier:
+    """Measure the guarantees and the familiarity of a classifier on held-out texts.
 
-    Its `guarantees` and `familiarity` are set. A prediction for a text whose label is no class of
+    A prediction for a text whose label is no class of
     the classifier counts as a mistake, and the text does not count as familiar.
     `linear_predictions` are held-out predictions of the linear model for those texts that it has
     since learned from.
@@ -264,13 +266,15 @@ def fit_guarantees(
     # Blank texts get no prediction, so leave them out. Each text begins with [CLS], so a blank one
     # has a single token.
     has_words = np.diff(texts.offsets) > 1
+    guarantees = classifier.guarantees
     if has_words.any():
         probabilities = classifier.task.probabilities(logits[has_words])
-        classifier.guarantees = Guarantees.of(
+        guarantees = Guarantees.of(
             probabilities,
             labels[has_words],
             classifier.thresholds,
             groups=groups.subset(has_words),
         )
     is_familiar = has_words & classifier.task.are_known(labels, logits.shape[1])
-    classifier.familiarity = Familiarity.of(familiarity_features[is_familiar])
+    familiarity = Familiarity.of(familiarity_features[is_familiar])
+    return replace(classifier, guarantees=guarantees, familiarity=familiarity)

@@ -17,7 +17,7 @@ from encoder_cls.run.tensorboard import hparams_of
 from encoder_cls.system.files import write_file
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.training.final_model import finish_model
-from encoder_cls.training.run_progress import Progress
+from encoder_cls.training.run_progress import RunProgress
 
 # With less time left, no picture is drawn, neither as PNG nor for TensorBoard: to load matplotlib
 # and to draw takes some seconds.
@@ -25,7 +25,7 @@ MIN_SECONDS_TO_DRAW = 4.0
 
 
 def write_final_report(
-    run: RunDir, progress: Progress, reporter: Reporter, *, device: torch.device
+    run: RunDir, progress: RunProgress, reporter: Reporter, *, device: torch.device
 ) -> Report:
     """Finish the best model of a run, and write the report on it and the model card.
 

@@ -28,6 +28,7 @@ from encoder_cls.training.final_model import finish_model
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Objective
 from encoder_cls.training.reading_time import affordable_train_fraction, with_train_fraction
+from encoder_cls.training.run_warnings import report_warnings
 from encoder_cls.training.time_budget import TimeBudget
 from encoder_cls.training.train import train as train_run
 
@@ -107,7 +108,7 @@ def train(
 
         prepared = prepare(config, budget=budget, model_class=model_class, reporter=reporter)
         prepared = replace(prepared, objective=objective)
-        prepared.report_warnings(reporter)
+        report_warnings(prepared, reporter)
         train_run(
             prepared,
             run,
@@ -163,7 +164,7 @@ def train_texts(
     device = resolve_device("auto")
     with _training_alone(device):
         prepared = prepare(config, train_rows=rows, reporter=reporter)
-        prepared.report_warnings(reporter)
+        report_warnings(prepared, reporter)
         train_run(
             prepared,
             run,

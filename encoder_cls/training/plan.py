@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder_training.batch_sampler import BatchSampler
 from encoder_cls.encoder_training.steps_in_time import TrainingLength
 from encoder_cls.errors import ConfigError
+from encoder_cls.linear_training.cost import FitKind
 from encoder_cls.metrics.scores import scores_of_task
 from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.display import listed
@@ -57,11 +58,6 @@ class Counts:
     has_base_encoder: bool = False
 
 
-# How a linear model is fitted: to all features of all texts in memory ("plain"), to words and pairs
-# of words of a stream of texts, or to few labels with the help of unlabelled texts or class names.
-LinearFit = Literal["plain", "stream", "few_labels"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The models that a run trains, and how each is trained.
@@ -79,7 +75,7 @@ class Plan:
     pretraining: TrainingLength | None
     training: TrainingLength | None
     linear_max_tokens: int | None
-    linear_fit: LinearFit | None
+    linear_fit: FitKind | None
     refits_on_validation: bool
     has_pseudo_labels: bool
     has_word_vectors: bool
@@ -202,7 +198,7 @@ def make_plan(
     )
 
 
-def _has_encoder(config: Config, counts: Counts, linear_fit: LinearFit | None) -> bool:
+def _has_encoder(config: Config, counts: Counts, linear_fit: FitKind | None) -> bool:
     """Decide whether to train an encoder.
 
     By default, no encoder is trained if there are few labels and more unlabelled than labelled
@@ -230,7 +226,7 @@ def _has_word_vectors(config: Config, counts: Counts) -> bool:
     )
 
 
-def _refits_on_validation(config: Config, counts: Counts, linear_fit: LinearFit | None) -> bool:
+def _refits_on_validation(config: Config, counts: Counts, linear_fit: FitKind | None) -> bool:
     """Decide whether the final fit of the linear model includes the validation texts."""
     if not config.train.refit_on_validation or names_validation(config):
         return False
@@ -261,7 +257,7 @@ MAX_STREAMED_TEXT = 200_000_000
 MAX_STREAMED_WORK = 20_000_000_000
 
 
-def _linear(config: Config, counts: Counts) -> tuple[int | None, LinearFit | None]:
+def _linear(config: Config, counts: Counts) -> tuple[int | None, FitKind | None]:
     """Decide how many tokens of a text the linear model reads, and how it is fitted.
 
     The linear model reads as much of each text as disk and time allow, and at least as much as the
@@ -287,7 +283,7 @@ def _linear(config: Config, counts: Counts) -> tuple[int | None, LinearFit | Non
 MAX_LABELLED = 2000
 
 
-def _fit_in_memory(config: Config, counts: Counts) -> LinearFit:
+def _fit_in_memory(config: Config, counts: Counts) -> FitKind:
     """Decide how to fit the linear model to texts in memory.
 
     The fit for few labels needs help from unlabelled texts or from class names. Multi-label tasks

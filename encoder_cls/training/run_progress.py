@@ -30,6 +30,7 @@ from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.run_state import RunState
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.system.reporter import Reporter
+from encoder_cls.training.data_statistics import data_statistics, num_parameters
 from encoder_cls.training.encoder_stage import ON_LABELS, PRETRAINING, load_first_weights
 from encoder_cls.training.prepared import Prepared
 
@@ -38,7 +39,7 @@ SECONDS_BETWEEN_CHECKPOINTS = 15.0
 BYTES_PER_WEIGHT = 4
 
 
-class Progress:
+class RunProgress:
     """The progress of a run in training, from its newest checkpoint if there is one.
 
     All processes have the state in memory. The first process also writes it to disk.
@@ -148,7 +149,7 @@ class Progress:
         )
 
         if not self._checkpoint:
-            self._log.log(0, "data", self.prepared.data_statistics)
+            self._log.log(0, "data", data_statistics(self.prepared))
 
     def _save_beginning(self) -> None:
         """Save the state before the first step, for a run that keeps no other checkpoint.
@@ -301,7 +302,7 @@ def check_free_space(prepared: Prepared, run: RunDir) -> None:
     copies = len(lengths) + 1
     if num_kept:
         copies += 3 * (num_kept + 1)
-    needed = BYTES_PER_WEIGHT * prepared.num_parameters * copies
+    needed = BYTES_PER_WEIGHT * num_parameters(prepared) * copies
     needed -= sum(path.stat().st_size for path in run.path.rglob("*.safetensors") if path.is_file())
 
     with reporting_os_errors(run.path):

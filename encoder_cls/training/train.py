@@ -31,10 +31,13 @@ from encoder_cls.training.encoder_stage import (
     save_encoder,
 )
 from encoder_cls.training.final_report import write_final_report
-from encoder_cls.training.fitted_linear import FittedLinear
-from encoder_cls.training.linear_stage import broadcast_pseudo_labels, fit_linear_model
+from encoder_cls.training.linear_stage import (
+    FittedLinear,
+    broadcast_pseudo_labels,
+    run_linear_stage,
+)
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.run_progress import Progress, check_free_space
+from encoder_cls.training.run_progress import RunProgress, check_free_space
 
 
 class EncoderGain(NamedTuple):
@@ -117,7 +120,7 @@ def train(
 
         # The progress starts from the newest checkpoint, if there is one.
         progress = contexts.enter_context(
-            Progress(
+            RunProgress(
                 prepared,
                 run,
                 device=device,
@@ -139,7 +142,7 @@ def train(
         linear = None
         if plan.linear_fit:
             with stages.timing("linear model"):
-                linear = fit_linear_model(run, progress, group, reporter)
+                linear = run_linear_stage(run, progress, group, reporter)
 
         # Pretrain the encoder on the texts, without their labels. A resumed run may be past this.
         if progress.state.is_pretraining:
@@ -195,7 +198,7 @@ class StageClock:
 
 
 @contextmanager
-def saving_what_is_done(progress: Progress, run: RunDir) -> Iterator[None]:
+def saving_what_is_done(progress: RunProgress, run: RunDir) -> Iterator[None]:
     """Write a checkpoint if the training is stopped or another process of the group has ended."""
     try:
         yield
@@ -217,7 +220,7 @@ def saving_what_is_done(progress: Progress, run: RunDir) -> Iterator[None]:
 def train_on_labels(
     prepared: Prepared,
     run: RunDir,
-    progress: Progress,
+    progress: RunProgress,
     linear: FittedLinear | None,
     reporter: Reporter,
     *,
@@ -252,7 +255,7 @@ def train_on_labels(
 def train_encoder(
     training: EncoderTraining,
     run: RunDir,
-    progress: Progress,
+    progress: RunProgress,
     reporter: Reporter,
     *,
     may_skip: bool,
@@ -317,7 +320,7 @@ def train_encoder(
         progress.save_checkpoint_if_due(after_validation=isinstance(event, ValidationDone))
 
 
-def encoder_gain(progress: Progress) -> EncoderGain | None:
+def encoder_gain(progress: RunProgress) -> EncoderGain | None:
     """How much the encoder improves the linear model's score; None without both of them."""
     state = progress.state
     if state.linear_score is None or not progress.prepared.plan.has_encoder:

@@ -27,8 +27,7 @@ from encoder_cls.config.loading import config_of
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row as TextRow
 from encoder_cls.metrics.classification import CalibrationBins
-from encoder_cls.training.fitted_linear import FittedLinear
-from encoder_cls.training.linear_fit import fit_linear_classifier
+from encoder_cls.training.linear_stage import FittedLinear, fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 DATA = ("trec6", "ag_news", "sst2")
@@ -63,7 +62,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         labelled = np.concatenate([np.arange(FIRST), suggested(first, pool)])
 
     result = fitted(pool, labelled)
-    assert result.few_labels
+    assert result.fit.few_labels
 
     # The truth is what the classifier predicts for other texts.
     probabilities = result.classifier.predict_proba(test.texts)
@@ -72,9 +71,9 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     is_right = predictions == np.array(test.labels)
     accuracy = float(is_right.mean())
 
-    low, high = result.few_labels.interval
+    low, high = result.fit.few_labels.interval
     return {
-        "estimate": result.few_labels.accuracy,
+        "estimate": result.fit.few_labels.accuracy,
         "accuracy": accuracy,
         "is_inside": low <= accuracy <= high,
         "ece": CalibrationBins.of(probabilities.max(axis=1), is_right).expected_error,

@@ -172,22 +172,22 @@ def without_weights(found):
 # Trainings
 
 
-def forgetting_the_linear_model(fit_linear_model):
+def forgetting_the_linear_model(run_linear_stage):
     def fit(run, progress, *arguments):
         if progress.state.step:
             return None
-        return fit_linear_model(run, progress, *arguments)
+        return run_linear_stage(run, progress, *arguments)
 
     return fit
 
 
-def fitting_another_linear_model(fit_linear_model):
+def fitting_another_linear_model(run_linear_stage):
     def fit(run, progress, *arguments):
         if progress.state.linear_score is not None:
             plan = progress.prepared.plan
             other_plan = changed(plan, linear_max_tokens=2)
             progress.prepared = changed(progress.prepared, plan=other_plan)
-        return fit_linear_model(run, progress, *arguments)
+        return run_linear_stage(run, progress, *arguments)
 
     return fit
 
@@ -410,7 +410,7 @@ def counting_bytes_forever(read):
 
 FILES = "encoder_cls.system.files"
 LOAD_CHECKPOINT = "encoder_cls.run.checkpoint_files.load_newest"
-FIT_LINEAR_MODEL = "encoder_cls.training.train.fit_linear_model"
+RUN_LINEAR_STAGE = "encoder_cls.training.train.run_linear_stage"
 OUTPUTS = "encoder_cls.run.output_checks"
 PARTS = "encoder_cls.bulk.resumable_folder"
 SERVER = "encoder_cls.serving.server._Server"
@@ -513,14 +513,14 @@ FAULTS = [
         "a resumed run forgets the linear model",
         case="kill-forked",
         fraction=0.05,
-        target=FIT_LINEAR_MODEL,
+        target=RUN_LINEAR_STAGE,
         make=forgetting_the_linear_model,
     ),
     Fault(
         "a resumed run fits another linear model",
         case="kill-forked",
         fraction=0.05,
-        target=FIT_LINEAR_MODEL,
+        target=RUN_LINEAR_STAGE,
         make=fitting_another_linear_model,
     ),
     Fault(

@@ -22,6 +22,7 @@ from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.run_warnings import run_warnings
 from encoder_cls.training.train import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
@@ -152,7 +153,7 @@ def test_the_test_score_is_that_of_the_final_model(cli, monkeypatch, most_labell
     setup = trained("a", "data.train=a.csv", "data.test=test.csv")
     outcome = cli("eval", "a", "--json")
 
-    warnings = "\n".join(str(warning) for warning in setup.warnings())
+    warnings = "\n".join(str(warning) for warning in run_warnings(setup))
     assert "60 of 100 test texts are among the training texts, too" in warnings
     assert "60 of 100 texts of test are among the training texts" in outcome.err
 

@@ -21,7 +21,7 @@ from encoder_cls.evaluation.measured_guarantees import measure_guarantees
 from encoder_cls.metrics.logits import softmax
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.training import plan as training_plan
-from encoder_cls.training.final_model import fit_guarantees
+from encoder_cls.training.final_model import with_guarantees
 
 pytestmark = pytest.mark.usefixtures("bare_trainings")
 
@@ -58,8 +58,9 @@ def held_out() -> tuple[list[str], np.ndarray]:
 def measure(classifier, folder, held_out) -> None:
     """Fit the guarantees of a classifier on held-out texts, and save them in its folder."""
     texts, labels = held_out
-    fit_guarantees(classifier, classifier.tokenize(texts), labels, RowGroups.single(len(labels)))
-    save_measurements(classifier, folder)
+    groups = RowGroups.single(len(labels))
+    measured = with_guarantees(classifier, classifier.tokenize(texts), labels, groups)
+    save_measurements(measured, folder)
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +108,10 @@ def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp
     logits = np.tile(np.array([9.0, 0, 0], dtype=np.float32), (241, 1))
     predictions = [LinearPredictions(np.arange(241), logits, features)]
 
-    fit_guarantees(
+    measured = with_guarantees(
         classifier, tokenized, labels, RowGroups.single(len(labels)), linear_predictions=predictions
     )
-    save_measurements(classifier, tmp_path / "model")
+    save_measurements(measured, tmp_path / "model")
 
     guarantees = load_classifier(tmp_path / "model").guarantees
     assert guarantees.num_correct[0] == (labels[:-1] == 0).sum()

@@ -43,9 +43,9 @@ def tokenized(*texts: str) -> TokenizedTexts:
     return tokenize(TOKENIZER, texts, max_seq_len=MAX_TOKENS)
 
 
-def model_of(num_machines: int, *, use_char_ngrams: bool = True) -> LinearModel:
+def model_of(num_classifiers: int, *, use_char_ngrams: bool = True) -> LinearModel:
     """Make a model with random weights for about two thirds of the features of the texts."""
-    random = np.random.default_rng(num_machines)
+    random = np.random.default_rng(num_classifiers)
     (counts,) = count_features(
         tokenized(*TEXTS),
         max_tokens=MAX_TOKENS,
@@ -55,8 +55,8 @@ def model_of(num_machines: int, *, use_char_ngrams: bool = True) -> LinearModel:
     feature_ids = counts.ids[random.random(len(counts.ids)) < 2 / 3]
 
     idf = random.uniform(1, 4, len(feature_ids)).astype(np.float32)
-    weights = random.normal(size=(len(feature_ids), num_machines)).astype(np.float32)
-    biases = random.normal(size=num_machines).astype(np.float32)
+    weights = random.normal(size=(len(feature_ids), num_classifiers)).astype(np.float32)
+    biases = random.normal(size=num_classifiers).astype(np.float32)
     return LinearModel(
         max_tokens=MAX_TOKENS,
         frequent_token_ids=FREQUENT,
@@ -64,7 +64,7 @@ def model_of(num_machines: int, *, use_char_ngrams: bool = True) -> LinearModel:
         idf=idf,
         weights=compress(weights, "float32"),
         biases=biases,
-        task=MULTI_LABEL if num_machines == 2 else SINGLE_LABEL,
+        task=MULTI_LABEL if num_classifiers == 2 else SINGLE_LABEL,
     )
 
 
@@ -91,7 +91,7 @@ def expected(
         margin = model.biases + values_here @ weights[columns]
 
         effects = values_here * weights[columns, margin.argmax()]
-        # A single machine separates two classes: negative effects speak for the first class.
+        # A single classifier separates two classes: negative effects speak for the first class.
         if len(margin) == 1 and margin[0] < 0:
             effects = -effects
         is_positive = effects > 0
@@ -110,14 +110,14 @@ def expected(
     return np.array(margins), np.array(features)
 
 
-@pytest.mark.parametrize("num_machines", [1, 2, 3, 12])
+@pytest.mark.parametrize("num_classifiers", [1, 2, 3, 12])
 @pytest.mark.parametrize("weights_at_once", [1, 1 << 18])
 def test_sums_equal_those_over_the_tfidf_values_of_all_features(
-    monkeypatch, num_machines, weights_at_once
+    monkeypatch, num_classifiers, weights_at_once
 ):
     """Words, and texts, have character n-grams several times."""
     monkeypatch.setattr(feature_sums, "WEIGHTS_AT_ONCE", weights_at_once)
-    model = model_of(num_machines)
+    model = model_of(num_classifiers)
     texts = tokenized(*TEXTS)
 
     logits, features = model.logits_and_familiarity(texts)

@@ -46,7 +46,7 @@ def top_of(groups: list[list[str]], *, shown: list[str], top_k: int = 6) -> list
 
 @pytest.mark.parametrize("groups", [[GOOD, BAD], [GOOD, BAD, OTHER]])
 def test_each_class_has_its_own_words_and_pairs(groups):
-    """Also the first of two classes, which have a single machine."""
+    """Also the first of two classes, which have a single classifier."""
     tops = top_of(groups, shown=[*GOOD, *BAD, *OTHER])
 
     names = [[ngram.ngram for ngram in ngrams] for ngrams in tops]

@@ -23,9 +23,8 @@ from encoder_cls.linear_training.cost import (
     ALL_AS_PLANNED,
     ROUNDS,
     TWO_ROUNDS,
-    UNREPORTED,
     EffortChoice,
-    FitProgress,
+    reporting_progress,
 )
 from encoder_cls.linear_training.features import CountedTexts, LabelledTexts, LinearOptions
 from encoder_cls.linear_training.few_labels import FewLabelsFit, fit_linear_from_few_labels
@@ -115,7 +114,6 @@ def fit(
     names: Sequence[str] = (),
     validation_rows: Labels = NO_TEXTS,
     effort_choice: EffortChoice = ALL_AS_PLANNED,
-    progress: FitProgress = UNREPORTED,
     **train_values: Any,
 ) -> tuple[LinearModel, FewLabelsFit]:
     """Fit to the corpus. By default, the names of the classes are numbers."""
@@ -138,7 +136,6 @@ def fit(
         config=TrainConfig(**train_values),
         with_teacher=True,
         effort_choice=effort_choice,
-        progress=progress,
     )
 
 
@@ -335,7 +332,8 @@ def test_the_progress_of_a_fit_rises_to_its_end(self_training):
     """It counts the folds, the rounds of self-training and the last fit."""
     shares: list[float] = []
 
-    fit(3, self_training=self_training, progress=FitProgress(shares.append))
+    with reporting_progress(shares.append):
+        fit(3, self_training=self_training)
 
     assert len(set(shares)) > 50
     assert shares == sorted(shares)
@@ -358,7 +356,7 @@ def test_rounds_grow_to_all_texts(monkeypatch):
     num_labelled = MIN_EXTRAPOLATED - 1
     fit(3, labels=corpus(3).labels[:num_labelled])
 
-    # Each round fits a machine for each of three classes.
+    # Each round fits a classifier for each of three classes.
     last_rounds = fits[-3 * (1 + len(ROUNDS)) :: 3]
     assert [labelled for labelled, _ in last_rounds] == [num_labelled] * (1 + len(ROUNDS))
 

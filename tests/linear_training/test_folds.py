@@ -10,7 +10,7 @@ import pytest
 
 from encoder_cls.config.loading import config_of
 from encoder_cls.linear_training.folds import FOLDS, first_held_out, split_into_folds
-from encoder_cls.training.linear_fit import fit_linear_classifier
+from encoder_cls.training.linear_stage import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 

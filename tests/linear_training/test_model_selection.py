@@ -12,7 +12,7 @@ from support.syllables import Reader, corpus, fit, options_for
 
 from encoder_cls.linear_training import model_selection
 from encoder_cls.linear_training.calibration import Calibration
-from encoder_cls.linear_training.cost import FitProgress
+from encoder_cls.linear_training.cost import expect_work, reporting_progress, usual_fits
 from encoder_cls.linear_training.features import CountedTexts, LabelledTexts
 from encoder_cls.linear_training.model_selection import fit_calibrated, fit_linear
 from encoder_cls.metrics.log_loss import cross_entropy, one_hot
@@ -98,11 +98,15 @@ def test_c_is_chosen_on_enough_held_out_texts(monkeypatch):
 def test_the_progress_of_a_fit_rises_to_its_end(monkeypatch, enough, c_values):
     """C is chosen on held-out texts or in folds, and among few or many values."""
     data = HeldOut()
+    num_texts = len(data.counted)
     monkeypatch.setitem(model_selection.C_VALUES, SINGLE_LABEL, c_values)
     monkeypatch.setitem(model_selection.MIN_HELD_OUT, SINGLE_LABEL, enough)
     shares: list[float] = []
 
-    data.fit(held_out=data.held_out, progress=FitProgress(shares.append))
+    with reporting_progress(shares.append):
+        num_fits = usual_fits(num_texts, len(data.held_out), SINGLE_LABEL)
+        expect_work(num_fits * data.counted.num_classifiers * num_texts)
+        data.fit(held_out=data.held_out)
 
     assert len(set(shares)) >= 9
     assert shares == sorted(shares)
@@ -115,7 +119,13 @@ def test_each_further_value_of_c_is_work_that_was_not_expected(monkeypatch):
     monkeypatch.setattr(model_selection, "MIN_GAIN", -math.inf)
     shares: list[float] = []
 
-    HeldOut().fit(progress=FitProgress(shares.append))
+    data = HeldOut()
+    num_texts = len(data.counted)
+
+    with reporting_progress(shares.append):
+        num_fits = usual_fits(num_texts, 0, SINGLE_LABEL)
+        expect_work(num_fits * data.counted.num_classifiers * num_texts)
+        data.fit()
 
     assert shares != sorted(shares)
     assert shares[-1] == pytest.approx(1)

@@ -56,7 +56,7 @@ class Reference:
         vocabulary: the known words.
         texts: the texts to learn from.
         labels: the class of each text, (texts,).
-        num_classes: the number of classes, each of which has a machine.
+        num_classes: the number of classes, each of which has a classifier.
         use_char_ngrams: whether templates and character n-grams are features, too.
     """
 
@@ -171,11 +171,11 @@ class Reference:
         return sp.csr_matrix(sp.hstack(groups))
 
     def margins(self, texts: Sequence[str]) -> Floats:
-        """The decision value of each machine, (texts, classes)."""
+        """The decision value of each classifier, (texts, classes)."""
         vectors = self.vectors(texts)
         margins = []
-        for ratios, machine in zip(self.ratios, self.svms, strict=True):
-            margins.append(machine.decision_function(vectors.multiply(ratios).tocsr()))
+        for ratios, classifier in zip(self.ratios, self.svms, strict=True):
+            margins.append(classifier.decision_function(vectors.multiply(ratios).tocsr()))
         return np.stack(margins, axis=1)
 
 
@@ -256,7 +256,7 @@ def features_of_texts(
 
 
 def test_predictions_for_more_texts_than_features_are_those_of_the_exact_solution(monkeypatch):
-    """The loose tolerance stops no machine too early, although a third of the labels are wrong."""
+    """The loose tolerance stops no fit too early, although a third of the labels are wrong."""
     num_classes = 6
     num_texts = 3000
     random = np.random.default_rng(0)
@@ -268,8 +268,8 @@ def test_predictions_for_more_texts_than_features_are_those_of_the_exact_solutio
 
     def predict() -> NDArray[np.int64]:
         equal_weights = np.ones(num_classes, dtype=np.float32)
-        machines = fit_one_vs_rest(features, noisy_labels, equal_weights, svm_c=1.0)
-        return machines.margins(features).argmax(axis=1)
+        classifiers = fit_one_vs_rest(features, noisy_labels, equal_weights, svm_c=1.0)
+        return classifiers.margins(features).argmax(axis=1)
 
     predictions = predict()
     monkeypatch.setattr(nb_svm, "TOLERANCE", 1e-5)
@@ -379,7 +379,7 @@ def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classe
     """The model has as many features as the limit allows, and predicts most texts correctly."""
     texts, labels = corpus(num_classes)
     read, whole = reader_and_linear(num_classes)
-    # A feature has an id, an inverse document frequency, and a weight for each machine.
+    # A feature has an id, an inverse document frequency, and a weight for each classifier.
     numbers_of_feature = 2 + SINGLE_LABEL.num_one_vs_rest(num_classes)
     most_bytes = 50 * 4 * numbers_of_feature
     # Three bytes more are not enough for one more feature.

@@ -1,4 +1,4 @@
-"""Machines that learn batch by batch take the steps of AdaGrad on the features of each batch."""
+"""Classifiers that learn batch by batch take the steps of AdaGrad on the features of each batch."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def test_steps_are_those_of_adagrad_on_the_squared_hinge_loss(ratios):
         squares += gradient**2
         weights -= LEARNING_RATE * gradient / np.sqrt(squares)
 
-    machines = svms.machines()
-    assert machines.weights == pytest.approx((weights * scales)[:-1], abs=1e-4)
-    assert machines.biases == pytest.approx(weights[-1], abs=1e-4)
+    classifiers = svms.classifiers()
+    assert classifiers.weights == pytest.approx((weights * scales)[:-1], abs=1e-4)
+    assert classifiers.biases == pytest.approx(weights[-1], abs=1e-4)
 
 
 def test_features_that_do_not_occur_keep_their_weights(ratios):
@@ -81,7 +81,7 @@ def test_features_that_do_not_occur_keep_their_weights(ratios):
 
     svms.learn(Batch.of(features, targets, text_weights))
 
-    weights = svms.machines().weights
+    weights = svms.classifiers().weights
     assert not weights[~does_occur].any()
     assert weights[does_occur].any(axis=1).all()
 
@@ -89,11 +89,11 @@ def test_features_that_do_not_occur_keep_their_weights(ratios):
 def test_machines_that_were_taken_do_not_learn_on(ratios):
     svms = OnlineSvms(ratios)
     svms.learn(Batch.of(*random_batch(0)))
-    machines = svms.machines()
-    weights = machines.weights.copy()
-    biases = machines.biases.copy()
+    classifiers = svms.classifiers()
+    weights = classifiers.weights.copy()
+    biases = classifiers.biases.copy()
 
     svms.learn(Batch.of(*random_batch(1)))
 
-    assert np.array_equal(machines.weights, weights)
-    assert np.array_equal(machines.biases, biases)
+    assert np.array_equal(classifiers.weights, weights)
+    assert np.array_equal(classifiers.biases, biases)

@@ -12,9 +12,10 @@ from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear_training import cost
 from encoder_cls.linear_training import stream as linear_stream
 from encoder_cls.linear_training.calibration import Calibration
-from encoder_cls.linear_training.cost import FitProgress, StreamWork
+from encoder_cls.linear_training.cost import StreamWork, reporting_progress
 from encoder_cls.linear_training.features import CountedTexts, LabelledTexts, LinearOptions
 from encoder_cls.linear_training.model_selection import fit_linear
 from encoder_cls.linear_training.stream import StreamFit, fit_linear_from_stream
@@ -23,7 +24,7 @@ from encoder_cls.metrics.logits import softmax
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training import plan
-from encoder_cls.training.linear_fit import fit_linear_classifier
+from encoder_cls.training.linear_stage import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 NUM_CLASSES = 3
@@ -224,10 +225,11 @@ def test_a_fit_that_runs_out_of_time_keeps_what_it_has_learned(corpus, monkeypat
 
 def test_the_progress_of_a_fit_rises_to_its_end(corpus, monkeypatch):
     """It counts the features of each chunk, then the passes over it."""
-    monkeypatch.setattr(linear_stream, "MAX_PASSES", 3)
+    monkeypatch.setattr(cost, "MAX_PASSES", 3)
     shares: list[float] = []
 
-    fit_within(corpus, Clock(), monkeypatch, progress=FitProgress(shares.append))
+    with reporting_progress(shares.append):
+        fit_within(corpus, Clock(), monkeypatch)
 
     num_chunks = 3
     assert len(shares) == 4 * num_chunks
@@ -241,7 +243,8 @@ def test_the_progress_of_a_fit_with_too_little_time_is_that_of_the_time(corpus, 
     monkeypatch.setattr(linear_stream.time, "monotonic", clock)
     shares: list[float] = []
 
-    fit_within(corpus, clock, monkeypatch, end=30.0, progress=FitProgress(shares.append, end=30.0))
+    with reporting_progress(shares.append, end=30.0):
+        fit_within(corpus, clock, monkeypatch, end=30.0)
 
     assert shares == sorted(shares)
     assert shares[-1] > 0.8
@@ -286,7 +289,7 @@ def test_a_run_with_much_text_has_a_linear_classifier(tmp_path, monkeypatch):
 def fit_with_losses(corpus: Corpus, losses: list[float], monkeypatch) -> StreamFit:
     """Fit where one calibration after the other has one of the losses.
 
-    The first calibration has two sets of machines, so it takes two of the losses.
+    The first calibration has two sets of classifiers, so it takes two of the losses.
     """
     next_losses = iter(losses)
     calibrate = linear_stream.calibrate

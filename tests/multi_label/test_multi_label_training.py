@@ -19,10 +19,11 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import config_of
 from encoder_cls.encoder_training.classification_loss import MultiLabelBatch
 from encoder_cls.errors import StoppedError
+from encoder_cls.linear_training.class_weights import class_weights
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir, read_metrics
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training.linear_fit import fit_linear_classifier
+from encoder_cls.training.linear_stage import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.train import train
@@ -167,7 +168,8 @@ def test_weights_of_classes_find_more_of_the_heavier(tmp_path):
         """The weights of the linear model, relative to the largest of each label."""
         settings = {"train.class_weights": {"rare": weight}, "model.encoder": False}
         setup = prepared(source, **settings)
-        assert setup.class_weights.tolist() == [1, weight, 1, 1]
+        weights_of_classes = class_weights(setup.config.train.class_weights, setup.dataset)
+        assert weights_of_classes.tolist() == [1, weight, 1, 1]
 
         linear = fit_linear_classifier(setup).classifier.linear
         weights = linear.weights.take(np.arange(len(linear.feature_ids)))

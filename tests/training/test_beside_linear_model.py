@@ -26,6 +26,7 @@ from encoder_cls.config.schema import Config
 from encoder_cls.encoder_training.distributed import ALONE
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
+from encoder_cls.linear_training import linear_fit, many_labels
 from encoder_cls.linear_training.features import CountedTexts, LinearOptions
 from encoder_cls.linear_training.model_selection import fit_linear
 from encoder_cls.metrics.log_loss import cross_entropy, one_hot
@@ -33,12 +34,13 @@ from encoder_cls.metrics.logits import Logits, softmax
 from encoder_cls.run.evaluate import evaluate
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.training import few_labels_fit, many_labels_fit
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.classification_task import ClassificationTask
-from encoder_cls.training.fitted_linear import FittedLinear
-from encoder_cls.training.linear_fit import fit_linear_classifier
-from encoder_cls.training.linear_stage import broadcast_pseudo_labels
+from encoder_cls.training.linear_stage import (
+    FittedLinear,
+    broadcast_pseudo_labels,
+    fit_linear_classifier,
+)
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.train import train
@@ -186,8 +188,8 @@ def test_too_much_text_for_a_linear_model_leaves_the_encoder_as_the_model(tmp_pa
 @pytest.mark.parametrize(
     ("module", "fit_name", "most_labelled"),
     [
-        (many_labels_fit, "fit_linear", 0),
-        (few_labels_fit, "fit_linear_from_few_labels", 100),
+        (many_labels, "fit_linear", 0),
+        (linear_fit, "fit_linear_from_few_labels", 100),
     ],
 )
 def test_a_model_exists_while_the_linear_model_is_fitted(
@@ -320,7 +322,7 @@ def test_the_final_fit_to_few_labels_includes_the_validation_texts(
     texts = few_and_many.validation_texts
     saved_logits = load_classifier(run_of_few.model).linear.logits(texts)
     fitted_logits = fitted_to_few.classifier.linear.logits(texts)
-    teacher_logits = fitted_to_few.few_labels.teacher.logits(texts)
+    teacher_logits = fitted_to_few.fit.few_labels.teacher.logits(texts)
 
     # The saved weights are rounded to a small type.
     assert np.array_equal(saved_logits.argmax(axis=1), fitted_logits.argmax(axis=1))
@@ -440,7 +442,7 @@ def test_the_encoder_learns_a_teachers_predictions_for_unlabelled_texts(
 
     labels = np.eye(3)[setup.dataset.train.labels]
     assert np.array_equal(targets[:num_labelled], labels)
-    probabilities = softmax(fitted_to_few.few_labels.teacher.logits(setup.texts))
+    probabilities = softmax(fitted_to_few.fit.few_labels.teacher.logits(setup.texts))
     assert np.allclose(targets[num_labelled:], probabilities[num_labelled:], atol=1e-6)
 
 
@@ -460,7 +462,7 @@ def test_without_pseudo_labels_the_encoder_learns_from_labelled_texts_alone(few_
     assert len(with_pseudo_labels.encoder_texts) == num_labelled + 200
     assert len(without.encoder_texts) == num_labelled
     assert with_pseudo_labels.plan.training.epochs < without.plan.training.epochs
-    assert fit_linear_classifier(without).few_labels.teacher is None
+    assert fit_linear_classifier(without).fit.few_labels.teacher is None
 
 
 def test_texts_that_were_learned_from_are_no_measure_of_what_is_familiar(tmp_path, few_and_many):

@@ -29,9 +29,10 @@ from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import matplotlib_figures
 from encoder_cls.evaluation.changes_since_base import compare_with_base
 from encoder_cls.training import run_progress
-from encoder_cls.training.encoder_stage import start_from
+from encoder_cls.training.encoder_stage import new_encoder, start_from
 from encoder_cls.training.plan import CONTINUED_EPOCHS, TRAINING_EPOCHS
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.run_warnings import run_warnings
 
 # The numbers of training texts by class, of the base run and of the run that continues it.
 OLD_SIZES = {"red": 20, "green": 20}
@@ -434,11 +435,11 @@ def test_old_words_and_classes_keep_their_weights():
     assert old_words.items() < words.items()
     assert "v3" in words.keys() - old_words.keys()
 
-    model = setup.new_model(setup.config.seed)
+    model = new_encoder(setup, setup.config.seed)
     start_from(base, model, label_names=setup.dataset.label_names)
     first_weights = model.state_dict()
 
-    random_weights = setup.new_model(setup.config.seed).state_dict()
+    random_weights = new_encoder(setup, setup.config.seed).state_dict()
     base_weights = base.encoder.named_weights()
     assert set(base_weights) == set(first_weights)
     base_classes = [base.label_names.index("green"), base.label_names.index("red")]
@@ -477,7 +478,7 @@ def test_if_the_base_run_has_no_encoder_a_new_one_is_trained():
     setup = prepare(new_config("model.encoder=true", base="linear"))
 
     warning = "linear has no encoder, so a new one is trained from scratch"
-    assert warning in " ".join(setup.warnings())
+    assert warning in " ".join(run_warnings(setup))
     assert setup.plan.training.epochs > CONTINUED_EPOCHS[1]
 
     base_vocabulary = load_classifier(Path("linear")).tokenizer.get_vocab()

@@ -11,12 +11,17 @@ import torch
 from support.small_runs import make_config, make_training
 
 from encoder_cls.config.schema import Config, TokenizerConfig
+from encoder_cls.data.dataset import Dataset
 from encoder_cls.errors import ConfigError, DataError, StoppedError
+from encoder_cls.linear_training.class_weights import class_weights
 from encoder_cls.system import stop
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.text import tokenizer_training
+from encoder_cls.training.data_statistics import data_statistics, num_parameters
+from encoder_cls.training.encoder_stage import new_encoder
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
+from encoder_cls.training.run_warnings import run_warnings
 
 VALIDATION = """\
 text,label
@@ -60,7 +65,7 @@ def test_a_validation_text_that_is_in_train_chooses_nothing(tmp_path):
     assert list(setup.dataset.known_validation.texts) == ["and word"]
     assert len(setup.validation_texts) == 1
     assert list(setup.dataset.validation.texts) == ["word and", "and word"]
-    (warning,) = [line for line in setup.warnings() if "validation text" in line]
+    (warning,) = [line for line in run_warnings(setup) if "validation text" in line]
     assert warning.startswith("1 of 2 validation texts is among the training texts, too")
     assert warning.endswith("such texts select no weights, calibrate nothing and guarantee nothing")
 
@@ -75,7 +80,7 @@ def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
 
     assert setup.tokenizer.token_to_id("word") is not None
     assert setup.tokenizer.token_to_id("unseen") is None
-    assert setup.data_statistics["unknown_fraction"] == 0.25
+    assert data_statistics(setup)["unknown_fraction"] == 0.25
 
 
 def with_subwords(folder, **train_values: object) -> Config:
@@ -92,7 +97,7 @@ def test_long_words_that_a_tokenizer_does_not_learn_from_are_in_a_warning(tmp_pa
         file.write(f"{long_word},red\n" * 30)
 
     for _ in range(2):
-        warnings = list(prepare(config).warnings())
+        warnings = list(run_warnings(prepare(config)))
         assert any("more than 500 characters" in warning for warning in warnings)
 
 
@@ -147,7 +152,7 @@ def test_statistics_count_truncated_texts_and_padding(tmp_path):
         longest = max(truncated_lengths[row] for row in rows)
         num_padded += longest * len(rows)
 
-    statistics = setup.data_statistics
+    statistics = data_statistics(setup)
     assert statistics["truncated_fraction"] == sum(length > 4 for length in lengths) / 10
     assert statistics["tokens"] == sum(truncated_lengths)
     padding_fraction = 1 - sum(truncated_lengths) / num_padded
@@ -157,9 +162,9 @@ def test_statistics_count_truncated_texts_and_padding(tmp_path):
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
     setup = prepared(tmp_path)
     before = make_training(setup).trainer.model.state_dict()
-    parameters = list(setup.new_model(setup.config.seed).parameters())
+    parameters = list(new_encoder(setup, setup.config.seed).parameters())
 
-    assert setup.num_parameters == sum(parameter.numel() for parameter in parameters)
+    assert num_parameters(setup) == sum(parameter.numel() for parameter in parameters)
 
     assert {parameter.device.type for parameter in parameters} == {"cpu"}
     after = make_training(setup).trainer.model.state_dict()
@@ -167,35 +172,35 @@ def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
         assert torch.equal(weight, before[name])
 
 
-def prepared_with_class_weights(folder, class_weights: object) -> Prepared:
-    """Prepare eight texts of the class a, four of b and sixteen of c, with weights of these."""
+def dataset_of_three_classes(folder) -> Dataset:
+    """Eight texts of the class a, four of b and sixteen of c."""
     lines = ["text,label"]
     for label, size in {"a": 8, "b": 4, "c": 16}.items():
         lines += [f"{label}x {number},{label}" for number in range(size)]
     (folder / "train.csv").write_text("\n".join(lines) + "\n")
 
     data = {"validation_fraction": 0.25}
-    return prepare(make_config(folder, class_weights=class_weights, data=data))
+    return prepare(make_config(folder, data=data)).dataset
 
 
 @pytest.mark.parametrize(
-    ("class_weights", "expected"),
+    ("setting", "expected"),
     [
         ("none", [1, 1, 1]),
         ({"b": 4.0}, [1, 4, 1]),
     ],
 )
-def test_classes_without_a_weight_of_their_own_have_1(tmp_path, class_weights, expected):
-    setup = prepared_with_class_weights(tmp_path, class_weights)
+def test_classes_without_a_weight_of_their_own_have_1(tmp_path, setting, expected):
+    dataset = dataset_of_three_classes(tmp_path)
 
-    assert setup.class_weights.tolist() == expected
+    assert class_weights(setting, dataset).tolist() == expected
 
 
 def test_balanced_class_weights_are_inverse_frequencies_with_the_mean_1_over_texts(tmp_path):
-    setup = prepared_with_class_weights(tmp_path, "balanced")
+    dataset = dataset_of_three_classes(tmp_path)
 
-    counts = np.bincount(setup.dataset.train.labels)
-    weighted_counts = setup.class_weights.numpy() * counts
+    counts = np.bincount(dataset.train.labels)
+    weighted_counts = class_weights("balanced", dataset) * counts
     assert weighted_counts == pytest.approx([counts.sum() / 3] * 3)
 
 

@@ -26,12 +26,13 @@ from support.small_runs import (
 )
 
 from encoder_cls.errors import ConfigError, StoppedError
+from encoder_cls.linear_training import linear_fit
 from encoder_cls.run import loaded_run
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.run_state import RunState
 from encoder_cls.system import stop
-from encoder_cls.training import few_labels_fit, run_progress
+from encoder_cls.training import run_progress
 from encoder_cls.training import train as train_module
 from encoder_cls.training.prepare import prepare
 
@@ -115,7 +116,7 @@ def test_a_stopped_last_validation_is_done_again_with_the_linear_model(
     values = FEW_LABELS | {"validate_every": 1000}
     config = make_config(tmp_path, **values)
     folder = tmp_path / "stopped"
-    fit_linear = few_labels_fit.fit_linear_from_few_labels
+    fit_linear = linear_fit.fit_linear_from_few_labels
     num_fits = 0
 
     def counted_fit(*args, **options):
@@ -127,7 +128,7 @@ def test_a_stopped_last_validation_is_done_again_with_the_linear_model(
         with pytest.raises(StoppedError, match="step 18"):
             run_all(config, folder, resume=True, stop_signal=stop_after(after))
 
-    monkeypatch.setattr(few_labels_fit, "fit_linear_from_few_labels", counted_fit)
+    monkeypatch.setattr(linear_fit, "fit_linear_from_few_labels", counted_fit)
 
     # Stop in the last validation, before it is repeated, and in the report.
     stop_run(after=19)
@@ -165,8 +166,8 @@ class StuckWork:
 @pytest.mark.parametrize(
     ("module", "name", "earlier_stop", "step"),
     [
-        pytest.param(few_labels_fit, "fit_linear_from_few_labels", None, 0, id="linear model"),
-        pytest.param(few_labels_fit, "fit_linear_from_few_labels", 12, 10, id="linear model again"),
+        pytest.param(linear_fit, "fit_linear_from_few_labels", None, 0, id="linear model"),
+        pytest.param(linear_fit, "fit_linear_from_few_labels", 12, 10, id="linear model again"),
         pytest.param(loaded_run, "baseline_scores", None, 18, id="TF-IDF baseline"),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.small_runs import COLOURS, WITH_LINEAR, make_config, write_data
 
-from encoder_cls.training.linear_fit import fit_linear_classifier
+from encoder_cls.training.linear_stage import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 

@@ -33,7 +33,7 @@ from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.findings import Kind
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.linear.ngrams import TEMPLATE_IDS
-from encoder_cls.linear_training import cost, stream
+from encoder_cls.linear_training import cost, linear_fit, stream
 from encoder_cls.linear_training.cost import (
     FEW_LABELS_EFFORTS,
     IN_PASSES,
@@ -53,8 +53,8 @@ from encoder_cls.run.run_folder import RunDir
 from encoder_cls.run.run_state import RunState
 from encoder_cls.system import deadlines
 from encoder_cls.training import encoder_stage as training_encoder
-from encoder_cls.training import linear_fit
-from encoder_cls.training.linear_fit import repeat_linear_fit
+from encoder_cls.training import linear_stage
+from encoder_cls.training.linear_stage import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.time_budget import TimeBudget
 
@@ -81,7 +81,7 @@ def linear_biases(folder) -> list[float]:
 @pytest.fixture
 def no_time(monkeypatch):
     """Let the time for the linear model be over when its fit begins, and chunks have 10 texts."""
-    monkeypatch.setattr(linear_fit, "end_of_fit", lambda _: time.monotonic())
+    monkeypatch.setattr(linear_stage, "_end_of_fit", lambda _: time.monotonic())
     monkeypatch.setattr(stream, "TEXTS_PER_CHUNK", 10)
 
 
@@ -98,7 +98,7 @@ def test_a_resumed_run_learns_from_the_same_texts(tmp_path, monkeypatch):
     assert work.stream == StreamWork(chunks_counted=1, chunks_learned=1)
     assert work.num_unread > 0
 
-    monkeypatch.setattr(linear_fit, "end_of_fit", lambda _: None)
+    monkeypatch.setattr(linear_stage, "_end_of_fit", lambda _: None)
     run_all(config, folder, resume=True)
 
     assert linear_biases(folder) == linear_biases(tmp_path / "undisturbed")
@@ -298,14 +298,12 @@ def test_a_report_scores_as_many_texts_as_there_is_time_for(monkeypatch, seconds
 def test_a_fit_that_ends_soon_gives_no_preliminary_model(
     tmp_path, monkeypatch, seconds, num_preliminary
 ):
-    monkeypatch.setattr(linear_fit, "end_of_fit", lambda _: time.monotonic() + seconds)
+    monkeypatch.setattr(linear_stage, "_end_of_fit", lambda _: time.monotonic() + seconds)
     prepared = prepare(make_config(tmp_path, **WITH_LINEAR, time_budget="10h"))
     plan = replace(prepared.plan, linear_fit="stream", refits_on_validation=False)
     preliminary = []
 
-    linear_fit.fit_linear_classifier(
-        replace(prepared, plan=plan), on_preliminary=preliminary.append
-    )
+    fit_linear_classifier(replace(prepared, plan=plan), on_preliminary=preliminary.append)
 
     assert len(preliminary) == num_preliminary
 
@@ -350,7 +348,7 @@ def test_less_effort_for_few_labels_predicts_all_of_them_out_of_fold(tmp_path, e
     setup = prepare(few_labels_config(tmp_path))
     num_labelled = len(setup.dataset.train) + len(setup.dataset.known_validation)
 
-    found = repeat_linear_fit(setup, LinearWork(effort.key)).few_labels
+    found = fit_linear_classifier(setup, work=LinearWork(effort.key)).fit.few_labels
 
     assert found.effort is effort
     assert sorted(found.rows) == list(range(num_labelled))
@@ -478,6 +476,6 @@ def test_all_features_in_passes_are_kept_only_if_they_are_better_than_words(tmp_
     monkeypatch.setattr(linear_fit, "fit_linear_from_stream", fit_badly_with_all_features)
 
     prepared = prepare(make_config(tmp_path, **WITH_LINEAR, time_budget="10h"))
-    fitted = linear_fit.fit_linear_classifier(prepared)
+    fitted = fit_linear_classifier(prepared)
 
-    assert fitted.effort is WORDS_ALONE
+    assert fitted.fit.effort is WORDS_ALONE

@@ -16,10 +16,10 @@ from encoder_cls.classifier.mixture_weights import fit_mixture_weights
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError, StoppedError
+from encoder_cls.linear_training import linear_fit
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system import stop
-from encoder_cls.training import linear_fit
 from encoder_cls.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("blank_plots")

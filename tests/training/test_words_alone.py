@@ -12,9 +12,9 @@ from support.small_runs import NO_TECHNIQUES, make_config, run_all
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.linear.ngrams import TEMPLATE_IDS
-from encoder_cls.linear_training import features
+from encoder_cls.linear_training import features, many_labels
 from encoder_cls.system.reporter import Reporter
-from encoder_cls.training import linear_fit, many_labels_fit
+from encoder_cls.training.linear_stage import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 NUM_CLASSES = 12
@@ -66,9 +66,9 @@ def test_all_features_are_used_where_words_alone_are_not_surely_better(config, t
 
 
 def test_the_comparison_with_words_alone_is_a_part_of_the_progress(config, monkeypatch):
-    """Counting the words of the texts is reported, then each of the machines."""
+    """Counting the words of the texts is reported, then each of the classifiers."""
     shares = shares_of_fit(config)
-    monkeypatch.setattr(many_labels_fit, "MIN_TEXTS_FOR_WORDS", 1000)
+    monkeypatch.setattr(many_labels, "MIN_TEXTS_FOR_WORDS", 1000)
     shares_without_comparison = shares_of_fit(config)
 
     assert len(shares) == len(shares_without_comparison) + 1 + NUM_CLASSES
@@ -93,5 +93,5 @@ def shares_of_fit(config: Config) -> list[float]:
         def progressed(self, share: float) -> None:
             shares.append(share)
 
-    linear_fit.fit_linear_classifier(prepare(config), reporter=SharesReporter())
+    fit_linear_classifier(prepare(config), reporter=SharesReporter())
     return shares

@@ -12,8 +12,8 @@ from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.data.dataset import Split
-from encoder_cls.linear_training import class_weights
-from encoder_cls.linear_training.class_weights import class_weights_note
+from encoder_cls.evaluation import class_weights_advice
+from encoder_cls.evaluation.class_weights_advice import class_weights_note
 from encoder_cls.text.tokenizer import tokenize
 
 
@@ -69,13 +69,13 @@ def test_there_is_no_note_if_balanced_weights_would_not_help(sizes, overlap):
 
 def test_a_sample_of_many_texts_is_cross_validated(monkeypatch):
     """Here the sample is too small to show that balanced weights help."""
-    monkeypatch.setattr(class_weights, "MAX_WORK", 90)
+    monkeypatch.setattr(class_weights_advice, "MAX_WORK", 90)
 
     assert note_on_classes((800, 60, 60), overlap=0.55) == ""
 
 
 def test_no_weights_are_tried_with_fewer_texts_than_classes(monkeypatch):
     """With 30,000 classes, the sample of a run would have no text at all."""
-    monkeypatch.setattr(class_weights, "MAX_WORK", 2)
+    monkeypatch.setattr(class_weights_advice, "MAX_WORK", 2)
 
     assert note_on_classes((800, 60, 60), overlap=0.55) == ""

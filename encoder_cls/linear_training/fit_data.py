@@ -1,0 +1,123 @@
+"""What the linear model of a run is fitted to, and what the fit gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.config.schema import TrainConfig
+from encoder_cls.data.dataset import Dataset, relative_weights
+from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear_training.cost import PLANNED, Effort, FitKind, LinearWork
+from encoder_cls.linear_training.features import LabelledTexts, LinearOptions
+from encoder_cls.linear_training.few_labels import FewLabelsFit
+from encoder_cls.linear_training.stream import StreamFit
+from encoder_cls.metrics.logits import Logits
+from encoder_cls.text.tokens import TokenizedTexts
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitData:
+    """The texts that the linear model of a run is fitted to, and how it is fitted.
+
+    Attributes:
+        texts: the tokens of the training texts, then those of the unlabelled texts.
+        validation_texts: the tokens of `dataset.known_validation`.
+        tokenize: tokenizes the texts of several collections, one after another.
+        with_teacher: whether an encoder learns the model's predictions for unlabelled texts.
+    """
+
+    kind: FitKind
+    dataset: Dataset
+    texts: TokenizedTexts
+    validation_texts: TokenizedTexts
+    tokenize: Callable[..., TokenizedTexts]
+    options: LinearOptions
+    config: TrainConfig
+    refits_on_validation: bool
+    with_teacher: bool
+
+    @cached_property
+    def train(self) -> LabelledTexts:
+        """The training texts."""
+        train = self.dataset.train
+        return LabelledTexts(
+            texts=self.texts[: len(train)],
+            labels=train.labels,
+            split_groups=train.split_groups,
+            weights=relative_weights(train),
+        )
+
+    @cached_property
+    def validation(self) -> LabelledTexts:
+        """The validation texts, all of which count alike."""
+        validation = self.dataset.known_validation
+        return LabelledTexts(
+            texts=self.validation_texts,
+            labels=validation.labels,
+            split_groups=validation.split_groups,
+        )
+
+    @cached_property
+    def train_and_unlabelled(self) -> LabelledTexts:
+        """The training texts, followed by the unlabelled ones."""
+        return replace(self.train, texts=self.texts)
+
+    def train_and_validation(self, unlabelled: Iterable[str] = ()) -> LabelledTexts:
+        """The training texts, then the validation texts, followed by these unlabelled ones."""
+        train = self.dataset.train
+        validation = self.dataset.known_validation
+        return LabelledTexts(
+            texts=self.tokenize(train.texts, validation.texts, unlabelled),
+            labels=np.concatenate([train.labels, validation.labels]),
+            split_groups=np.concatenate([train.split_groups, validation.split_groups]),
+            weights=relative_weights(train, validation),
+            validation_rows=len(train) + np.arange(len(validation)),
+        )
+
+
+class HeldOutLogits(NamedTuple):
+    """Predictions for texts, each by a model that has not learned from the text.
+
+    Attributes:
+        rows: the numbers of the texts, (texts,): the training texts are numbered first, then the
+            validation texts.
+        logits: (texts, classes).
+        familiarity_features: (texts, features).
+    """
+
+    rows: NDArray[np.int64]
+    logits: Logits
+    familiarity_features: NDArray[np.float64]
+
+
+class LinearFit(NamedTuple):
+    """The linear model of a run, and how it was fitted.
+
+    Attributes:
+        held_out: predictions that were made before the final fit, which includes the validation
+            texts; None if no fit includes them.
+        few_labels: None unless the model was fitted to few labels.
+        stream: None unless the model was fitted in passes over the texts.
+        uses_words_alone: whether a planned fit has left out the n-grams of characters, since
+            validation texts were surely predicted better without them.
+    """
+
+    linear: LinearModel
+    effort: Effort = PLANNED
+    held_out: HeldOutLogits | None = None
+    few_labels: FewLabelsFit | None = None
+    stream: StreamFit | None = None
+    uses_words_alone: bool = False
+
+    @property
+    def work(self) -> LinearWork:
+        """How much work the fit did."""
+        if self.stream is None:
+            return LinearWork(self.effort.key)
+        return LinearWork(self.effort.key, self.stream.work, self.stream.num_unread)

@@ -1,0 +1,236 @@
+"""Fit the linear model of a run as planned, or with less work if time is limited. Start here.
+
+There are three planned fits: to many labels (`many_labels`), to few labels (`few_labels`), and to
+more text than memory holds (`stream`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from encoder_cls.data.label_names import names_as_texts
+from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear_training.cost import (
+    EFFORTS,
+    IN_PASSES,
+    PLANNED,
+    WORDS_ALONE,
+    Effort,
+    EffortChoice,
+    LinearWork,
+    StreamWork,
+    TooLittleTimeError,
+    reporting_progress,
+)
+from encoder_cls.linear_training.features import LinearOptions
+from encoder_cls.linear_training.few_labels import fit_linear_from_few_labels
+from encoder_cls.linear_training.fit_data import FitData, HeldOutLogits, LinearFit
+from encoder_cls.linear_training.many_labels import fit_to_many_labels
+from encoder_cls.linear_training.stream import fit_linear_from_stream
+from encoder_cls.system.reporter import SILENT, Reporter
+
+# How long a planned fit takes at least, relative to a pass over words and pairs of words: it fits
+# each binary classifier by itself. It took 20 to 100 times as long as a pass.
+PLANNED_COST = 20
+# How long a fit in passes to all features takes at least, relative to the same pass: it counts
+# twenty times as many features of a text, and learns from four times as many.
+ALL_FEATURES_COST = 10
+
+# A fit in passes that ends within this time gives no preliminary model. To predict 50,000
+# validation texts with one, and to save it, would take a fifth of the time.
+MIN_SECONDS_FOR_PRELIMINARY = 20.0
+
+# The names of the work that people wait for.
+FIRST_FIT = "fitting a first linear model"
+FIT = "fitting the linear model"
+
+# A function that receives a preliminary linear model, before the final one is fitted.
+OnPreliminary = Callable[[LinearModel], None]
+
+
+def fit_linear_model(
+    data: FitData,
+    *,
+    end: float | None = None,
+    on_preliminary: OnPreliminary | None = None,
+    reporter: Reporter = SILENT,
+) -> LinearFit:
+    """Fit the linear model of a run as planned, or with less work if it must end at `end`.
+
+    `end` is a time of `time.monotonic`. The first model, of words and pairs of words, is there
+    after a few seconds. `on_preliminary` receives it and further models, each better than the one
+    before.
+
+    Raises:
+        TooLittleTimeError: there is not enough time for the teacher of the encoder.
+    """
+    fits = _Fits(data, end=end, reporter=reporter)
+
+    # From much text, learn in passes for as long as there is time.
+    if data.kind == "stream":
+        reporter.working(FIT)
+        return fits.words_in_passes(on_preliminary)
+
+    if end is None:
+        return _fit_without_limit(fits, on_preliminary)
+    return _fit_until(end, fits, on_preliminary)
+
+
+def repeat_linear_fit(data: FitData, work: LinearWork, *, reporter: Reporter = SILENT) -> LinearFit:
+    """Do the work of an earlier fit again, regardless of the time.
+
+    Equal data and equal work give an equal model.
+    """
+    reporter.working(FIT)
+    effort = EFFORTS[work.effort]
+    fits = _Fits(data, effort=effort, stream_work=work.stream, reporter=reporter)
+    if effort is WORDS_ALONE:
+        return fits.words_in_passes()
+    if effort is IN_PASSES:
+        return fits.all_features_in_passes()
+    return fits.planned()
+
+
+def _fit_without_limit(fits: _Fits, on_preliminary: OnPreliminary | None) -> LinearFit:
+    """Fit as planned.
+
+    A person who waits for a model gets one at once: the fit in passes that must end now, which has
+    learned from the first chunk of texts.
+    """
+    if on_preliminary:
+        fits.reporter.working(FIRST_FIT)
+        first = _Fits(fits.data, end=time.monotonic()).words_in_passes()
+        on_preliminary(first.linear)
+    fits.reporter.working(FIT)
+    return fits.planned(on_preliminary)
+
+
+def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) -> LinearFit:
+    """Fit as planned, or with less work if there is too little time."""
+    # Fit in passes first: this fit is there when the time is over.
+    fits.reporter.working(FIRST_FIT)
+    words = fits.words_in_passes(on_preliminary)
+    if on_preliminary:
+        on_preliminary(words.linear)
+
+    # Fit as planned if there is time for it, or if the encoder needs the teacher that only the
+    # planned fit has.
+    fits.reporter.working(FIT)
+    assert words.stream
+    seconds_of_pass = words.stream.seconds_of_pass
+    needs_teacher = fits.data.with_teacher
+    if needs_teacher or end - time.monotonic() > PLANNED_COST * seconds_of_pass:
+        try:
+            return fits.planned(on_preliminary)
+        except TooLittleTimeError:
+            if needs_teacher:
+                raise
+
+    # Otherwise, learn from all features in passes, and keep the better of both fits.
+    if end - time.monotonic() > ALL_FEATURES_COST * seconds_of_pass:
+        all_features = fits.all_features_in_passes()
+        assert all_features.stream
+        if all_features.stream.loss < words.stream.loss:
+            return all_features
+    return words
+
+
+class _Fits:
+    """The ways to fit the linear model of a run.
+
+    Args:
+        end: when a fit must end, a time of `time.monotonic`; None without a limit.
+        effort: how much work a fit does if it has no limit.
+        stream_work: the work of an earlier fit to a stream, to repeat it; None for a new fit.
+    """
+
+    def __init__(
+        self,
+        data: FitData,
+        *,
+        end: float | None = None,
+        effort: Effort = PLANNED,
+        stream_work: StreamWork | None = None,
+        reporter: Reporter = SILENT,
+    ) -> None:
+        self.data = data
+        self._effort_choice = EffortChoice(effort, end)
+        self._stream_work = stream_work
+        self.reporter = reporter
+
+    def planned(self, on_preliminary: OnPreliminary | None = None) -> LinearFit:
+        """Fit as planned, with as much effort as there is time for.
+
+        A `TooLittleTimeError` is raised if there is not enough time for the least effort.
+        """
+        if self.data.kind == "stream":
+            return self.words_in_passes(on_preliminary)
+
+        with reporting_progress(self.reporter.progressed, end=self._effort_choice.end):
+            if self.data.kind == "few_labels":
+                return _fit_to_few_labels(self.data, self._effort_choice)
+            return fit_to_many_labels(
+                self.data, effort_choice=self._effort_choice, on_first=on_preliminary
+            )
+
+    def words_in_passes(self, on_preliminary: OnPreliminary | None = None) -> LinearFit:
+        """Fit to words and pairs of words, in passes over the training texts.
+
+        The fit ends when its time does, if not before. There is no preliminary model if it ends
+        soon.
+        """
+        end = self._effort_choice.end
+        if end is not None and end - time.monotonic() < MIN_SECONDS_FOR_PRELIMINARY:
+            on_preliminary = None
+
+        words_only = self.data.options._replace(char_ngrams=False)
+        effort = PLANNED if self.data.kind == "stream" else WORDS_ALONE
+        return self._in_passes(words_only, effort, on_preliminary)
+
+    def all_features_in_passes(self) -> LinearFit:
+        """Fit to all features, in passes over the training texts.
+
+        The fit ends when its time does, if not before.
+        """
+        return self._in_passes(self.data.options, IN_PASSES)
+
+    def _in_passes(
+        self,
+        options: LinearOptions,
+        effort: Effort,
+        on_preliminary: OnPreliminary | None = None,
+    ) -> LinearFit:
+        with reporting_progress(self.reporter.progressed, end=self._effort_choice.end):
+            stream = fit_linear_from_stream(
+                self.data.train,
+                options,
+                end=self._effort_choice.end,
+                work=self._stream_work,
+                on_first=on_preliminary,
+            )
+        return LinearFit(stream.linear, effort, stream=stream)
+
+
+def _fit_to_few_labels(data: FitData, effort_choice: EffortChoice) -> LinearFit:
+    """Fit to few labels and to unlabelled texts, and to the validation texts if so planned."""
+    labelled = data.train_and_unlabelled
+    if data.refits_on_validation:
+        labelled = data.train_and_validation(data.dataset.unlabelled.texts)
+
+    linear, result = fit_linear_from_few_labels(
+        labelled,
+        data.tokenize(names_as_texts(data.dataset.label_names)),
+        data.options,
+        config=data.config,
+        with_teacher=data.with_teacher,
+        effort_choice=effort_choice,
+    )
+    fit = LinearFit(linear, result.effort, few_labels=result)
+    if not data.refits_on_validation:
+        return fit
+
+    # The cross-validation has predicted all labelled texts out of fold.
+    familiarity_features = linear.familiarity_before_refit(labelled.texts.take(result.rows))
+    held_out = HeldOutLogits(result.rows, result.logits, familiarity_features)
+    return fit._replace(held_out=held_out)

@@ -1,0 +1,175 @@
+"""Fit the linear model of a run to many labels: to all features, or to words alone if better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from encoder_cls.linear.feature_sums import NUM_EVIDENCE_FEATURES
+from encoder_cls.linear.linear_model import LinearModel
+from encoder_cls.linear_training.calibration import Calibration
+from encoder_cls.linear_training.cost import (
+    COUNTING_WORK,
+    PLAIN_EFFORTS,
+    Effort,
+    EffortChoice,
+    count_work,
+    counting_at,
+    expect_work,
+    usual_fits,
+)
+from encoder_cls.linear_training.features import CountedTexts, LinearOptions
+from encoder_cls.linear_training.fit_data import FitData, HeldOutLogits, LinearFit
+from encoder_cls.linear_training.model_selection import fit_calibrated, fit_linear
+from encoder_cls.linear_training.nb_svm import seconds_to_fit
+from encoder_cls.metrics.log_loss import surely_lowers_the_loss
+from encoder_cls.metrics.row_groups import RowGroups
+from encoder_cls.metrics.tasks import task_of
+
+# Words alone replace all features if they lower the mean loss on the validation texts by more than
+# this number of standard errors. Otherwise, all features are more accurate on most data.
+STANDARD_ERRORS_FOR_WORDS = 2.0
+# The minimum number of groups of validation texts to decide that on.
+MIN_TEXTS_FOR_WORDS = 50
+# The work of counting words alone and of a fit to them, relative to the same with all features. It
+# was 0.14 to 0.19 on texts of 10 to 20 words, in 2 to 77 classes.
+WORDS_COST = 0.2
+
+
+def fit_to_many_labels(
+    data: FitData,
+    *,
+    effort_choice: EffortChoice,
+    on_first: Callable[[LinearModel], None] | None = None,
+) -> LinearFit:
+    """Fit to the training texts, then fit again with the validation texts if so planned.
+
+    With many classes, a model may have so few features that n-grams of characters, which are more
+    frequent, take the place of words. They may also mislead, as in product codes. So a quick fit to
+    words alone shows whether words alone are better.
+
+    `on_first` receives a first model, of a single C value.
+
+    Raises:
+        TooLittleTimeError: there is not enough time for the least effort.
+    """
+    all_features = _FitToTrain(data, data.options)
+    words = _FitToTrain(data, data.options._replace(char_ngrams=False))
+    validation_groups = RowGroups(data.validation.split_groups)
+    compares_words = validation_groups.num_groups >= MIN_TEXTS_FOR_WORDS
+
+    def num_fits(effort: Effort) -> float:
+        number = all_features.num_fits(is_quick=not effort.tries_all_c_values)
+        if data.refits_on_validation:
+            number += 1
+        return number
+
+    texts = all_features.counted()
+    effort = effort_choice.choose(
+        PLAIN_EFFORTS, seconds_of_fit=lambda: seconds_to_fit(texts), num_fits=num_fits
+    )
+    is_quick = not effort.tries_all_c_values
+
+    # Expect all work now, so that each fit is reported as a part of the whole. The features of the
+    # training texts are counted already.
+    expect_work(all_features.work(is_quick=is_quick) - COUNTING_WORK * len(texts))
+    if compares_words:
+        expect_work(WORDS_COST * words.work(is_quick=True))
+    if data.refits_on_validation:
+        num_final = len(texts) + len(data.validation)
+        expect_work((COUNTING_WORK + texts.num_classifiers) * num_final)
+
+    # Fit to all features. The validation texts choose C and the calibration.
+    linear, calibration = all_features.run(texts, is_quick=is_quick, on_first=on_first)
+
+    # Use words alone if they surely predict the validation texts better.
+    options = data.options
+    uses_words_alone = False
+    if compares_words:
+        with counting_at(WORDS_COST):
+            quick, _ = words.count_and_run(is_quick=True)
+        uses_words_alone = surely_lowers_the_loss(
+            linear.logits(data.validation_texts),
+            quick.logits(data.validation_texts),
+            data.validation.labels,
+            validation_groups,
+            standard_errors=STANDARD_ERRORS_FOR_WORDS,
+        )
+    if uses_words_alone:
+        options = words.options
+        with counting_at(WORDS_COST):
+            expect_work(words.work(is_quick=is_quick))
+            linear, calibration = words.count_and_run(is_quick=is_quick)
+
+    fit = LinearFit(linear, effort, uses_words_alone=uses_words_alone)
+    if data.refits_on_validation:
+        linear, held_out = _refit_on_validation(data, linear, options, calibration)
+        fit = fit._replace(linear=linear, held_out=held_out)
+    return fit
+
+
+class _FitToTrain(NamedTuple):
+    """A fit to the training texts, whose C and calibration the validation texts choose."""
+
+    data: FitData
+    options: LinearOptions
+
+    def counted(self) -> CountedTexts:
+        """Count the features of the training texts."""
+        train = self.data.train
+        return CountedTexts.of(train.texts, train.labels, self.options, train.weights)
+
+    def run(
+        self,
+        texts: CountedTexts,
+        *,
+        is_quick: bool,
+        on_first: Callable[[LinearModel], None] | None = None,
+    ) -> tuple[LinearModel, Calibration]:
+        """Fit to the result of `counted`; a quick fit tries only the usual C."""
+        return fit_linear(
+            texts,
+            held_out=self.data.validation,
+            split_groups=self.data.train.split_groups,
+            is_quick=is_quick,
+            on_first=on_first,
+        )
+
+    def count_and_run(self, *, is_quick: bool) -> tuple[LinearModel, Calibration]:
+        """Count the features and fit to them."""
+        texts = self.counted()
+        count_work(COUNTING_WORK * len(texts))
+        return self.run(texts, is_quick=is_quick)
+
+    def num_fits(self, *, is_quick: bool) -> float:
+        """How many fits to the training texts `run` usually makes."""
+        train = self.data.train
+        num_held_out = RowGroups(self.data.validation.split_groups).num_groups
+        return usual_fits(len(train), num_held_out, task_of(train.labels), is_quick=is_quick)
+
+    def work(self, *, is_quick: bool) -> float:
+        """The usual work of `count_and_run`."""
+        train = self.data.train
+        task = task_of(train.labels)
+        num_classifiers = task.num_one_vs_rest(len(self.options.class_weights))
+        return (COUNTING_WORK + self.num_fits(is_quick=is_quick) * num_classifiers) * len(train)
+
+
+def _refit_on_validation(
+    data: FitData, linear: LinearModel, options: LinearOptions, calibration: Calibration
+) -> tuple[LinearModel, HeldOutLogits]:
+    """Fit again, to training and validation texts, with the same features, C and calibration."""
+    # Predict the validation texts now, before the final fit learns from them.
+    logits, familiarity_features = linear.logits_and_familiarity(data.validation_texts)
+    assert familiarity_features is not None
+
+    texts = data.train_and_validation()
+    counted = CountedTexts.of(texts.texts, texts.labels, options, texts.weights)
+    count_work(COUNTING_WORK * len(texts))
+    refitted = fit_calibrated(counted, calibration)
+
+    # Measure how familiar the validation texts would be if they were new: by the evidence of the
+    # first model, and by the rarity of their features in the final model.
+    evidence = familiarity_features[:, :NUM_EVIDENCE_FEATURES]
+    familiarity_before = refitted.familiarity_before_refit(data.validation_texts, evidence=evidence)
+    return refitted, HeldOutLogits(texts.validation_rows, logits, familiarity_before)

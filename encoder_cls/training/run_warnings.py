@@ -1,0 +1,47 @@
+"""What a run warns of before its first step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from encoder_cls.data.data_warnings import data_warnings
+from encoder_cls.system.reporter import Reporter
+from encoder_cls.text.tokens import MAX_LEARNED_LENGTH
+from encoder_cls.training.prepared import Prepared
+
+# The share of the training texts that may be truncated without a warning.
+MAX_TRUNCATED = 0.05
+
+
+def run_warnings(prepared: Prepared) -> Iterator[str]:
+    """Yield warnings about the data and about texts that are not read completely."""
+    config = prepared.config
+    plan = prepared.plan
+    yield from data_warnings(prepared.dataset, learns_validation=plan.refits_on_validation)
+
+    if plan.has_encoder and prepared.base and prepared.base.encoder is None:
+        yield f"{config.from_run} has no encoder, so a new one is trained from scratch"
+
+    if prepared.objective and not plan.has_encoder:
+        yield "no encoder is trained, so the objective is never called"
+
+    if prepared.long_words:
+        yield (
+            f"words of more than {MAX_LEARNED_LENGTH} characters, which the "
+            f"{config.tokenizer.type} tokenizer does not learn from: "
+            f"{prepared.long_words:,}; are they attachments?"
+        )
+
+    truncated = prepared.encoder_texts.truncated.mean()
+    if plan.has_encoder and truncated > MAX_TRUNCATED:
+        yield (
+            f"{truncated:.1%} of the training texts are longer than the "
+            f"{config.model.max_seq_len:,} tokens that the encoder reads; a larger "
+            "model.max_seq_len reads more of them, and takes longer"
+        )
+
+
+def report_warnings(prepared: Prepared, reporter: Reporter) -> None:
+    """Pass all warnings to a reporter."""
+    for message in run_warnings(prepared):
+        reporter.warning(message)
