@@ -171,7 +171,8 @@ def test_pretraining_comes_before_the_labels(pretrained_run):
 
     # An epoch takes 13 steps.
     started = [event for event in events if isinstance(event, EncoderStarted)]
-    assert started == [("pretraining", 0, 12 * 13), ("model", 4 * 13, 12 * 13)]
+    steps = [(event.name, event.step, event.total_steps) for event in started]
+    assert steps == [("pretraining", 0, 12 * 13), ("model", 4 * 13, 12 * 13)]
 
     # The linear model is validated before both trainings of the encoder.
     validated = [(event.name, event.epoch) for event in events if isinstance(event, Validated)]
