@@ -24,8 +24,7 @@ from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.classifier.prediction import Prediction
-from encoder_cls.data.load_dataset import load_all_data
-from encoder_cls.data.reading.fields import field_of
+from encoder_cls.data.load_dataset import load_data
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.linear.linear_model import LinearModel
@@ -33,6 +32,7 @@ from encoder_cls.linear.ngrams import count_features, find
 from encoder_cls.run.reloaded_data import config_with_moved_data
 from encoder_cls.run.run_folder import run_of
 from encoder_cls.system.display import counted, shown
+from encoder_cls.system.fields import field_of
 from encoder_cls.system.terminal import note
 from encoder_cls.text.tokens import TokenizedTexts
 
@@ -164,7 +164,7 @@ def _hashes_of_run(path: Path) -> set[int]:
         return set()
 
     try:
-        dataset = load_all_data(config_with_moved_data(run))
+        dataset = load_data(config_with_moved_data(run))
     except EncoderClsError as error:
         note(f"warning: texts of the run's data may be suggested, which cannot be read: {error}")
         return set()

@@ -20,7 +20,6 @@ from encoder_cls.cli.compare import compare_command
 from encoder_cls.cli.error_messages import PROGRAM, is_interrupted, message_and_exit_code
 from encoder_cls.cli.eval import eval_command
 from encoder_cls.cli.export import export_command
-from encoder_cls.cli.init import init_command
 from encoder_cls.cli.label import label_command
 from encoder_cls.cli.predict import predict_command
 from encoder_cls.cli.prune import prune_command
@@ -69,7 +68,6 @@ app = typer.Typer(
 )
 # The commands of the core, in the order in which the help lists them; then come those of annexes.
 COMMANDS: dict[str, Callable[..., None]] = {
-    "init": init_command,
     "train": train_command,
     "eval": eval_command,
     "compare": compare_command,

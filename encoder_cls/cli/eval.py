@@ -130,7 +130,7 @@ def _parsed_overrides(overrides: list[str] | None) -> tuple[dict[str, Any], dict
     Raises:
         ConfigError: a key cannot be set here, or a value is invalid.
     """
-    from encoder_cls.config.loading import parsed_setting
+    from encoder_cls.config.loading import parse_setting
 
     reading: dict[str, Any] = {}
     moved: dict[str, str] = {}
@@ -138,7 +138,7 @@ def _parsed_overrides(overrides: list[str] | None) -> tuple[dict[str, Any], dict
         if key in SOURCE_KEYS:
             moved[key] = text
         else:
-            reading[key] = parsed_setting(f"data.{key}", text)
+            reading[key] = parse_setting(f"data.{key}", text)
     return reading, moved
 
 

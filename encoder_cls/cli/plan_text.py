@@ -177,23 +177,8 @@ def _steps(prepared: Prepared) -> str:
 
 
 def time_line(expected: ExpectedTime, *, budget: float | None = None) -> str:
-    """The time that a training is expected to take without a GPU, and its parts.
-
-    Args:
-        expected: the expected time.
-        budget: the time limit of the run in minutes; None without a limit.
-    """
-    seconds_of_parts = {
-        "linear model": expected.linear,
-        "encoder": expected.encoder,
-        "report": expected.report,
-    }
-    parts = []
-    for part, seconds in seconds_of_parts.items():
-        if seconds:
-            parts.append(f"{part} {duration(seconds)}")
-
-    line = f"time: about {duration(expected.total)} on this machine ({', '.join(parts)})"
+    """The time that a training is expected to take; the budget is in minutes."""
+    line = f"time: {expected}"
     if budget is not None and 60 * budget < expected.total:
         line += f", but no more than {duration(60 * budget)} (train.time_budget)"
     return line

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.init import explained
 from encoder_cls.cli.plan_text import plan_lines, time_line
 from encoder_cls.cli.run_summary import print_main_figures, show_finished
 from encoder_cls.cli.torchrun import process_group
-from encoder_cls.errors import ConfigError, EncodingError, MissingColumnError
+from encoder_cls.errors import ConfigError, DataError, EncodingError, MissingColumnError
+from encoder_cls.system.annexes import annexes_with
 from encoder_cls.system.command_options import (
     RUNS,
     ConfigArgument,
@@ -284,11 +284,17 @@ def _prepare(config: Config, fraction: float | None, *, budget: TimeBudget) -> P
 
 @contextmanager
 def _explained_errors(config: Config) -> Iterator[None]:
-    """If the source has another form than the config says, say all that was found in it at once."""
+    """If train has another form than the config says, let annexes say all that they find in it."""
     try:
         yield
     except (MissingColumnError, EncodingError) as error:
-        raise explained(error, config.data.train) from None
+        from encoder_cls.data.source_files import files_named
+
+        explained: DataError = error
+        if any(error.where.startswith(str(file)) for file in files_named(config.data.train)):
+            for annex in annexes_with("data_errors").values():
+                explained = annex.explained(explained, config.data.train)
+        raise explained from None
 
 
 def _show_plan(prepared: Prepared, device: str, *, is_new: bool) -> None:
@@ -327,11 +333,11 @@ def _show_warnings(prepared: Prepared) -> None:
 
 def _show_time(prepared: Prepared, device: str) -> None:
     """Note the time to expect; nothing for a GPU, whose speed is unknown."""
-    from encoder_cls.training.expected_time import expected_time
+    from encoder_cls.training.expected_time import expected_time_of_plan
 
     if device != "cpu":
         return
-    expected = expected_time(prepared.plan, prepared.counts, prepared.config)
+    expected = expected_time_of_plan(prepared.plan, prepared.counts, prepared.config)
     note(time_line(expected, budget=prepared.config.train.time_budget))
 
 

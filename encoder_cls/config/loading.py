@@ -13,9 +13,9 @@ from encoder_cls.config.checked_values import FIELDS, validated_config
 from encoder_cls.config.data_paths import data_beside_config
 from encoder_cls.config.label_files import with_label_files
 from encoder_cls.config.schema import Config, types_in
-from encoder_cls.config.yaml import NULL, parse_yaml
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import printable
+from encoder_cls.system.yaml import NULL, parse_yaml
 
 # The data of the bundled example.
 EXAMPLE_DATA = {
@@ -231,7 +231,7 @@ def _parsed_override(override: str) -> _Override:
         raise ConfigError(
             f"--set {override}: write it as section.key=value, such as train.epochs=5"
         )
-    return _Override(keys, parsed_setting(dotted.strip(), text))
+    return _Override(keys, parse_setting(dotted.strip(), text))
 
 
 # The keys whose value may be a space, or `~`.
@@ -239,7 +239,7 @@ SEPARATOR_KEYS = ("data.delimiter", "data.label_separator")
 _QUOTED = re.compile(r"""'([^']|'')*'|"([^"\\]|\\.)*\"""", re.DOTALL)
 
 
-def parsed_setting(key: str, text: str) -> Any:
+def parse_setting(key: str, text: str) -> Any:
     """Parse the value of `--set KEY=TEXT`.
 
     It is YAML. But a text such as a path is taken as it is written, unless it is null, in quotes or

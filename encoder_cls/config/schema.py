@@ -24,10 +24,10 @@ from pydantic import (
 )
 
 from encoder_cls.config.reading_options import ReadingOptions
-from encoder_cls.config.yaml import to_yaml
 from encoder_cls.system.display import seconds_named
 from encoder_cls.system.encodings import delimiter_named, encoding_named
 from encoder_cls.system.json_values import label_name
+from encoder_cls.system.yaml import to_yaml
 
 # Seeds are below this number, since NumPy takes seeds of 32 bits.
 SEEDS = 2**32

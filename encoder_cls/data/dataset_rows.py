@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.classes import hint_for_empty_labels
@@ -24,13 +23,6 @@ from encoder_cls.errors import DataError, NoRowsError, NothingNewError
 ROLES = ("train", "validation", "test")
 # What warnings call the source of texts without labels.
 UNLABELLED = "the texts without labels"
-
-RowsRead = Mapping[str, tuple[LabelledRows, Reading]]
-"""The rows of splits that have been read, by the name of the split.
-
-The reading has made the notes on them."""
-
-NOTHING_READ: RowsRead = MappingProxyType({})
 
 # The part of a message that explains lines without a label.
 FASTTEXT_LINES = (
@@ -62,13 +54,9 @@ def read_all_rows(
     config: DataConfig,
     *,
     train_rows: Iterable[Row] | None,
-    rows_read: RowsRead,
     has_base: bool,
 ) -> DatasetRows:
-    """Read all sources of a config.
-
-    Rows of train that are in memory, `train_rows`, and those that have been read already,
-    `rows_read`, are used instead of reading the source.
+    """Read all sources of a config; rows in memory, `train_rows`, are used instead of train.
 
     Raises:
         NothingNewError: train has no rows, and there is a base run.
@@ -79,8 +67,6 @@ def read_all_rows(
     for role in ROLES:
         if role == "train" and train_rows is not None:
             rows[role], readings[role] = _rows_in_memory(train_rows, config)
-        elif role in rows_read:
-            rows[role], readings[role] = rows_read[role]
         elif getattr(config, role) is not None:
             rows[role], readings[role] = _read_split(role, config, has_base=has_base)
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import NO_TEXTS, Unlabelled
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.fields import is_empty
 from encoder_cls.data.reading.locations import DiskBackedLocations, SourceLocation
 from encoder_cls.data.reading.options import LeftOut, Reading
 from encoder_cls.data.reading.rows import Row
@@ -23,8 +21,8 @@ from encoder_cls.data.sources import read_rows
 from encoder_cls.data.text_groups import NO_GROUP, group_number
 from encoder_cls.errors import DataError, NoRowsError
 from encoder_cls.system.disk_arrays import DiskBackedArray
-from encoder_cls.system.display import counted, kind, listed
-from encoder_cls.system.json_values import label_name
+from encoder_cls.system.display import counted, listed
+from encoder_cls.system.fields import is_empty
 from encoder_cls.system.lazy_sequences import DiskBackedTexts, in_chunks
 
 
@@ -200,11 +198,11 @@ def _rows_with_text(
             reasons = notes.weightless if row.weight == 0 else notes.empty
             reasons.add(row.where)
             with suppress(DataError):
-                for label in _labels(row, config.label_separator, may_have_none=True):
+                for label in row.labels(config.label_separator):
                     left_out.setdefault(label, row.where)
             continue
         try:
-            labels = _labels(row, config.label_separator, may_have_none=may_have_none)
+            labels = row.labels(config.label_separator, may_be_empty=may_have_none)
             _check_is_unicode(row, labels)
         except DataError as error:
             reading.bad_row(error)
@@ -225,37 +223,6 @@ def _warn_of_lost_labels(
             f"or the weight 0: {len(labels):,} ({listed(labels)}, the first at "
             f"{left_out[labels[0]]})"
         )
-
-
-def _labels(row: Row, separator: str | None, *, may_have_none: bool) -> list[str]:
-    """List the labels of a row as texts, without repetitions; one that is invalid is an error."""
-    # Most rows have one label, which is a name.
-    label = row.label
-    if separator is None and isinstance(label, str) and not is_empty(label):
-        return [label]
-
-    # The keys of this dictionary are the labels in their order; its values are not used.
-    labels: dict[str, None] = {}
-    for label in _written_labels(row.label, separator, may_have_none=may_have_none):
-        if is_empty(label):
-            hint = "a label may be empty in train only, and only if data.label_names is set"
-            raise DataError(row.where, "the label is empty", hint)
-        is_finite = isinstance(label, float | Decimal) and math.isfinite(label)
-        if not is_finite and not isinstance(label, str | int):
-            what = f"the label is {kind(label)}; a name or a number is expected"
-            raise DataError(row.where, what)
-        labels[label_name(label)] = None
-    return list(labels)
-
-
-def _written_labels(cell: Any, separator: str | None, *, may_have_none: bool) -> Sequence[Any]:
-    if separator is not None and isinstance(cell, str):
-        return [part.strip() for part in cell.split(separator) if part.strip()]
-    if may_have_none and is_empty(cell):
-        return []
-    if isinstance(cell, list | tuple):
-        return cell
-    return [cell]
 
 
 def _check_is_unicode(row: Row, labels: Sequence[str]) -> None:

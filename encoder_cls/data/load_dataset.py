@@ -36,9 +36,7 @@ from encoder_cls.data.dataset import (
 )
 from encoder_cls.data.dataset_cache import dataset_of, entry_of
 from encoder_cls.data.dataset_rows import (
-    NOTHING_READ,
     DatasetRows,
-    RowsRead,
     check_some_have_labels,
     leave_out,
     read_all_rows,
@@ -58,7 +56,7 @@ from encoder_cls.system.reporter import SILENT, Reporter
 MOST_OF_SAMPLE = 0.5
 
 
-def load_all_data(
+def load_data(
     config: Config, *, train_rows: Iterable[Row] | None = None, reporter: Reporter = SILENT
 ) -> Dataset:
     """Load the data set of a config, and join it to the data sets of its base runs.
@@ -89,7 +87,6 @@ def load_dataset(
     config: DataConfig,
     *,
     train_rows: Iterable[Row] | None = None,
-    rows_read: RowsRead = NOTHING_READ,
     base: BaseData | None = None,
     reporter: Reporter = SILENT,
 ) -> Dataset:
@@ -110,14 +107,14 @@ def load_dataset(
         DataError: data is missing, malformed or too little.
         ConfigError: the config does not fit the data.
     """
-    if config.cache is None or train_rows is not None or rows_read:
-        return _read_dataset(config, train_rows, rows_read, base)
+    if config.cache is None or train_rows is not None:
+        return _read_dataset(config, train_rows, base)
     content = _content_hashes(config)
     if content is None:
-        return _read_dataset(config, train_rows, rows_read, base)
+        return _read_dataset(config, train_rows, base)
 
     def read() -> CacheEntry:
-        dataset = _read_dataset(config, None, NOTHING_READ, base)
+        dataset = _read_dataset(config, None, base)
         if _content_hashes(config) != content:
             hint = "start again when no other program writes to it"
             raise DataError(config.train, "the data changed while it was read", hint)
@@ -194,13 +191,10 @@ def _cache_key(base: BaseData | None) -> dict[str, Any] | None:
 def _read_dataset(
     config: DataConfig,
     train_rows: Iterable[Row] | None,
-    rows_read: RowsRead,
     base: BaseData | None,
 ) -> Dataset:
     corrections, notes_on_corrections = read_corrections(config)
-    all_rows = read_all_rows(
-        config, train_rows=train_rows, rows_read=rows_read, has_base=base is not None
-    )
+    all_rows = read_all_rows(config, train_rows=train_rows, has_base=base is not None)
     is_multi_label = all_rows.is_multi_label
     if base:
         check_same_kind(base.dataset, run=base.run, is_multi_label=is_multi_label)

@@ -10,7 +10,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.data.data_warnings import seen_warnings
 from encoder_cls.data.dataset import Split
-from encoder_cls.data.load_dataset import load_all_data
+from encoder_cls.data.load_dataset import load_data
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.comparisons import (
     RunComparison,
@@ -94,7 +94,7 @@ def _validation_predictions_of_other(
     of a run.
     """
     try:
-        dataset = load_all_data(run.load_config())
+        dataset = load_data(run.load_config())
     except DataError as error:
         reporter.warning(f"{run.path} may have learned from some of these texts: {error}")
         return None

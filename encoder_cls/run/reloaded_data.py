@@ -10,7 +10,7 @@ from encoder_cls.config.data_paths import SOURCES, absolute_sources, check_sourc
 from encoder_cls.config.loading import load_config
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.load_dataset import load_all_data
+from encoder_cls.data.load_dataset import load_data
 from encoder_cls.errors import DataError
 from encoder_cls.run.checkpoint_files import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
@@ -91,7 +91,7 @@ def _load_unchanged(
         DataError: the classes have changed or have another order, or a split has changed. The
             message ends with the hint.
     """
-    dataset = load_all_data(config)
+    dataset = load_data(config)
     data = config.data
     if dataset.label_names != tuple(label_names):
         raise DataError(f"{data.train}: its classes have changed since the run began; {hint}")

@@ -369,7 +369,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ValueError: the estimator was loaded from a pickle, which has no texts.
         """
         from encoder_cls.classifier.model_folder import load_classifier
-        from encoder_cls.data.load_dataset import load_all_data
+        from encoder_cls.data.load_dataset import load_data
         from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
         from encoder_cls.run.loaded_run import LoadedRun, report_of_run
 
@@ -384,7 +384,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             run = RunDir(Path(folder) / "run")
             self.save(run.path)
             config = run.load_config()
-            dataset = load_all_data(config)
+            dataset = load_data(config)
             classifier = load_classifier(run.path, engine="torch")
             validation_predictions = ValidationPredictions.of_run(
                 run.held_out_predictions, classifier, dataset.validation

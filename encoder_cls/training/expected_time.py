@@ -27,6 +27,7 @@ from encoder_cls.linear_training.cost import (
     usual_fits,
 )
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
+from encoder_cls.system.display import duration
 from encoder_cls.system.machine import number_in_environment
 from encoder_cls.system.processes import usable_processes
 from encoder_cls.training.plan import (
@@ -54,6 +55,18 @@ class ExpectedTime(NamedTuple):
         """The seconds of the whole training."""
         return sum(self)
 
+    def __str__(self) -> str:
+        seconds_of_parts = {
+            "linear model": self.linear,
+            "encoder": self.encoder,
+            "report": self.report,
+        }
+        parts = []
+        for part, seconds in seconds_of_parts.items():
+            if seconds:
+                parts.append(f"{part} {duration(seconds)}")
+        return f"about {duration(self.total)} on this machine ({', '.join(parts)})"
+
 
 # The seconds for loading libraries, the report and the charts, and those for each token of the
 # training texts that the report's baseline is fitted to. It is fitted to some 40 million characters
@@ -63,7 +76,7 @@ REPORT_SECONDS_PER_TOKEN = 6e-6
 MAX_BASELINE_TOKENS = 8_000_000
 
 
-def expected_time(plan: Plan, counts: Counts, config: Config) -> ExpectedTime:
+def expected_time_of_plan(plan: Plan, counts: Counts, config: Config) -> ExpectedTime:
     """Estimate the time of a training from its plan and the amounts of data."""
     slowness = machine_slowness()
     baseline_tokens = min(counts.corpus.tokens, MAX_BASELINE_TOKENS)
@@ -87,11 +100,11 @@ def scoring_seconds(counts: Counts) -> float:
     return machine_slowness() * seconds
 
 
-def expected_time_of_dataset(dataset: Dataset, config: Config) -> ExpectedTime:
+def expected_time(config: Config, dataset: Dataset) -> ExpectedTime:
     """Estimate the time of a training on data that is not tokenized yet."""
     counts = _estimated_counts(dataset, config)
     plan = make_plan(config, counts, encoder_corpus=lambda _: counts.corpus)
-    return expected_time(plan, counts, config)
+    return expected_time_of_plan(plan, counts, config)
 
 
 # The number of texts by which the lengths of all texts are estimated.

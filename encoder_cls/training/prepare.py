@@ -10,7 +10,7 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.data.continued_data import config_of_base
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.load_dataset import load_all_data
+from encoder_cls.data.load_dataset import load_data
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.transformer import EncoderClassifier
@@ -65,7 +65,7 @@ def prepare(
         )
         _check_shape(base, base_run, config)
 
-    dataset = load_all_data(config, train_rows=train_rows, reporter=reporter)
+    dataset = load_data(config, train_rows=train_rows, reporter=reporter)
     if base_run and dataset.base:
         _check_base_data(dataset.base, base_run)
     check_config_fits_data(config, dataset)

@@ -20,7 +20,7 @@ from encoder_cls.classifier.classifier import TextFormat
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.config.loading import load_config
 from encoder_cls.data.key_of_text import key_of_text
-from encoder_cls.data.load_dataset import load_all_data
+from encoder_cls.data.load_dataset import load_data
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Row
@@ -273,7 +273,7 @@ def test_columns_of_the_input_keep_their_names_and_values(cli, trained_run):
 
 
 def test_texts_that_have_labels_in_the_data_of_the_run_are_left_out(cli, trained_run):
-    dataset = load_all_data(load_config(trained_run.config_file))
+    dataset = load_data(load_config(trained_run.config_file))
     known = [dataset.train.texts[0], dataset.validation.texts[0].upper()]
     write_texts("pool.csv", [*known, *UNSURE])
 

@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from encoder_cls.config.loading import config_of, load_config, parsed_setting
+from encoder_cls.config.loading import config_of, load_config, parse_setting
 from encoder_cls.config.schema import Config, DataConfig, ModelConfig, TrainConfig
-from encoder_cls.config.yaml import parse_yaml
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.yaml import parse_yaml
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SECTIONS = {
@@ -528,7 +528,7 @@ def test_all_settings_that_are_texts_stay_as_they_are_written():
 
     for key in keys:
         text = changed.get(key, "1e3")
-        assert parsed_setting(key, text) == text, key
+        assert parse_setting(key, text) == text, key
 
 
 def is_text(section: type[BaseModel], field: str) -> bool:

@@ -24,7 +24,7 @@ from encoder_cls.config.data_paths import absolute_sources
 from encoder_cls.config.loading import load_config
 from encoder_cls.config.schema import Config
 from encoder_cls.data.dataset import NO_TEXTS, Dataset
-from encoder_cls.data.load_dataset import load_all_data
+from encoder_cls.data.load_dataset import load_data
 from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import matplotlib_figures
 from encoder_cls.evaluation.changes_since_base import compare_with_base
@@ -152,7 +152,7 @@ def new_config(*overrides: str, base: str = "old") -> Config:
 
 def old_data() -> Dataset:
     """Return the data of the run `old`."""
-    return load_all_data(load_config(Path("old/config.yaml")))
+    return load_data(load_config(Path("old/config.yaml")))
 
 
 # Joined data
@@ -165,7 +165,7 @@ def joined() -> Dataset:
     known_texts = [old.train.texts[0], old.validation.texts[0].upper(), old.test.texts[0]]
     append_rows("new.csv", [(text, "red") for text in known_texts])
     append_rows("new_test.csv", [(old.train.texts[1], "red")])
-    return load_all_data(new_config())
+    return load_data(new_config())
 
 
 def test_training_texts_of_the_base_run_come_first_and_once(joined):
@@ -227,14 +227,14 @@ def test_texts_like_those_of_another_split_are_left_out():
     Path("base").mkdir()
     Path("base/config.yaml").write_text(base_config.to_yaml())
 
-    base = load_all_data(base_config)
+    base = load_data(base_config)
     like_held_out = f"{base.validation.texts[0]} - 42!!"
     like_tested = f"{base.test.texts[0]} - 42!!"
     like_learned = f"{base.train.texts[0]} - 42!!"
     write_alternating("more.csv", [like_held_out, like_tested, like_learned, *new_texts])
     write_alternating("more_test.csv", [like_learned])
     overrides = ["data.train=more.csv", "data.test=more_test.csv"]
-    dataset = load_all_data(load_config(None, overrides, from_run=Path("base")))
+    dataset = load_data(load_config(None, overrides, from_run=Path("base")))
 
     texts = [*dataset.train.texts, *dataset.validation.texts]
     assert sorted(texts) == sorted([*train_texts, like_learned, *new_texts])
@@ -280,7 +280,7 @@ def test_groups_stay_in_their_splits(grouped_run):
     """New rows of a group that is in another split of the base run are dropped, with a note."""
     overrides = ["data.train=b.csv", "data.test=c.csv", *GROUP_SETTINGS]
 
-    dataset = load_all_data(load_config(None, overrides, from_run=grouped_run))
+    dataset = load_data(load_config(None, overrides, from_run=grouped_run))
 
     train_groups = set(dataset.train.groups.tolist())
     validation_groups = set(dataset.validation.groups.tolist())
@@ -295,7 +295,7 @@ def test_groups_stay_in_their_splits(grouped_run):
 
 
 def test_new_data_without_the_column_of_groups_has_a_note(grouped_run):
-    dataset = load_all_data(load_config(None, ["data.train=b.csv"], from_run=grouped_run))
+    dataset = load_data(load_config(None, ["data.train=b.csv"], from_run=grouped_run))
 
     note = "the data of grouped has groups; name the column with the groups of the new data"
     assert note in " ".join(dataset.notes)
@@ -306,7 +306,7 @@ def test_a_continued_run_can_be_continued():
     write_random("third.csv", {"blue": 8, "black": 8}, seed=9)
     write_config("third.yaml", {"data": {"train": "third.csv", "validation_fraction": 0.2}})
 
-    dataset = load_all_data(load_config(Path("third.yaml"), from_run=Path("new")))
+    dataset = load_data(load_config(Path("third.yaml"), from_run=Path("new")))
 
     assert dataset.label_names == ("green", "red", "blue", "black")
     assert texts_of("old.csv") <= {*dataset.train.texts, *dataset.validation.texts}
@@ -330,7 +330,7 @@ def test_a_run_that_continues_from_itself_is_refused():
     Path("new/config.yaml").write_text(config.to_yaml())
 
     with pytest.raises(ConfigError, match="live: continues from itself"):
-        load_all_data(load_config(Path("new/config.yaml")))
+        load_data(load_config(Path("new/config.yaml")))
 
 
 def test_labelled_texts_are_left_out_of_the_unlabelled_ones_of_the_base_run():
@@ -340,11 +340,11 @@ def test_labelled_texts_are_left_out_of_the_unlabelled_ones_of_the_base_run():
     base = load_config(Path("old.yaml"), ["data.unlabelled=pool.csv"])
     Path("with_pool").mkdir()
     Path("with_pool/config.yaml").write_text(base.to_yaml())
-    assert list(load_all_data(base).unlabelled.texts) == texts
+    assert list(load_data(base).unlabelled.texts) == texts
 
     labelled = [(texts[0], "red"), (texts[1].upper(), "green"), (f"{texts[2]} - 1!", "red")]
     write_rows("more.csv", labelled)
-    dataset = load_all_data(more_config(base="with_pool"))
+    dataset = load_data(more_config(base="with_pool"))
 
     assert list(dataset.unlabelled.texts) == texts[3:]
     note = "left out 3 of 8 texts without labels"
@@ -394,7 +394,7 @@ def test_a_new_class_is_never_held_out_as_a_whole(split_seed):
     write_rows("more.csv", [*held_out_as_black(), (text, "black")])
     overrides = [f"data.split_seed={split_seed}", "data.validation_fraction=0.5"]
 
-    dataset = load_all_data(more_config(*overrides))
+    dataset = load_data(more_config(*overrides))
 
     assert text in dataset.train.texts
 
@@ -403,7 +403,7 @@ def test_a_row_of_each_class_is_enough_to_continue_a_run():
     """No new text must be held out, because the base run has validation texts."""
     write_rows("more.csv", [("a single text of it", "red"), ("another text of it", "green")])
 
-    dataset = load_all_data(more_config())
+    dataset = load_data(more_config())
 
     old = old_data()
     assert list(dataset.validation.texts) == list(old.validation.texts)
@@ -417,7 +417,7 @@ def test_a_text_like_one_that_the_base_run_learned_is_not_held_out():
     others = [f"v words {letter}" for letter in "abcd"]
     write_rows("more.csv", [(text, "black") for text in [*alike, *others]])
 
-    dataset = load_all_data(more_config("data.validation_fraction=0.5"))
+    dataset = load_data(more_config("data.validation_fraction=0.5"))
 
     assert set(alike) <= set(dataset.train.texts)
     assert len(dataset.validation) == len(old.validation) + 2

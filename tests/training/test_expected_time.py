@@ -12,7 +12,7 @@ from encoder_cls.data.dataset import Dataset, Split, Unlabelled
 from encoder_cls.training import expected_time as module
 from encoder_cls.training.expected_time import (
     ExpectedTime,
-    expected_time_of_dataset,
+    expected_time,
     machine_slowness,
 )
 
@@ -53,7 +53,7 @@ def expected(
         model=model or ModelConfig(),
         train=train or TrainConfig(),
     )
-    return expected_time_of_dataset(dataset, config)
+    return expected_time(config, dataset)
 
 
 def test_the_report_takes_longer_with_more_texts_to_score():

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.fields import field_names, has_field
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Reading
@@ -26,6 +25,7 @@ from encoder_cls.system.encodings import (
     is_gzipped,
     longer_than,
 )
+from encoder_cls.system.fields import field_names, has_field
 
 
 def json_line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.fields import field_of, has_field
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
+from encoder_cls.system.fields import field_of, has_field, is_empty
 from encoder_cls.system.json_values import WHOLE_NUMBER, is_missing, label_name
 
 Record = tuple[SourceLocation, dict[str, Any]]
@@ -37,6 +38,39 @@ class Row(NamedTuple):
     group: str | None = None
     weight: float | None = None
     record: dict[str, Any] | None = None
+
+    def labels(self, separator: str | None = None, *, may_be_empty: bool = True) -> list[str]:
+        """List the labels as texts, without repetitions; a separator cuts a cell into several.
+
+        Raises:
+            DataError: a label is no name or number, or it is empty and may not be.
+        """
+        # Most rows have one label, which is a name.
+        if separator is None and isinstance(self.label, str) and not is_empty(self.label):
+            return [self.label]
+
+        # The keys of this dictionary are the labels in their order; its values are not used.
+        labels: dict[str, None] = {}
+        for label in _written_labels(self.label, separator, may_be_empty=may_be_empty):
+            if is_empty(label):
+                hint = "a label may be empty in train only, and only if data.label_names is set"
+                raise DataError(self.where, "the label is empty", hint)
+            is_finite = isinstance(label, float | Decimal) and math.isfinite(label)
+            if not is_finite and not isinstance(label, str | int):
+                what = f"the label is {kind(label)}; a name or a number is expected"
+                raise DataError(self.where, what)
+            labels[label_name(label)] = None
+        return list(labels)
+
+
+def _written_labels(cell: Any, separator: str | None, *, may_be_empty: bool) -> Sequence[Any]:
+    if separator is not None and isinstance(cell, str):
+        return [part.strip() for part in cell.split(separator) if part.strip()]
+    if may_be_empty and is_empty(cell):
+        return []
+    if isinstance(cell, list | tuple):
+        return cell
+    return [cell]
 
 
 def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> Row:

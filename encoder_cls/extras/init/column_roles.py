@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from encoder_cls.data.inspection.column_profile import ColumnProfile
-from encoder_cls.data.inspection.label_predictability import (
+from encoder_cls import several_labels
+from encoder_cls.extras.init.column_profile import ColumnProfile
+from encoder_cls.extras.init.label_predictability import (
     LabelPredictability,
     label_predictability,
 )
-from encoder_cls.data.label_name_warnings import SeveralLabels, several_labels
 from encoder_cls.system.display import counted
 
 # Words in the names of columns that usually hold texts, labels, or something else, in languages
@@ -64,14 +64,14 @@ class LabelColumn(NamedTuple):
     Attributes:
         num_labels: the number of different labels in the sample.
         test: how well words tell the label; None if labels are lists, or without a test.
-        several: None if cells do not list several labels.
+        separator: the separator between several labels in a cell; None if there is one label.
         others: the names of the next best columns.
     """
 
     name: str
     num_labels: int
     test: LabelPredictability | None
-    several: SeveralLabels | None
+    separator: str | None
     others: tuple[str, ...]
 
 
@@ -167,18 +167,19 @@ def _candidate(profile: ColumnProfile, text: ColumnProfile) -> LabelColumn | Non
     if profile.kind in {"text", "code", "number"}:
         several = several_labels(profile.counts)
     num_labels = len(several.names) if several else len(profile.counts)
+    separator = several.separator if several else None
     max_labels = max(2, MAX_LABEL_SHARE * profile.num_filled)
     if not 2 <= num_labels <= max_labels or profile.mean_words > MAX_LABEL_WORDS:
         return None
 
     test = None
     if profile.kind != "list" and num_labels <= MAX_TESTED_LABELS:
-        test = _tested(profile, text, several)
-    return LabelColumn(profile.name, num_labels, test, several, ())
+        test = _tested(profile, text, separator)
+    return LabelColumn(profile.name, num_labels, test, separator, ())
 
 
 def _tested(
-    profile: ColumnProfile, text: ColumnProfile, several: SeveralLabels | None
+    profile: ColumnProfile, text: ColumnProfile, separator: str | None
 ) -> LabelPredictability:
     """Test how well the words of the text tell a label; of several labels, the first one."""
     texts = []
@@ -186,7 +187,7 @@ def _tested(
     for text_cell, cell in zip(text.cells, profile.cells, strict=True):
         if isinstance(text_cell, str) and isinstance(cell, str):
             texts.append(text_cell)
-            labels.append(cell.split(several.separator)[0].strip() if several else cell)
+            labels.append(cell.split(separator)[0].strip() if separator else cell)
     return label_predictability(texts, labels)
 
 
@@ -244,8 +245,8 @@ def reason_for_text(text: TextColumn) -> str:
 def reason_for_label(label: LabelColumn) -> str:
     """Say why a column is the label."""
     reason = f"{label.num_labels:,} different values"
-    if label.several:
-        reason += f", several in a cell, separated by {label.several.separator!r}"
+    if label.separator:
+        reason += f", several in a cell, separated by {label.separator!r}"
     if label.test is None:
         return reason
     return (

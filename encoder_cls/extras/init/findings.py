@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from encoder_cls.data.data_warnings import data_warnings
-from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.inspection.column_roles import (
+from encoder_cls import Dataset, data_warnings
+from encoder_cls.extras.init.column_roles import (
     LabelColumn,
     TextColumn,
     reason_for_label,
     reason_for_text,
 )
-from encoder_cls.data.inspection.inspect_data import Inspection, SplitRows, Table
-from encoder_cls.data.reading.options import LeftOut
+from encoder_cls.extras.init.inspect_data import Inspection, SplitRows, Table
 from encoder_cls.system.display import counted, listed, printable, shortened, shown
 from encoder_cls.system.encodings import UTF8
 
@@ -24,6 +22,8 @@ MAX_CLASSES = 30
 MAX_NAME = 40
 # The number of columns that a line lists.
 MAX_COLUMNS = 12
+# The number of rows whose locations a warning lists.
+SHOWN_ROWS = 3
 # The names of separators that cannot be seen.
 _SEPARATOR_NAMES = {"\t": "tab"}
 
@@ -36,10 +36,11 @@ def finding_lines(inspection: Inspection) -> Iterator[str]:
     yield _source_line(inspection)
     if inspection.table and inspection.table.has_header:
         yield from _column_lines(inspection.table)
+    yield from _notes(inspection)
     for role, split in inspection.splits.items():
         yield from _row_lines(role, split, inspection)
-    if inspection.several and "label_separator" in inspection.settings:
-        yield _several_line(inspection)
+    if inspection.several:
+        yield inspection.several
 
     dataset = inspection.dataset
     if dataset:
@@ -52,30 +53,30 @@ def finding_lines(inspection: Inspection) -> Iterator[str]:
 def _source_line(inspection: Inspection) -> str:
     parts = []
     sizes = {role: split.num_rows for role, split in inspection.splits.items()}
-    for role, source in inspection.layout.sources.items():
+    form = inspection.form
+    for role, source in form.splits.items():
         size = f" ({counted(sizes[role], 'row')})" if role in sizes else ""
-        parts.append(f"{role} {source}{size}" if len(inspection.layout.sources) > 1 else source)
+        parts.append(f"{role} {source}{size}" if len(form.splits) > 1 else source)
     line = ", ".join(parts)
-    if len(inspection.layout.sources) == 1 and sizes:
+    if len(form.splits) == 1 and sizes:
         line += f": {counted(sizes['train'], 'row')}"
 
-    form = inspection.form
-    if form is None:
+    if form.has_class_folders:
         line += ", a folder of texts for each class"
-    elif form.delimiter:
-        separator = _SEPARATOR_NAMES.get(form.delimiter, repr(form.delimiter))
+    if form.reading.delimiter:
+        separator = _SEPARATOR_NAMES.get(form.reading.delimiter, repr(form.reading.delimiter))
         line += f", fields separated by {separator}"
-    if form and form.encoding != UTF8:
-        line += f", encoding {form.encoding}"
+    if form.reading.encoding != UTF8:
+        line += f", encoding {form.reading.encoding}"
 
-    if inspection.table and inspection.table.sheet and form:
-        others = [sheet for sheet in form.sheets if sheet != inspection.table.sheet]
-        line += f", sheet {shown(inspection.table.sheet)}"
+    sheet = inspection.table.reading.options.sheet if inspection.table else None
+    if sheet:
+        others = [other for other in form.sheets if other != sheet]
+        line += f", sheet {shown(sheet)}"
         if others:
             line += f" (not {listed(others)})"
-    if inspection.layout.others:
-        names = [path.name for path in inspection.layout.others]
-        line += f"; not used: {listed(names)}"
+    if form.others:
+        line += f"; not used: {listed([path.name for path in form.others])}"
     return line
 
 
@@ -111,35 +112,29 @@ def _label(label: LabelColumn) -> str:
     return line
 
 
+def _notes(inspection: Inspection) -> Iterator[str]:
+    """What was unusual in reading the data."""
+    if inspection.dataset:
+        yield from inspection.dataset.notes
+        return
+    for split in inspection.splits.values():
+        yield from split.reading.notes.messages
+
+
 def _row_lines(role: str, split: SplitRows, inspection: Inspection) -> Iterator[str]:
     """The rows of a split that cannot be used as they are, and what happens to them."""
-    yield from split.notes.messages
-    for warning in split.notes.warnings(role):
+    for warning in split.reading.notes.warnings(role):
         yield f"warning: {warning}"
 
     if split.without_label and "label_separator" not in inspection.settings:
         consequence = "which are left out"
         if role == "train" and "label_names" in inspection.settings:
             consequence = "from which the model learns the language alone"
-        yield f"warning: rows of {role} without a label, {consequence}: {_unlabelled(split)}"
-
-
-def _unlabelled(split: SplitRows) -> LeftOut:
-    found = LeftOut()
-    for where, count in zip(split.rows.where, split.rows.counts.tolist(), strict=True):
-        if not count:
-            found.add(where)
-    return found
-
-
-def _several_line(inspection: Inspection) -> str:
-    several = inspection.several
-    assert several
-    separator = inspection.settings["label_separator"]
-    return (
-        f"several labels: {counted(several.num_rows, 'cell')} list labels with {separator!r} "
-        f"between them, such as {shown(several.example)}, so each text may have several labels"
-    )
+        places = ", ".join(split.without_label[:SHOWN_ROWS])
+        if len(split.without_label) > SHOWN_ROWS:
+            places += ", …"
+        count = f"{len(split.without_label):,}"
+        yield f"warning: rows of {role} without a label, {consequence}: {count} ({places})"
 
 
 def _class_line(inspection: Inspection, dataset: Dataset) -> str:
@@ -161,7 +156,7 @@ def _difference(inspection: Inspection, num_classes: int) -> str:
     if label is None or "label_separator" in inspection.settings:
         return ""
 
-    num_read = len({name.strip() for name in inspection.splits["train"].rows.labels})
+    num_read = len({name.strip() for name in inspection.splits["train"].labels})
     num_left_out = label.num_labels - num_read
     num_folded = num_read - num_classes
     reasons = []

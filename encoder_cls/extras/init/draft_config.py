@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from encoder_cls.config.yaml import to_yaml
-from encoder_cls.data.inspection.column_roles import reason_for_label, reason_for_text
-from encoder_cls.data.inspection.inspect_data import Inspection
-from encoder_cls.data.similar_labels import label_map_of, similar_labels
+from encoder_cls import similar_labels
+from encoder_cls.extras.init.column_roles import reason_for_label, reason_for_text
+from encoder_cls.extras.init.inspect_data import Inspection
 from encoder_cls.system.display import counted, listed, printable
 from encoder_cls.system.json_values import json_text
+from encoder_cls.system.yaml import to_yaml
 
 LINE_WIDTH = 100
 INDENT = "  "
@@ -100,7 +100,8 @@ def _similar(inspection: Inspection) -> Iterator[str]:
     yield from _comment(
         "These labels look like another one. If they are the same, remove the # of the lines below:"
     )
-    for line in to_yaml({"label_map": label_map_of(groups)}).splitlines():
+    label_map = {other: group.label for group in groups for other in group.others}
+    for line in to_yaml({"label_map": label_map}).splitlines():
         yield f"{INDENT}# {line}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from encoder_cls.data.reading.fields import field_names, field_of, is_empty
+from encoder_cls.system.fields import field_names, field_of, is_empty
 
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)*%?")
 # A date such as 2024-05-01, 1.5.2024 or 05/01/24, with or without a time of day.

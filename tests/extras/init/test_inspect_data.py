@@ -14,17 +14,13 @@ from support.excel import write_sheets
 from support.tables import write_table
 from support.topics import labelled_texts
 
-from encoder_cls.config.loading import load_config
-from encoder_cls.data import sources
-from encoder_cls.data.inspection.column_profile import column_profiles, sample_of
-from encoder_cls.data.inspection.draft_config import draft_config
-from encoder_cls.data.inspection.findings import finding_lines
-from encoder_cls.data.inspection.inspect_data import Inspection, inspect_data
-from encoder_cls.data.inspection.label_predictability import label_predictability
-from encoder_cls.data.inspection.source_layout import layout_of
-from encoder_cls.data.load_dataset import load_dataset
-from encoder_cls.data.source_files import files_named
+from encoder_cls import load_config, load_data
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.extras.init.column_profile import column_profiles, sample_of
+from encoder_cls.extras.init.draft_config import draft_config
+from encoder_cls.extras.init.findings import finding_lines
+from encoder_cls.extras.init.inspect_data import Inspection, inspect_data
+from encoder_cls.extras.init.label_predictability import label_predictability
 
 TEXTS = labelled_texts(20, seed=0)
 
@@ -36,7 +32,7 @@ def inspected(source: str, **chosen: Any) -> Inspection:
     write("draft.yaml", draft_config(inspection))
 
     config = load_config(Path("draft.yaml"))
-    dataset = load_dataset(config.data)
+    dataset = load_data(config)
     assert inspection.dataset is not None
     assert dataset.label_names == inspection.dataset.label_names
     assert len(dataset.train) == len(inspection.dataset.train)
@@ -88,33 +84,6 @@ def test_a_sample_is_evenly_spread_over_all_rows(num_rows: int, taken: Sequence[
 
     assert sample.num_rows == num_rows
     assert [record["number"] for record in sample.records] == taken
-
-
-@pytest.mark.parametrize(
-    ("last_row", "num_reads"),
-    [
-        (["a text with a label", "sport"], 1),
-        (["a text without a label", ""], 2),
-    ],
-)
-def test_rows_are_read_again_only_if_the_config_leaves_some_out(
-    monkeypatch: pytest.MonkeyPatch, last_row: list[str], num_reads: int
-):
-    files = []
-    read_file = sources.file_records
-
-    def count_reads(path: Path, *arguments: Any) -> Any:
-        files.append(path)
-        return read_file(path, *arguments)
-
-    monkeypatch.setattr(sources, "file_records", count_reads)
-    source = write_table("a.csv", [["text", "label"], *TEXTS, last_row])
-    inspection = inspect_data(source, {})
-
-    assert len(files) == num_reads
-    assert inspection.dataset is not None
-    num_labelled = len(inspection.dataset.train) + len(inspection.dataset.validation)
-    assert num_labelled == len(TEXTS) + (last_row[1] != "")
 
 
 # Columns
@@ -376,7 +345,7 @@ def test_labels_that_look_alike_are_a_setting_in_comments():
 
     joined = draft.replace("  # label_map", "  label_map").replace("  #   wea", "    wea")
     config = load_config(Path(write("b.yaml", joined)))
-    assert load_dataset(config.data).label_names == ("küche", "sport", "weather")
+    assert load_data(config).label_names == ("küche", "sport", "weather")
 
 
 # Files and folders
@@ -395,26 +364,7 @@ def test_of_several_sheets_the_one_with_most_rows_is_read():
 def test_files_of_a_folder_are_splits_by_their_names():
     for name in ("train-00.csv", "train-01.csv", "test.csv", "dev.csv"):
         write_table(f"data/{name}", [["text", "label"], *TEXTS])
-    assert layout_of("data").sources == {
-        "train": "data/train-0*.csv",
-        "validation": "data/dev.csv",
-        "test": "data/test.csv",
-    }
     assert inspected("data").settings["validation"] == "data/dev.csv"
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "pattern"),
-    [
-        ("train-1.csv", "train-11.csv", "train-1*.csv"),
-        ("train [a].csv", "train [b].csv", "train [[]*].csv"),
-    ],
-)
-def test_several_files_of_a_split_are_a_pattern_that_they_fit(first, second, pattern):
-    for name in (first, second, "test.csv"):
-        write_table(f"data/{name}", [["text", "label"], *TEXTS])
-    assert layout_of("data").sources["train"] == f"data/{pattern}"
-    assert [path.name for path in files_named(f"data/{pattern}")] == sorted([first, second])
 
 
 def test_folders_of_a_folder_are_splits_by_their_names():
@@ -433,22 +383,6 @@ def test_lines_of_fasttext_have_no_columns():
     lines = [f"__label__{label} {text}" for text, label in TEXTS]
     inspection = inspected(write("a.txt", "\n".join([*lines, "a line without a label"])))
     assert inspection.settings == {"train": "a.txt", "bad_rows": "skip"}
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        (["a/test.csv"], "a: no file or folder is named as training data"),
-        (["a/x.pdf"], "a: no .csv"),
-        ([], "a: no such file or folder"),
-    ],
-)
-def test_a_folder_without_training_data_is_refused(files: Sequence[str], message: str):
-    for file in files:
-        write(file, "text,label\n")
-    with pytest.raises(DataError) as caught:
-        layout_of("a")
-    assert str(caught.value).startswith(message)
 
 
 def test_an_unknown_encoding_is_refused():
