@@ -16,7 +16,7 @@ class AttentionMaps(NamedTuple):
     """The tokens of a text after `[CLS]`, and how much they attend to each other.
 
     `weights[layer, head, i, j]`, (layers, heads, tokens, tokens), is how much token `i` attends to
-    token `j`; the weights over `j` sum to 1.
+    token `j`; they sum to 1 over `j`.
     """
 
     tokens: list[str]

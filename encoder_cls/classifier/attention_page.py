@@ -1,8 +1,7 @@
 """The HTML page of attention maps.
 
-A map is an image in an SVG figure, with a pixel for each pair of tokens. The page contains the
-levels of attention of each map. Its script (`html_pages.js`) draws the images from these levels,
-and shows the value under the pointer.
+A map is an image in an SVG figure, with a pixel for each pair of tokens. Its script
+(`html_pages.js`) draws it from the levels of attention, and shows the value under the pointer.
 """
 
 from __future__ import annotations

@@ -43,14 +43,10 @@ FamiliarityFeatures = NDArray[np.float64]
 
 @dataclass(kw_only=True)
 class TextFormat:
-    """How texts and their labels are stored in files.
-
-    A classifier has the format of its training files. Files to classify are read by it, too, unless
-    an option says otherwise.
+    """How the training files store texts and labels, and so by default other files, too.
 
     Attributes:
-        label_separator: between the labels in a cell; None if a cell is one label, or if the
-            data has lists of labels.
+        label_separator: None if a cell is one label, or if the data has lists of labels.
     """
 
     columns: tuple[str, ...] = ("text",)
@@ -68,27 +64,23 @@ class Classifier:
     parts are a cascade (Viola and Jones, 2001, https://doi.org/10.1109/CVPR.2001.990517): the
     linear model alone predicts the texts that it is sure of.
 
-    Many methods have the argument `batch_tokens`: the most tokens in one batch of the encoder,
-    padding included. By default, a number that is fast on the device.
+    The argument `batch_tokens` of many methods is the most tokens in one batch of the encoder,
+    padding included; by default, a number that is fast on the device.
 
     Attributes:
-        encoder: the encoder; None if there is only a linear model, or no trained encoder yet.
+        encoder: None if there is only a linear model, or no trained encoder yet.
         label_names: the classes in the order of the logits.
-        max_seq_len: the number of tokens of a text that the encoder reads; the linear model may
-            read more.
-        linear: the linear model; None if there is only an encoder.
-        gate: the confidence of the linear model from which a text skips the encoder; None if no
-            text skips it, or if there is only one part.
+        max_seq_len: how many tokens of a text the encoder reads; the linear model may read more.
+        gate: the confidence of the linear model from which a text skips the encoder; None if none
+            does.
         thresholds: multi-label, the probability from which a text has each label, in the order of
             `label_names`; empty in a single-label task.
-        guarantees: counts of held-out texts, from which precision and coverage are guaranteed; None
-            if they were not measured.
-        familiarity: how the features of familiarity are distributed over held-out texts; None
-            if that was not measured.
-        encoder_architecture: the sizes of the encoder, also if it is not trained yet.
-        model_class: the class of the encoder if it is a user's own; None for `EncoderClassifier`.
-        folder: the path that the classifier was loaded from; empty if it was not loaded.
-        sha256: the hash of the weights file; empty if the classifier was not loaded.
+        guarantees: None if they were not measured.
+        familiarity: None if it was not measured.
+        encoder_architecture: also known if the encoder is not trained yet.
+        model_class: None for `EncoderClassifier`.
+        folder: the path that the classifier was loaded from, and `sha256` the hash of its weights
+            file; empty if it was not loaded.
         dtypes: the data type of each part's weights in the weights file.
     """
 
@@ -143,7 +135,7 @@ class Classifier:
 
     @own_settings()
     def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
-        """Classify texts of any length, and return the predictions in the order of the texts.
+        """Classify texts of any length.
 
         Raises:
             TypeError: `texts` is a single text or a table, or one of its items is not a string.
@@ -155,10 +147,9 @@ class Classifier:
     def predict_proba(
         self, texts: Sequence[str], *, batch_tokens: int | None = None
     ) -> NDArray[np.float64]:
-        """Compute the probabilities of all classes, (texts, classes).
+        """Compute the probabilities of all classes, (texts, classes), in order of `label_names`.
 
-        Classes are in the order of `label_names`. In a single-label task, the probabilities of a
-        text sum to 1; multi-label, each label has a probability of its own.
+        Those of a text sum to 1 in a single-label task; else each label has one of its own.
 
         Raises:
             TypeError: `texts` is a single text or a table, or one of its items is not a string.
@@ -172,9 +163,8 @@ class Classifier:
     ) -> NDArray[np.float32]:
         """Compute a vector for each text, (texts, d_model).
 
-        The vector is pooled from the encoder's vectors of the tokens of the text: it is their mean,
-        unless the config chose another `model.pooling`. The head of the encoder computes logits
-        from this vector.
+        It is pooled from the encoder's vectors of the tokens: their mean, unless the config chose
+        another `model.pooling`.
 
         Raises:
             ConfigError: the classifier has no encoder.
@@ -193,10 +183,9 @@ class Classifier:
         labels: Sequence[str] | None = None,
         batch_tokens: int | None = None,
     ) -> list[Explanation]:
-        """Explain predictions: compute how much each word of a text speaks for a class.
+        """Compute how much each word of a text speaks for a class, by default the most probable.
 
-        The weight of a word is how much the log odds of the class fall when the word is left out.
-        By default, the class to explain is the most probable one of each text.
+        The weight of a word is how much the log odds of the class fall when it is left out.
 
         Raises:
             ValueError: a label is unknown, or the number of labels is not that of the texts.
@@ -223,8 +212,8 @@ class Classifier:
     ) -> list[NgramWeight]:
         """Find the words and pairs that speak most for a class, with their weights, largest first.
 
-        They are those of the linear model. It stores pairs as hashes, so only pairs that occur in
-        `texts`, such as the training texts, are found. `top_k` is the most words and pairs.
+        They are those of the linear model, which stores pairs as hashes: only pairs that occur in
+        `texts`, such as the training texts, are found.
 
         Raises:
             ConfigError: the classifier has no linear model.
@@ -257,11 +246,10 @@ class Classifier:
         return dict(zip(self.label_names, ngrams, strict=True))
 
     def _word(self, token_id: int) -> str:
-        """The word or piece of a token id; empty if there is no such token."""
         return self.tokenizer.id_to_token(token_id) or ""
 
     def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
-        """Tokenize texts, and keep the first `KEPT_PER_TOKEN * max_seq_len` tokens of each."""
+        """Keep the first `KEPT_PER_TOKEN * max_seq_len` tokens of each text."""
         return tokenize(self.tokenizer, texts, max_seq_len=self.max_seq_len)
 
     # --- Tokenized texts --------------------------------------------------------------------------
@@ -270,7 +258,7 @@ class Classifier:
     def predict_tokenized(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> list[Prediction]:
-        """Classify tokenized texts, and return the predictions in the order of the texts."""
+        """Classify tokenized texts."""
         part_logits, linear_features = self._logits_and_familiarity(
             texts, batch_tokens=batch_tokens, with_familiarity=self.familiarity is not None
         )
@@ -332,10 +320,10 @@ class Classifier:
         batch_tokens: int | None = None,
         max_tokens: int | None = None,
     ) -> list[Explanation]:
-        """Compute how much each word of each text speaks for its label, as `explain` does.
+        """Compute how much each word of each text speaks for its label; None for a blank text.
 
-        The label of a blank text, which has no words, is None. If `max_tokens`, the most tokens
-        that are read to explain a text, are too few for all words, the last ones get no weights.
+        At most `max_tokens` are read to explain a text. If they are too few, its last words get no
+        weights.
         """
         # Imported here, because most predictions are not explained.
         from encoder_cls.classifier.occlusion import explain
@@ -362,10 +350,7 @@ class Classifier:
         return self.task.log_odds(logits.astype(np.float64), class_number)
 
     def _labels(self, probabilities: NDArray[np.float64]) -> list[tuple[str, ...] | None]:
-        """The labels of each text, most probable first; None in a single-label task.
-
-        Probabilities are (texts, classes).
-        """
+        """The labels of each text, most probable first; None in a single-label task."""
         if not self.thresholds:
             return [None] * len(probabilities)
 
@@ -377,10 +362,7 @@ class Classifier:
         return labels
 
     def _answered_by(self, part_logits: Mapping[str, Logits]) -> list[str | None]:
-        """Which parts predict each text: `encoder`, `linear` or `both`.
-
-        None means a text of a classifier whose two parts predict every text.
-        """
+        """Which parts predict each text; None if both parts predict every text."""
         num_texts = len(part_logits[self.parts[0]])
         if len(self.parts) == 1:
             return [self.parts[0]] * num_texts
@@ -390,10 +372,7 @@ class Classifier:
         return ["linear" if skips else "both" for skips in skips_encoder]
 
     def truncated(self, texts: TokenizedTexts) -> NDArray[np.bool_]:
-        """Whether each text is longer than the classifier reads, (texts,).
-
-        The limit is that of the encoder, or that of the linear model if there is no encoder.
-        """
+        """Whether each text is longer than the encoder reads, else the linear model, (texts,)."""
         if self.encoder or not self.linear:
             return texts.truncated
 
@@ -414,10 +393,7 @@ class Classifier:
     def part_logits(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> dict[str, Logits]:
-        """Compute the logits of each part, (texts, classes), by the name of the part.
-
-        The encoder reads every text here, also the texts that would skip it because of the `gate`.
-        """
+        """Compute the logits of each part, (texts, classes), as if there were no `gate`."""
         without_gate = replace(self, gate=None)
         part_logits, _ = without_gate._logits_and_familiarity(texts, batch_tokens=batch_tokens)
         return part_logits
@@ -425,18 +401,11 @@ class Classifier:
     def part_logits_and_familiarity(
         self, texts: TokenizedTexts
     ) -> tuple[dict[str, Logits], FamiliarityFeatures | None]:
-        """Compute the logits of each part, (texts, classes), and the features of familiarity.
-
-        The encoder reads every text here, also texts that would skip it because of the `gate`. The
-        features are those of the linear part, (texts, features); None without one.
-        """
+        """Compute the same, and the features of familiarity; None without a linear part."""
         return replace(self, gate=None)._logits_and_familiarity(texts, with_familiarity=True)
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
-        """Combine logits, (texts, classes), in the order of `parts`, to calibrated logits.
-
-        The encoder's logits of texts that skip it are ignored.
-        """
+        """Combine logits, (texts, classes), in the order of `parts`, to calibrated ones."""
         logits = self.mixture.combined(part_logits)
         if self.gate is None:
             return logits
@@ -444,10 +413,10 @@ class Classifier:
         return np.where(self.skip_encoder(linear)[:, None], linear, logits)
 
     def skip_encoder(self, linear: Logits) -> NDArray[np.bool_]:
-        """Whether each text skips the encoder, so that the linear part alone predicts it, (texts,).
+        """Whether the linear part alone predicts each text, (texts,).
 
-        Only the logits of the linear part, `linear`, (texts, classes), decide this. They are the
-        same with every engine, whereas the encoder's logits differ in the last digits.
+        Only its logits, (texts, classes), decide this: they are the same with every engine, whereas
+        the encoder's differ in the last digits.
         """
         if self.gate is None:
             return np.zeros(len(linear), dtype=bool)
@@ -456,11 +425,7 @@ class Classifier:
         return is_sure
 
     def gated_like(self, text: TokenizedTexts) -> Classifier:
-        """A copy that predicts every text by the same parts as it predicts this single text.
-
-        An explanation compares a text with variants of it. If the variants were predicted by other
-        parts than the text, the difference of the parts would look like an effect of the words.
-        """
+        """A copy that predicts every text by the same parts as this single text."""
         if self.gate is None or self.linear is None:
             return self
 
@@ -477,10 +442,7 @@ class Classifier:
         batch_tokens: int | None = None,
         with_familiarity: bool = False,
     ) -> tuple[dict[str, Logits], FamiliarityFeatures | None]:
-        """Compute the logits of each part, and on request the features of familiarity.
-
-        The encoder's logits of texts that skip it are 0.
-        """
+        """The encoder's logits of texts that skip it are 0."""
         part_logits: dict[str, Logits] = {}
         familiarity_features = None
         skips_encoder = np.zeros(len(texts), dtype=bool)

@@ -14,10 +14,9 @@ MIN_WEIGHT = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class WordWeight:
-    """A word of a text, which is `text[start:end]`, and its weight for a class.
+    """A word, `text[start:end]`, and its weight for a class.
 
-    The weight is the log odds of the class, ln(p / (1 - p)), minus the log odds when the word is
-    left out. A word with a weight above 0 is evidence for the class.
+    The weight is how much the log odds of the class, ln(p / (1 - p)), fall without the word.
     """
 
     word: str
@@ -27,10 +26,7 @@ class WordWeight:
 
 
 class Explanation(list[WordWeight]):
-    """The words of a text with their weights, in the order of the text.
-
-    The last words, `left_out` of them, have no weights if explaining them would take too long.
-    """
+    """The words of a text in their order; explaining the last `left_out` would take too long."""
 
     def __init__(self, words: Iterable[WordWeight] = (), *, left_out: int = 0) -> None:
         super().__init__(words)
@@ -38,10 +34,7 @@ class Explanation(list[WordWeight]):
 
 
 def marked(text: str, weights: Sequence[WordWeight]) -> list[tuple[str, float]]:
-    """Split a text into pieces with their weights: its words, and what is between them.
-
-    The pieces between the words have the weight 0.
-    """
+    """Split a text into its words, with their weights, and what is between them, with 0."""
     pieces = []
     end = 0
     for word in weights:

@@ -60,9 +60,9 @@ class Familiarity:
 
     @classmethod
     def of(cls, familiarity_features: Array) -> Familiarity | None:
-        """Fit the features of held-out texts, (texts, features); None for fewer than `MIN_TEXTS`.
+        """Fit held-out texts, (texts, features), so that `FLAGGED_FRACTION` of them are unfamiliar.
 
-        `FLAGGED_FRACTION` of these texts become unfamiliar.
+        None if they are fewer than `MIN_TEXTS`.
         """
         if len(familiarity_features) < MIN_TEXTS:
             return None
@@ -81,10 +81,9 @@ class Familiarity:
         return replace(distribution, threshold=float(np.nextafter(highest_familiar, np.inf)))
 
     def scores(self, familiarity_features: Array) -> Array:
-        """Score how unfamiliar texts are, (texts,); the higher, the less familiar.
+        """Score how unfamiliar texts are, (texts,), by a weighted sum of standardized features.
 
-        A score is a weighted sum of the standardized features of a text, `familiarity_features`,
-        (texts, features).
+        The features are (texts, features).
         """
         # Standardize the features. A constant feature becomes 0, since it says nothing.
         is_variable = self.deviations > 0
@@ -107,16 +106,13 @@ class Familiarity:
         return scores
 
     def are_unfamiliar(self, familiarity_features: Array) -> NDArray[np.bool_]:
-        """Whether each text is out of distribution, (texts,).
-
-        The argument has the features of the texts, (texts, features).
-        """
+        """Whether each text is out of distribution, (texts,), by its (texts, features)."""
         return self.scores(familiarity_features) >= self.threshold
 
     # --- In a model folder ------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """The distribution as JSON values for a model folder."""
+        """The values for a model folder."""
         return {
             "means": self.means.tolist(),
             "deviations": self.deviations.tolist(),
@@ -125,9 +121,7 @@ class Familiarity:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], *, has_linear: bool) -> Familiarity:
-        """Read and check the JSON values of a model folder, which may come from a stranger.
-
-        A classifier with a linear part has further features.
+        """Read the values of a model folder, which may come from a stranger.
 
         Raises:
             ValueError: a value is invalid, or there is another number of features.
@@ -161,11 +155,9 @@ def measure_familiarity(
 ) -> Array:
     """Measure the features that show how unusual texts are, (texts, features).
 
-    The columns are the features of the linear part, if there is one, then the fraction of unknown
-    tokens, and last the negative log odds of the most probable class.
-
-    Probabilities are (texts, classes). The linear features are None without a linear part, else
-    (texts, features).
+    The columns are the linear features, (texts, features), if there is a linear part, then the
+    fraction of unknown tokens, and last the negative log odds of the most probable class.
+    Probabilities are (texts, classes).
     """
     # The first token of a text is [CLS].
     num_tokens = np.maximum(1, texts.lengths - 1)

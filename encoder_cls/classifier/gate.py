@@ -57,10 +57,9 @@ def fit_gate(
     - the accuracy falls by at most its standard error;
     - the calibration error rises by at most the standard error of the accuracy.
 
-    Logits, (texts, classes), are those of validation texts without a gate, and a gate of the
-    classifier is ignored. Labels are class numbers, (texts,), or multi-label indicators, (texts,
-    classes). The result is None if no gate is good enough, if there is only one part, or if there
-    are too few independent texts to measure `MAX_CHANGED`.
+    Logits of validation texts are (texts, classes), labels class numbers, (texts,), or multi-label
+    indicators, (texts, classes). The result is None if no gate is good enough, if there is only one
+    part, or if there are too few independent texts to measure `MAX_CHANGED`.
     """
     if len(classifier.parts) == 1 or groups.num_groups * MAX_CHANGED < 1:
         return None
@@ -79,9 +78,8 @@ def fit_gate(
 class _GatedPredictions:
     """The predictions of a classifier with a certain gate for labelled texts.
 
-    Logits are (texts, classes). Labels are class numbers, (texts,), and predictions (texts, 1), or
-    both multi-label indicators, (texts, classes). A text is correct, (texts,), if all of its labels
-    are. Losses are (texts,).
+    Predictions are class numbers, (texts, 1), or multi-label indicators, (texts, classes). A text
+    is correct, (texts,), if all of its labels are.
     """
 
     classifier: Classifier
@@ -100,7 +98,6 @@ class _GatedPredictions:
         labels: NDArray[Any],
         groups: RowGroups,
     ) -> _GatedPredictions:
-        """Predict texts from the logits of both parts, (texts, classes)."""
         logits = classifier.combined(part_logits)
         predictions = predicted_labels(logits, classifier.thresholds, num_labels=logits.shape[1])
         predictions = predictions.reshape(len(labels), -1)
@@ -117,7 +114,7 @@ class _GatedPredictions:
         )
 
     def are_as_good_as(self, without_gate: _GatedPredictions) -> bool:
-        """Whether these predictions are as good as those without a gate, as `fit_gate` defines."""
+        """Whether the predictions are as good as without a gate, as `fit_gate` defines it."""
         is_changed = (self.predictions != without_gate.predictions).any(axis=1)
         if is_changed.mean() > MAX_CHANGED:
             return False
@@ -134,11 +131,9 @@ class _GatedPredictions:
         return self._calibration_error() <= without_gate._calibration_error() + accuracy_error
 
     def _standard_error(self, values: NDArray[Any]) -> float:
-        """The standard error of the mean of some values, (texts,)."""
         return float(values.std()) / math.sqrt(self.groups.effective_number(values))
 
     def _calibration_error(self) -> float:
-        """The expected calibration error of the predictions."""
         label_names = self.classifier.label_names
         thresholds = self.classifier.thresholds
         return compute_metrics(self.logits, self.labels, label_names, thresholds).ece

@@ -11,12 +11,11 @@ split conformal prediction (Angelopoulos and Bates, 2021, https://arxiv.org/abs/
 1), on average over texts and trained models.
 
 Texts of a split group are likely to be predicted rightly or wrongly together, so counts are those
-of independent texts: the more alike the texts of a group are, the less each of them counts, and all
-copies of a text count once (`row_groups`).
+of independent texts (`row_groups`): all copies of a text count once.
 
 In a multi-label task, a prediction is that of a whole text: it is correct if the text has exactly
-the predicted labels, and a set of classes must contain all labels of its text. There, each label
-has a guaranteed precision of its own as well, among the texts that get this label.
+the predicted labels, and a set must contain all labels of its text. Each label also has a
+guaranteed precision of its own, among the texts that get it.
 """
 
 from __future__ import annotations
@@ -50,14 +49,11 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionCounts:
-    """Counts of held-out predictions at each of the `THRESHOLDS`, which guarantee a precision.
+    """Counts of independent held-out predictions at each of the `THRESHOLDS`.
 
-    Each array is (thresholds,), and its counts do not increase from one threshold to the next.
-    Predictions for texts that belong together count as the independent ones that they are worth.
-
-    Attributes:
-        num_correct: of the `num_confident` predictions with at least the probability of the
-            threshold, the number of correct ones.
+    Each array is (thresholds,), and its counts do not increase from one threshold to the next. Of
+    `num_confident` predictions with at least the probability of the threshold, `num_correct` are
+    correct.
     """
 
     num_confident: Counts
@@ -92,15 +88,12 @@ class PrecisionCounts:
 
     @property
     def num_texts(self) -> int:
-        """The number of held-out predictions, each for a text."""
+        """The number of held-out texts."""
         # The first threshold is 0, which every text reaches.
         return int(self.num_confident[0])
 
     def precision_threshold(self, precision: float) -> float | None:
-        """The lowest threshold from which predictions are guaranteed to have a precision.
-
-        The result is a probability; None if the precision cannot be guaranteed.
-        """
+        """The lowest probability from which predictions surely have a precision; None if none."""
         if precision <= 0:
             # All predictions together have a precision of at least 0.
             return 0.0
@@ -136,12 +129,10 @@ class PrecisionCounts:
         return 0.0
 
     def _has_precision(self, index: int, precision: float, error: float) -> bool:
-        """Test whether the predictions from a threshold up have at least a precision.
+        """Test exactly whether the predictions from a threshold up have at least a precision.
 
-        This is an exact binomial test, which passes with a probability of at most `error` though
-        the precision is lower. If each prediction were correct with the probability `precision`, as
-        many correct predictions as were counted, or more, would have a probability of at most
-        `error`. Then Clopper and Pearson's lower bound is at least `precision`.
+        If each were correct with the probability `precision`, as many correct ones as were counted,
+        or more, would have a probability of at most `error`.
         """
         num_texts = int(self.num_confident[index])
         num_correct = int(self.num_correct[index])
@@ -165,7 +156,7 @@ class PrecisionCounts:
         return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, self.num_texts + 1)))])
 
     def to_json(self) -> dict[str, Any]:
-        """The counts as JSON values for a model folder."""
+        """The values for a model folder."""
         return {
             "num_confident": self.num_confident.tolist(),
             "num_correct": self.num_correct.tolist(),
@@ -173,7 +164,7 @@ class PrecisionCounts:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PrecisionCounts:
-        """Read and check the JSON values of a model folder, which may come from a stranger.
+        """Read the values of a model folder, which may come from a stranger.
 
         Raises:
             ValueError: the values are not counts that some predictions can have.
@@ -189,14 +180,11 @@ class PrecisionCounts:
 class Guarantees(PrecisionCounts):
     """Counts of held-out texts at each of the `THRESHOLDS`, from which guarantees follow.
 
-    The predictions that are counted are those for whole texts. The probability of a prediction is
-    that of `Task.prediction_probabilities`.
+    Predictions are those for whole texts, with `Task.prediction_probabilities`.
 
     Attributes:
-        num_covered: the number of texts whose label, or all of whose labels, have at least the
-            probability of the threshold, also if another class is more probable.
-        labels: the counts of the texts that get each label, in the order of the classifier's
-            labels; empty in a single-label task.
+        num_covered: the texts all of whose labels have at least the probability of the threshold.
+        labels: multi-label, the counts of the texts that get each label, in the classifier's order.
     """
 
     num_covered: Counts
@@ -213,10 +201,9 @@ class Guarantees(PrecisionCounts):
     ) -> Guarantees:
         """Count held-out texts by their probabilities, (texts, classes).
 
-        Labels are class numbers, (texts,), or multi-label indicators, (texts, labels). Those from
-        `classes` on are labels that the classifier does not know, whose texts are never predicted
-        correctly. In a multi-label task, a text gets each label from the probability `thresholds`,
-        (classes,).
+        Labels are class numbers, (texts,), or multi-label indicators, (texts, labels). The
+        classifier does not know those from `classes` on, so their texts are never correct.
+        Multi-label, a text gets each label from the probability `thresholds`, (classes,).
         """
         task = task_of(labels)
         num_classes = probabilities.shape[1]
@@ -250,10 +237,10 @@ class Guarantees(PrecisionCounts):
         )
 
     def coverage_threshold(self, coverage: float) -> float | None:
-        """The threshold from which classes form sets that are guaranteed to have a coverage.
+        """The threshold from which classes form sets that surely have a coverage; None if none.
 
-        It is the highest threshold that at least ceil((n + 1) * coverage) of the labels of the n
-        held-out texts reach. The result is None if the coverage cannot be guaranteed.
+        It is the highest one that at least ceil((n + 1) * coverage) of the labels of the n held-out
+        texts reach.
         """
         # Round to 9 digits first, so that `ceil` does not turn a floating-point error such as
         # 9.000000000000002 into 10.
@@ -271,7 +258,7 @@ class Guarantees(PrecisionCounts):
     # --- In a model folder ------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """The counts as JSON values for a model folder."""
+        """The values for a model folder."""
         values = super().to_json()
         values["num_covered"] = self.num_covered.tolist()
         if self.labels:
@@ -280,7 +267,7 @@ class Guarantees(PrecisionCounts):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Guarantees:
-        """Read and check the JSON values of a model folder, which may come from a stranger.
+        """Read the values of a model folder, which may come from a stranger.
 
         Raises:
             ValueError: the values are not counts that some texts can have.
@@ -326,12 +313,11 @@ SMALLEST_WEIGHT = 1e-9
 
 
 def _independent_weights(is_correct: NDArray[np.bool_], groups: RowGroups) -> NDArray[np.float64]:
-    """How much each prediction counts, (predictions,), by the correlation within its group."""
     return groups.weights(groups.correlation(is_correct))
 
 
 def _sums_from(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each of the `THRESHOLDS`, sum the weights of the values that reach it, (thresholds,)."""
+    """Sum the weights of the values that reach each of the `THRESHOLDS`, (thresholds,)."""
     order = np.argsort(values)
     sums = np.concatenate([np.cumsum(weights[order][::-1])[::-1], [0.0]])
     return np.asarray(sums[np.searchsorted(values[order], THRESHOLDS)])
@@ -343,7 +329,7 @@ def _rounded_down(sums: NDArray[Any]) -> Counts:
 
 
 def counts_from(thresholds: NDArray[np.float64], values: NDArray[np.float64]) -> Counts:
-    """For each threshold, count the values that reach it, (thresholds,)."""
+    """Count the values that reach each threshold, (thresholds,)."""
     return np.asarray(len(values) - np.searchsorted(np.sort(values), thresholds))
 
 
@@ -357,12 +343,10 @@ START_WITHIN_PART = 0.25
 
 
 def sequence_starts(num_texts: int, precision: float) -> list[int]:
-    """Choose where the sequences of tests of a precision start.
+    """Choose with how many of the most confident texts each sequence of tests starts.
 
-    The result has, for each sequence, the number of most confident texts that its first test is
-    about, in increasing order; it is empty if the precision is not between 0 and 1. No sequence
-    starts with fewer than `min_texts`, since a test of so few texts fails even if all predictions
-    are correct.
+    There are at least `min_texts`, since a test of fewer fails even if all predictions are correct.
+    The numbers increase; there are none if the precision is not between 0 and 1.
     """
     if not 0 < precision < 1:
         return []
@@ -381,9 +365,6 @@ def sequence_starts(num_texts: int, precision: float) -> list[int]:
 
 
 def min_texts(precision: float, error: float) -> int:
-    """The number of texts that are enough to show a precision if all predictions are correct.
-
-    It is the smallest n with precision^n <= error.
-    """
+    """The smallest n with precision^n <= error: enough texts if all predictions are correct."""
     # Round to 9 digits first, so that a floating-point error does not add a text.
     return math.ceil(round(math.log(error) / math.log(precision), 9))

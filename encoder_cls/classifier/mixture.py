@@ -18,17 +18,17 @@ class Mixture:
     """The weighted sum of the logits of encoder and linear model.
 
     Attributes:
-        weights: the factor of each part's logits, with which the sum is calibrated; 1 for a
-            part that has no entry.
-        shares: each part's weight, relative to the weight that calibrates the part alone,
-            normalized to sum to 1. None if unknown.
+        weights: the factors of the parts' logits, with which the sum is calibrated; 1 without an
+            entry.
+        shares: the weights relative to those that calibrate each part alone, normalized to sum to
+            1; None if unknown.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
     shares: Mapping[str, float] | None = None
 
     def weights_of(self, parts: Iterable[str]) -> list[float]:
-        """The weights of some parts, in the order of `parts`."""
+        """The weights of some parts, in their order."""
         return [self.weights.get(part, 1.0) for part in parts]
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
@@ -37,17 +37,14 @@ class Mixture:
         return combine_logits(list(part_logits.values()), weights).astype(np.float32)
 
     def parts_alone(self, part_logits: Mapping[str, Logits]) -> dict[str, Logits]:
-        """The calibrated logits of each part without the other parts, (texts, classes).
-
-        A part alone has the factor weight / share. If shares are unknown, it has its weight.
-        """
+        """The calibrated logits of each part without the other parts, (texts, classes)."""
         alone = {}
         for part, logits in part_logits.items():
             alone[part] = (logits * self.weight_alone(part)).astype(np.float32)
         return alone
 
     def weight_alone(self, part: str) -> float:
-        """The factor that calibrates the logits of a part without the other parts."""
+        """The factor that calibrates a part alone: weight / share, or the weight if unknown."""
         weight = self.weights.get(part, 1.0)
         if self.shares is None:
             return weight

@@ -35,15 +35,14 @@ def fit_mixture_weights(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Fit the weights with which the sum of the logits of classifiers has the lowest loss.
 
-    The share of a classifier is its weight, divided by the inverse temperature that calibrates the
-    classifier alone. A ridge penalty, `RIDGE_PENALTY` * distance^2 / texts, draws the shares
-    towards their expected values, so that a few labels change them little.
+    The share of a classifier is its weight, divided by the inverse temperature that calibrates it
+    alone. A ridge penalty, `RIDGE_PENALTY` * distance^2 / texts, draws the shares towards expected
+    values, so that a few labels change them little: all equal with `expects_equal_shares`, as of a
+    student and its teacher; else 1 for the last classifier.
 
     Logits are (texts, classes); those of the last classifier must be calibrated. Labels are class
-    numbers, (texts,), or multi-label indicators, (texts, classes). With `expects_equal_shares`, all
-    classifiers are expected to have the same share, as a student and its teacher; otherwise, the
-    last one is expected to have the share 1. The result has the weight and the share of each
-    classifier; shares sum to 1.
+    numbers, (texts,), or multi-label indicators, (texts, classes). The result has the weight and
+    the share of each classifier; shares sum to 1.
     """
     num_classifiers = len(logits)
     float64_logits = [part.astype(np.float64) for part in logits]

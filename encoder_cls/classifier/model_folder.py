@@ -68,7 +68,7 @@ NO_HASH = b"0" * 64
 
 
 def model_folder(path: Path) -> Path:
-    """Find the model folder of a run or at a path, or download `hub:owner/name[?revision=...]`.
+    """Find the model folder of a run or at a path, or download it from the Hub.
 
     Raises:
         ConfigError: there is no model at this path.
@@ -99,15 +99,14 @@ def load_classifier(
     """Load a classifier from a run folder, a model folder or the Hugging Face Hub.
 
     Args:
-        path: the path of the folder, or `hub:owner/name[?revision=...]`.
-        device: the device of the encoder: `auto`, `cpu`, `cuda` or `cuda:N`. With `auto`, a GPU is
-            used if there is one and, unless the engine is `torch`, if a call has so many texts that
+        path: the folder, or `hub:owner/name[?revision=...]`.
+        device: of the encoder: `auto`, `cpu`, `cuda` or `cuda:N`. With `auto`, a GPU is used if
+            there is one and, unless the engine is `torch`, if a call has so many texts that
             starting it pays.
-        engine: the library that computes the encoder: `numpy`, `torch` or `auto`. With `auto`, a
-            call with a few texts uses NumPy, and one with many texts uses PyTorch if it is
-            installed. Both compute in float32, and their probabilities differ by at most 1e-5.
-        model_class: the class of the encoder if it was trained as one of the user's own; PyTorch
-            computes it.
+        engine: of the encoder: `numpy`, `torch` or `auto`, which takes NumPy for few texts, and
+            PyTorch for many, if it is installed. Both compute in float32, and their probabilities
+            differ by at most 1e-5.
+        model_class: the class of the encoder if it is one of the user's own.
 
     Raises:
         ConfigError: there is no classifier at this path, no such device or engine, or the encoder
@@ -138,9 +137,10 @@ def load_classifier(
 
 
 def parts_of_model(folder: Path) -> tuple[str, ...]:
-    """Read whether a model has an `encoder`, a `linear` part or both, without loading it.
+    """Read which parts a model has, without loading it.
 
-    An `EncoderClsError` says that the folder is damaged or comes from another program.
+    Raises:
+        EncoderClsError: the folder is damaged or comes from another program.
     """
     with _reporting_damage(folder), plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, _ = _read_head(file, size)
@@ -149,7 +149,7 @@ def parts_of_model(folder: Path) -> tuple[str, ...]:
 
 @contextmanager
 def _reporting_damage(source: str | Path) -> Iterator[None]:
-    """Turn the errors of reading a damaged or unknown file into an `EncoderClsError`."""
+    """Turn errors of reading a damaged or unknown file into an `EncoderClsError`."""
     try:
         yield
     except (
@@ -170,10 +170,7 @@ def _reporting_damage(source: str | Path) -> Iterator[None]:
 def _read(
     folder: Path, model_class: type[EncoderClassifier] | None
 ) -> tuple[Classifier, dict[str, Weight]]:
-    """Read a classifier without its encoder, and the encoder's weights by name, if there are any.
-
-    The caller reports errors by `_reporting_damage`.
-    """
+    """Read a classifier without its encoder, and the encoder's weights by name, if any."""
     with plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, num_bytes = _read_head(file, size)
         classifier, shapes = _classifier_of(head, model_class)
@@ -212,7 +209,7 @@ def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
 
 
 def _checked_int(digits: str) -> int:
-    """Parse an integer; raise a `ValueError` if no size or count of a model is so large."""
+    """Parse an integer; a `ValueError` if no size or count of a model is so large."""
     number = int(digits)
     if not -LARGEST_INT <= number <= LARGEST_INT:
         raise ValueError(f"a number of {len(digits)} digits")
@@ -232,7 +229,7 @@ def _read_whole(file: BinaryIO, head: Mapping[str, Any]) -> bytes:
 def _weights(
     content: bytes, shapes: Mapping[str, Shapes], dtypes: Mapping[str, str]
 ) -> dict[str, dict[str, Weight]]:
-    """Unpack the weights of each part, by the name of the part and the name of the weight."""
+    """Unpack the weights, by the names of the part and of the weight."""
     tensors_of_parts: dict[str, dict[str, NDArray[Any]]] = {}
     for name, tensor in safetensors.numpy.load(content).items():
         part = "encoder"
@@ -319,10 +316,7 @@ def _encoder_shapes(
     vocab_size: int,
     num_classes: int,
 ) -> Shapes:
-    """The shapes of the encoder's weights; a `ConfigError` if it is not a `model_class`.
-
-    Without an encoder among the parts of the file, its class does not matter.
-    """
+    """The shapes of the encoder's weights; a `ConfigError` if it is not a `model_class`."""
     saved_class = head["config"].get("model_class", "")
     given_class = model_class.__name__ if model_class else ""
     if saved_class != given_class and "encoder" in head["parts"]:
@@ -461,13 +455,12 @@ def _is_mixture_weight(value: Any) -> bool:
 def save_classifier(
     classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None
 ) -> None:
-    """Save a classifier in a model folder, and replace the classifier that the folder may hold.
+    """Save a classifier in a model folder, and replace the one that the folder may hold.
 
     Weights are stored in the data type of `dtypes` for their part, by default float32.
 
     Raises:
-        EncoderClsError: a file cannot be written. A classifier that was in the folder before is
-            still there, undamaged.
+        EncoderClsError: a file cannot be written. An earlier classifier is still there, undamaged.
     """
     dtypes = dtypes or dict.fromkeys(classifier.parts, "float32")
     tensors: dict[str, NDArray[Any]] = {}
@@ -490,8 +483,10 @@ def save_classifier(
 def content_of_linear_part(classifier: Classifier, folder: Path) -> bytes:
     """The content of a weights file with the linear part of the classifier in a folder.
 
-    The weights are those of the folder: to pack the unpacked ones again would round them twice. An
-    `EncoderClsError` says that the folder is damaged.
+    The weights are those of the folder: to pack the unpacked ones again would round them twice.
+
+    Raises:
+        EncoderClsError: the folder is damaged.
     """
     with _reporting_damage(folder):
         every = safetensors.numpy.load(read_file(folder / WEIGHTS_FILE))
@@ -519,9 +514,7 @@ def _head_of(classifier: Classifier, dtypes: Mapping[str, str]) -> dict[str, Any
 
 
 def save_measurements(classifier: Classifier, folder: Path) -> None:
-    """Save the gate, guarantees and familiarity of a classifier in its model folder.
-
-    The weights in the folder stay as they are.
+    """Save the gate, guarantees and familiarity in the folder, whose weights stay as they are.
 
     Raises:
         EncoderClsError: the folder is damaged, or the weights file cannot be written.

@@ -1,7 +1,7 @@
-"""Explain predictions by occlusion: measure what changes when a word is left out.
+"""Explain predictions by occlusion: classify a text again without each of its words.
 
-A text is classified again without each of its words. The weight of a word is the log odds of the
-class for the whole text, minus the log odds without the word (Zeiler and Fergus, "Visualizing and
+The weight of a word is the log odds of the class for the whole text, minus the log odds without the
+word (Zeiler and Fergus, "Visualizing and
 Understanding Convolutional Networks", 2014, https://arxiv.org/abs/1311.2901, and for words Li et
 al., "Understanding Neural Networks through Representation Erasure", 2016,
 https://arxiv.org/abs/1612.08220).
@@ -48,8 +48,8 @@ def explain(
         spans: the places of the tokens in the text, without that of [CLS].
         log_odds_of: returns the log odds of the class for each of some variants of the text,
             (variants,).
-        max_tokens: the most tokens that are read, by default `MAX_TOKENS`; if they are too few for
-            all words, the last words get no weights.
+        max_tokens: if they are too few to read the text without each of its words, the last words
+            get no weights. None is `MAX_TOKENS`.
     """
     words = _words(spans, text)
 
@@ -85,7 +85,6 @@ def _weights_of(
     text: TokenizedTexts,
     log_odds_of: Callable[[TokenizedTexts], NDArray[np.float64]],
 ) -> list[float]:
-    """Compute how much the log odds of the class fall when each word is left out."""
     log_odds = [log_odds_of(variants) for variants in _variants(text, words)]
     whole, *without_words = np.concatenate(log_odds)
     return [float(whole - without_word) for without_word in without_words]

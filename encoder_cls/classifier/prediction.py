@@ -9,14 +9,13 @@ class Prediction(NamedTuple):
     """The prediction for one text.
 
     Attributes:
-        label: the most probable class, which need not be among `labels`; None for a text
-            without words.
-        probability: the probability of `label`; None for a text without words.
-        probabilities: of all classes by name, also for a text without words.
+        label: the most probable class, which need not be among `labels`, with its `probability`;
+            None for a text without words.
+        probabilities: those of all classes by name, also for a text without words.
         truncated: whether the text is longer than the encoder reads, or, without an encoder,
             than the linear model reads.
         unknown_words: the number of tokens that are not in the vocabulary.
-        reason: `blank` for a text without words; else None.
+        reason: `blank` for a text without words.
         unfamiliar: whether the text is out of distribution; None if the model does not measure it.
         labels: the labels whose probabilities reach their thresholds, most probable first; None
             in a single-label task.
@@ -38,10 +37,7 @@ class Prediction(NamedTuple):
     answered_by: str | None = None
 
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
-        """The `k` most probable classes with their probabilities, the most probable first.
-
-        By default, all classes are returned.
-        """
+        """The `k` most probable classes, by default all, with their probabilities, best first."""
         return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
 
     def names_from(self, probability: float) -> list[str]:
@@ -56,19 +52,16 @@ class Prediction(NamedTuple):
         return () if self.label is None else (self.label,)
 
     def label_from(self, threshold: float | None) -> str | None:
-        """The label; None if its probability is below the threshold, or if the text is blank.
-
-        If `threshold` is None, every label is kept.
-        """
+        """The label; None if its probability is below the threshold, or if the text is blank."""
         if self.probability is None or self.probability < (threshold or 0):
             return None
         return self.label
 
     def label_set(self, threshold: float) -> list[str]:
-        """The most probable class, and all others with at least the probability `threshold`.
+        """The classes with at least the probability `threshold`.
 
-        In a multi-label task, these are all labels with at least this probability, which may be
-        none. The set of a blank text is empty.
+        In a single-label task, the most probable one is always among them. The set of a blank text
+        is empty.
         """
         if self.label is None:
             return []

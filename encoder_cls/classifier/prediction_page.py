@@ -38,10 +38,9 @@ class ShownWord(NamedTuple):
 
 
 def page_around_rows(*, is_multi_label: bool, note: str = "", model: str = "") -> tuple[str, str]:
-    """The HTML before and after the rows of a page of predictions, which `prediction_row` makes.
+    """The HTML before and after the rows of a page, which `prediction_row` makes.
 
-    So any number of rows can be written. Texts with several labels have no column for the second
-    class. An empty `note` about the rows or name of the `model` is left out.
+    So any number of rows can be written.
     """
     notes = []
     if model:
@@ -69,8 +68,8 @@ def prediction_row(
 ) -> str:
     """Render a text with its prediction as a row of a table, with notes below the text.
 
-    Words are coloured by their weights; they are None if the prediction is not explained. The label
-    is the text in the column of the predicted class.
+    `words` is None if the prediction is not explained; `label` is what the column of the predicted
+    class shows.
     """
     words = words or Explanation()
     below = [f"({note})" for note in notes]
@@ -81,7 +80,7 @@ def prediction_row(
 
 
 def words_html(pieces: Iterable[tuple[str, float]]) -> Markup:
-    """Render pieces of a text with their weights, which `marked` yields, as coloured HTML."""
+    """Render the pieces of a text that `marked` yields as coloured HTML."""
     return macro(TEMPLATE, "words")(_coloured(pieces))
 
 

@@ -62,15 +62,17 @@ def score_mixture(
 ) -> ValidationResult:
     """Fit the weights of the mixture to the validation texts with known labels, and score it there.
 
-    Class weights of the training are not used here. All texts count equally, so that the loss is
-    comparable with that of the final report, and probabilities are calibrated.
+    All texts count equally, so that the loss is comparable with that of the final report, and
+    probabilities are calibrated.
 
-    The logits, (texts, classes), are those of the dataset's `known_validation`; None for a part
-    that the classifier lacks. `monitor` is the name of the score by which validations are compared.
-    With `expects_equal_shares`, both parts are expected to have equal shares, as a student and its
-    teacher; otherwise, all weight is expected on the linear model. The fewer texts, the closer the
-    shares are to what is expected. If the linear model `is_calibrated` on more than the validation
-    texts, and there is no encoder, its logits are left as they are.
+    Args:
+        encoder: the logits of `known_validation`, (texts, classes); None without such a part. So
+            are those of `linear`.
+        monitor: the score by which validations are compared.
+        expects_equal_shares: whether both parts probably have equal shares, as a student and its
+            teacher, rather than the linear model all weight (`fit_mixture_weights`).
+        is_calibrated: whether the linear model is calibrated on more than the validation texts;
+            without an encoder, its logits are then left as they are.
     """
     labels = dataset.known_validation.labels
     groups = RowGroups(dataset.known_validation.split_groups)
@@ -125,7 +127,6 @@ def _fit_mixture(
     expects_equal_shares: bool,
     is_calibrated: bool,
 ) -> Mixture:
-    """Fit the weights with which the sum of the logits has the lowest loss and is calibrated."""
     parts = tuple(part_logits)
 
     if parts == ("encoder",):
