@@ -23,8 +23,7 @@ def check_attention_file(path: Path) -> None:
 def attention_file(path: Path, classifier: Classifier, texts: Sequence[str]) -> bytes:
     """Show the attention maps of texts, in the form that the ending of `path` names.
 
-    A picture has only the maps of the first text, or of an empty text if there are none. The
-    classifier must have an encoder.
+    A picture has only the maps of the first text, or of an empty one. There must be an encoder.
     """
     ending = path.suffix.lower()
     if ending not in PICTURES:

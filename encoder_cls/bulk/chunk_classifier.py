@@ -68,11 +68,10 @@ def _job_of_columns(
 
 
 class ClassifiedChunk(NamedTuple):
-    """The encoded predictions for a chunk.
+    """The predictions for a chunk, as the method `encode` of a format returns them.
 
     Attributes:
-        encoded: what the format's method `encode` returns for the predictions.
-        sort_keys: the number of each prediction by which they are sorted; empty if they are not.
+        sort_keys: the numbers by which predictions are sorted; empty if they are not.
         last: the location of the last text.
     """
 
@@ -84,7 +83,7 @@ class ClassifiedChunk(NamedTuple):
 
 
 def classify_chunk(classifier: Classifier, options: PredictionOptions, job: Job) -> ClassifiedChunk:
-    """Classify a chunk; its arguments and result can be pickled, for another process to do this."""
+    """Classify a chunk, perhaps in another process: arguments and result can be pickled."""
     chunk = job.chunk
     predicted_texts = predict_chunk(classifier, options, chunk, explained=job.explained)
     return ClassifiedChunk(
@@ -121,10 +120,7 @@ class ChunkClassifier:
         *,
         explained: bool | None = None,
     ) -> Iterator[ClassifiedChunk]:
-        """Yield the encoded predictions in the order of the chunks.
-
-        Each prediction is explained if `explained` says so; None means what the options say.
-        """
+        """Yield the predictions in the order of the chunks; None explains as the options say."""
         if explained is None:
             explained = self.options.explained
         jobs = (Job(prediction_format, chunk, explained) for chunk in chunks)
@@ -160,10 +156,9 @@ def open_chunk_classifier(
     *,
     warn: Callable[[str], None],
 ) -> Iterator[ChunkClassifier]:
-    """Open a classifier of chunks, which shares the work on large files among processes.
+    """Share the work on large files among processes, which end with the block.
 
-    If the encoder is computed by a GPU, the processes do everything else, and ask this process for
-    the encoder's logits of the texts that do not skip it. The processes end with the block.
+    If a GPU computes the encoder, they do everything else, and ask this process for its logits.
     """
     number = processes_for(size_of(files))
     if number == 1:

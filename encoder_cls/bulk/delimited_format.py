@@ -23,13 +23,9 @@ ESCAPED_IN_TSV = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
 class DelimitedFormat(LineFormat):
     """CSV or TSV, in the form (separator, byte order mark) of the input.
 
-    A file contains labels and texts unchanged, except for characters that the format cannot
-    contain, which are escaped. On a terminal, control characters are escaped as well. Unless the
-    input is CSV or TSV, too, fields are guarded: a field that a spreadsheet could take for a
-    formula gets an apostrophe before it.
-
-    With decimal commas, numbers are written as 0,5. Spreadsheets then separate fields by
-    semicolons, so these take the place of commas between fields.
+    Characters that the format cannot contain are escaped, and on a terminal control characters,
+    too. Unless the input is CSV or TSV, a field that a spreadsheet could take for a formula gets an
+    apostrophe before it. With decimal commas, semicolons separate fields, as spreadsheets expect.
     """
 
     def __init__(

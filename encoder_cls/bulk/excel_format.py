@@ -40,11 +40,7 @@ COPIED_BYTES = 1 << 20
 
 
 class ExcelFormat(RowFormat):
-    """An Excel file with a sheet: the kept columns, then the prediction.
-
-    If the input is an Excel file, its columns keep their widths and the formats of their numbers
-    and dates.
-    """
+    """An Excel file with a sheet; columns of an Excel file keep their widths and formats."""
 
     def __init__(
         self,
@@ -66,7 +62,7 @@ class ExcelFormat(RowFormat):
         self._num_cut = 0
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> list[bytes]:
-        """The rows of the predictions for a chunk, each as a JSON array of the values."""
+        """Each row is a JSON array of its values."""
         rows = []
         for predicted in predicted_texts:
             values = [kept_cell(value) for value in self._columns.kept_values(predicted.row)]
@@ -77,7 +73,7 @@ class ExcelFormat(RowFormat):
 
     @contextmanager
     def writing_to(self, output: Output) -> Iterator[Callable[[Sequence[bytes]], object]]:
-        """Write the rows of chunks to a sheet, and the whole file at the end of the block.
+        """Write rows to a sheet, and the whole file at the end of the block.
 
         Raises:
             DataError: there are more rows than a sheet has.
@@ -112,7 +108,7 @@ class ExcelFormat(RowFormat):
             self._num_cut = sheet.num_cut
 
     def warnings(self) -> Iterator[str]:
-        """A warning if texts were cut."""
+        """Warn of texts that were cut."""
         if self._num_cut:
             yield (
                 f"warning: {counted(self._num_cut, 'cell')} cut, since a cell of Excel has at most "

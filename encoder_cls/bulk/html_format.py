@@ -20,11 +20,7 @@ MANY_ROWS = 50_000
 
 
 class PageFormat(RowFormat):
-    """An HTML page with a row for each prediction.
-
-    The words of explained predictions are coloured. Without `--explain`, these are the first
-    `MAX_EXPLAINED_ROWS` rows of the page.
-    """
+    """An HTML page; without `--explain`, its first `MAX_EXPLAINED_ROWS` rows are explained."""
 
     def __init__(self, options: PredictionOptions, classifier: Classifier) -> None:
         self._set_threshold = options.withholding.set_threshold
@@ -36,7 +32,7 @@ class PageFormat(RowFormat):
             self._model = f"{classifier.folder} ({classifier.sha256[:12]})"
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> list[bytes]:
-        """The HTML rows of the predictions for a chunk."""
+        """Each prediction is a row of HTML."""
         return [f"{self._row(predicted)}\n".encode() for predicted in predicted_texts]
 
     def _row(self, predicted: PredictedText) -> str:
@@ -57,7 +53,7 @@ class PageFormat(RowFormat):
 
     @contextmanager
     def writing_to(self, output: Output) -> Iterator[Callable[[Sequence[bytes]], object]]:
-        """Write the page up to its rows, the rows as they come, and the rest of the page."""
+        """Write the page up to its rows, rows as they come, and the rest of the page."""
 
         def write(rows: Sequence[bytes]) -> None:
             if not self._num_rows:
@@ -83,7 +79,7 @@ class PageFormat(RowFormat):
         return page_around_rows(is_multi_label=self._is_multi_label, note=note, model=self._model)
 
     def warnings(self) -> Iterator[str]:
-        """What the page lacks: colours in later rows; speed, if it has very many rows."""
+        """Warn of rows without colours, and of very many rows."""
         if self._num_rows > MAX_EXPLAINED_ROWS and not self._explained:
             yield (
                 f"words have colours in the first {MAX_EXPLAINED_ROWS:,} of {self._num_rows:,} "

@@ -42,9 +42,8 @@ def choose_engine(
 ) -> None:
     """Let a classifier with the engine "auto" choose between NumPy, PyTorch and a GPU.
 
-    It does nothing if the classifier has no encoder or was loaded with a certain engine. The input
-    has `num_bytes`, 0 if that is unknown. `first_texts` returns at most so many first texts of the
-    input, if they can be read now.
+    The input has `num_bytes`, 0 if that is unknown; `first_texts` returns at most so many of its
+    first texts, if they can be read now.
     """
     if not isinstance(classifier.encoder, AutomaticEncoder):
         return

@@ -104,7 +104,7 @@ class InputTexts:
         return True
 
     def chunks(self, notify: Callable[[str], None] = note) -> Iterator[Chunk]:
-        """Read the rows in chunks; standard input is passed on as it arrives.
+        """Read the rows; those of standard input are passed on as they arrive.
 
         Raises:
             DataError: a file is missing or malformed.
@@ -121,7 +121,7 @@ class InputTexts:
                 yield chunk
 
     def _chunks_of_standard_input(self, notify: Callable[[str], None]) -> Iterator[Chunk]:
-        """The lines as they come, with a warning if the first one looks like that of a table."""
+        """Warn if the first line looks like that of a table."""
         is_first = True
         for lines in lines_as_they_come(sys.stdin.fileno()):
             if is_first:
@@ -136,7 +136,6 @@ class InputTexts:
             yield from in_chunks((self._row_of_text(line) for line in lines), CHUNK)
 
     def _row_of_text(self, text: str) -> Row:
-        """The row of a text that is not in a file; if rows keep columns, it has the text's."""
         if self.keeps_columns:
             return Row(text, record={self._text_columns[0]: text})
         return Row(text)
@@ -146,7 +145,7 @@ class InputTexts:
         return in_chunks(read_rows(str(self.source), columns, reading), CHUNK)
 
     def first_texts(self, limit: int) -> list[str]:
-        """At most `limit` first texts; none if files can be read only once or are malformed."""
+        """At most `limit` first texts; none if files can be read only once, or are malformed."""
         if not self.files or not all(file.is_file() for file in self.files):
             return []
 
@@ -159,8 +158,8 @@ class InputTexts:
     def look_ahead(self, progress: Progress | None = None, *, reports_errors: bool = True) -> None:
         """Read the columns ahead, as far as the format of the predictions needs them.
 
-        Parquet also needs the types of their values. A malformed file raises a `DataError` only if
-        `reports_errors`: where predictions are printed, those for the rows before it come first.
+        A malformed file raises a `DataError` only if `reports_errors`: where predictions are
+        printed, those for the rows before it come first.
         """
         needs_columns = self._output_format in {"csv", "tsv", "xlsx", "parquet"}
         if self._output_format == "jsonl":
@@ -204,9 +203,8 @@ class InputTexts:
     def _types_are_known(self) -> bool:
         """Whether the types that kept columns have in Parquet are known before all rows are read.
 
-        They are if all values are texts, or if the columns are copied from Parquet files with their
-        types. Otherwise the values decide, even those of Parquet files: another file may have
-        another type, and a later integer may be too large for the type of the first ones.
+        If not, values decide, even those of Parquet files: another file may have another type, and
+        a later integer may be too large for the type of the first ones.
         """
         have_only_texts = self._all_files_have(lambda known: known.has_only_texts)
         are_copied = bool(self.files_to_read_again())
@@ -223,7 +221,7 @@ class InputTexts:
         return is_single_table or bool(columns)
 
     def skipped_rows(self) -> Iterator[str]:
-        """Warnings about the rows that were left out, if any."""
+        """Warn of rows that were left out."""
         for warning in self._reading.notes.warnings(str(self.source)):
             yield f"warning: {warning}"
 
@@ -275,9 +273,9 @@ class InputTexts:
         return False
 
     def files_to_read_again(self) -> list[Path]:
-        """The files from which columns can be copied into Parquet beside the predictions.
+        """The files whose columns can be copied into Parquet beside the predictions.
 
-        They must all be Parquet, and each row must have a prediction; otherwise there are none.
+        There are none unless all are Parquet, and each row has a prediction.
         """
         are_parquet = all(file.is_file() and format_of(file) is PARQUET for file in self.files)
         skips_rows = self._reading_options.skips_bad_rows

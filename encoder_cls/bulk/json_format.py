@@ -21,7 +21,7 @@ class JsonFormat(LineFormat):
         self._columns = columns
 
     def lines(self, predicted_texts: Sequence[PredictedText]) -> list[str]:
-        """The JSON object of each prediction."""
+        """Each prediction is an object."""
         return [self._line(predicted) for predicted in predicted_texts]
 
     def _line(self, predicted: PredictedText) -> str:

@@ -52,11 +52,7 @@ TYPES = {
 
 
 class ParquetFormat(PredictionFormat):
-    """A Parquet file with a row for each prediction: the kept columns, then the prediction.
-
-    If the input consists of Parquet files, the kept columns are copied from these files, so that
-    they keep their types.
-    """
+    """A Parquet file; columns of Parquet files are copied, so that they keep their types."""
 
     def __init__(
         self,
@@ -80,7 +76,7 @@ class ParquetFormat(PredictionFormat):
         self._prediction_schema = pyarrow.schema(prediction_fields)
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:
-        """Make a table of the predictions, with the kept columns unless they are copied from files.
+        """Make a table, which has kept columns unless they are copied from files.
 
         Raises:
             DataError: a kept column cannot hold a value.
@@ -145,13 +141,10 @@ class ParquetFormat(PredictionFormat):
 
 
 class _Buffer(io.BytesIO):
-    """A file in memory that is emptied after each write.
-
-    pyarrow does not notice this, because it counts the position in the file itself.
-    """
+    """A file in memory that is emptied after each write; pyarrow counts its position itself."""
 
     def close(self) -> None:
-        """Do nothing, because the bytes that pyarrow writes last are drained after it closes."""
+        """Do nothing: the bytes that pyarrow writes last are drained after it closes."""
 
     def drain(self) -> bytes:
         content = self.getvalue()
@@ -161,10 +154,7 @@ class _Buffer(io.BytesIO):
 
 
 class _CopiedColumns:
-    """All columns of Parquet files with their types, which are read again beside the predictions.
-
-    A column that is missing in a file is null in the rows of this file.
-    """
+    """All columns of Parquet files, which are read again; null where a file lacks one."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         schemas = [pyarrow.parquet.read_schema(file).remove_metadata() for file in files]
@@ -194,10 +184,7 @@ def _batches(files: Sequence[Path]) -> Iterator[Any]:
 
 
 def _check_types(field: Any, values: Sequence[Any]) -> None:
-    """Raise a `DataError` if a kept column cannot hold these values without a change.
-
-    pyarrow would not refuse them: it would store 1.5 as 1 in a column of integers.
-    """
+    """Raise a `DataError` for values that pyarrow would change: 1.5 to 1 in whole numbers."""
     types = {column_type(value) for value in values} - {type(None)}
     are_numbers = field.type == NUMBER and types <= {int, float}
     if not types or field.type == TEXT or are_numbers or _arrow_type(types) == field.type:

@@ -33,12 +33,7 @@ MIN_REASON = 0.005
 
 
 class PlainTextFormat(LineFormat):
-    """One line per prediction, with the labels, the text and notes.
-
-    Args:
-        max_seq_len: the maximum number of tokens that the classifier reads of a text.
-        is_coloured: whether explained words have colours, as on a terminal.
-    """
+    """One line per prediction; explained words have colours if `is_coloured`, as on a terminal."""
 
     def __init__(self, options: PredictionOptions, *, max_seq_len: int, is_coloured: bool) -> None:
         self._options = options
@@ -46,7 +41,7 @@ class PlainTextFormat(LineFormat):
         self._is_coloured = is_coloured
 
     def lines(self, predicted_texts: Sequence[PredictedText]) -> list[str]:
-        """The labels and the text of each prediction, with notes in brackets."""
+        """Each line has the labels and the text, with notes in brackets."""
         return [self._line(predicted) for predicted in predicted_texts]
 
     def _line(self, predicted: PredictedText) -> str:
@@ -64,7 +59,6 @@ class PlainTextFormat(LineFormat):
         return line
 
     def _notes(self, predicted: PredictedText) -> list[str]:
-        """The notes on a prediction: its set, an explanation without colours, unusual facts."""
         notes = notes_on(predicted, self._options.withholding.set_threshold)
         if predicted.words and not self._is_coloured:
             notes += _reasons(predicted.words)
@@ -111,10 +105,7 @@ def shown_labels(predicted: PredictedText) -> str:
 
 
 def notes_on(predicted: PredictedText, set_threshold: float | None) -> list[str]:
-    """Notes with withheld labels, the set of classes, and on a text unlike the training texts.
-
-    `set_threshold` is the least probability of a class in the set; None makes no set.
-    """
+    """Name withheld labels and the set, if there is one, and a text unlike the training texts."""
     notes = []
     if predicted.prediction.labels is not None and predicted.answer.is_withheld:
         probabilities = predicted.prediction.probabilities
@@ -133,10 +124,7 @@ def _with_probabilities(classes: Iterable[tuple[str, float]]) -> str:
 
 
 def _coloured(text: str, words: Explanation) -> str:
-    """Give words for the class a blue background, and words against it an orange one.
-
-    A word with a larger weight has a stronger colour. White is the colour of weight 0.
-    """
+    """Give words for the class a blue background, others an orange one, white for weight 0."""
     pieces = []
     for piece, weight in marked(text, words):
         strength = min(abs(weight / STRONG), 1.0)

@@ -22,11 +22,8 @@ class PredictedText(NamedTuple):
     """A row with its prediction.
 
     Attributes:
-        row: the row of the input; with `--fill`, the answer is in this column if its cell was
-            empty.
-        prediction: the whole prediction, with the probabilities of all classes.
-        answer: the labels that are sure enough, and those that are withheld.
-        words: None if no explanation is needed.
+        row: with `--fill`, this column has the answer if its cell was empty.
+        words: None if the prediction is not explained.
         length: the number of tokens of a truncated text, and whether all of its tokens were
             counted; None if the text is not truncated or the format does not show the number.
     """
@@ -41,7 +38,7 @@ class PredictedText(NamedTuple):
 def predict_chunk(
     classifier: Classifier, options: PredictionOptions, chunk: Chunk, *, explained: bool
 ) -> list[PredictedText]:
-    """Classify the rows of a chunk, and explain each prediction by its words if asked to."""
+    """Classify the rows of a chunk, and explain each prediction if asked to."""
     texts = [row.text for row in chunk]
     tokenized = classifier.tokenize(texts)
     predictions = classifier.predict_tokenized(tokenized, batch_tokens=options.batch_tokens)

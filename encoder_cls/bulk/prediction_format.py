@@ -11,31 +11,28 @@ from encoder_cls.bulk.predicted_text import PredictedText
 
 
 class Output(Protocol):
-    """The destination of predictions: an open file or standard output."""
+    """An open file or standard output."""
 
     def write(self, content: bytes, /) -> object:
         """Write bytes at the end."""
 
 
 class PredictionFormat(ABC):
-    """A format of predictions.
-
-    It can be pickled: each process that classifies chunks gets a copy to encode its predictions.
-    """
+    """A format, of which each process that classifies chunks gets a pickled copy."""
 
     @abstractmethod
     def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:
-        """Encode the predictions for a chunk, in the process that has classified the chunk."""
+        """Encode the predictions for a chunk, in the process that has classified it."""
 
     @abstractmethod
     def writing_to(self, output: Output) -> AbstractContextManager[Callable[[Any], object]]:
-        """Begin to write an output, which is complete at the end of the block.
+        """Begin an output, which is complete at the end of the block.
 
-        The context manager yields a function that writes an encoded chunk, as `encode` returns it.
+        The block gets a function that writes what `encode` returns for a chunk.
         """
 
     def warnings(self) -> Iterator[str]:
-        """Warnings about what was written, once the output is complete."""
+        """Warn of what was written, once the output is complete."""
         yield from ()
 
 
@@ -44,13 +41,13 @@ class RowFormat(PredictionFormat):
 
     @abstractmethod
     def encode(self, predicted_texts: Sequence[PredictedText]) -> list[bytes]:
-        """Encode each prediction for a chunk, in the process that has classified the chunk."""
+        """Encode each prediction for a chunk."""
 
     @abstractmethod
     def writing_to(
         self, output: Output
     ) -> AbstractContextManager[Callable[[Sequence[bytes]], object]]:
-        """Begin to write an output; the function in the block writes encoded predictions."""
+        """Begin an output; the function in the block writes encoded predictions."""
 
 
 class LineFormat(RowFormat):
@@ -60,15 +57,15 @@ class LineFormat(RowFormat):
 
     @abstractmethod
     def lines(self, predicted_texts: Sequence[PredictedText]) -> list[str]:
-        """The line of each prediction, without line ends."""
+        """The lines of predictions, without line ends."""
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> list[bytes]:
-        """Encode the predictions for a chunk as lines of UTF-8."""
+        """Encode the lines as UTF-8."""
         return [f"{line}\n".encode() for line in self.lines(predicted_texts)]
 
     @contextmanager
     def writing_to(self, output: Output) -> Iterator[Callable[[Sequence[bytes]], object]]:
-        """Write the header, and yield the function that writes encoded lines."""
+        """Write the header first."""
         if self.header is not None:
             output.write(f"{self.header}\n".encode())
 

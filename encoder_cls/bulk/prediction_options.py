@@ -78,8 +78,7 @@ MAX_LISTED = 5
 def _thresholds_of_labels(classifier: Classifier, share: float) -> dict[str, float]:
     """The threshold of each label from which at least this share of it is correct.
 
-    Labels for which that cannot be guaranteed have no threshold, and a note names the others. It is
-    a `ConfigError` if no label has a threshold.
+    Labels for which that cannot be guaranteed have none, and a note names the others.
     """
     option = "--min-precision"
     guarantees = _guarantees_of(classifier, option)
@@ -136,7 +135,7 @@ def _not_guaranteed(option: str, share: float, guarantees: Guarantees, remedy: s
 
 
 def _suggestion_of_report(classifier: Classifier) -> str:
-    """The end of a message with the threshold that the run's report suggests; empty without one."""
+    """The threshold that the run's report suggests, as the end of a message; perhaps empty."""
     if not classifier.folder:
         return ""
     run = run_of(Path(classifier.folder))

@@ -22,10 +22,10 @@ from encoder_cls.system.json_values import is_missing
 class Predictor:
     """Adds the predictions of a classifier to batches of rows as further columns.
 
-    A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`. The
-    result has the same type. The new columns are `label`, `probability` and `reason` (`blank` or
-    None); a name that the batch already has gets the prefix `predicted_`. For a multi-label model,
-    the lists `labels` and `probabilities` replace `label` and `probability`.
+    A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`, and
+    so is the result. The new columns are `label`, `probability` and `reason` (`blank` or None), or
+    for a multi-label model the lists `labels` and `probabilities`, and `reason`. A name that the
+    batch already has gets the prefix `predicted_`.
 
     With Ray, each worker is an instance of this class, and loads the model once:
 
@@ -45,7 +45,7 @@ class Predictor:
     Args:
         model: a run folder, a model folder or `hub:owner/name` that every worker can read, or a
             loaded classifier.
-        engine: "numpy", which needs no PyTorch, "torch", or "auto", which chooses one of them.
+        engine: "numpy", which needs no PyTorch, "torch", or "auto".
     """
 
     def __init__(self, model: str | Classifier, *, engine: str = "numpy") -> None:
@@ -60,7 +60,7 @@ class Predictor:
 
     @cached_property
     def classifier(self) -> Classifier:
-        """The classifier, which is loaded when it is first used."""
+        """The classifier, loaded when it is first used."""
         if isinstance(self._model, Classifier):
             return self._model
         return load_classifier(self._model, engine=self._engine)
@@ -137,7 +137,7 @@ class Predictor:
 
 
 def _texts_of_column(column: Any, name: str) -> list[str]:
-    """The values of a column, "" for nulls; a `DataError` if one is neither a text nor null."""
+    """The texts of a column, "" for nulls; a `DataError` for other values."""
     # Check the type, not whether there is a method `to_pylist`: a pandas column also has its index
     # labels as attributes.
     values = column.to_pylist() if _is_arrow_column(column) else list(column)
@@ -153,10 +153,7 @@ def _texts_of_column(column: Any, name: str) -> list[str]:
 
 
 def _is_arrow(batch: Any) -> bool:
-    """Whether a batch is a table of pyarrow.
-
-    If pyarrow has not been imported, nobody can have made such a table.
-    """
+    """Whether a batch is a table of pyarrow, which nobody can have made without importing it."""
     pyarrow = sys.modules.get("pyarrow")
     return pyarrow is not None and isinstance(batch, pyarrow.Table | pyarrow.RecordBatch)
 
@@ -167,7 +164,7 @@ def _is_arrow_column(column: Any) -> bool:
 
 
 def _array(name: str, values: list[Any]) -> NDArray[Any]:
-    """A new column, with the same type in every batch; None becomes NaN in a column of numbers."""
+    """A new column, of the same type in every batch; None becomes NaN among numbers."""
     if name == "probability":
         return np.array(values, np.float64)
     return np.fromiter(values, object, len(values))

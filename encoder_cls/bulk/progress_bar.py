@@ -21,7 +21,7 @@ class Progress:
     """Shows how many texts are done, the rate and the time left; nothing without files.
 
     Args:
-        files: the files of the texts, in whose lines the progress is measured.
+        files: in whose lines the progress is measured.
         doing: what is done to the texts, such as "classified".
         bar: whether a terminal has a bar; not where the results appear on it.
     """
@@ -98,7 +98,7 @@ class Progress:
         self._next_time = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def _open_bar(self, total: int) -> None:
-        """Open a bar; from now on there are lines instead if its library is not installed."""
+        """Open a bar; without its library, there are lines instead."""
         try:
             from tqdm import tqdm
         except ImportError:  # the runtime does not require it

@@ -228,7 +228,7 @@ NOT_RECORDED = {
 def checked(request: Request, runs: Path) -> Request:
     """Check that the options fit together, and fill in those that were not given.
 
-    The model is then the newest run with one in the folder `runs`. Where predictions are printed,
+    The usual model is that of the newest run in the folder `runs`. Where predictions are printed,
     also by a name such as /dev/stdout, `output` is None.
 
     Raises:
@@ -284,11 +284,7 @@ def check_runner_request(request: Request) -> None:
 
 
 def newest_model(runs: Path) -> Path:
-    """Find the newest run with a model in a folder of runs, and note which run it is.
-
-    Raises:
-        ConfigError: no run has a model.
-    """
+    """Find the newest run with a model, and note which it is; a `ConfigError` if none has one."""
     from encoder_cls.run.run_folder import newest_with_model
 
     run = newest_with_model(runs)

@@ -72,8 +72,7 @@ def parts_of(request: Request) -> list[Part]:
     """List the files of the input, each with its file of predictions, `NAME.FORMAT`.
 
     Raises:
-        ConfigError: the input has a file for each text, or two files of the input would have the
-            same file of predictions.
+        ConfigError: there is a file for each text, or two have the same file of predictions.
         DataError: there are no files, or one of them can be read only once, such as a pipe.
     """
     source = str(request.source)
@@ -132,7 +131,7 @@ class ResumableFolder:
         self._num_done = 0
 
     def fill(self) -> str:
-        """Classify all parts that are not done, and say how many files this process has written.
+        """Classify all parts that are not done, and say how many this process has written.
 
         Raises:
             DataError: a file of the input is malformed, or has changed while it was read.
@@ -162,19 +161,16 @@ class ResumableFolder:
         )
 
     def _parts_in_order_of_machine(self) -> list[Part]:
-        """The parts, rotated so that each machine begins with another part.
-
-        Machines whose file system has no locks then rarely classify the same part at the same time.
-        """
+        """The parts, rotated so that machines without locks rarely classify the same one."""
         number = int(sha256(platform.node().encode())[:8], 16)
         first = number % len(self._parts)
         return [*self._parts[first:], *self._parts[:first]]
 
     def _remaining_parts(self) -> list[Part]:
-        """The parts that are not done, in the order of this machine; the others are counted.
+        """The parts that are not done; the others are counted.
 
-        Parts that are done but still have a lock file remain as well: trying them removes the lock
-        file of a killed process.
+        Those that are done but have a lock file remain as well: trying them removes the lock file
+        of a killed process.
         """
         remaining = []
         for part in self._parts_in_order_of_machine():
@@ -316,8 +312,7 @@ class _HashedOutput:
 def _remove_old_format(part: Part, old_record: dict[str, Any]) -> None:
     """Remove the predictions for a part in another format, so that each row has one prediction.
 
-    `old_record` is the record before the new predictions, empty if there was none. Predictions that
-    have changed since they were written are kept.
+    Those that have changed since they were written are kept.
     """
     path = part.output.parent / Path(str(old_record.get("output"))).name
     # Only trust a record that is of this part: a person may have moved or renamed records.
@@ -331,7 +326,7 @@ def _remove_old_format(part: Part, old_record: dict[str, Any]) -> None:
 
 
 def _read_record(path: Path) -> dict[str, Any]:
-    """Read a record; the result is empty if the record is missing or damaged."""
+    """Read a record; empty if it is missing or damaged."""
     try:
         record = read_json(path)
     except (EncoderClsError, ValueError):
@@ -345,13 +340,12 @@ def _hash_of(path: Path) -> str:
 
 
 def _state_of(path: Path) -> tuple[int, ...]:
-    """The device, inode, size and time of a file, which differ once the file has changed."""
+    """What of a file differs once it has changed: device, inode, size and time."""
     with reporting_os_errors(path, "read"):
         status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _check_unchanged(path: Path, state_before: tuple[int, ...]) -> None:
-    """Raise a `DataError` if the state of a file has changed since it was read."""
     if _state_of(path) != state_before:
         raise DataError(f"{path}: has changed while it was read; run the same command again")

@@ -32,9 +32,8 @@ READ_BYTES = 1 << 20
 def stream_as_file(source: str | None) -> Iterator[str | None]:
     """Save standard input as a temporary file if the source names its format, such as `-.csv`.
 
-    This is needed because a table is read several times: for its separator, its columns and its
-    rows. The block gets the source to read, the temporary file or else the given source; the file
-    is removed at its end.
+    A table is read several times: for its separator, its columns and its rows. The block gets the
+    source to read.
 
     Raises:
         ConfigError: the source is a pipe or a device whose name does not tell its format.
@@ -59,10 +58,7 @@ def stream_as_file(source: str | None) -> Iterator[str | None]:
 
 
 def _is_nameless_stream(source: str) -> bool:
-    """Whether a source is a pipe or a device whose name has no ending.
-
-    Examples are /dev/stdin, a named pipe, and the shell's <(...).
-    """
+    """Whether a source is a pipe or a device without an ending: /dev/stdin, or a shell's <(...)."""
     path = Path(source)
     if source in {"", STANDARD_INPUT} or path.suffix:
         return False
@@ -70,15 +66,15 @@ def _is_nameless_stream(source: str) -> bool:
 
 
 def size_of_standard_input() -> int:
-    """The size of standard input in bytes; 0 if it is a pipe, a device or a terminal."""
+    """The size in bytes; 0 for a pipe, a device or a terminal."""
     status = os.fstat(sys.stdin.fileno())
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def lines_as_they_come(descriptor: int) -> Iterator[list[str]]:
-    """Yield the complete lines of a stream as they arrive, without their line ends.
+    """Yield the lines of a stream as they arrive, without line ends and byte order mark.
 
-    Bytes that are not UTF-8 are replaced by U+FFFD, and a byte order mark is removed.
+    Bytes that are not UTF-8 become U+FFFD.
 
     Raises:
         DataError: the stream cannot be read, or a line is longer than `LONGEST_LINE`.
@@ -121,7 +117,6 @@ def _check_length(num_bytes: int, number: int) -> None:
 
 
 def _decoded(lines: Sequence[bytes], *, is_first: bool) -> list[str]:
-    """Decode lines; `is_first` says that they begin with the first line of the stream."""
     texts = [line.decode("utf-8", "replace").removesuffix("\r") for line in lines]
     if is_first:
         texts[0] = texts[0].removeprefix("\ufeff")
@@ -129,7 +124,7 @@ def _decoded(lines: Sequence[bytes], *, is_first: bool) -> list[str]:
 
 
 def _next_block(descriptor: int) -> bytes:
-    """Wait for bytes and return them; the result is empty at the end of the stream."""
+    """Wait for bytes; there are none at the end of the stream."""
     while True:
         try:
             return os.read(descriptor, READ_BYTES)
@@ -141,10 +136,7 @@ def _next_block(descriptor: int) -> bytes:
 
 
 def ending_of_table(line: str, text_columns: Sequence[str]) -> str | None:
-    """Guess the ending of a table's format, such as `.csv`, from its first line.
-
-    None if the line is not the first line of a table with these columns.
-    """
+    """Guess the ending of a table with these columns, such as `.csv`, from its first line."""
     wanted = set(text_columns)
     if line.startswith("{"):
         try:

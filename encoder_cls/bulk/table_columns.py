@@ -26,12 +26,12 @@ MAX_LISTED = 20
 class TableColumns:
     """The columns of a table of predictions, and the values of a prediction in these columns.
 
-    A table keeps either the column `id` of the input or all columns. A table with all columns adds
-    only the labels and probabilities, `answered_by` if the classifier is a cascade, and
-    `unfamiliar` if the model measures familiarity.
+    Beside all columns of the input, rather than `id` alone, a table has only the labels and
+    probabilities, `answered_by` if the classifier is a cascade, and `unfamiliar` if the model
+    measures it.
 
     Attributes:
-        kept: the names of the columns of the input.
+        kept: the columns of the input.
         prediction_columns: the name in this table of each column of the prediction, by its usual
             name; it differs from the names of all kept columns.
     """
@@ -91,7 +91,7 @@ class TableColumns:
         """The values of a row in the columns of the input.
 
         Raises:
-            DataError: the row has a column that is not among the columns of the table.
+            DataError: the row has a further column.
         """
         if not self._keeps_all:
             return [row.id] * len(self.kept)
@@ -158,7 +158,7 @@ def _names_of_facts(classifier: Classifier, *, keeps_all: bool) -> list[str]:
 
 
 def prediction_column(name: str, taken: Container[str]) -> str:
-    """Prefix the name of a column of the prediction until no name in `taken` is the same."""
+    """Prefix the name of a column of the prediction until it is not in `taken`."""
     while name in taken:
         name = f"predicted_{name}"
     return name

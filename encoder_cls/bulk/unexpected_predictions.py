@@ -13,10 +13,7 @@ from encoder_cls.system.display import counted
 
 
 class Unexpected(Enum):
-    """The kinds of unexpected predictions, in the order of the summary.
-
-    A prediction may be of several kinds.
-    """
+    """The kinds of unexpected predictions, in the order of the summary."""
 
     TRUNCATED = auto()
     """The text is longer than the classifier reads."""
@@ -41,7 +38,7 @@ class Unexpected(Enum):
 
 
 def count_unexpected(predicted_texts: Iterable[PredictedText]) -> Counter[Unexpected]:
-    """Count the predictions of each unexpected kind."""
+    """Count the predictions of each kind; one may be of several."""
     counts: Counter[Unexpected] = Counter()
     for predicted in predicted_texts:
         prediction = predicted.prediction
@@ -90,7 +87,6 @@ def summary_of_unexpected(
 
 
 def _withheld_in_words(options: PredictionOptions) -> str:
-    """What was withheld, and the option by which it was, for the summary."""
     withholding = options.withholding
     if options.min_precision is None:
         return f"withheld (--threshold {withholding.threshold or 0:g})"

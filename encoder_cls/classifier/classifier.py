@@ -65,7 +65,8 @@ class Classifier:
     linear model alone predicts the texts that it is sure of.
 
     The argument `batch_tokens` of many methods is the most tokens in one batch of the encoder,
-    padding included; by default, a number that is fast on the device.
+    padding included; by default, a number that is fast on the device. Methods that take texts raise
+    a `TypeError` for a single text, for a table, and for items that are no strings.
 
     Attributes:
         encoder: None if there is only a linear model, or no trained encoder yet.
@@ -135,11 +136,7 @@ class Classifier:
 
     @own_settings()
     def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
-        """Classify texts of any length.
-
-        Raises:
-            TypeError: `texts` is a single text or a table, or one of its items is not a string.
-        """
+        """Classify texts of any length."""
         tokenized = self.tokenize(checked_texts(texts, "predict"))
         return self.predict_tokenized(tokenized, batch_tokens=batch_tokens)
 
@@ -150,9 +147,6 @@ class Classifier:
         """Compute the probabilities of all classes, (texts, classes), in order of `label_names`.
 
         Those of a text sum to 1 in a single-label task; else each label has one of its own.
-
-        Raises:
-            TypeError: `texts` is a single text or a table, or one of its items is not a string.
         """
         tokenized = self.tokenize(checked_texts(texts, "predict_proba"))
         return self.task.probabilities(self.logits(tokenized, batch_tokens=batch_tokens))
@@ -168,7 +162,6 @@ class Classifier:
 
         Raises:
             ConfigError: the classifier has no encoder.
-            TypeError: `texts` is a single text or a table, or one of its items is not a string.
         """
         if not self.encoder:
             raise ConfigError("the model has no encoder, so texts have no vectors")
@@ -189,7 +182,6 @@ class Classifier:
 
         Raises:
             ValueError: a label is unknown, or the number of labels is not that of the texts.
-            TypeError: `texts` is a single text or a table, or one of its items is not a string.
         """
         texts = list(checked_texts(texts, "explain"))
         tokenized = self.tokenize(texts)
@@ -218,7 +210,6 @@ class Classifier:
         Raises:
             ConfigError: the classifier has no linear model.
             ValueError: the label is unknown, or `top_k` is below 1.
-            TypeError: `texts` is a single text or a table, or one of its items is not a string.
         """
         if label not in self.label_names:
             raise ValueError(f"no label of the classifier: {shown(label)}")

@@ -1,10 +1,9 @@
 """Explain predictions by occlusion: classify a text again without each of its words.
 
 The weight of a word is the log odds of the class for the whole text, minus the log odds without the
-word (Zeiler and Fergus, "Visualizing and
-Understanding Convolutional Networks", 2014, https://arxiv.org/abs/1311.2901, and for words Li et
-al., "Understanding Neural Networks through Representation Erasure", 2016,
-https://arxiv.org/abs/1612.08220).
+word (Zeiler and Fergus, "Visualizing and Understanding Convolutional Networks", 2014,
+https://arxiv.org/abs/1311.2901; for words Li et al., "Understanding Neural Networks through
+Representation Erasure", 2016, https://arxiv.org/abs/1612.08220).
 """
 
 from __future__ import annotations

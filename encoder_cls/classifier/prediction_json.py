@@ -19,10 +19,9 @@ def prediction_json(
 ) -> dict[str, Any]:
     """The JSON values of a prediction.
 
-    `top` has the `top_k` most probable classes, but at least all that reach the threshold, and
-    multi-label all labels that are kept.
-    Where whole texts are withheld, `labels` is null for such a text, and `probability` is that of
-    the whole prediction. Without an explanation, `words` is None.
+    `top` has the `top_k` most probable classes, but at least all that reach the threshold, and all
+    labels that are kept. Where whole texts are withheld, `labels` is null for such a text, and
+    `probability` is that of the whole prediction.
     """
     answer = withholding.answer(prediction)
     if prediction.labels is None:
