@@ -52,6 +52,9 @@ class LinearOptions(NamedTuple):
 # document frequency, and four for each of its weights.
 MAX_FEATURES = 700_000
 MAX_BYTES = 1 << 25
+# With many classes, a model may be larger: it knows this many features in any case, since each
+# class has words of its own.
+ALWAYS_FEATURES = 50_000
 
 
 class Vocabulary(NamedTuple):
@@ -105,7 +108,7 @@ class Vocabulary(NamedTuple):
 
         num_classifiers = task.num_one_vs_rest(len(self.options.class_weights))
         bytes_per_feature = 4 * (2 + num_classifiers)
-        limit = min(MAX_FEATURES, MAX_BYTES // bytes_per_feature)
+        limit = min(MAX_FEATURES, max(ALWAYS_FEATURES, MAX_BYTES // bytes_per_feature))
 
         most_frequent = np.argsort(-num_texts, kind="stable")[:limit]
         return self._replace(feature_ids=ids[np.sort(most_frequent)])

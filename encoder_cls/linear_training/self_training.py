@@ -164,12 +164,10 @@ class SelfTraining:
         # targets.
         is_class = targets[:, self._with_classifier] > 0
         text_weights = targets.sum(axis=1, keepdims=True)
-        weights, biases = fit_svms(
-            inputs,
-            scales,
-            is_class,
-            np.broadcast_to(text_weights, is_class.shape),
-        )
+        sample_weights = np.broadcast_to(text_weights, is_class.shape)
+        classifiers = list(fit_svms(inputs, scales.T, is_class, sample_weights))
+        weights = np.stack([classifier.weights for classifier in classifiers], axis=1)
+        biases = np.array([classifier.bias for classifier in classifiers])
 
         # A coordinate is a weighted sum of features, so its weight can be added to their weights.
         # The weights get the type of the directions: otherwise NumPy would convert the directions,
