@@ -164,7 +164,7 @@ def command_page() -> str:
     commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for name, command in commands.items():
         words = ["encoder-cls", name]
-        words += [part.human_readable_name for part in command.params if _is_argument(part)]
+        words += [part.display_name_raw for part in command.params if _is_argument(part)]
         lines += [f"## `{' '.join(words)}`", ""]
         lines += [_on_one_line(command.help), ""]
 
@@ -184,11 +184,12 @@ def _parameter_item(part: Any) -> str:
     """A list item for an argument or an option."""
     names = [*part.opts, *part.secondary_opts]
     if _is_argument(part):
-        names = [part.human_readable_name]
+        names = [part.display_name_raw]
 
     item = f"- {', '.join(f'`{name}`' for name in names)}"
-    if hasattr(part.type, "choices"):
-        item += f" `{'|'.join(part.type.choices)}`"
+    choices = part.type_descriptor.choices
+    if choices:
+        item += f" `{'|'.join(choices)}`"
     item += f": {part.help or ''}"
     if part.show_default and part.default not in (None, False):
         item += f" (default: `{part.default}`)"

@@ -109,9 +109,9 @@ def test_both_hold_the_same_code(built):
 
 
 def test_the_runtime_declares_a_part_of_what_the_whole_declares():
-    """It needs four libraries, of the same versions; extras, scripts and license are the same."""
-    names = [Requirement(line).name for line in RUNTIME["dependencies"]]
-    assert names == ["numpy", "safetensors", "tokenizers", "typer"]
+    """Its libraries are of the same versions; extras, scripts and license are the same."""
+    names = {Requirement(line).name for line in RUNTIME["dependencies"]}
+    assert names.isdisjoint({"torch", "scipy", "scikit-learn", "pyarrow", "datasets"})
     assert set(RUNTIME["dependencies"]) < set(WHOLE["dependencies"])
     for name, requirements in RUNTIME["optional-dependencies"].items():
         assert requirements == WHOLE["optional-dependencies"].get(name, requirements)

@@ -98,12 +98,8 @@ class Progress:
         self._next_time = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def _open_bar(self, total: int) -> None:
-        """Open a bar; without its library, there are lines instead."""
-        try:
-            from tqdm import tqdm
-        except ImportError:  # the runtime does not require it
-            self._on_terminal = False
-            return
+        # Import this library here, because most predictions need no bar.
+        from tqdm import tqdm
 
         shape = "{desc}"
         if total:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.system.display import shown
 from encoder_cls.system.hub import HUB_TIMEOUT, parsed_address
-from encoder_cls.system.libraries import check_installed
 from encoder_cls.system.log import log
 from encoder_cls.system.terminal import has_terminal
 
@@ -27,14 +27,13 @@ def download_model(source: str, *, files: tuple[str, ...], marker: str) -> Path:
             or it is not a model of this program.
         EncoderClsError: the files cannot be downloaded, and there is no earlier download.
     """
+    from huggingface_hub import errors
+
     try:
         name, options = parsed_address(source, options=["revision"])
     except ValueError:
         raise _badly_written(source) from None
     revision = options.get("revision")
-
-    check_installed("huggingface_hub", needed_by=source)
-    from huggingface_hub import errors
 
     try:
         folder, missing = _downloaded(name, revision, files, marker)
@@ -69,32 +68,32 @@ def _downloaded(
     name: str, revision: str | None, files: tuple[str, ...], marker: str
 ) -> tuple[Path, str]:
     """Download the files of a model; the phrase says what the model lacks, empty if nothing."""
-    from huggingface_hub import errors, hf_hub_download
+    import logging
+
+    from huggingface_hub import errors, snapshot_download
+    from huggingface_hub.utils.logging import set_verbosity
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     if not has_terminal():
         disable_progress_bars()
+    # Its warnings say what the messages here say, too.
+    set_verbosity(logging.ERROR)
+
     unreachable = _reason_not_to_reach(name, revision)
-
-    is_offline = unreachable is not None
-    folder = Path()
-    file = files[0]
+    download = partial(snapshot_download, name, local_files_only=unreachable is not None)
+    first = files[0]
     try:
-        for file in files:
-            downloaded = hf_hub_download(name, file, revision=revision, local_files_only=is_offline)
-            path = Path(downloaded)
-
-            # The folder is named after the commit. Download the other files from the same commit,
-            # so that they fit together also if a new version is published meanwhile.
-            folder = path.parent
-            revision = folder.name
-            if file == files[0] and marker.encode() not in path.read_bytes():
-                return folder, f"{marker} in its {file}"
+        folder = Path(download(revision=revision, allow_patterns=first))
+        if (folder / first).is_file() and marker.encode() not in (folder / first).read_bytes():
+            return folder, f"{marker} in its {first}"
+        # The folder is named after the commit. Download the other files from the same commit, so
+        # that they fit together also if a new version is published meanwhile.
+        download(revision=folder.name, allow_patterns=list(files))
     except errors.LocalEntryNotFoundError as error:
         raise unreachable or error from None
-    except errors.EntryNotFoundError:
-        return folder, file
-    return folder, ""
+
+    missing = (file for file in files if not (folder / file).is_file())
+    return folder, next(missing, "")
 
 
 def _reason_not_to_reach(name: str, revision: str | None) -> Exception | None:

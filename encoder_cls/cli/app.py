@@ -47,14 +47,15 @@ class Command(TyperCommand):
     """A command that refuses empty values: as a path, one would be the current folder."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, and check them."""
-        rest = super().parse_args(ctx, args)
-        for parameter in self.params:
-            value = ctx.params.get(parameter.name)
+        """Parse the arguments after checking them as they are written."""
+        written, _, _ = self.make_parser(ctx).parse_args(list(args))
+        parameters: list[Any] = self.params
+        for parameter in parameters:
+            value = written.get(parameter.name)
             values = value if isinstance(value, list | tuple) else [value]
             if "" in values and parameter.name != TEXTS:
                 raise typer.BadParameter("it is empty", ctx=ctx, param=parameter)
-        return rest
+        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(

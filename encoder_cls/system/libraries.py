@@ -21,12 +21,9 @@ PLOTS = "'encoder-cls[plots]'"
 # The libraries that `train` and `eval` import.
 TRAINING = (
     "torch",
-    "pydantic",
-    "yaml",
     "scipy",
     "sklearn",
     "pyarrow",
-    "tqdm",
     "tensorboard",
 )
 

@@ -82,17 +82,6 @@ def test_a_terminal_has_a_bar_and_warnings_above_it(files, clock, capfd, monkeyp
     assert "warning: something\n" in err
 
 
-def test_a_terminal_has_plain_lines_without_the_library_of_bars(files, clock, capfd, monkeypatch):
-    """The runtime does not require tqdm."""
-    be_on_terminal(monkeypatch)
-    monkeypatch.setitem(sys.modules, "tqdm", None)
-
-    with Progress(files, doing="classified") as progress:
-        do_half(progress, clock)
-
-    assert "classified 150 texts, 50%" in capfd.readouterr().err
-
-
 def test_a_terminal_with_results_shows_no_progress(files, clock, capfd, monkeypatch):
     be_on_terminal(monkeypatch)
 

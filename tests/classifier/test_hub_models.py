@@ -19,8 +19,6 @@ from support.programs import run_beside_hub
 
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
-from encoder_cls.errors import ConfigError
-from encoder_cls.system import libraries
 
 FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 LOAD = """
@@ -184,11 +182,3 @@ def test_what_cannot_be_loaded_is_reported_on_a_line(hub, tmp_path):
 
     # The weights of v1 and of the damaged model are each looked at and fetched.
     assert hub.downloaded[downloaded_before:].count("model.safetensors") <= 2 * 2
-
-
-def test_the_library_of_the_hub_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setattr(libraries, "is_installed", lambda _: False)
-
-    expected = r"^hub:owner/name: needs huggingface_hub: pip install huggingface_hub$"
-    with pytest.raises(ConfigError, match=expected):
-        load_classifier("hub:owner/name")

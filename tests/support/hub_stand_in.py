@@ -115,7 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
 
         if kind == "resolve":
             return self._file(files, path, commit)
-        value: Any = {"id": name, "sha": commit}
+        siblings = [{"rfilename": path} for path in files]
+        value: Any = {"id": name, "sha": commit, "siblings": siblings}
         if kind == "tree":
             value = _listing(files, path, is_recursive="recursive=true" in url.query.lower())
         return json.dumps(value).encode(), {"Content-Type": "application/json"}

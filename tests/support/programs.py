@@ -21,13 +21,10 @@ TRAINING_LIBRARIES = [
     "scipy",
     "sklearn",
     "pyarrow",
-    "pydantic",
     "pandas",
     "datasets",
     "matplotlib",
-    "yaml",
     "tensorboard",
-    "tqdm",
     "xlsxwriter",
 ]
 
