@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import Dataset, Split, joined_splits
 from encoder_cls.evaluation.comparisons import score_predictions, scores_without_intervals
 from encoder_cls.linear_training.svm import fit_svm
-from encoder_cls.metrics.classification import padded
 from encoder_cls.metrics.precision_recall import average_precisions, best_f1_threshold, mean_or_zero
 from encoder_cls.metrics.row_groups import RowGroups
+from encoder_cls.metrics.tasks import padded
 from encoder_cls.text.tokenizer import UNSPACED_RANGES
 from encoder_cls.text.tokens import drawn_rows
 

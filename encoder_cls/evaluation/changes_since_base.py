@@ -20,7 +20,7 @@ from encoder_cls.evaluation.comparisons import (
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.metrics.row_groups import RowGroups
-from encoder_cls.metrics.tasks import task_of
+from encoder_cls.metrics.tasks import Task, task_of
 from encoder_cls.system.display import counted, printable, shortened
 from encoder_cls.system.label_cells import cell_separator, joined_labels
 
@@ -138,16 +138,17 @@ def compare_with_base(
     now = labels_predicted_by(classifier, split, names, validation_predictions)
     before = labels_predicted_by(base, split, names, base_validation_predictions)
 
-    is_same = task_of(labels).are_correct(before, now)
+    task = task_of(labels)
+    is_same = task.are_correct(before, now)
     changed = []
     for row in np.flatnonzero(~is_same).tolist():
         changed.append(
             ChangedPrediction(
                 where=split.where[row],
                 text=split.texts[row],
-                label=_written_labels(labels[row], names),
-                before=_written_labels(before[row], names),
-                now=_written_labels(now[row], names),
+                label=_written_labels(task, labels[row], names),
+                before=_written_labels(task, before[row], names),
+                now=_written_labels(task, now[row], names),
             )
         )
 
@@ -160,11 +161,9 @@ def compare_with_base(
     )
 
 
-def _written_labels(labels: Any, names: Sequence[str]) -> str:
-    """Join the names of the labels of a text: a class number, or indicators, (labels,)."""
-    if np.ndim(labels) == 0:
-        return names[int(labels)]
-    label_names = [names[number] for number in np.flatnonzero(labels).tolist()]
+def _written_labels(task: Task, labels: Any, names: Sequence[str]) -> str:
+    """Join the names of the labels of a text."""
+    label_names = [names[number] for number in task.label_numbers(labels)]
     return joined_labels(label_names, cell_separator(names, None))
 
 

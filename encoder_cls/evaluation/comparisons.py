@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.dataset import Split, renumbered
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, held_out_logits
-from encoder_cls.metrics.classification import padded, predicted_labels
+from encoder_cls.metrics.classification import predicted_labels
 from encoder_cls.metrics.intervals import (
     MIN_TEXTS_PER_CLASS,
     Interval,
@@ -25,7 +25,7 @@ from encoder_cls.metrics.intervals import (
 from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.scores import SCORES, Score, main_score
-from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
+from encoder_cls.metrics.tasks import MULTI_LABEL, padded, task_of
 from encoder_cls.system.display import counted, printable
 
 Scores = dict[str, Any]
@@ -64,7 +64,7 @@ def scores_without_intervals(predictions: NDArray[Any], labels: NDArray[Any]) ->
     Predictions and labels are (texts,), or multi-label (texts, labels).
     """
     counts = ClassCounts.of(predictions, labels)
-    if labels.ndim > 1:
+    if task_of(labels) is MULTI_LABEL:
         return {"micro_f1": counts.micro_f1, "macro_f1": counts.macro_f1}
 
     accuracy = int((predictions == labels).sum()) / len(labels)
@@ -263,9 +263,12 @@ def compare_predictions(
 
     Labels and predictions are (texts,), or multi-label (texts, labels).
     """
-    labels, this, other = _of_equal_width(labels, this, other)
-    test = _paired_test(labels, other, this, groups)
     task = task_of(labels)
+    if task is MULTI_LABEL:
+        # Labels that only the other classifier predicts are columns of its predictions alone.
+        num_labels = max(matrix.shape[1] for matrix in (labels, this, other))
+        labels, this, other = (padded(matrix, num_labels) for matrix in (labels, this, other))
+    test = _paired_test(labels, other, this, groups)
     is_this_right = task.are_correct(this, labels)
     is_other_right = task.are_correct(other, labels)
     scores = score_predictions(other, labels, groups)
@@ -283,18 +286,6 @@ def compare_predictions(
         only_other=int((is_other_right & ~is_this_right).sum()),
         p_value=test.p_value,
     )
-
-
-def _of_equal_width(*matrices: NDArray[Any]) -> list[NDArray[Any]]:
-    """Widen matrices of a multi-label task, (texts, labels), by labels that only one of them has.
-
-    Labels that only the other classifier predicts are columns of its predictions alone. Arrays of a
-    single-label task, (texts,), stay as they are.
-    """
-    if matrices[0].ndim == 1:
-        return list(matrices)
-    num_labels = max(matrix.shape[1] for matrix in matrices)
-    return [padded(matrix, num_labels) for matrix in matrices]
 
 
 def labels_predicted_by(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.metrics.tasks import SINGLE_LABEL
+from encoder_cls.metrics.tasks import SINGLE_LABEL, task_of
 
 
 def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> tuple[int, ...]:
@@ -23,7 +23,7 @@ def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> t
     Labels are class numbers, (texts,), or multi-label indicators, (texts, labels); those from
     `classes` on have no probability, and are never doubtful.
     """
-    if labels.ndim == 1:
+    if task_of(labels) is SINGLE_LABEL:
         is_doubtful = _are_doubtful(probabilities, labels)
         return tuple(np.flatnonzero(is_doubtful).tolist())
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import WordWeight
 from encoder_cls.evaluation.split_predictions import SplitPredictions
+from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.text.tokens import TokenizedTexts
 
 # The most mistakes that a report keeps.
@@ -106,7 +107,7 @@ def worst_mistakes(
     mistakes = []
     for (row, number), text, words in zip(surest, texts, explanations, strict=True):
         is_missed = None
-        if predictions.split.is_multi_label:
+        if predictions.task is MULTI_LABEL:
             is_missed = bool(predictions.labels[row, number])
 
         mistake = Mistake(
@@ -131,7 +132,7 @@ def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
     The result has the index of each text and the number of the predicted class; multi-label, of the
     wrong or missed label.
     """
-    if predictions.split.is_multi_label:
+    if predictions.task is MULTI_LABEL:
         return _surest_wrong_labels(predictions)
 
     mistakes = predictions.mistakes

@@ -69,7 +69,7 @@ class Report:
         """The report as JSON values, with the metrics at the top level."""
         evaluation = self.evaluation
         values: dict[str, Any] = {"split": evaluation.split_name}
-        if evaluation.is_multi_label:
+        if evaluation.metrics.task is MULTI_LABEL:
             values["task"] = MULTI_LABEL.name
 
         values.update(asdict(evaluation.metrics))

@@ -31,6 +31,7 @@ from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.metrics.classification import MAX_MATRIX_CLASSES, ClassMetrics, Metrics
 from encoder_cls.metrics.intervals import Interval
 from encoder_cls.metrics.scores import ALL_SCORES
+from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.display import printable
 from encoder_cls.system.html_pages import html_page, render
 
@@ -47,7 +48,8 @@ def render_report(
     """
     evaluation = report.evaluation
     matrix = None
-    if not evaluation.is_multi_label:
+    is_multi_label = evaluation.metrics.task is MULTI_LABEL
+    if not is_multi_label:
         matrix = _matrix(evaluation.predictions)
 
     written_on = ""
@@ -60,7 +62,7 @@ def render_report(
         written_on=written_on,
         evaluation=evaluation,
         metrics=evaluation.metrics,
-        is_multi_label=evaluation.is_multi_label,
+        is_multi_label=is_multi_label,
         right=percent(float(evaluation.predictions.are_right.mean())),
         confused=evaluation.metrics.most_confused[:MAX_CONFUSED_PAIRS],
         sentences={kind.name: sentences(report.findings, kind) for kind in Kind},

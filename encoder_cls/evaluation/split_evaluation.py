@@ -153,11 +153,6 @@ class SplitEvaluation:
         return self.predictions.label_names
 
     @property
-    def is_multi_label(self) -> bool:
-        """Whether a text may have any number of labels."""
-        return self.predictions.split.is_multi_label
-
-    @property
     def scores(self) -> Scores:
         """The scores of the whole classifier."""
         return self.parts[COMBINED]

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import Split
 from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.evaluation.label_tables import LabelRow
-from encoder_cls.metrics.classification import padded, predicted_labels
+from encoder_cls.metrics.classification import predicted_labels
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.row_groups import RowGroups
-from encoder_cls.metrics.tasks import SINGLE_LABEL, task_of
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task, padded, task_of
 from encoder_cls.system.label_cells import cell_separator, joined_labels
 
 
@@ -42,13 +42,18 @@ class SplitPredictions:
         """The predictions for the texts with these indices."""
         return replace(self, split=self.split.subset(rows), logits=self.logits[rows])
 
+    @property
+    def task(self) -> Task:
+        """Whether a text has one label or several."""
+        return task_of(self.split.labels)
+
     @cached_property
     def labels(self) -> NDArray[Any]:
         """The number of each text's class, (texts,), as an index into `label_names`.
 
         In a multi-label task, whether each text has each label, (texts, labels).
         """
-        if self.split.is_multi_label:
+        if self.task is MULTI_LABEL:
             return padded(self.split.labels, len(self.label_names)) > 0
         return self.split.labels
 
@@ -60,7 +65,7 @@ class SplitPredictions:
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
         """The predicted probabilities of the classes, (texts, classes)."""
-        return task_of(self.split.labels).probabilities(self.logits)
+        return self.task.probabilities(self.logits)
 
     @cached_property
     def predicted_labels(self) -> NDArray[Any]:
@@ -82,7 +87,7 @@ class SplitPredictions:
     @property
     def are_right(self) -> NDArray[np.bool_]:
         """Whether each prediction is right, (texts,); it is if it is none of the `mistakes`."""
-        return task_of(self.split.labels).are_correct(self.predicted_labels, self.labels)
+        return self.task.are_correct(self.predicted_labels, self.labels)
 
     def names(self, labels: Any) -> tuple[str, ...]:
         """The names of the labels of one text.
@@ -90,9 +95,7 @@ class SplitPredictions:
         `labels` is a row of `labels` or `predicted_labels`: the number of a class; multi-label,
         whether the text has each label, (labels,).
         """
-        if not self.split.is_multi_label:
-            return (self.label_names[labels],)
-        return tuple(self.label_names[number] for number in np.flatnonzero(labels))
+        return tuple(self.label_names[number] for number in self.task.label_numbers(labels))
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield the texts in order, with their labels and predictions, as JSON values.
@@ -103,7 +106,7 @@ class SplitPredictions:
             probabilities = self.probabilities[row]
             record: dict[str, Any] = {"where": where, "text": text}
 
-            if self.split.is_multi_label:
+            if self.task is MULTI_LABEL:
                 predicted = np.flatnonzero(self.predicted_labels[row])
                 most_probable_first = np.argsort(-probabilities[predicted], kind="stable")
                 predicted = predicted[most_probable_first]
@@ -155,7 +158,7 @@ class SplitPredictions:
         Annotations in Multi-Label Classification Data" (2022), https://arxiv.org/abs/2211.13895,
         compare ways to score a text by its labels; this is the minimum of their self-confidence.
         """
-        if not self.split.is_multi_label:
+        if self.task is SINGLE_LABEL:
             return 1 - SINGLE_LABEL.label_probabilities(self.probabilities, self.labels)
 
         probabilities = padded(self.probabilities, len(self.label_names))

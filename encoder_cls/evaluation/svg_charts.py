@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.guarantees import counts_from
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics, LabelMetrics
+from encoder_cls.metrics.tasks import task_of
 
 # The width and height of a chart. These are the units of all coordinates; the page scales them.
 WIDTH = 440
@@ -172,10 +173,7 @@ def precision_recall(
 
     plane = Plane()
     num_texts, num_classes = probabilities.shape
-    if labels.ndim > 1:
-        is_label = labels[:, :num_classes] > 0
-    else:
-        is_label = labels[:, None] == np.arange(num_classes)
+    is_label = task_of(labels).indicators(labels, num_classes)
 
     curves = []
     num_occurring = is_label.any(axis=0).sum()

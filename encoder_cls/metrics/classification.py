@@ -13,7 +13,7 @@ from encoder_cls.metrics.log_loss import binary_cross_entropy, cross_entropy, on
 from encoder_cls.metrics.logits import Logits, sigmoid, softmax
 from encoder_cls.metrics.precision_recall import ClassCounts, average_precisions, mean_or_zero
 from encoder_cls.metrics.scores import Score, main_score, scores_of_task
-from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task, padded, task_of
 
 Floats = NDArray[np.float64]
 
@@ -217,7 +217,7 @@ def compute_metrics(
     no logit. In a multi-label task, a text gets each label from the probability `thresholds`,
     (classes,).
     """
-    if labels.ndim == 1:
+    if task_of(labels) is SINGLE_LABEL:
         return _single_label_metrics(logits, labels, label_names)
     return _multi_label_metrics(logits, labels, label_names, thresholds)
 
@@ -374,12 +374,6 @@ def _most_confused(
         )
         confusions.append(confusion)
     return confusions
-
-
-def padded(values: NDArray[Any], num_labels: int) -> NDArray[Any]:
-    """Append columns of zeros to values, (texts, classes), so that they are (texts, labels)."""
-    num_unseen = num_labels - values.shape[1]
-    return np.pad(values, ((0, 0), (0, num_unseen)))
 
 
 def predicted_labels(

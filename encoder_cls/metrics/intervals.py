@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.metrics.precision_recall import ClassCounts, f1_scores
 from encoder_cls.metrics.row_groups import RowGroups
+from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
 
 Interval = tuple[float, float]
 """The lowest and the highest value."""
@@ -176,7 +177,7 @@ def macro_f1_interval(
         all_predictions.append(other_predictions)
     added = _added_texts(labels, all_predictions)
 
-    if labels.ndim > 1:
+    if task_of(labels) is MULTI_LABEL:
         # Few texts have the same labels and predictions, so each text is a kind of its own.
         kinds = [labels > 0, *all_predictions]
         kind_of_text = np.arange(len(labels))
@@ -228,10 +229,7 @@ NUM_ADDED = {1: NORMAL_QUANTILE**2, 2: 2.0}
 
 def _num_independent(labels: NDArray[Any], predictions: NDArray[Any], groups: RowGroups) -> float:
     """The number of independent texts, by whether their predictions are right."""
-    is_right = predictions == (labels > 0 if labels.ndim > 1 else labels)
-    if labels.ndim > 1:
-        is_right = is_right.all(axis=1)
-    return groups.effective_number(is_right)
+    return groups.effective_number(task_of(labels).are_correct(predictions, labels))
 
 
 def _texts_per_class(labels: NDArray[Any], predictions: NDArray[Any], groups: RowGroups) -> float:
@@ -249,25 +247,26 @@ def _added_texts(
     There is a text of each class that is a label, for each way in which the predictions may be
     right or wrong. A wrong one is the class before it; where there is only one class, it is none.
     """
-    if labels.ndim > 1:
+    is_multi_label = task_of(labels) is MULTI_LABEL
+    if is_multi_label:
         classes = np.flatnonzero((labels > 0).any(axis=0))
-        one_hot = np.eye(labels.shape[1] + 1, dtype=bool)[:, :-1]
-        wrong = np.roll(classes, 1)
-        if len(classes) == 1:
-            wrong = np.array([labels.shape[1]])
+        none = labels.shape[1]
     else:
         classes = np.unique(labels)
-        wrong = np.roll(classes, 1)
-        if len(classes) == 1:
-            wrong = classes + 1
+        none = classes[-1] + 1
+
+    wrong = np.roll(classes, 1)
+    if len(classes) == 1:
+        wrong = np.array([none])
 
     ways = list(product((classes, wrong), repeat=len(all_predictions)))
     columns = [np.tile(classes, len(ways))]
     for parts in zip(*ways, strict=True):
         columns.append(np.concatenate(parts))
-    if labels.ndim > 1:
-        return [one_hot[column] for column in columns]
-    return columns
+    if not is_multi_label:
+        return columns
+    one_hot = np.eye(none + 1, dtype=bool)[:, :none]
+    return [one_hot[column] for column in columns]
 
 
 def micro_f1_interval(

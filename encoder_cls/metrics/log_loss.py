@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.row_groups import RowGroups
-from encoder_cls.metrics.tasks import task_of
+from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
 
 Floats = NDArray[np.float64]
 
@@ -42,8 +42,9 @@ def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
     The result is (texts,). The labels are class numbers, (texts,), or multi-label indicators,
     (texts, classes).
     """
-    probabilities = task_of(labels).probabilities(logits)
-    if labels.ndim > 1:
+    task = task_of(labels)
+    probabilities = task.probabilities(logits)
+    if task is MULTI_LABEL:
         return _binary_losses(probabilities, labels)
     return _log_losses(probabilities, one_hot(labels, logits.shape[1]))
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
+
 Floats = NDArray[np.float64]
 
 
@@ -42,7 +44,7 @@ class ClassCounts(NamedTuple):
         In a single-label task, the result has at least `num_classes` classes; it has more if a
         class has a higher number.
         """
-        if labels.ndim > 1:
+        if task_of(labels) is MULTI_LABEL:
             has_label = labels > 0
             right = (predictions & has_label).sum(axis=0)
             support = has_label.sum(axis=0)

@@ -154,6 +154,14 @@ class Task(ABC):
         """
 
     @abstractmethod
+    def label_numbers(self, labels: Any) -> list[int]:
+        """Return the numbers of the labels of one text, from a row of labels or predictions."""
+
+    @abstractmethod
+    def indicators(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
+        """Return whether each text has each of the first classes, (texts, `num_classes`)."""
+
+    @abstractmethod
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
         """Return ln(p / (1 - p)) of the probability p of the class with this number, (texts,)."""
 
@@ -222,6 +230,12 @@ class _SingleLabel(Task):
     def are_known(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
         return np.asarray(labels < num_classes)
 
+    def label_numbers(self, labels: Any) -> list[int]:
+        return [int(labels)]
+
+    def indicators(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
+        return np.asarray(labels[:, None] == np.arange(num_classes))
+
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
         other_logits = np.delete(logits, label, axis=1)
         others: NDArray[np.float64] = np.logaddexp.reduce(other_logits, axis=1)
@@ -289,6 +303,13 @@ class _MultiLabel(Task):
     def are_known(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
         return np.asarray(~(labels[:, num_classes:] > 0).any(axis=1))
 
+    def label_numbers(self, labels: Any) -> list[int]:
+        numbers: list[int] = np.flatnonzero(labels).tolist()
+        return numbers
+
+    def indicators(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
+        return np.asarray(labels[:, :num_classes] > 0)
+
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
         return logits[:, label]
 
@@ -303,3 +324,9 @@ def task_of(labels: NDArray[Any]) -> Task:
     if labels.ndim == 1:
         return SINGLE_LABEL
     return MULTI_LABEL
+
+
+def padded(values: NDArray[Any], num_labels: int) -> NDArray[Any]:
+    """Append columns of zeros to values, (texts, classes), so that they are (texts, labels)."""
+    num_unseen = num_labels - values.shape[1]
+    return np.pad(values, ((0, 0), (0, num_unseen)))
