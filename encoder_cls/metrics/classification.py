@@ -20,14 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMetrics:
-    """Scores of one class, from 0 to 1; None if the class has no examples.
-
-    Attributes:
-        precision: the share of the texts with this prediction that have this label.
-        recall: the share of the texts with this label that have this prediction.
-        f1: the harmonic mean of precision and recall.
-        support: the number of examples of the class.
-    """
+    """Scores of one class, from 0 to 1; None if no example has it, of which it has `support`."""
 
     precision: float | None
     recall: float | None
@@ -64,9 +57,10 @@ CALIBRATION_BINS = 15
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationBins:
-    """Predictions in `CALIBRATION_BINS` bins by their confidence; an empty bin has zeros.
+    """Predictions in `CALIBRATION_BINS` bins by their confidence.
 
-    The confidence of a bin is a mean, and its accuracy the share of correct predictions.
+    The confidence of a bin is a mean, and its accuracy the share of correct predictions; both are 0
+    in an empty bin.
     """
 
     confidence: list[float]
@@ -75,7 +69,7 @@ class CalibrationBins:
 
     @classmethod
     def of(cls, confidence: Floats, correct: NDArray[np.bool_]) -> CalibrationBins:
-        """Sort predictions into bins by their confidence, from 0 to 1, (predictions,)."""
+        """Sort predictions, (predictions,), into bins by their confidence, from 0 to 1."""
         # A confidence of 1 belongs to the last bin.
         bins = (confidence * CALIBRATION_BINS).astype(int)
         bins = np.minimum(bins, CALIBRATION_BINS - 1)
@@ -109,12 +103,12 @@ class Metrics:
     """Scores of predictions, single-label or multi-label.
 
     Attributes:
-        macro_f1: the mean F1 of the classes that occur as a label or as a prediction; in a
-            multi-label task, of the labels that some text has.
+        macro_f1: the mean F1 of the classes that occur as a label or as a prediction; multi-label,
+            of the labels that some text has.
         loss: the mean negative log-likelihood of a text's label, or of all its labels, in nats.
         ece: the expected calibration error.
         most_confused: the most frequent pairs of a label and a wrong prediction, in descending
-            order. In a multi-label task, a pair is a missed and a wrong label of the same text.
+            order; multi-label, of a missed and a wrong label of the same text.
         unseen_labels: the number of examples of each label that never occurs in the training data.
             These examples count as mistakes, and are left out of `loss`, `ece` and `calibration`.
     """
@@ -131,7 +125,7 @@ class Metrics:
     unseen_labels: dict[str, int]
 
     def scalars(self) -> dict[str, float]:
-        """Return the scores that `metrics/scores` lists for this task, by key."""
+        """The scores that `metrics/scores` lists for this task, by key."""
         return {score.key: getattr(self, score.key) for score in scores_of_task(self.task)}
 
     @property
@@ -140,7 +134,7 @@ class Metrics:
         return main_score(self.task)
 
     def drawable(self) -> dict[str, Any]:
-        """Return the data of plots, as JSON values."""
+        """The data of plots, as JSON values."""
         return {"calibration": asdict(self.calibration)}
 
 
@@ -152,9 +146,8 @@ MAX_MATRIX_CLASSES = 100
 class SingleLabelMetrics(Metrics):
     """Scores of single-label predictions.
 
-    Attributes:
-        confusion_matrix: the number of texts with each label and prediction,
-            `[label][prediction]`; None if there are more than `MAX_MATRIX_CLASSES` classes.
+    The confusion matrix has the number of texts with each label and prediction,
+    `[label][prediction]`; it is None if there are more than `MAX_MATRIX_CLASSES` classes.
     """
 
     task = SINGLE_LABEL
@@ -163,7 +156,7 @@ class SingleLabelMetrics(Metrics):
     confusion_matrix: list[list[int]] | None
 
     def drawable(self) -> dict[str, Any]:
-        """Return the data of plots, as JSON values."""
+        """The data of plots, as JSON values."""
         values = super().drawable()
         if self.confusion_matrix:
             values["confusion_matrix"] = self.confusion_matrix
@@ -186,12 +179,9 @@ class MultiLabelMetrics(Metrics):
 
     Attributes:
         micro_f1: the F1 over all pairs of a text and a label.
-        samples_f1: the mean of the F1 of each text. A text that has no label and gets none has an
-            F1 of 1.
+        samples_f1: the mean of the F1 of each text; 1 for a text that has no label and gets none.
         subset_accuracy: the share of texts that get exactly the labels that they have.
-        mean_average_precision: the mean average precision of the labels that some text has.
-        labels_per_text: the mean number of labels that a text has.
-        predicted_per_text: the mean number of labels that are predicted for a text.
+        mean_average_precision: the mean of the labels that some text has.
     """
 
     task = MULTI_LABEL
@@ -318,10 +308,9 @@ def _multi_label_metrics(
 def _label_metrics(
     counts: ClassCounts, precisions: Floats, names: Sequence[str], thresholds: Sequence[float]
 ) -> dict[str, LabelMetrics]:
-    """Return the scores of each label, by its name.
+    """The scores of each label by name, from average precisions that are NaN if no text has it.
 
-    The average precision of a label is NaN if no text has it. There are no thresholds for the last
-    labels if these never occur in the training data.
+    Labels that never occur in the training data come last, and have no threshold.
     """
     metrics = {}
     for number, name in enumerate(names):
@@ -342,7 +331,6 @@ def _label_metrics(
 def _unseen_labels(
     counts: ClassCounts, label_names: Sequence[str], num_classes: int
 ) -> dict[str, int]:
-    """Return the number of examples of each label that never occurs in the training data."""
     unseen_names = label_names[num_classes:]
     num_examples = counts.support[num_classes:].tolist()
     return dict(zip(unseen_names, num_examples, strict=True))
@@ -355,7 +343,7 @@ MAX_CONFUSED = 100
 def _most_confused(
     pairs: NDArray[np.int64], counts: NDArray[np.int64], names: Sequence[str]
 ) -> list[Confusion]:
-    """Return the most frequent mistakes, in descending order.
+    """The most frequent mistakes, in descending order.
 
     `pairs` are the numbers of a label and a prediction, (2, pairs), and `counts` how often each
     pair occurs, (pairs,).
@@ -381,9 +369,8 @@ def predicted_labels(
 ) -> NDArray[Any]:
     """Predict the class of each text, (texts,), or whether it gets each label, (texts, labels).
 
-    The logits are (texts, classes). The thresholds, (classes,), are the probabilities from which a
-    text gets each label; they are empty in a single-label task. `num_labels` includes labels
-    without a logit. These are the last ones, and no text gets them.
+    The logits are (texts, classes). The thresholds, (classes,), are empty in a single-label task.
+    `num_labels` includes labels without a logit, which are the last ones; no text gets them.
     """
     if len(thresholds) == 0:
         return np.asarray(logits.argmax(axis=1))

@@ -35,10 +35,10 @@ BOOTSTRAP_QUANTILES = (0.025, 0.975)
 
 
 def wilson_interval(num_right: float, num_texts: float) -> Interval:
-    """Return the interval of an accuracy, by Wilson's score method.
+    """The interval of an accuracy, by Wilson's score method.
 
-    The method also holds for few texts, and for accuracies near 0 and 1. Wilson, "Probable
-    Inference, the Law of Succession, and Statistical Inference" (1927),
+    It also holds for few texts, and for accuracies near 0 and 1. Wilson, "Probable Inference, the
+    Law of Succession, and Statistical Inference" (1927),
     https://doi.org/10.1080/01621459.1927.10502953. For weighted texts, both numbers are effective
     numbers.
     """
@@ -63,7 +63,7 @@ def wilson_interval(num_right: float, num_texts: float) -> Interval:
 def lower_bound(
     num_right: NDArray[Any], num_texts: NDArray[Any], *, confidence: float
 ) -> NDArray[np.float64]:
-    """Return the lowest accuracies that numbers of right predictions of all allow, in their shape.
+    """The lowest accuracies that numbers of right predictions of all allow, in their shape.
 
     Each bound holds with the given confidence. It is the exact one of Clopper and Pearson, "The Use
     of Confidence or Fiducial Limits Illustrated in the Case of the Binomial" (1934); 0 without a
@@ -76,19 +76,18 @@ def lower_bound(
 
 
 def accuracy_interval(is_correct: NDArray[np.bool_], groups: RowGroups) -> Interval:
-    """Return the interval of the accuracy of predictions, (texts,)."""
+    """The interval of the accuracy of predictions, (texts,)."""
     num_texts = groups.effective_number(is_correct)
     share = num_texts / len(is_correct)
     return wilson_interval(int(is_correct.sum()) * share, num_texts)
 
 
 def paired_interval(only_first: float, only_second: float, num_texts: float) -> Interval:
-    """Return the interval of the accuracy of a classifier minus that of another, on the same texts.
+    """The interval of the accuracy of a classifier minus that of another, on the same texts.
 
-    Texts that both classifiers predict correctly, or neither, do not show which classifier is
-    better: the interval depends on the texts that only one of them predicts correctly, and on the
-    number of all texts. In groups of texts, all three are effective numbers. Agresti and Min,
-    "Simple Improved Confidence Intervals for Comparing Matched Proportions" (2005),
+    It depends on the texts that only one of them predicts correctly, and on the number of all
+    texts. In groups of texts, all three are effective numbers. Agresti and Min, "Simple Improved
+    Confidence Intervals for Comparing Matched Proportions" (2005),
     https://doi.org/10.1002/sim.1781.
     """
     # The paper adds half a text to each cell of the 2x2 table: two texts in all.
@@ -108,7 +107,7 @@ def paired_interval(only_first: float, only_second: float, num_texts: float) -> 
 def accuracy_difference_interval(
     first: NDArray[np.bool_], second: NDArray[np.bool_], groups: RowGroups
 ) -> Interval:
-    """Return the interval of an accuracy minus another, of predictions for the same texts.
+    """The interval of an accuracy minus another, on the same texts.
 
     The arrays say whether each prediction of a classifier is correct, (texts,).
     """
@@ -122,15 +121,14 @@ def accuracy_difference_interval(
 def mcnemar_p_value(
     first: NDArray[np.bool_], second: NDArray[np.bool_], groups: RowGroups
 ) -> float:
-    """Return the p-value of McNemar's test of the hypothesis of equal accuracies.
+    """The p-value of McNemar's test of the hypothesis of equal accuracies.
 
-    The arrays say whether each prediction of a classifier is correct, (texts,).
-
-    If two classifiers are equally accurate, each text that only one of them predicts correctly is
-    like the toss of a coin. McNemar, "Note on the sampling error of the difference between
-    correlated proportions or percentages" (1947), https://doi.org/10.1007/BF02295996. In groups of
-    texts, the difference of a group is tossed. The probabilities are exact where all these
-    differences are equally large, else those of random tosses.
+    The arrays say whether each prediction of a classifier is correct, (texts,). If two classifiers
+    are equally accurate, each text that only one of them predicts correctly is like the toss of a
+    coin. McNemar, "Note on the sampling error of the difference between correlated proportions or
+    percentages" (1947), https://doi.org/10.1007/BF02295996. In groups of texts, the difference of a
+    group is tossed. The probabilities are exact where all these differences are equally large, else
+    those of random tosses.
     """
     from scipy.stats import binomtest
 
@@ -158,16 +156,15 @@ def macro_f1_interval(
     groups: RowGroups,
     other_predictions: NDArray[Any] | None = None,
 ) -> Interval | None:
-    """Return the interval of macro-F1, or of the macro-F1 of predictions minus that of others.
+    """The interval of macro-F1, or of the macro-F1 of predictions minus that of others.
 
     Labels and predictions are class numbers, (texts,), or multi-label indicators, (texts, labels).
 
     As Wilson's method and that of Agresti and Min do, it adds a few texts, some right and some
     wrong: the texts alone would not vary if all predictions were right.
 
-    Returns:
-        None if there are fewer than `MIN_TEXTS_PER_CLASS` independent texts for each class that
-        occurs: then no interval contains the true value as often as it should.
+    It is None if there are fewer than `MIN_TEXTS_PER_CLASS` independent texts for each class that
+    occurs: then no interval contains the true value as often as it should.
     """
     if _texts_per_class(labels, predictions, groups) < MIN_TEXTS_PER_CLASS:
         return None
@@ -272,7 +269,7 @@ def _added_texts(
 def micro_f1_interval(
     labels: NDArray[Any], predictions: NDArray[np.bool_], groups: RowGroups
 ) -> Interval:
-    """Return the interval of micro-F1. Both arrays are multi-label indicators, (texts, labels)."""
+    """The interval of micro-F1. Both arrays are multi-label indicators, (texts, labels)."""
     kinds, num_groups = _micro_f1_kinds(labels, [predictions], groups)
     num_labels, num_given, num_right = kinds @ _bootstrap_draws(num_groups).T
     return _percentile_interval(f1_scores(num_right, num_labels + num_given))
@@ -281,7 +278,7 @@ def micro_f1_interval(
 def micro_f1_difference(
     labels: NDArray[Any], first: NDArray[np.bool_], second: NDArray[np.bool_], groups: RowGroups
 ) -> tuple[Interval, float]:
-    """Return the interval of a micro-F1 minus another, and the p-value of their equality.
+    """The interval of a micro-F1 minus another, and the p-value of their equality.
 
     Labels and predictions are multi-label indicators, (texts, labels).
 
@@ -313,11 +310,10 @@ MIN_EXCHANGES = 999
 
 
 def _micro_f1_p_value(kinds: NDArray[np.int64], num_groups: NDArray[np.int64]) -> float:
-    """Return the p-value of the hypothesis that two classifiers have the same micro-F1.
+    """The p-value of equal scores, from what `_micro_f1_kinds` counts.
 
-    If they are equally good, the predictions of both for the texts of a group can be exchanged. So
-    the difference is compared with those after random exchanges. The arguments are those of
-    `_micro_f1_kinds`.
+    If two classifiers are equally good, their predictions for the texts of a group can be
+    exchanged. So the difference is compared with those after random exchanges.
     """
     num_labels, num_given, num_right, other_given, other_right = kinds
 
@@ -354,11 +350,10 @@ ROUNDING = 1e-12
 def _micro_f1_kinds(
     labels: NDArray[Any], all_predictions: Sequence[NDArray[np.bool_]], groups: RowGroups
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of each kind of group, (numbers, kinds), and how many groups are of it.
+    """The numbers of each kind of group, (numbers, kinds), and how many groups are of it, (kinds,).
 
     These are the numbers that micro-F1 needs: of the labels of a group's texts; then, for each of
-    `all_predictions`, of the predicted labels and of the right ones among them. The groups are
-    counted by kind, (kinds,).
+    `all_predictions`, of the predicted labels and of the right ones among them.
     """
     has_label = labels > 0
     columns = [has_label.sum(axis=1)]
@@ -379,7 +374,7 @@ MAX_DRAWS = 5_000_000
 
 
 def _bootstrap_draws(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how often each sample draws each kind of text or group, (samples, kinds).
+    """How often each sample draws each kind of text or group, (samples, kinds).
 
     `numbers` is the number of texts or groups of each kind, (kinds,).
     """
@@ -395,10 +390,10 @@ def _bootstrap_draws(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 def _draws_of_kinds(
     kind_of_text: NDArray[np.int64], num_texts: NDArray[np.int64], groups: RowGroups
 ) -> NDArray[np.int64]:
-    """Return how often each sample draws each kind of text, (samples, kinds).
+    """How often each sample draws each kind of text, (samples, kinds), groups together.
 
     Each text has the number of its kind, (texts,), and `num_texts` is the number of texts of each
-    kind, (kinds,). The texts of a group are drawn together.
+    kind, (kinds,).
     """
     if groups.are_single:
         return _bootstrap_draws(num_texts)
@@ -419,7 +414,6 @@ def _draws_of_kinds(
 
 
 def _percentile_interval(scores: Floats) -> Interval:
-    """Return the percentile interval of the scores of bootstrap samples, (samples,)."""
     low, high = np.quantile(scores, BOOTSTRAP_QUANTILES)
     return float(low), float(high)
 
@@ -427,7 +421,7 @@ def _percentile_interval(scores: Floats) -> Interval:
 def _macro_f1_of_samples(
     draws: NDArray[Any], labels: NDArray[Any], predictions: NDArray[Any]
 ) -> Floats:
-    """Return the macro-F1 of each sample, (samples,), from its draws, (samples, kinds).
+    """The macro-F1 of each sample, (samples,), from its draws, (samples, kinds).
 
     The mean is taken over the classes that occur in the sample, as a label or as a prediction.
     Labels and predictions are class numbers, (kinds,).
@@ -451,7 +445,7 @@ def _macro_f1_of_samples(
 def _multi_label_macro_f1_of_samples(
     draws: NDArray[Any], labels: NDArray[Any], predictions: NDArray[Any]
 ) -> Floats:
-    """Return the macro-F1 of each sample, (samples,), from its draws, (samples, texts).
+    """The macro-F1 of each sample, (samples,), from its draws, (samples, texts).
 
     The mean is taken over the labels that a text of the sample has. Labels and predictions are
     multi-label indicators, (texts, labels).
@@ -468,7 +462,7 @@ def _multi_label_macro_f1_of_samples(
 
 
 def _one_hot_rows(numbers: NDArray[np.int64], num_columns: int) -> sp.csr_matrix:
-    """Return a sparse matrix, (rows, columns), with a 1 in the column of each row's number."""
+    """A sparse matrix, (rows, columns), with a 1 in the column of each row's number."""
     rows = np.arange(len(numbers))
     ones = np.ones(len(numbers))
     return sp.csr_matrix((ones, (rows, numbers)), shape=(len(numbers), num_columns))

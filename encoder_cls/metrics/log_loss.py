@@ -17,10 +17,9 @@ Floats = NDArray[np.float64]
 def cross_entropy(
     probabilities: Floats, targets: Floats, weights: NDArray[np.floating[Any]] | None = None
 ) -> float:
-    """Return the mean negative log-likelihood of the targets, in nats.
+    """The mean negative log-likelihood of the targets, in nats, weighted by text.
 
-    Probabilities and target probabilities are (texts, classes). The weights are those of the texts
-    in the mean, (texts,); by default all count alike.
+    Probabilities and target probabilities are (texts, classes), weights (texts,).
     """
     return float(np.average(_log_losses(probabilities, targets), weights=weights))
 
@@ -28,19 +27,17 @@ def cross_entropy(
 def binary_cross_entropy(
     probabilities: Floats, targets: NDArray[Any], weights: Floats | None = None
 ) -> float:
-    """Return the mean over texts of the negative log-likelihood of all labels of a text, in nats.
+    """The mean over texts of the negative log-likelihood of all labels of a text, in nats.
 
-    Probabilities and target probabilities are (texts, labels). The weights are those of the texts
-    in the mean, (texts,); by default all count alike.
+    Probabilities and target probabilities are (texts, labels), weights (texts,).
     """
     return float(np.average(_binary_losses(probabilities, targets), weights=weights))
 
 
 def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
-    """Return the negative log-likelihood of each text's label, or of all its labels, in nats.
+    """The negative log-likelihood of each text's label, or of all its labels, in nats, (texts,).
 
-    The result is (texts,). The labels are class numbers, (texts,), or multi-label indicators,
-    (texts, classes).
+    The labels are class numbers, (texts,), or multi-label indicators, (texts, classes).
     """
     task = task_of(labels)
     probabilities = task.probabilities(logits)
@@ -50,7 +47,7 @@ def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
 
 
 def _binary_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
-    """Return the loss of each text, over labels that it has and labels that it lacks, (texts,)."""
+    """The loss of each text, over labels that it has and labels that it lacks, (texts,)."""
     return _log_losses(probabilities, targets) + _log_losses(1 - probabilities, 1 - targets)
 
 
@@ -60,14 +57,14 @@ MIN_PROBABILITY = 1e-12
 
 
 def _log_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
-    """Return -sum(target * ln(probability)) over the classes of each text, (texts,)."""
+    """-sum(target * ln(probability)) over the classes of each text, (texts,)."""
     log_probabilities = np.log(np.maximum(probabilities, MIN_PROBABILITY))
     losses: Floats = -(targets * log_probabilities).sum(axis=-1)
     return losses
 
 
 def one_hot(labels: NDArray[np.int64], num_classes: int) -> Floats:
-    """Return the target probabilities of class numbers, (texts, `num_classes`), each 0 or 1."""
+    """The target probabilities of class numbers, (texts, `num_classes`), each 0 or 1."""
     targets = np.zeros((len(labels), num_classes))
     targets[np.arange(len(labels)), labels] = 1
     return targets

@@ -13,9 +13,9 @@ Floats = NDArray[np.float64]
 
 
 def f1_scores(num_right: ArrayLike, num_occurrences: ArrayLike) -> Floats:
-    """Return F1 scores, 2 * right / (labels + predictions); 0 where there are neither.
+    """F1 scores, 2 * right / (labels + predictions), in any shape; 0 where there are neither.
 
-    `num_occurrences` is the number of labels plus predictions, in any shape.
+    `num_occurrences` is the number of labels plus predictions.
     """
     return np.asarray(2 * np.asarray(num_right) / np.maximum(1, num_occurrences))
 
@@ -23,11 +23,8 @@ def f1_scores(num_right: ArrayLike, num_occurrences: ArrayLike) -> Floats:
 class ClassCounts(NamedTuple):
     """The numbers of labels and predictions of each class, all (classes,).
 
-    Attributes:
-        right: the number of correct predictions.
-        support: the number of texts with the label.
-        predicted: the number of all predictions.
-        is_averaged: whether macro-F1 counts the class.
+    `support` are the texts with the label. Macro-F1 counts the classes with `is_averaged`: those
+    that occur as a label or as a prediction; multi-label, the labels that some text has.
     """
 
     right: NDArray[np.int64]
@@ -70,17 +67,13 @@ class ClassCounts(NamedTuple):
 
     @property
     def macro_f1(self) -> float:
-        """The mean F1 of the classes with `is_averaged`; 0 if there are none.
-
-        These are the classes that occur as a label or as a prediction. In a multi-label task, they
-        are the labels that some text has.
-        """
+        """The mean F1 of the classes with `is_averaged`; 0 if there are none."""
         if not self.is_averaged.any():
             return 0.0
         return float(self.f1[self.is_averaged].mean())
 
     def scores(self, number: int) -> dict[str, Any]:
-        """Return the fields of `ClassMetrics` for the class with this number."""
+        """The fields of `ClassMetrics` for the class with this number."""
         right = int(self.right[number])
         support = int(self.support[number])
         predicted = int(self.predicted[number])
@@ -96,10 +89,10 @@ class ClassCounts(NamedTuple):
 
 
 def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
-    """Return the threshold of scores from which predicting a label gives the best F1.
+    """The threshold of scores from which predicting a label gives the best F1.
 
-    The threshold lies halfway between two scores. It is 0 if there are no positive targets. Scores
-    and targets, 1 or 0, are those of pairs of a text and a label, (pairs,).
+    It lies halfway between two scores; without positive targets it is 0. Scores and targets, 1 or
+    0, are those of pairs of a text and a label, (pairs,).
     """
     num_positives = int(targets.sum())
     if num_positives == 0:
@@ -122,7 +115,7 @@ def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
 
 
 def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
-    """Return the average precision of each label, (labels,); NaN if no text has the label.
+    """The average precision of each label, (labels,); NaN if no text has the label.
 
     As in scikit-learn, it is the sum over distinct scores of the precision times the gain in
     recall. Scores and multi-label indicators are (texts, labels).
@@ -144,12 +137,12 @@ def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
 
 
 def mean_or_zero(values: Floats) -> float:
-    """Return the mean of the values that are not NaN; 0 if all are NaN."""
+    """The mean of the values that are not NaN; 0 if all are."""
     if np.isnan(values).all():
         return 0.0
     return float(np.nanmean(values))
 
 
 def _is_last_of_equals(descending: Floats) -> NDArray[np.bool_]:
-    """Return whether each score is the last one of equal scores, (scores,)."""
+    """Whether each score is the last one of equal scores, (scores,)."""
     return np.append(descending[:-1] > descending[1:], True)

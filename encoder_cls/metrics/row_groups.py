@@ -95,11 +95,7 @@ class RowGroups:
         return min(1.0, max(0.0, correlation))
 
     def weights(self, correlation: float = 1.0) -> Floats:
-        """How much each row counts, (rows,), such that a group counts as its independent rows.
-
-        With a correlation of 1, the rows of a group count as one row in all; with 0, each row
-        counts as one.
-        """
+        """How much each row counts, (rows,), such that a group counts as its independent rows."""
         sizes = self.sizes[self.numbers].astype(np.float64)
         return 1.0 / (1.0 + correlation * (sizes - 1.0))
 

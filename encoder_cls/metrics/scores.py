@@ -26,18 +26,16 @@ class Score:
     """A number that says how good predictions are.
 
     Attributes:
-        key: the name of the score's field in `Metrics`, and its key in `metrics.jsonl` and
-            `report.json`.
-        name: the name of the score in sentences and tables.
-        is_main: whether models and their parts are compared by this score. Each task has one such
-            score.
+        key: the field in `Metrics`, and the key in `metrics.jsonl` and `report.json`.
+        name: as sentences and tables have it.
+        is_main: whether models and their parts are compared by this score, the only one of its
+            task.
         interval_in: the tasks in which `evaluation/comparisons` computes a 95% interval of the
             score.
         can_be_monitored: whether `train.monitor` can name the score. The type of this setting in
             `config/schema` lists the same keys.
-        shown_in: the places that show the score. A report also shows all scores with an interval.
-        curve: the tag of the score's curve over all validations in TensorBoard; None if it has no
-            curve.
+        shown_in: where the score is shown. A report also shows all scores with an interval.
+        curve: the tag of the curve over all validations in TensorBoard; None if it has none.
     """
 
     key: str
@@ -132,21 +130,18 @@ SCORES = {score.key: score for score in ALL_SCORES}
 
 
 def scores_of_task(task: Task) -> list[Score]:
-    """Return the scores of a task."""
+    """The scores of a task, in the order in which they are shown."""
     return [score for score in ALL_SCORES if task in score.tasks]
 
 
 def main_score(task: Task) -> Score:
-    """Return the score by which models and their parts are compared.
-
-    It is accuracy in the single-label task, and micro-F1 in the multi-label task.
-    """
+    """The score by which models and their parts are compared: accuracy, or micro-F1."""
     (score,) = [score for score in scores_of_task(task) if score.is_main]
     return score
 
 
 def scores_shown_in(place: Place) -> list[Score]:
-    """Return the scores that a place shows, of both tasks."""
+    """The scores that a place shows, of both tasks."""
     return [score for score in ALL_SCORES if place in score.shown_in]
 
 

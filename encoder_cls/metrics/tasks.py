@@ -21,102 +21,85 @@ from encoder_cls.metrics.logits import Logits, log_sigmoid, sigmoid, softmax
 
 
 class Task(ABC):
-    """A task: `SINGLE_LABEL` or `MULTI_LABEL`.
-
-    Attributes:
-        name: the name of the task in `config.json`.
-    """
+    """A task: `SINGLE_LABEL` or `MULTI_LABEL`. Its name is that in `config.json`."""
 
     name: ClassVar[str]
     min_classes: ClassVar[int]
 
     @abstractmethod
     def __reduce__(self) -> str:
-        """Return the name of the global variable, which a pickle contains in place of the task.
+        """The name of the global variable, which a pickle contains in place of the task.
 
         So a process that receives a classifier has the same two tasks, which are compared by `is`.
         """
 
     @abstractmethod
     def num_one_vs_rest(self, num_classes: int) -> int:
-        """The number of one-vs-rest classifiers of a linear model with this number of classes.
+        """The number of one-vs-rest classifiers of a linear model: one for each class.
 
-        Each class has a classifier. A single-label task of two classes has only one, of the second
-        class.
+        A single-label task of two classes has only one, of the second class.
         """
 
     @abstractmethod
     def margins_to_logits(self, margins: Logits) -> Logits:
         """Convert the margins of one-vs-rest classifiers to logits, (texts, classes).
 
-        In a single-label task of two classes, the logit of the second class is the margin, and that
-        of the first class is its negative. With more classes, a logit is the log sigmoid of a
-        margin, because a softmax of the margins themselves would be too sure of many texts.
-
-        In a multi-label task, the logits are the margins.
+        Multi-label, the logits are the margins. In a single-label task of two classes, the logit of
+        the second class is the margin, and that of the first class is its negative. With more
+        classes, a logit is the log sigmoid of a margin, because a softmax of the margins themselves
+        would be too sure of many texts.
         """
 
     @abstractmethod
     def probabilities(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Return the probabilities of the classes, (texts, classes).
-
-        In a single-label task, they are the softmax of the logits. In a multi-label task, they are
-        the sigmoids of the logits.
-        """
+        """The probabilities of the classes, (texts, classes): a softmax; multi-label, sigmoids."""
 
     @abstractmethod
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the confidence in the prediction for each text, (texts,).
+        """The confidence in the prediction for each text, (texts,).
 
-        In a single-label task, it is the probability of the predicted class. In a multi-label task,
-        it is the probability of the least sure yes-or-no decision of a text.
+        It is the probability of the predicted class; multi-label, that of the least sure yes-or-no
+        decision of a text.
         """
 
     @abstractmethod
     def predictions(
         self, probabilities: NDArray[np.float64], thresholds: Sequence[float]
     ) -> NDArray[Any]:
-        """Return the prediction for each text, by its probabilities, (texts, classes).
+        """The prediction for each text: the number of the most probable class, (texts,).
 
-        In a single-label task, it is the number of the most probable class, (texts,). In a
-        multi-label task, it is whether the text gets each label, (texts, classes): those with at
-        least the probability `thresholds`, (classes,).
+        Multi-label, it is whether the text gets each label, (texts, classes): those with at least
+        the probability `thresholds`, (classes,).
         """
 
     @abstractmethod
     def are_correct(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return whether the prediction for each text is correct, (texts,).
+        """Whether the prediction for each text is correct, (texts,); multi-label, exactly so.
 
-        In a single-label task, it is correct if the predicted class is the label. In a multi-label
-        task, it is correct if the text gets exactly the labels that it has.
-
-        Predictions are class numbers, (texts,), or whether each text gets each label, (texts,
-        classes). Labels are class numbers, (texts,), or multi-label indicators, (texts, labels).
-        Numbers or columns from `classes` on are labels that the classifier does not know; their
-        texts are never predicted correctly.
+        Class numbers, or columns of labels, beyond those of the predictions are labels that the
+        classifier does not know; their texts are never predicted correctly.
         """
 
     @abstractmethod
     def prediction_probabilities(
         self, probabilities: NDArray[np.float64], predictions: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """Return the probability that the prediction for each text is correct, (texts,).
+        """The probability that the prediction for each text is correct, (texts,).
 
-        In a single-label task, it is the probability of the predicted class. In a multi-label task,
-        it is the probability that the text has exactly the predicted labels if labels are
-        independent of each other: the product of the probabilities of all yes-or-no decisions.
+        It is the probability of the predicted class. Multi-label, it is that of exactly the
+        predicted labels if labels are independent of each other: the product of the probabilities
+        of all yes-or-no decisions.
         """
 
     @abstractmethod
     def uncertainty(
         self, probabilities: NDArray[np.float64], predictions: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """Return how uncertain the prediction for each text is, from 0 to 1, (texts,).
+        """How uncertain the prediction for each text is, from 0 to 1, (texts,).
 
-        In a single-label task, which has at least two classes, it is 1 minus the difference between
-        the probabilities of the predicted class, which is the most probable one, and of the next
-        one, as in margin sampling: Scheffer et al., "Active Hidden Markov Models for Information
-        Extraction" (2001), https://doi.org/10.1007/3-540-44816-0_31.
+        In a single-label task, it is 1 minus the difference between the probabilities of the most
+        probable class and of the next one, as in margin sampling: Scheffer et al., "Active Hidden
+        Markov Models for Information Extraction" (2001), https://doi.org/10.1007/3-540-44816-0_31.
 
         In a multi-label task, it is 1 minus the probability of the whole prediction
         (`prediction_probabilities`), as in least confident sampling of structured predictions:
@@ -129,41 +112,35 @@ class Task(ABC):
     def label_probabilities(
         self, probabilities: NDArray[np.float64], labels: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """Return the probability of each text's label, (texts,).
+        """The probability of each text's label, (texts,).
 
-        In a multi-label task, it is the probability of the least probable label of a text, and 1
-        for a text without labels. Labels are class numbers, (texts,), or multi-label indicators,
-        (texts, labels). Numbers or columns from `classes` on are labels that the classifier does
-        not know; they have the probability 0.
+        Multi-label, it is that of the least probable label of a text, and 1 for a text without
+        labels. Labels that the classifier does not know, which come last, have the probability 0.
         """
 
     @abstractmethod
     def label_sets(self, probabilities: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
-        """Return whether each class is in the set of a text, (texts, classes).
+        """Whether each class is in the set of a text, (texts, classes).
 
-        A set has the classes with at least the probability `threshold`. In a single-label task, it
-        always has the most probable class. In a multi-label task, it may be empty.
+        A set has the classes with at least the probability `threshold`, and in a single-label task
+        always the most probable one.
         """
 
     @abstractmethod
     def are_known(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
-        """Return whether the classifier knows the label of each text, (texts,).
-
-        In a multi-label task, it must know all labels of the text. The classes that it knows come
-        first.
-        """
+        """Whether all labels of a text are among the first `num_classes`, (texts,)."""
 
     @abstractmethod
     def label_numbers(self, labels: Any) -> list[int]:
-        """Return the numbers of the labels of one text, from a row of labels or predictions."""
+        """The numbers of the labels of one text, from a row of labels or predictions."""
 
     @abstractmethod
     def indicators(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
-        """Return whether each text has each of the first classes, (texts, `num_classes`)."""
+        """Whether each text has each of the first classes, (texts, `num_classes`)."""
 
     @abstractmethod
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
-        """Return ln(p / (1 - p)) of the probability p of the class with this number, (texts,)."""
+        """ln(p / (1 - p)) of the probability p of the class with this number, (texts,)."""
 
 
 class _SingleLabel(Task):
@@ -243,10 +220,7 @@ class _SingleLabel(Task):
 
 
 class _MultiLabel(Task):
-    """The multi-label task: each text has any number of labels.
-
-    A calibrated margin is the log odds of a label.
-    """
+    """The multi-label task: each text has any number of labels, whose logits are log odds."""
 
     name = "multi-label"
     min_classes = 1
@@ -320,7 +294,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL
 
 
 def task_of(labels: NDArray[Any]) -> Task:
-    """Return the task of labels: (texts,) is single-label, and (texts, classes) is multi-label."""
+    """The task of labels: (texts,) is single-label, and (texts, classes) is multi-label."""
     if labels.ndim == 1:
         return SINGLE_LABEL
     return MULTI_LABEL

@@ -13,7 +13,6 @@ class ValidationScore:
         is_sure: whether the encoder surely lowers the loss, compared with the linear model alone;
             True if the run trains only one of the two models.
         monitored: the value of the score that `train.monitor` names.
-        lower_is_better: whether a lower value of `monitored` is better, as for a loss.
     """
 
     is_sure: bool
@@ -22,15 +21,12 @@ class ValidationScore:
     lower_is_better: bool
 
     def is_better_than(self, other: ValidationScore | None) -> bool:
-        """Return whether this score is better than another one; None counts as the worst."""
+        """Whether this score is better than another one; None counts as the worst."""
         return other is None or self._rank > other._rank
 
     @property
     def _rank(self) -> tuple[bool, float, float]:
-        """A tuple that is greater for a better score.
-
-        Among equal `monitored` values, which are frequent with few texts, the loss decides.
-        """
+        """A greater tuple for a better score; of equal values, the loss decides."""
         monitored = self.monitored
         if self.lower_is_better:
             monitored = -monitored
