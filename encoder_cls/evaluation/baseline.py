@@ -37,13 +37,15 @@ def baseline_scores(
 ) -> dict[str, Any] | None:
     """Train the baseline on the texts that a model has learned from, and score it on a split.
 
-    If there are too many training texts, the baseline learns from a random sample of them; if there
-    are too many features, it uses the most frequent ones. A text whose label does not occur in the
-    training texts counts as a mistake. In a multi-label task, the baseline is an SVM for each
-    label, with one threshold for all labels, which maximizes micro-F1 on the validation texts. With
-    `with_validation`, the model has learned from the validation texts, too. If there is a limit in
+    With `with_validation`, the model has learned from the validation texts, too. If there are too
+    many training texts, the baseline learns from a random sample of them; if there are too many
+    features, it uses the most frequent ones. A text whose label does not occur in the training
+    texts counts as a mistake. In a multi-label task, the baseline is an SVM for each label, with
+    one threshold for all, which maximizes micro-F1 on the validation texts. If there is a limit in
     `seconds`, the baseline first learns from a small sample, to estimate how many characters it can
     learn from in time.
+
+    It is None if the baseline cannot be trained.
     """
     learned = dataset.train
     if with_validation:
@@ -191,10 +193,8 @@ MAX_SCORES = 4_000_000
 class _Features(NamedTuple):
     """TF-IDF features, fitted to all training texts or to a random sample of them.
 
-    Attributes:
-        kept: the numbers of the most frequent features, which the baseline uses, ascending,
-            (features,).
-        matrix: the TF-IDF values of the sample, (texts, features).
+    `kept` are the numbers of the most frequent ones, ascending, (features,), and the columns of
+    `matrix`, (texts, features).
     """
 
     sample: Split
@@ -205,7 +205,6 @@ class _Features(NamedTuple):
 
     @classmethod
     def of(cls, train: Split, num_classes: int, max_characters: int) -> _Features:
-        """Fit features to all training texts, or to a sample of at most `max_characters`."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         sample = train

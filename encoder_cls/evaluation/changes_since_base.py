@@ -28,10 +28,7 @@ from encoder_cls.system.label_cells import cell_separator, joined_labels
 class ChangedPrediction(NamedTuple):
     """A text of the base run's report for which the prediction has changed since the base run.
 
-    Attributes:
-        label: the name of its label, or of its labels, joined by a separator.
-        before: the prediction of the base run, in the same form.
-        now: the prediction of the continued run, in the same form.
+    `label`, and the predictions `before` and `now`, are names; several are joined by a separator.
     """
 
     where: str
@@ -52,10 +49,10 @@ class ChangesSinceBase:
     """How predictions have changed since the base run, on the split of the base run's report.
 
     Attributes:
-        comparison: the base run compared with the continued run; differences above 0 mean that
-            the base run is better.
-        lost_recall: the recall before and now of the classes whose recall fell, the largest
-            loss first.
+        comparison: the base run compared with the continued run; differences above 0 mean that the
+            base run is better.
+        lost_recall: the recall before and now of the classes whose recall fell, the largest loss
+            first.
     """
 
     split: str
@@ -65,7 +62,7 @@ class ChangesSinceBase:
     lost_recall: dict[str, tuple[float, float]]
 
     def to_dict(self) -> dict[str, Any]:
-        """The changes as JSON values, with the number of changed predictions in place of a list."""
+        """JSON values, with the number of changed predictions in place of a list."""
         values: dict[str, Any] = {
             "split": self.split,
             "texts": self.num_texts,
@@ -162,7 +159,6 @@ def compare_with_base(
 
 
 def _written_labels(task: Task, labels: Any, names: Sequence[str]) -> str:
-    """Join the names of the labels of a text."""
     label_names = [names[number] for number in task.label_numbers(labels)]
     return joined_labels(label_names, cell_separator(names, None))
 
@@ -170,7 +166,6 @@ def _written_labels(task: Task, labels: Any, names: Sequence[str]) -> str:
 def _lost_recall(
     before: NDArray[Any], now: NDArray[Any], labels: NDArray[Any], names: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
-    """Find the recall before and now of the classes whose recall fell, the largest loss first."""
     recalls_before = _recalls(before, labels, len(names))
     recalls_now = _recalls(now, labels, len(names))
 

@@ -59,7 +59,7 @@ def score_predictions(predictions: NDArray[Any], labels: NDArray[Any], groups: R
 
 
 def scores_without_intervals(predictions: NDArray[Any], labels: NDArray[Any]) -> dict[str, float]:
-    """Compute the scores that depend only on predicted labels, not on their probabilities.
+    """The scores that depend only on predicted labels, not on their probabilities.
 
     Predictions and labels are (texts,), or multi-label (texts, labels).
     """
@@ -89,8 +89,7 @@ INTERVALS: dict[str, Callable[[NDArray[Any], NDArray[Any], RowGroups], Interval 
 class PartComparison:
     """The whole classifier compared with its linear model alone, to show what the encoder adds.
 
-    They are compared by accuracy; multi-label, by micro-F1. The 95% interval is that of the
-    difference, which is sure if the interval does not contain 0.
+    The difference of the main scores is sure if its 95% interval does not contain 0.
     """
 
     combined_minus_linear: float
@@ -101,10 +100,9 @@ class PartComparison:
 def score_parts(
     predictions: Mapping[str, NDArray[Any]], labels: NDArray[Any], groups: RowGroups
 ) -> tuple[dict[str, Scores], PartComparison | None]:
-    """Score the predictions of a whole classifier and of each of its parts alone.
+    """Score the predictions of a whole classifier, `combined`, and of `linear` and `encoder` alone.
 
-    Labels and predictions are (texts,), or multi-label (texts, labels). The predictions are those
-    of the classifier, `combined`, and of its parts `linear` and `encoder`.
+    Labels and predictions are (texts,), or multi-label (texts, labels).
     """
     scores = {}
     for part, part_predictions in predictions.items():
@@ -162,16 +160,13 @@ class RunComparison:
     """The classifier of another run compared with the classifier of a report, on the same texts.
 
     Each difference is the score of the other classifier minus that of the report's classifier, so
-    it is above 0 if the other one is better. The main score is accuracy; multi-label, micro-F1.
-    Intervals have 95%.
+    it is above 0 if the other one is better. Intervals have 95%.
 
     Attributes:
         macro_f1_difference_interval: None if there are too few texts of each class.
-        only_this: the number of texts that only the report's classifier predicts correctly;
-            multi-label, with exactly the right labels.
-        only_other: the number of texts that only the other one predicts correctly.
-        p_value: of the hypothesis that the main scores are equal: by McNemar's test of
-            accuracies, or by the randomization test of micro-F1.
+        only_this: the number of texts that only the report's classifier predicts correctly, with
+            all labels; `only_other` are those of the other one.
+        p_value: of the hypothesis that the main scores are equal.
     """
 
     run: str
@@ -225,7 +220,7 @@ class RunComparison:
         return f"{main} ({test}: {p_value}; {only_other}, {only_this})", macro_f1
 
     def _sentence(self, score: str, difference: float, interval: Interval | None) -> str:
-        """A sentence on whether the other classifier is better or worse, and by how many points."""
+        """Whether the other classifier is better or worse, and by how many points."""
         if interval is None:
             points = f"{100 * difference:+.1f} points of {score}"
             return f"{printable(self.run)} differs by {points}, with {NO_MACRO_F1_INTERVAL}"
@@ -296,10 +291,9 @@ def labels_predicted_by(
 ) -> NDArray[Any]:
     """Predict the class of each text of a split, (texts,), as an index into `class_names`.
 
-    In a multi-label task, predict whether each text gets each label, with a column for each of
-    `class_names`, (texts, labels). Classes that only the classifier knows get the numbers that
-    follow. Where there are held-out predictions of its run, they replace those of the final
-    classifier.
+    Multi-label, predict whether each text gets each label of `class_names`, (texts, labels).
+    Classes that only the classifier knows get the numbers that follow. Held-out predictions of its
+    run replace those of the final classifier.
     """
     all_names = joined_names(class_names, classifier.label_names)
     logits = held_out_logits(classifier, split, validation_predictions)
@@ -310,7 +304,7 @@ def labels_predicted_by(
 
 
 def joined_names(names: Sequence[str], further_names: Sequence[str]) -> list[str]:
-    """Join two lists of names; names that are in both lists are only in the first place."""
+    """Join two lists of names, without those of the second that are in the first."""
     joined = list(names)
     known_names = set(names)
     for name in further_names:

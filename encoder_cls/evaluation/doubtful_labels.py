@@ -18,10 +18,10 @@ from encoder_cls.metrics.tasks import SINGLE_LABEL, task_of
 def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> tuple[int, ...]:
     """Find the indices, ascending, of the texts whose labels seem to be wrong.
 
-    These are the texts with the least probable labels, as many as `estimated_errors` estimates. In
-    a multi-label task, each label is treated as a binary task. Probabilities are (texts, classes).
-    Labels are class numbers, (texts,), or multi-label indicators, (texts, labels); those from
-    `classes` on have no probability, and are never doubtful.
+    These are the texts with the least probable labels, as many as `estimated_errors` estimates.
+    Multi- label, each label is treated as a binary task. Probabilities are (texts, classes). Labels
+    are class numbers, (texts,), or indicators, (texts, labels); those from `classes` on have no
+    probability, and are never doubtful.
     """
     if task_of(labels) is SINGLE_LABEL:
         is_doubtful = _are_doubtful(probabilities, labels)
@@ -39,7 +39,6 @@ def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> t
 def _are_doubtful(
     probabilities: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Whether each label is doubtful, (texts,)."""
     # A label can only be wrong where another class is more probable.
     is_known = labels < probabilities.shape[1]
     is_another = probabilities.argmax(axis=1) != labels

@@ -43,9 +43,8 @@ CONTENT_HASH = "content_sha256"
 class LinearPredictions(NamedTuple):
     """Predictions of a linear model for some texts of a split.
 
-    Attributes:
-        rows: the indices of the texts in their split, (texts,); `logits` are (texts, classes).
-        familiarity_features: what shows how familiar a text is, (texts, features).
+    `rows` are their indices in the split, (texts,); logits are (texts, classes), and the features,
+    which show how familiar a text is, (texts, features).
     """
 
     rows: NDArray[np.int64]
@@ -60,8 +59,8 @@ class HeldOutPredictions:
     Attributes:
         validation: for the validation texts that the final fit includes.
         train: out of fold, for the training texts; no rows without cross-validation.
-        texts_sha256: the hash of the texts of the validation split, which shows whether they
-            have changed.
+        texts_sha256: the hash of the texts of the validation split, which shows whether they have
+            changed.
     """
 
     validation: LinearPredictions
@@ -70,9 +69,9 @@ class HeldOutPredictions:
 
     @classmethod
     def of_run(cls, path: Path) -> HeldOutPredictions | None:
-        """Read the held-out predictions of a run from their file; None if there is no file.
+        """Read the held-out predictions of a run from their file.
 
-        A run has no file if its linear model was not fitted again with the validation texts.
+        It is None without a file: the linear model was not fitted again with the validation texts.
 
         Raises:
             EncoderClsError: the file is damaged.
@@ -115,7 +114,7 @@ class HeldOutPredictions:
 
 
 def _predictions_of(split: str, tensors: Mapping[str, NDArray[Any]]) -> LinearPredictions:
-    """Take the predictions for a split from all tensors; a `KeyError` if a tensor is missing."""
+    """The predictions for a split; a `KeyError` if a tensor is missing."""
     return LinearPredictions(
         rows=tensors[f"{split}.rows"],
         logits=tensors[f"{split}.logits"],
@@ -136,7 +135,7 @@ class ValidationPredictions:
     ) -> ValidationPredictions | None:
         """Read the held-out predictions of a run, and check that they fit its validation split.
 
-        The result is None if the run has no such file, or no linear model.
+        It is None if the run has no such file, or no linear model.
         """
         if classifier.linear is None:
             return None
@@ -178,10 +177,7 @@ class ValidationPredictions:
         return np.array(rows, dtype=np.int64), np.array(indices, dtype=np.int64)
 
     def replace_logits(self, part_logits: Mapping[str, Logits], split: Split) -> dict[str, Logits]:
-        """Replace the linear part's logits, (texts, classes), where there are held-out predictions.
-
-        The arguments stay as they are.
-        """
+        """Put held-out predictions in the place of logits of the linear part, (texts, classes)."""
         rows, indices = self.find_in(split)
         linear = part_logits["linear"].copy()
         linear[rows] = self.predictions.logits[indices]
@@ -193,8 +189,8 @@ def held_out_logits(
 ) -> Logits:
     """Compute calibrated logits, (texts, classes), as if the classifier had not learned from texts.
 
-    The held-out predictions are those of its run. They replace the logits of the linear model for
-    their texts; None if the linear model has not learned from validation texts.
+    The held-out predictions of its run replace the logits of the linear model; None if it has not
+    learned from validation texts.
     """
     part_logits = classifier.part_logits(classifier.tokenize(split.texts))
     if validation_predictions:
@@ -209,7 +205,6 @@ def _places(split: Split) -> Iterator[tuple[str, str]]:
 
 
 def _hash_of(tensors: Mapping[str, NDArray[Any]], texts_sha256: str) -> str:
-    """The hash of the content: all tensors with names, types and shapes, and the hash of texts."""
     content = [texts_sha256.encode()]
     for name in sorted(tensors):
         array = tensors[name]

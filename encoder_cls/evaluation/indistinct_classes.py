@@ -28,13 +28,12 @@ MAX_PAIRS = 3
 
 
 def indistinct_classes(metrics: Metrics, *, independent: float = 1.0) -> list[Confusion]:
-    """List the pairs of classes that the classifier cannot tell apart.
+    """List the pairs of classes that the classifier cannot tell apart, those with most texts first.
 
     The texts of the first class of a pair get the label of the second one nearly as often as the
     texts of the second class do, and much more often than the texts of further classes do. There
     are none in a multi-label task, and none without further classes, since a pair would then be all
-    that there is. Pairs with the most texts come first. `independent` is the number of independent
-    texts, as a share of all.
+    that there is. `independent` is the number of independent texts, as a share of all.
     """
     if not isinstance(metrics, SingleLabelMetrics) or len(metrics.per_class) <= 2:
         return []

@@ -41,7 +41,7 @@ class JudgedCalibration:
 
     Attributes:
         measured: the calibration error (ECE) that was measured.
-        by_chance: the error that a perfectly calibrated classifier has on average, by chance.
+        by_chance: the mean error of a perfectly calibrated classifier.
         error: an estimate of the error without chance.
         excess: the mean probability minus the share of right predictions.
     """
@@ -86,7 +86,7 @@ def judge_calibration(bins: CalibrationBins, *, independent: float = 1.0) -> Jud
 
 
 def _errors_by_chance(bins: CalibrationBins, independent: float) -> np.ndarray:
-    """Draw predictions that are as right as they are probable, and measure their errors, (draws,).
+    """The errors, (draws,), of predictions that are as right as they are probable.
 
     Groups of predictions that are right or wrong together vary as fewer independent ones.
     """

@@ -28,11 +28,9 @@ class LabelRow(NamedTuple):
 
     Attributes:
         where: the file and line of the text, such as `data.csv:12`.
-        label: the label, or the labels joined by a separator; so is `suggested`, the
-            prediction.
+        label: several are joined by a separator, as in `suggested`, the prediction.
         score: how doubtful the label is: 1 minus its probability.
-        label_in_data: the label in the data file, from which `label` differs if it was
-            corrected.
+        label_in_data: the label in the data file, from which `label` differs if it was corrected.
         key: the key of the text in a file of `data.corrections`.
     """
 
@@ -50,8 +48,8 @@ class LabelTable(NamedTuple):
     """A table of rows to review, the most doubtful rows first.
 
     Attributes:
-        added: the names in this table of the columns in `ADDED`; a name begins with `review_`
-            if the data have a column of this name.
+        added: the names in this table of the columns in `ADDED`; a name begins with `review_` if
+            the data have a column of this name.
         records: the values of each row by column: those of the data with their types.
     """
 
@@ -126,10 +124,7 @@ def _row_with(text: str, row_read: Row | None) -> Row | None:
 
 
 def _data_values(row: LabelRow, row_read: Row | None, data: DataConfig) -> dict[str, Any]:
-    """The values of a row in the columns of the data, without those of an earlier review.
-
-    `row_read` is None if only the text and the label are known.
-    """
+    """The values of a row in the columns of the data, without those of an earlier review."""
     values: dict[str, Any] = dict.fromkeys(data.text_column, "")
     values[data.text_column[0]] = row.text
     if row_read:
@@ -148,7 +143,6 @@ def _columns_of_review(columns: Sequence[str]) -> set[str]:
 
 
 def _added_values(row: LabelRow, row_read: Row | None, added: Mapping[str, str]) -> dict[str, Any]:
-    """The values of the added columns of a row; `row_read` is None if its number is unknown."""
     file, line = file_and_line(row.where)
     row_number = None
     if row_read and row_read.where.row >= 0:
@@ -167,7 +161,6 @@ def _added_values(row: LabelRow, row_read: Row | None, added: Mapping[str, str])
 
 
 def _csv_of(table: LabelTable, form: CsvForm) -> Iterator[bytes]:
-    """Write a table as lines of CSV."""
     lines = []
     for record in table.records:
         fields = []

@@ -337,12 +337,9 @@ ATTENTION_CELL = 0.16
 def attention_figure(tokens: Sequence[str], weights: NDArray[np.float32]) -> Figure:
     """Draw the attention maps of a text: a row for each layer, a column for each head.
 
+    The weights are how much each token attends to each other one, (layers, heads, tokens, tokens).
     The colour is the square root of a weight, so that small weights are visible, too. All maps have
-    the same scale, from 0 to 1.
-
-    Args:
-        tokens: the tokens of the text; those after `MAX_ATTENTION_TOKENS` are left out.
-        weights: how much each token attends to each other one, (layers, heads, tokens, tokens).
+    the same scale, from 0 to 1. Tokens after `MAX_ATTENTION_TOKENS` are left out.
     """
     names = [_name_in_figure(token) for token in tokens[:MAX_ATTENTION_TOKENS]]
     num_tokens = len(names)

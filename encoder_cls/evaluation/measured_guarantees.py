@@ -27,12 +27,10 @@ class MeasuredLabelGuarantees:
 
     Attributes:
         highest_precisions: the highest that can be guaranteed for each label; 0 if none can be.
-        guaranteed_precision: the precision that is guaranteed and measured: `PRECISION`, or the
-            highest one of all labels if that is lower; 0 if none can be guaranteed.
-        num_labels: the number of labels for which it can be guaranteed; the others are
-            withheld.
-        precision: the fraction of the kept labels, of all texts, that are right; None if none
-            is kept.
+        guaranteed_precision: the precision that is measured: `PRECISION`, or the highest one of all
+            labels if that is lower; 0 if none can be guaranteed.
+        num_labels: for how many labels it can be guaranteed; the others are withheld.
+        precision: the fraction of the kept labels that are right; None if none is kept.
         answered_fraction: the fraction of the predicted labels that are kept.
     """
 
@@ -76,15 +74,14 @@ class MeasuredGuarantees:
     the text are right.
 
     Attributes:
-        guaranteed_precision: the precision that is guaranteed; 0 if none can be.
+        guaranteed_precision: 0 if none can be guaranteed.
         threshold: the probability from which predictions are kept; None if no precision is
             guaranteed.
         precision: the fraction of the kept predictions that are correct; None if none is kept.
-        guaranteed_coverage: the guaranteed fraction of texts whose set of classes contains
-            their label.
-        coverage: the measured coverage; None if none can be guaranteed.
-        mean_set_size: the mean number of classes in a set; None if no coverage can be
-            guaranteed.
+        guaranteed_coverage: the guaranteed fraction of texts whose set of classes contains their
+            label.
+        coverage: the measured one; None if none can be guaranteed, as is `mean_set_size`, the mean
+            number of classes in a set.
         labels: the guarantees of each label; None in a single-label task.
     """
 
@@ -145,7 +142,7 @@ def measure_guarantees(
     """Measure guarantees on texts that they were not fitted to.
 
     Probabilities are (texts, classes). Labels are class numbers, (texts,), or multi-label
-    indicators, (texts, labels). Those from `classes` on are labels that the classifier does not
+    indicators, (texts, labels); those from `classes` on are labels that the classifier does not
     know, whose texts are mistakes. In a multi-label task, a text gets each label from the
     probability `thresholds`, (classes,).
     """
@@ -201,10 +198,7 @@ def _measure_labels(
     labels: NDArray[Any],
     label_names: Sequence[str],
 ) -> MeasuredLabelGuarantees:
-    """Measure the guarantees of each label from probabilities and decisions, (texts, labels).
-
-    Labels that the classifier does not know come last in `labels`.
-    """
+    """Measure the guarantees of each label from probabilities and decisions, (texts, labels)."""
     highest_precisions = {}
     for name, counts in zip(label_names, guarantees.labels, strict=True):
         highest_precisions[name] = counts.highest_precision

@@ -24,15 +24,14 @@ MAX_EXPLAINED_TOKENS = 400_000
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """A wrong prediction for a text. In a multi-label task, a mistake is a wrong or missed label.
+    """A wrong prediction for a text; multi-label, a wrong or missed label.
 
     Attributes:
-        labels: the labels of the text; exactly one in a single-label task, as in `predictions`.
+        labels: those of the text; exactly one in a single-label task, as in `predictions`.
         prediction: the wrongly predicted class; multi-label, the label that is wrong or missed.
         is_missed: whether `prediction` is a label of the text that is missed; None in a
             single-label task.
-        words: the weights of the words for `prediction`; empty if explaining would take too
-            long.
+        words: their weights for `prediction`; empty if explaining would take too long.
         num_rows: the number of mistakes in rows with this text, of which a report shows one.
     """
 
@@ -49,7 +48,7 @@ class Mistake:
 
     @property
     def kind(self) -> str:
-        """The kind of a multi-label mistake, `missed` or `given`; empty in a single-label task."""
+        """Of a multi-label mistake, `missed` or `given`; else empty."""
         if self.is_missed is None:
             return ""
         if self.is_missed:
@@ -129,8 +128,8 @@ def worst_mistakes(
 def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
     """Find the `MAX_MISTAKES` most confident mistakes in different texts, the surest first.
 
-    The result has the index of each text and the number of the predicted class; multi-label, of the
-    wrong or missed label.
+    They are the index of each text and the number of the predicted class; multi-label, of the wrong
+    or missed label.
     """
     if predictions.task is MULTI_LABEL:
         return _surest_wrong_labels(predictions)

@@ -22,8 +22,8 @@ class Report:
     """The report of a classifier on the labelled texts of a split.
 
     Attributes:
-        baseline_scores: those of the TF-IDF baseline; None if it could not be trained, for
-            instance because the training texts are not there.
+        baseline_scores: those of the TF-IDF baseline; None if it could not be trained, for instance
+            because the training texts are not there.
         run_facts: empty unless the split belongs to the classifier's own run.
     """
 

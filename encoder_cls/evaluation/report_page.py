@@ -148,10 +148,8 @@ def _classes_note(metrics: Metrics) -> str:
 class ShownMistake(NamedTuple):
     """A mistake as the page shows it.
 
-    Attributes:
-        line: the line in the file; empty if the file is a single text.
-        text_html: the text with its words coloured.
-        strongest_html: the words with the largest weights.
+    The line in the file is empty if the file is a single text. Words of the text are coloured, and
+    those with the largest weights listed.
     """
 
     mistake: Mistake
@@ -181,11 +179,7 @@ class MatrixCell(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """The confusion matrix of those classes that occur as a label or as a prediction.
-
-    Attributes:
-        names: for rows (labels) and columns (predictions).
-    """
+    """The confusion matrix of those classes that occur as a label or as a prediction."""
 
     names: list[str]
     rows: list[list[MatrixCell]]
@@ -193,7 +187,7 @@ class Matrix:
 
 
 def _matrix(predictions: SplitPredictions) -> Matrix | None:
-    """Make the confusion matrix of a single-label task; None if it would be too large to read."""
+    """The confusion matrix of a single-label task; None if it would be too large to read."""
     labels = predictions.labels
     predicted_labels = predictions.predicted_labels
     occurring = np.union1d(labels, predicted_labels)
@@ -225,13 +219,12 @@ def _matrix(predictions: SplitPredictions) -> Matrix | None:
 class TrustCharts:
     """The charts that show how far predictions can be trusted.
 
-    Texts are counted in words; the counts are None in a multi-label task.
-
     Attributes:
         thresholds: None in a multi-label task.
         curves: None if no class occurs.
         curves_note: says which classes have a curve; empty if all have one.
         lengths: None in a multi-label task, or if all texts have a similar length.
+        fewest_words: of a text; None in a multi-label task, as is `most_words`.
     """
 
     reliability: svg_charts.ReliabilityChart
@@ -285,5 +278,4 @@ MAX_CHARACTERS = 1_000_000
 
 
 def _count_words(texts: Sequence[str]) -> list[int]:
-    """Count the words of each text, which are separated by spaces."""
     return [len(text[:MAX_CHARACTERS].split()) for text in texts]

@@ -65,19 +65,18 @@ class SplitEvaluation:
     Attributes:
         num_learned: the number of texts that the classifier has learned from; None if unknown.
         new_texts: the other texts alone; None if there is no text that it has learned from.
-        parts: the scores of the classifier, `combined`, and of each of its parts `linear` and
-            `encoder` alone.
+        parts: the scores of the classifier, `combined`, and of `linear` and `encoder` alone.
         part_comparison: None if the classifier has only one part.
         mixture_shares: how much each part counts in the sum of the logits; None if unknown.
         cascade: the `gate`, and the `skipped_fraction` of the texts that skip the encoder; None
-            if the classifier has no gate.
-        threshold: the suggested threshold, by the new texts; None in a multi-label task, whose
-            labels have thresholds already.
-        guarantees: measured on the new texts; None if the classifier has none, if they were
-            fitted to these texts, or if no text is new.
+            without a gate.
+        threshold: suggested by the new texts; None in a multi-label task, whose labels have
+            thresholds already.
+        guarantees: measured on the new texts; None if the classifier has none, if they were fitted
+            to these texts, or if no text is new.
         doubtful_labels: the indices of the texts whose labels seem to be wrong.
-        top_features: the words and pairs of words that speak most for each class; empty without
-            a linear model.
+        top_features: the words and pairs of words that speak most for each class; empty without a
+            linear model.
         truncated_fraction: the fraction of texts longer than the encoder reads, or, without an
             encoder, than the linear model reads.
         unknown_fraction: the fraction of tokens that do not occur in the training texts.
@@ -176,8 +175,8 @@ def evaluate_split(
     The labels of the split are indices into the classes of the classifier, then into its
     `unseen_names`. `learned` are the texts that the classifier has learned from, or that the
     held-out predictions come from; None if unknown. A batch of the encoder has at most
-    `batch_tokens` tokens, padding included. Where there are held-out predictions of the
-    classifier's run, they replace those of the final classifier.
+    `batch_tokens` tokens, padding included. Held-out predictions of the classifier's run replace
+    those of the final classifier.
     """
     tokenized = classifier.tokenize(split.texts)
     part_logits = classifier.part_logits(tokenized, batch_tokens=batch_tokens)
@@ -256,7 +255,6 @@ def _predicted_labels_of_parts(
 
 
 def _cascade(classifier: Classifier, part_logits: Mapping[str, Logits]) -> dict[str, float] | None:
-    """The gate, and the fraction of the texts that skip the encoder; None without a gate."""
     if classifier.gate is None:
         return None
     skips_encoder = classifier.skip_encoder(part_logits["linear"])
@@ -264,7 +262,7 @@ def _cascade(classifier: Classifier, part_logits: Mapping[str, Logits]) -> dict[
 
 
 def _threshold(predictions: SplitPredictions) -> SuggestedThreshold | None:
-    """Suggest a threshold for the predictions of a single-label task; None if multi-label."""
+    """The suggested threshold of a single-label task; None if multi-label."""
     if predictions.thresholds:
         return None
     if not len(predictions.split):
@@ -275,10 +273,9 @@ def _threshold(predictions: SplitPredictions) -> SuggestedThreshold | None:
 
 
 def _guarantees(classifier: Classifier, predictions: SplitPredictions) -> MeasuredGuarantees | None:
-    """Measure the guarantees of the classifier on the texts of the predictions.
+    """Measure the guarantees of a classifier on these texts; None without any, or without texts.
 
-    Guarantees are fitted to the validation texts, so these cannot confirm them. For these, without
-    texts, and if the classifier has no guarantees, the result is None.
+    Guarantees are fitted to the validation texts, so these cannot confirm them.
     """
     if classifier.guarantees is None or predictions.name == "validation":
         return None

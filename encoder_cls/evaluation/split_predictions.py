@@ -29,7 +29,7 @@ class SplitPredictions:
         logits: calibrated, (texts, classes).
         label_names: the classes, then the labels that do not occur in the training data.
         thresholds: the probability from which a text gets each label, (classes,); empty in a
-            single-label task.
+            single- label task.
     """
 
     name: str
@@ -49,9 +49,9 @@ class SplitPredictions:
 
     @cached_property
     def labels(self) -> NDArray[Any]:
-        """The number of each text's class, (texts,), as an index into `label_names`.
+        """The number of each text's class in `label_names`, (texts,).
 
-        In a multi-label task, whether each text has each label, (texts, labels).
+        Multi-label, whether each text has each label, (texts, labels).
         """
         if self.task is MULTI_LABEL:
             return padded(self.split.labels, len(self.label_names)) > 0
@@ -78,29 +78,22 @@ class SplitPredictions:
 
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
-        """The indices of the texts with a wrong prediction, (mistakes,).
-
-        In a multi-label task, a prediction is wrong if any label is wrong or missing.
-        """
+        """The indices of the texts whose prediction is wrong, in any label, (mistakes,)."""
         return np.flatnonzero(~self.are_right)
 
     @property
     def are_right(self) -> NDArray[np.bool_]:
-        """Whether each prediction is right, (texts,); it is if it is none of the `mistakes`."""
+        """Whether each prediction is right, in all labels, (texts,)."""
         return self.task.are_correct(self.predicted_labels, self.labels)
 
     def names(self, labels: Any) -> tuple[str, ...]:
-        """The names of the labels of one text.
-
-        `labels` is a row of `labels` or `predicted_labels`: the number of a class; multi-label,
-        whether the text has each label, (labels,).
-        """
+        """The names of the labels of one text, from a row of `labels` or `predicted_labels`."""
         return tuple(self.label_names[number] for number in self.task.label_numbers(labels))
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield the texts in order, with their labels and predictions, as JSON values.
 
-        In a multi-label task, the predicted labels are sorted, the most probable one first.
+        In a multi-label task, the most probable of the predicted labels comes first.
         """
         for row, (text, where) in enumerate(zip(self.split.texts, self.split.where, strict=True)):
             probabilities = self.probabilities[row]
@@ -151,12 +144,12 @@ class SplitPredictions:
     def _doubts(self) -> NDArray[np.float64]:
         """How doubtful the labels of each text are, from 0 to 1, (texts,).
 
-        This is 1 minus the probability of the text's label. In a multi-label task, a text has a
-        yes or no for each label. The text is as doubtful as the most doubtful of those that differ
-        from the prediction: as a label with a low probability, or a missing label with a high one.
-        It is 0 if all are predicted correctly. Thyagarajan et al., "Identifying Incorrect
-        Annotations in Multi-Label Classification Data" (2022), https://arxiv.org/abs/2211.13895,
-        compare ways to score a text by its labels; this is the minimum of their self-confidence.
+        This is 1 minus the probability of the text's label. Multi-label, a text has a yes or no for
+        each label. It is as doubtful as the most doubtful of those that differ from the prediction:
+        as a label with a low probability, or a missing label with a high one; 0 if all are
+        predicted correctly. Thyagarajan et al., "Identifying Incorrect Annotations in Multi-Label
+        Classification Data" (2022), https://arxiv.org/abs/2211.13895, compare ways to score a text
+        by its labels; this is the minimum of their self-confidence.
         """
         if self.task is SINGLE_LABEL:
             return 1 - SINGLE_LABEL.label_probabilities(self.probabilities, self.labels)

@@ -21,9 +21,9 @@ MIN_PREDICTED = 0.05
 
 
 class SuggestedThreshold(NamedTuple):
-    """The threshold for the predictions of a single-label task, and the fraction that it keeps.
+    """A threshold for the predictions of a single-label task, and the fraction that it keeps.
 
-    If no threshold is suggested, the probability is None and the fraction is 1.
+    The probability is None, and the fraction 1, if no threshold is suggested.
     """
 
     probability: float | None

@@ -67,9 +67,8 @@ class Curve:
 class ReliabilityDot:
     """A dot for the predictions in one bin of confidence, from `low` to `high`.
 
-    Attributes:
-        confidence: the mean probability of the predictions.
-        share: the number of predictions, as a fraction of that in the fullest bin.
+    `confidence` is their mean probability, and `share` their number as a fraction of the fullest
+    bin's.
     """
 
     confidence: float
@@ -82,11 +81,9 @@ class ReliabilityDot:
 
 @dataclass(frozen=True, kw_only=True)
 class ReliabilityChart:
-    """Accuracy by probability.
+    """Accuracy by probability, above the bars for the numbers of texts.
 
-    Attributes:
-        of: what has the probability: `prediction`, or in a multi-label task `label`.
-        plane: the plane of the chart, above the bars for the numbers of texts.
+    `of` is what has the probability: `prediction`, or in a multi-label task `label`.
     """
 
     of: str
@@ -95,10 +92,7 @@ class ReliabilityChart:
 
 
 def reliability(bins: CalibrationBins, *, of: str = "prediction") -> ReliabilityChart:
-    """Make the chart of accuracy by probability.
-
-    `of` is what has the probability: `prediction`, or in a multi-label task `label`.
-    """
+    """Make the chart of accuracy by probability."""
     num_bins = len(bins.texts)
     dots = []
     for number in np.flatnonzero(bins.texts).tolist():
@@ -212,8 +206,7 @@ def notable_classes(
 
     If too many classes occur, half of the chosen ones are the rarest classes, and the others are
     those with the lowest F1. The note is empty if all classes that occur are chosen. Classes after
-    the first `num_classes` of `per_class` do not occur in training; they have no probability, and
-    are never chosen.
+    the first `num_classes` do not occur in training, have no probability, and are never chosen.
     """
     scores = list(per_class.values())[:num_classes]
     occurring = [number for number, score in enumerate(scores) if score.support]
@@ -243,11 +236,9 @@ def notable_classes(
 
 @dataclass(frozen=True, kw_only=True)
 class LengthBar:
-    """A bar for texts of similar length.
+    """A bar for texts of similar length: the words are a range such as "5–9".
 
-    Attributes:
-        words: the range of the numbers of words, such as "5–9".
-        middle: the place of the middle of the bar in the plane, from 0 to 1.
+    Its middle is in the plane, from 0 to 1.
     """
 
     words: str

@@ -32,8 +32,8 @@ def write_report(
 ) -> list[str]:
     """Write the files of a report into a folder, and return their names.
 
-    If the folder has files of an earlier report that this report does not have, they are removed.
-    An `EncoderClsError` says that a file cannot be written or removed.
+    Files of an earlier report that this report does not have are removed. An `EncoderClsError` says
+    that a file cannot be written or removed.
 
     `data` says how the texts of the report were read. An empty `config_yaml` is left out of the
     page. The picture is the confusion matrix as PNG, if matplotlib is installed; the page has a
@@ -74,7 +74,6 @@ def write_report(
 
 
 def _prediction_lines(predictions: SplitPredictions) -> Iterator[bytes]:
-    """Yield the predictions, a line of JSON for each text."""
     for record in predictions.records():
         yield f"{json_text(record)}\n".encode()
 
