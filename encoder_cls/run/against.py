@@ -29,7 +29,7 @@ from encoder_cls.system.reporter import Reporter
 def load_other(path: Path, classifier: Classifier, classifier_path: Path) -> Classifier:
     """Load the classifier in the folder `path`, to compare another one with it.
 
-    A `ConfigError` says that there is none, or that only one of the two classifiers is multi-label.
+    A `ConfigError` says that there is none, or that only one of the two is multi-label.
     """
     other = load_classifier(path, engine="torch")
     if other.task is not classifier.task:
@@ -51,11 +51,10 @@ def compare_against(
     is_own_data: bool,
     reporter: Reporter,
 ) -> RunComparison:
-    """Compare predictions for some texts with the predictions of another classifier.
+    """Compare predictions for some texts with those of another classifier.
 
-    If the texts are the data of a run, some of them may also be validation texts of the other run.
-    For these texts, the held-out predictions of the other run are compared, which were saved
-    before its final fit.
+    Validation texts of the other run are compared by its held-out predictions, if the texts are the
+    data of a run.
 
     Raises:
         ConfigError: the two classifiers have no class in common.
@@ -87,11 +86,9 @@ def compare_against(
 def _validation_predictions_of_other(
     run: RunDir, classifier: Classifier, split: Split, *, is_own_data: bool, reporter: Reporter
 ) -> ValidationPredictions | None:
-    """Read the held-out predictions of the other run for its validation texts.
+    """Read the held-out predictions of the other run; None if they are missing or not needed.
 
-    Warn if the other run has learned from many of the compared texts. The result is None if it has
-    no held-out predictions, if its data cannot be loaded, or if the compared texts are not the data
-    of a run.
+    Warn if the other run has learned from many of the compared texts.
     """
     try:
         dataset = load_data(run.load_config())

@@ -54,8 +54,7 @@ class Checkpoint:
 
     Attributes:
         fingerprint: the hashes of the run's data, and its environment.
-        weights: those of the encoder in training, by name; empty if no training of it has
-            begun.
+        weights: those of the encoder in training, by name; empty if no training of it has begun.
         moments: the running averages of the optimizers, by name; empty without weights.
     """
 
@@ -66,10 +65,9 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
-    """Write a checkpoint, read it again to verify it, and keep the `keep` newest ones.
+    """Write a checkpoint to `step-N` of a folder, verify it, and keep the `keep` newest ones.
 
-    It is written into a new folder `step-N` of `folder`. If an error occurs, no old checkpoint is
-    removed.
+    No old checkpoint is removed before that.
 
     Raises:
         DivergedError: a weight is not finite.
@@ -122,9 +120,9 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def newest_fingerprint(folder: Path) -> dict[str, Any]:
-    """Return the fingerprint of the newest checkpoint with an undamaged state; empty without one.
+    """The fingerprint of the newest checkpoint with an undamaged state; empty without one.
 
-    The weights of the checkpoint are not read, since a finished run has none.
+    A finished run has no weights, so they are not verified.
     """
     path = _newest_with_state(folder)
     if path is None:
@@ -137,8 +135,8 @@ def newest_fingerprint(folder: Path) -> dict[str, Any]:
 def files_to_resume(folder: Path) -> list[Path]:
     """List the files that only a run that is resumed needs, so that a finished run does not.
 
-    They are the files of all checkpoints, except the state and the manifest of the newest one. A
-    folder that is a link belongs to somebody else.
+    They are all but the state and the manifest of the newest checkpoint. A folder that is a link
+    belongs to somebody else.
     """
     kept = _newest_with_state(folder)
     files = []
@@ -153,10 +151,7 @@ def files_to_resume(folder: Path) -> list[Path]:
 
 
 def remove_files_to_resume(folder: Path) -> None:
-    """Remove the files that only a run that is resumed needs, and the folders that become empty.
-
-    The run must be finished. A file that cannot be removed stays.
-    """
+    """Remove what only a run that is resumed needs, as far as possible, and empty folders."""
     for file in files_to_resume(folder):
         with suppress(OSError):
             file.unlink()
@@ -167,7 +162,7 @@ def remove_files_to_resume(folder: Path) -> None:
 
 
 def _newest_with_state(folder: Path) -> Path | None:
-    """Find the newest checkpoint whose state is there and undamaged; None without one."""
+    """The newest checkpoint whose state is there and undamaged; None without one."""
     for path in _by_age(folder):
         with suppress(EncoderClsError):
             _read_verified(path, [STATE_FILE])
@@ -178,11 +173,7 @@ def _newest_with_state(folder: Path) -> Path | None:
 def fingerprint(
     config: Config, dataset: Dataset, tokenizer: Tokenizer, *, device: torch.device
 ) -> dict[str, Any]:
-    """Describe what a resumed run must have in common with its checkpoint, as JSON values.
-
-    The fingerprint has the hashes of data and tokenizer, the class names and the environment, such
-    as library versions.
-    """
+    """Describe what a resumed run must have in common with its checkpoint, as JSON values."""
     precision = resolve_precision(config.train.precision, device)
     return {
         **environment(device, precision),
@@ -211,7 +202,7 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
     The warnings that are returned are of changes that affect at most the last digits of the result.
 
     Raises:
-        ConfigError: a change makes it impossible to resume the run, such as changed data.
+        ConfigError: another change, such as of the data, makes it impossible to resume the run.
     """
     changed = [name for name in saved if saved[name] != current.get(name)]
     for name, meaning in REFUSED_CHANGES.items():
@@ -225,10 +216,7 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
 
 
 def _by_age(folder: Path) -> list[Path]:
-    """List the checkpoint folders, the newest first.
-
-    A folder that was being replaced has the suffix `.old`, and comes after its replacement.
-    """
+    """The checkpoint folders, the newest first; one that was being replaced ends with `.old`."""
     keyed_folders = []
     for path in folder.glob("step-*"):
         match = re.fullmatch(r"step-(\d+)(\.old)?", path.name)
@@ -241,10 +229,7 @@ def _by_age(folder: Path) -> list[Path]:
 
 
 def _read_verified(path: Path, names: Collection[str] = LISTED_FILES) -> dict[str, bytes]:
-    """Read files of a checkpoint, by default all, and check them against its manifest.
-
-    An `EncoderClsError` says that a file is missing, or does not match the manifest.
-    """
+    """Read files of a checkpoint, and raise an `EncoderClsError` if the manifest has others."""
     files = {}
     try:
         listed = read_json(path / MANIFEST_FILE)["files"]

@@ -25,7 +25,7 @@ RunSummary = dict[str, Any]
 
 
 def runs_of(path: Path) -> list[Path]:
-    """List the runs in a folder, sorted by path; the path itself if it is a run or has none."""
+    """The runs in a folder, sorted by path; the path itself if it is a run or has none."""
     if RunDir(path).is_run():
         return [path]
 
@@ -34,7 +34,7 @@ def runs_of(path: Path) -> list[Path]:
 
 
 def without_links_to_others(runs: Sequence[Path]) -> list[Path]:
-    """Leave out links to other runs of a list, such as `runs/live`: they are the same run twice."""
+    """Leave out links to other runs of a list, such as `runs/live`."""
     not_linked = {run.resolve() for run in runs if not run.is_symlink()}
     return [run for run in runs if not run.is_symlink() or run.resolve() not in not_linked]
 
@@ -90,7 +90,6 @@ def summarize(path: Path) -> RunSummary:
 
 
 def _model_bytes(run: RunDir) -> int | None:
-    """Return the size of a run's model folder; None without a model."""
     sizes = [file.stat().st_size for file in run.model.glob("*")]
     if not sizes:
         return None
@@ -107,10 +106,7 @@ def _own_model_class(run: RunDir) -> dict[str, str]:
 
 
 def _read_report(run: RunDir) -> dict[str, Any]:
-    """Read the report of a run; empty without a report.
-
-    An `EncoderClsError` says that the file cannot be read, or is not a report.
-    """
+    """Read the report of a run, empty without one; an `EncoderClsError` if it is not a report."""
     path = run.eval / REPORT_JSON
     if not path.exists():
         return {}
@@ -124,10 +120,7 @@ def _read_report(run: RunDir) -> dict[str, Any]:
 
 
 def _hashes_of_scored_texts(run: RunDir) -> tuple[str | None, str | None]:
-    """The SHA-256 hashes of the scored texts, without and with labels, in their order.
-
-    Both are None if the predictions cannot be read.
-    """
+    """The SHA-256 hashes of the scored texts, without and with labels; None if unreadable."""
     texts_digest = hashlib.sha256()
     data_digest = hashlib.sha256()
     try:
@@ -150,7 +143,7 @@ MAX_GAP_IN_MEDIANS = 20.0
 
 
 def _training_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the time from the first row to the last, without pauses; None with fewer than two."""
+    """The time from the first row to the last, without pauses; None with fewer than two."""
     times = [row["time"] for row in rows if "time" in row]
     gaps = [later - earlier for earlier, later in pairwise(times)]
     if not gaps:
@@ -161,7 +154,6 @@ def _training_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _encoder_parameters(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the number of parameters of the encoder; None if the final model has no encoder."""
     has_final_model = run.is_finished() and run.weights.is_file()
     if has_final_model and "encoder" not in parts_of_model(run.model):
         return None
@@ -176,11 +168,9 @@ def _encoder_parameters(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> int |
 def main_figures(path: Path) -> dict[str, Any]:
     """Read the main figures of a finished run from its files, for `train --json`.
 
-    Returns:
-        The path of the run, which split its report scores and how many texts that has, the main
-        scores with the interval of the most important one, the scores of the TF-IDF baseline (None
-        without one), the bytes of the model, and the seconds of the training. Without a report,
-        which needs labels to score, there are neither a split nor scores.
+    They are its scores and those of the TF-IDF baseline, on how many texts of which split, the
+    bytes of the model, and the seconds of the training. Without a report, which needs labels to
+    score, there are neither a split nor scores.
 
     Raises:
         EncoderClsError: the report of the run cannot be read.
@@ -234,10 +224,7 @@ def comparison_warnings(runs: Sequence[RunSummary]) -> Iterator[str]:
 
 
 def differing_settings(runs: Sequence[RunSummary]) -> list[str]:
-    """List the dotted keys of the settings that differ between runs.
-
-    Runs whose settings cannot be read are left out.
-    """
+    """The dotted keys of the settings that differ between runs whose settings can be read."""
     all_settings = [run["settings"] for run in runs if run["settings"] is not None]
     keys: list[str] = []
     for settings in all_settings:

@@ -54,7 +54,7 @@ def _text_table(table: Table) -> Iterator[str]:
 def markdown_lines(
     groups: Sequence[RunGroup], differing: Sequence[str], *, has_groups: bool
 ) -> Iterator[str]:
-    """Yield the lines of both tables in Markdown. The arguments are those of `text_lines`."""
+    """Yield the lines of both tables in Markdown, from what `text_lines` takes."""
     yield from _both_tables(_markdown_table, groups, differing, has_groups=has_groups)
 
 
@@ -71,7 +71,6 @@ MARKDOWN_CHARACTERS = "\\|*_`<>[]"
 
 
 def _markdown_cell(cell: Cell) -> str:
-    """Put a backslash before the characters of a cell that Markdown could take for markup."""
     characters = []
     for character in cell.text:
         if character in MARKDOWN_CHARACTERS:
@@ -85,7 +84,7 @@ def _markdown_cell(cell: Cell) -> str:
 def latex_lines(
     groups: Sequence[RunGroup], differing: Sequence[str], *, has_groups: bool
 ) -> Iterator[str]:
-    """Yield the lines of both tables in LaTeX. The arguments are those of `text_lines`."""
+    """Yield the lines of both tables in LaTeX, from what `text_lines` takes."""
     yield "% \\usepackage{booktabs}"
     yield from _both_tables(_latex_table, groups, differing, has_groups=has_groups)
 
@@ -130,10 +129,7 @@ def _latex_cell(cell: Cell) -> str:
 def csv_lines(
     groups: Sequence[RunGroup], differing: Sequence[str], *, has_groups: bool
 ) -> Iterator[str]:
-    """Yield a head and a row for each group as CSV, with unrounded numbers.
-
-    The arguments are those of `text_lines`.
-    """
+    """Yield a head and a row for each group as CSV, with unrounded numbers, as `text_lines`."""
     scores = [main_score(_task_of_column(groups)), *_further_scores(groups)]
 
     head = ["run", "runs", "split", "num_examples"]
@@ -176,7 +172,6 @@ def _both_tables(
     *,
     has_groups: bool,
 ) -> Iterator[str]:
-    """Yield the lines of the table of scores, then those of the settings if any differ."""
     yield from lines_of(score_table(groups, has_groups=has_groups))
     if differing:
         yield ""
@@ -225,14 +220,14 @@ def settings_table(groups: Sequence[RunGroup], differing: Sequence[str]) -> Tabl
 
 
 def _task_of(run: RunSummary) -> Task:
-    """Return the task of a run: only reports of a multi-label task have a micro-F1."""
+    """The task of a run: only reports of a multi-label task have a micro-F1."""
     if run["micro_f1"] is not None:
         return MULTI_LABEL
     return SINGLE_LABEL
 
 
 def _task_of_column(groups: Sequence[RunGroup]) -> Task:
-    """Return the task for which the column of main scores is named: multi-label if any run is."""
+    """The task for which the column of main scores is named: multi-label if any run is."""
     if any(_task_of(group.first) is MULTI_LABEL for group in groups):
         return MULTI_LABEL
     return SINGLE_LABEL
@@ -243,7 +238,6 @@ def _main_score(run: RunSummary) -> Score:
 
 
 def _further_scores(groups: Sequence[RunGroup]) -> list[Score]:
-    """List the scores that the table shows for the tasks of these runs, without the main score."""
     tasks = {_task_of(group.first) for group in groups}
 
     scores = []
@@ -281,10 +275,7 @@ def _sizes(group: RunGroup) -> list[str]:
 
 
 def _score(group: RunGroup, score: Score, compared: Sequence[RunGroup]) -> Cell:
-    """The mean of a score with its standard deviation, if more than one run has the score.
-
-    The best of the groups `compared` is marked, if they are several.
-    """
+    """The mean of a score with its deviation, marked if it is the best of several groups."""
     mean = group.mean(score.key)
     if mean is None:
         return Cell(NONE)
@@ -297,10 +288,7 @@ def _score(group: RunGroup, score: Score, compared: Sequence[RunGroup]) -> Cell:
 
 
 def _p_value(group: RunGroup, groups: Sequence[RunGroup]) -> float | None:
-    """The p-value of the difference of a group from the one with the best main score.
-
-    It is None for the best group itself, and where there is nothing to test.
-    """
+    """The p-value of the difference from the group with the best main score; None if untested."""
     main = main_score(_task_of_column(groups))
     best = best_of(groups, main)
     if best is None or group is best:

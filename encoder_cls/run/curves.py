@@ -15,10 +15,7 @@ from encoder_cls.system.libraries import PLOTS, check_installed
 
 
 def check_picture(path: Path, *, option: str) -> None:
-    """Raise a `ConfigError` if a file has an unknown ending, or if matplotlib is not installed.
-
-    The message names `option`, by which the file was given.
-    """
+    """Raise a `ConfigError`, which names `option`, if a picture cannot be drawn into a file."""
     if path.suffix.lower() not in FILE_FORMATS:
         known = ", ".join(FILE_FORMATS)
         raise ConfigError(f"{option} {path}: unknown ending {path.suffix!r}; name a file: {known}")
@@ -45,7 +42,7 @@ def write_curves(path: Path, runs: Sequence[Path]) -> None:
 
 
 def _curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
-    """The curves of a run by the quantity that they show; those without values are left out."""
+    """The curves of a run by the quantity that they show."""
     quantities = {"training loss": ("train", "loss"), "validation loss": ("validation", "loss")}
     for score in ALL_SCORES:
         if score.is_main:

@@ -111,7 +111,6 @@ class _Scored(NamedTuple):
 
 
 def _write_files(folder: Path, scored: _Scored, path: Path, *, reporter: Reporter) -> None:
-    """Write the files of a report; a model folder without its run is named after `path`."""
     run_name = path.resolve().name
     config_yaml = ""
     if scored.config:
@@ -139,10 +138,6 @@ def _warn_of_learned(evaluation: SplitEvaluation, reporter: Reporter) -> None:
 def _score_own_data(
     run: RunDir, classifier: Classifier, *, moved: Mapping[str, str] | None, reporter: Reporter
 ) -> _Scored:
-    """Score the classifier of a run on its test split, or without one on its validation split.
-
-    A `DataError` says that the data, whose new paths are in `moved`, is missing or has changed.
-    """
     config = config_with_moved_data(run, moved)
     dataset = dataset_of_run(run, config, classifier)
     name, split = dataset.report_split
@@ -177,8 +172,7 @@ def _validation_predictions(
 ) -> ValidationPredictions | None:
     """Read the held-out predictions of a run for its validation texts; None if it has none.
 
-    If the validation texts have changed, raise a `DataError` if the predictions are required, else
-    warn and return None.
+    If the texts have changed, there is a `DataError` if they are required, else a warning.
     """
     try:
         return ValidationPredictions.of_run(
@@ -203,10 +197,7 @@ def _score_source(
     moved: Mapping[str, str] | None,
     reporter: Reporter,
 ) -> _Scored:
-    """Score a classifier on a labelled source.
-
-    The baseline learns from the data of `run`; None for a model folder without its run.
-    """
+    """Score a classifier on a labelled source; the baseline learns from the data of its run."""
     config = None
     dataset = None
     learned: Iterable[str] | None = None
@@ -237,9 +228,9 @@ def _score_source(
 def _config_of_source(
     source: str, classifier: Classifier, config: Config | None, reading: Mapping[str, Any]
 ) -> DataConfig:
-    """Return the config for reading a source like the training data, except for `reading`.
+    """The config for reading a source like the training data, except for `reading`.
 
-    `config` is None for a model folder without its run; the classifier then knows its columns.
+    Without a run there is no config, but the classifier knows its columns.
     """
     settings: dict[str, Any] = {}
     if config is None:

@@ -29,10 +29,8 @@ def load_labelled(
 ) -> Split:
     """Load the labelled texts of a file, a folder or a data set of the Hub, to score on them.
 
-    `dataset`, the data of the classifier's run, is None if it is unknown.
-
-    Raises:
-        DataError: the source is missing or malformed.
+    `dataset`, the data of the classifier's run, is None if it is unknown. A `DataError` says that
+    the source is missing or malformed.
     """
     is_multi_label = classifier.task is MULTI_LABEL
     reading = Reading(data_config.reading_options)
@@ -71,10 +69,7 @@ def report_notes(
     *,
     reporter: Reporter,
 ) -> None:
-    """Report the notes and warnings about texts that are scored, called `name` in messages.
-
-    `notes_of_sources` was noted while each source was read.
-    """
+    """Report what was noted while texts of `name` were read, and warnings about them."""
     warnings: list[str] = []
     for notes in notes_of_sources:
         for message in notes.messages:
@@ -89,7 +84,7 @@ def report_notes(
 def learned_texts(
     dataset: Dataset, validation_predictions: ValidationPredictions | None
 ) -> Iterable[str]:
-    """Return the labelled texts that a run has learned from.
+    """The labelled texts that a run has learned from.
 
     If there are held-out predictions for the validation texts, the final fit includes these.
     """

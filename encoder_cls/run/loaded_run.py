@@ -32,7 +32,7 @@ from encoder_cls.text.tokens import TokenizedTexts
 class LoadedRun:
     """A run, with everything that is needed to score it.
 
-    `validation_predictions` are the linear model's, saved before the final fit that includes these
+    The linear model's `validation_predictions` were saved before the final fit that includes these
     texts; None if it does not include them.
     """
 
@@ -44,7 +44,7 @@ class LoadedRun:
 
     @property
     def num_refitted(self) -> int:
-        """The number of validation texts that the final linear model has learned from."""
+        """How many validation texts the final linear model has learned from."""
         if self.validation_predictions is None:
             return 0
         return len(self.validation_predictions.predictions.rows)
@@ -168,10 +168,7 @@ def scored_in_time(
 
 
 def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> str:
-    """A sentence if class weights would improve the linear model; empty if they would not.
-
-    They are tried only in a single-label run with a linear model and without class weights.
-    """
+    """Advice to use class weights; empty if they are used, would not help, or cannot be used."""
     linear = run.classifier.linear
     has_class_weights = run.config.train.class_weights != "none"
     if linear is None or run.dataset.is_multi_label or has_class_weights:
@@ -184,11 +181,7 @@ def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> s
 
 
 def _compare_with_base_run(run: LoadedRun, *, device: str) -> ChangesSinceBase | None:
-    """Compare the predictions of a run with those of its base run.
-
-    The result is None if the run has no base run, or if the model or the data of the base run is
-    missing.
-    """
+    """Compare the predictions with those of the base run; None if that or its data is missing."""
     base_dataset = run.dataset.base
     if run.config.from_run is None or base_dataset is None:
         return None

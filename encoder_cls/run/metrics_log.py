@@ -18,17 +18,12 @@ class MetricsLog:
     """Appends rows to `metrics.jsonl`, and shows them in TensorBoard.
 
     Whenever training is resumed, the files of TensorBoard are rebuilt from `metrics.jsonl`, so that
-    its curves and images have neither gaps nor overlaps. If they cannot be written, the training
-    continues without them.
+    its curves and images have neither gaps nor overlaps. If they cannot be written, `warn` is
+    called once, and the training continues without them.
 
-    Args:
-        resume_after: the step, by split, after which the rows of an earlier process are
-            removed. The step of `train` also applies to `pretraining/train`. All rows of a split
-            that is not named are removed.
-        warn: called once if the files of TensorBoard cannot be written.
-
-    Attributes:
-        tensorboard: writes the files of TensorBoard; None without them.
+    `resume_after` is the step, by split, after which the rows of an earlier process are removed.
+    The step of `train` also applies to `pretraining/train`. All rows of a split that is not named
+    are removed.
 
     Raises:
         EncoderClsError: `metrics.jsonl` cannot be written. `log` and `flush` also raise it.

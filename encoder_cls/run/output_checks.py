@@ -76,7 +76,6 @@ def _files_of_run(run: RunDir) -> Iterator[Taken]:
 def _files_of_folders(
     owner: Path, folders: Sequence[Path], files: Sequence[Path] = ()
 ) -> Iterator[Taken]:
-    """All files in some folders of a run or model, and other files of it."""
     # An output outside of the folders may be a link to a file in them.
     linked: list[Path] = []
     for folder in folders:

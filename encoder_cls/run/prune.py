@@ -28,10 +28,7 @@ from encoder_cls.system.files import TEMPORARY_PREFIX, reporting_os_errors
 
 @dataclass(frozen=True, kw_only=True)
 class UnneededFiles:
-    """The files of a run that may be removed.
-
-    There are none if the run is not finished, or needs all its files.
-    """
+    """The files of a run that may be removed; none unless it is finished."""
 
     run: RunDir
     files: Sequence[Path]
@@ -43,12 +40,12 @@ class UnneededFiles:
 
     @property
     def folders(self) -> list[str]:
-        """The names of the folders of the run that have these files, sorted."""
+        """The folders of the run that have these files."""
         return sorted({file.relative_to(self.run.path).parts[0] for file in self.files})
 
 
 def find_runs(path: Path) -> list[RunDir]:
-    """Find all runs in and below a folder, sorted by path; a `ConfigError` if there is none."""
+    """All runs in and below a folder; a `ConfigError` if there is none."""
     runs = []
     for config_file in sorted(path.rglob(RunDir(path).config_file.name)):
         run = RunDir(config_file.parent)
@@ -61,7 +58,7 @@ def find_runs(path: Path) -> list[RunDir]:
 
 
 def unneeded_files(run: RunDir) -> UnneededFiles:
-    """List the files of a run that nothing needs any more. An unfinished run needs all files."""
+    """The files of a run that nothing needs any more."""
     if not run.is_finished():
         return UnneededFiles(run=run, files=())
 
@@ -89,11 +86,7 @@ def _is_file(path: Path) -> bool:
 
 
 def remove_files(unneeded: UnneededFiles) -> None:
-    """Remove files of a run, and the folders that become empty.
-
-    Raises:
-        EncoderClsError: a file cannot be removed.
-    """
+    """Remove files of a run, and the folders that become empty."""
     for file in unneeded.files:
         with reporting_os_errors(file, "remove"):
             file.unlink(missing_ok=True)

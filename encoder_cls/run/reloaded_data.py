@@ -37,9 +37,8 @@ def dataset_of_run(
 ) -> Dataset:
     """Load the data of a run, whose classes are those of its classifier, to score or review it.
 
-    The config has the current paths. With `checks_all_splits`, neither the training nor the
-    validation split may have changed; by default, only the texts that are scored must not have
-    changed.
+    The config has the current paths. By default, only the texts that are scored must not have
+    changed; with `checks_all_splits`, neither may those that the run has learned from.
 
     Raises:
         DataError: the data is missing or has changed.
@@ -61,8 +60,7 @@ def dataset_of_run_for_baseline(
 ) -> Dataset | None:
     """Load the data of a run for the TF-IDF baseline of other texts.
 
-    The config has the current paths. If the data is missing or has changed, there is a warning, and
-    the result is None.
+    If it is missing or has changed, there is a warning, and the result is None.
     """
     try:
         return _load_to_score(run, config, classifier)
@@ -83,13 +81,10 @@ def _load_to_score(run: RunDir, config: Config, classifier: Classifier) -> Datas
 def _load_unchanged(
     run: RunDir, config: Config, label_names: Sequence[str], *, splits: Sequence[str], hint: str
 ) -> Dataset:
-    """Load the data of a run, and check that classes and `splits` are as they were in its training.
+    """Load the data of a run, and raise a `DataError` if its classes or `splits` have changed.
 
-    The newest checkpoint of the run has the hashes of the texts and labels of the splits.
-
-    Raises:
-        DataError: the classes have changed or have another order, or a split has changed. The
-            message ends with the hint.
+    The newest checkpoint of the run has the hashes of the texts and labels of the splits. The
+    message ends with the hint.
     """
     dataset = load_data(config)
     data = config.data
@@ -116,7 +111,7 @@ def _load_unchanged(
 
 
 def record_moved_data(run: RunDir, config: Config) -> bool:
-    """Record the new paths of a run's data in its folder, and return whether there are any.
+    """Record the new paths of a run's data in its folder; False if there are none.
 
     Raises:
         DataError: the data at the new paths is not the data of the run.

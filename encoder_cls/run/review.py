@@ -34,10 +34,9 @@ class Review(NamedTuple):
     """The labels of a run that may be wrong.
 
     Attributes:
-        rows: the texts whose label is not the most probable class, the most doubtful first;
-            multi-label, the texts whose labels are not exactly those that are predicted. The
-            texts whose label `data.corrections` has corrected are listed as well, so that a new
-            file of corrections can replace the old one.
+        rows: the texts whose label, or one of whose labels, is not the prediction, the most
+            doubtful first. The texts whose label `data.corrections` has corrected are listed as
+            well, so that a new file of corrections can replace the old one.
         num_contradicted: the number of texts whose label is not the prediction.
         num_estimated_errors: a high estimate of the number of texts with a wrong label: it was 1.5
             to 5 times too high (docs/experiments/accuracy.md).
@@ -112,7 +111,7 @@ def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
 
 
 def _all_class_names(classifier: Classifier, dataset: Dataset) -> list[str]:
-    """List the classes of the classifier, then those that occur only in validation or test."""
+    """The classes of the classifier, then those that occur only in validation or test."""
     names = list(classifier.label_names)
     for split in (dataset.validation, dataset.test):
         if split:
@@ -121,7 +120,7 @@ def _all_class_names(classifier: Classifier, dataset: Dataset) -> list[str]:
 
 
 def _can_be_reviewed(predictions: SplitPredictions) -> NDArray[np.bool_]:
-    """Return which texts of a split have a label that can be reviewed, (texts,).
+    """Which texts of a split have a label that can be reviewed, (texts,).
 
     A training text can be reviewed only if each of its classes has training texts in other split
     groups. Otherwise all texts of a class are held out in the same fold, and the model of this fold
@@ -140,7 +139,7 @@ def _can_be_reviewed(predictions: SplitPredictions) -> NDArray[np.bool_]:
 
 
 def _are_corrected(split: Split, dataset: Dataset) -> NDArray[np.bool_]:
-    """Return which texts of a split have a label from `data.corrections`, (texts,)."""
+    """Which texts of a split have a label from `data.corrections`, (texts,)."""
     is_corrected = np.zeros(len(split), dtype=bool)
     if dataset.labels_before_corrections:
         is_corrected[:] = [where in dataset.labels_before_corrections for where in split.where]
@@ -152,10 +151,7 @@ def _predict_splits(
     classifier: Classifier,
     validation_predictions: ValidationPredictions | None,
 ) -> Iterator[SplitPredictions]:
-    """Predict each split with models that were not trained on its labels.
-
-    `validation_predictions` is None if the linear model has not learned from these texts.
-    """
+    """Predict each split with models that were not trained on its labels."""
     # Predict the training texts by cross-validation of a linear model with the same features as
     # that of the run. Without one, use words and pairs of words.
     train = dataset.train

@@ -73,11 +73,11 @@ class RunDir:
         return sorted(self.path.glob("events.out.tfevents.*"))
 
     def is_run(self) -> bool:
-        """Return whether a run has been started in the folder."""
+        """Whether a run has been started in the folder."""
         return self.config_file.is_file()
 
     def is_finished(self) -> bool:
-        """Return whether the run is complete, with its report."""
+        """Whether the run is complete, with its report."""
         return self.model_card.is_file()
 
     def load_config(self) -> Config:
@@ -99,7 +99,6 @@ class RunDir:
             raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
 
     def _check_resumable(self, config: Config, *, resume: bool) -> None:
-        """Raise a `ConfigError` if this run cannot be resumed with this config."""
         if not resume:
             raise ConfigError(
                 f"{self.path}: already holds a run; add --resume to continue it, or choose "
@@ -118,7 +117,7 @@ class RunDir:
         self._check_keeps_its_model()
 
     def _check_keeps_its_model(self) -> None:
-        """Raise a `ConfigError` if this run was finished, and its model has been moved away since.
+        """Raise a `ConfigError` if the model of this finished run has been moved away.
 
         The newest checkpoint of a finished run has a state, but no weights.
         """
@@ -143,10 +142,7 @@ class RunDir:
                 raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
 
     def record_sources(self, config: Config) -> None:
-        """Write the config, and the paths of the data, into the run folder.
-
-        The caller has checked that a changed path leads to the same data.
-        """
+        """Write the config, and the paths of the same data, into the run folder."""
         from encoder_cls.config.data_paths import absolute_sources
 
         absolute_config = absolute_sources(config)
@@ -160,7 +156,7 @@ class RunDir:
         write_file(self.config_file, absolute_config.to_yaml().encode())
 
     def data_sources(self) -> list[str]:
-        """Return the paths of the run's data; an empty list if they cannot be read."""
+        """The paths of the run's data; none if they cannot be read."""
         try:
             return [str(source) for source in read_json(self.sources_file)["data"]]
         except (EncoderClsError, ValueError, KeyError, TypeError):
@@ -195,10 +191,7 @@ class RunDir:
                 self._remove_if_unused(new_folders)
 
     def _remove_if_unused(self, new_folders: list[Path]) -> None:
-        """Remove the lock file and the folders made for it, if there are no other files.
-
-        `new_folders` has the innermost folder first.
-        """
+        """Remove the lock file and the folders made for it, the innermost first, if empty."""
         with suppress(OSError):
             names = [path.name for path in self.path.iterdir()]
             if names == [LOCK_FILE]:
@@ -211,8 +204,7 @@ class RunDir:
     def open_for_training(self, config: Config, *, resume: bool) -> Iterator[None]:
         """Lock the folder, and write the config into it if it has none.
 
-        Unfinished files of a killed process are removed. With `resume`, a run in the folder may be
-        continued.
+        With `resume`, a run in the folder may be continued.
 
         Raises:
             ConfigError: training in the folder would overwrite other files.
@@ -234,7 +226,7 @@ class RunDir:
 
 
 def run_of(path: Path) -> RunDir | None:
-    """Find the run of a run folder or of its model folder; None for a model folder without one."""
+    """The run of a run folder or of its model folder; None for a model folder without one."""
     # Other programs may have a config.yaml beside a model, but a run also has metrics.
     run = RunDir(path)
     if run.is_run() and run.metrics_file.is_file():
@@ -248,9 +240,9 @@ def run_of(path: Path) -> RunDir | None:
 
 
 def newest_with_model(runs: Path) -> RunDir:
-    """Find the run with the newest model in a folder of runs; a `ConfigError` if there is none.
+    """The run with the newest model in a folder of runs, finished or not.
 
-    The run may be unfinished.
+    A `ConfigError` says that there is none.
     """
     all_runs = [RunDir(path) for path in runs.glob("*")]
     with_model = [run for run in all_runs if run.weights.is_file()]

@@ -21,7 +21,7 @@ FREE_SETTINGS = ("seed", "name")
 
 @dataclass(frozen=True, kw_only=True)
 class RunGroup:
-    """Runs, at least one, that share a row of a comparison, as `summarize` returns them."""
+    """Runs, at least one, that share a row of a comparison."""
 
     name: str
     runs: Sequence[RunSummary]
@@ -46,10 +46,8 @@ class RunGroup:
 
         It is that of Welch's t-test over the runs: Welch, "The generalization of 'Student's'
         problem when several different population variances are involved" (1947),
-        https://doi.org/10.1093/biomet/34.1-2.28.
-
-        The result is None if a group has fewer than two runs, if the runs of both groups do not
-        differ among themselves, or without SciPy.
+        https://doi.org/10.1093/biomet/34.1-2.28. It is None if a group has fewer than two runs, if
+        the runs of both groups do not differ among themselves, or without SciPy.
         """
         deviations = (self.deviation(key), other.deviation(key))
         if None in deviations or deviations == (0, 0) or not is_installed("scipy"):
@@ -91,15 +89,14 @@ class RunGroup:
 
 
 def each_run(runs: Sequence[RunSummary]) -> list[RunGroup]:
-    """Make a group of each run."""
+    """A group of each run."""
     return [RunGroup(name=run["run"], runs=(run,)) for run in runs]
 
 
 def group_by_settings(runs: Sequence[RunSummary]) -> list[RunGroup]:
     """Group the runs whose settings are equal except for their seeds and names.
 
-    The groups are in the order of their first runs. A run whose settings cannot be read is a group
-    by itself.
+    A run whose settings cannot be read is a group by itself.
     """
     runs_by_settings: dict[str, list[RunSummary]] = {}
     for run in runs:
@@ -114,7 +111,7 @@ def group_by_settings(runs: Sequence[RunSummary]) -> list[RunGroup]:
 
 
 def named_group(argument: str) -> RunGroup:
-    """Make a group of a name and the runs that a pattern matches, as in `small=runs/small-*`.
+    """A group of a name and the runs that a pattern matches, as in `small=runs/small-*`.
 
     Raises:
         ConfigError: no path matches the pattern, or one is no run.

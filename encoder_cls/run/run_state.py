@@ -17,8 +17,7 @@ class RunState:
 
     Attributes:
         linear_score: the validation score of the linear model alone; None before the linear model
-            is fitted, and in a run without one.
-        linear_work: how much work that fit did; None before the model is fitted.
+            is fitted, as is `linear_work`, and in a run without one.
         is_pretraining: whether `training` is the pretraining, rather than the training on labels.
     """
 

@@ -75,10 +75,8 @@ class TensorBoard:
     """Writes the files of TensorBoard into a run folder.
 
     The event file is in the run folder itself, because TensorBoard names the run after this folder.
-    The files of an earlier process are removed. If a file cannot be written, there is a warning,
+    The files of an earlier process are removed. If a file cannot be written, `warn` is called once,
     and nothing is written after it.
-
-    If a file cannot be written, `warn` is called once.
     """
 
     def __init__(self, run: RunDir, *, warn: Callable[[str], None]) -> None:
