@@ -255,9 +255,9 @@ def test_every_format_has_sets_and_flags(predict):
             "by its 240 independent held-out texts; the highest that can be is 0.995",
         ),
         (["--min-precision", 0.9, "--threshold", 0.5], "not both"),
-        (["--threshold", "nan"], "nan is not in the range"),
-        (["--coverage", "nan"], "nan is not in the range"),
-        (["--min-precision", "nan"], "nan is not in the range"),
+        (["--threshold", "nan"], "less than or equal to 1"),
+        (["--coverage", "nan"], "less than or equal to 1"),
+        (["--min-precision", "nan"], "less than or equal to 1"),
     ],
 )
 def test_a_guarantee_that_cannot_be_given_is_one_line(cli, folder, options, message):
