@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from encoder_cls.evaluation.changes_since_base import ChangesSinceBase
 from encoder_cls.evaluation.comparisons import COMBINED, RunComparison
@@ -65,8 +65,7 @@ class Kind(Enum):
     NEXT_STEP = "what to do next"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(NamedTuple):
     """A fact, as a phrase without its full stop, or as plain sentences.
 
     A next step may have a file of the report, and a command, in which `RUN` stands for the folder
@@ -173,23 +172,23 @@ def report_findings(
     facts: RunFacts,
 ) -> Iterator[Finding]:
     """Yield all findings but the plain ones of the first screen."""
-    yield Finding(kind=Kind.SIZE, sentence=_size(evaluation.metrics))
+    yield Finding(Kind.SIZE, _size(evaluation.metrics))
     yield from _scores(evaluation)
     yield from _other_scores(baseline_scores, against)
     yield from _comparisons(against, facts)
     if evaluation.metrics.most_confused:
-        yield Finding(kind=Kind.CONFUSED, sentence=_most_confused(evaluation.metrics))
+        yield Finding(Kind.CONFUSED, _most_confused(evaluation.metrics))
 
     yield from _parts(evaluation)
     advice = _advice(evaluation, baseline_scores, facts.num_unread)
     if advice:
-        yield Finding(kind=Kind.ADVICE, sentence=advice)
+        yield Finding(Kind.ADVICE, advice)
 
     if evaluation.calibration:
         for sentence in _calibration(evaluation.calibration):
-            yield Finding(kind=Kind.CALIBRATION, sentence=sentence)
+            yield Finding(Kind.CALIBRATION, sentence)
     for sentence in _threshold(evaluation):
-        yield Finding(kind=Kind.THRESHOLD, sentence=sentence)
+        yield Finding(Kind.THRESHOLD, sentence)
     yield from _notes(evaluation, facts)
 
 
@@ -207,24 +206,22 @@ def _scores(evaluation: SplitEvaluation) -> Iterator[Finding]:
     metrics = evaluation.metrics
     scores = _scores_with_intervals(evaluation.scores)
     calibration_error = f"{SCORES['ece'].name} {metrics.ece:.4f}"
-    yield Finding(
-        kind=Kind.SCORES, sentence=f"{scores}, {calibration_error} (95% intervals in brackets)"
-    )
+    yield Finding(Kind.SCORES, f"{scores}, {calibration_error} (95% intervals in brackets)")
 
     if evaluation.macro_f1_note:
-        yield Finding(kind=Kind.NO_INTERVAL, sentence=evaluation.macro_f1_note)
+        yield Finding(Kind.NO_INTERVAL, evaluation.macro_f1_note)
     for sentence in _rare_classes(metrics):
-        yield Finding(kind=Kind.RARE_CLASSES, sentence=sentence)
+        yield Finding(Kind.RARE_CLASSES, sentence)
 
     further = []
     for score in scores_of_task(metrics.task):
         if Place.REPORT in score.shown_in:
             further.append(f"{score.name} {getattr(metrics, score.key):.4f}")
     if further:
-        yield Finding(kind=Kind.FURTHER_SCORES, sentence=", ".join(further))
+        yield Finding(Kind.FURTHER_SCORES, ", ".join(further))
 
     if evaluation.new_texts:
-        yield Finding(kind=Kind.LEARNED, sentence=_learned(evaluation))
+        yield Finding(Kind.LEARNED, _learned(evaluation))
 
 
 def _scores_with_intervals(scores: Mapping[str, Any]) -> str:
@@ -287,11 +284,11 @@ def _other_scores(
     if baseline_scores:
         shown_scores = _scores_with_intervals(baseline_scores)
         baseline = f"TF-IDF baseline (linear SVM{baseline_note(baseline_scores)}): {shown_scores}"
-    yield Finding(kind=Kind.BASELINE, sentence=baseline)
+    yield Finding(Kind.BASELINE, baseline)
 
     if against:
         shown_scores = _scores_with_intervals(against.scores)
-        yield Finding(kind=Kind.OTHER_RUN, sentence=f"{printable(against.run)}: {shown_scores}")
+        yield Finding(Kind.OTHER_RUN, f"{printable(against.run)}: {shown_scores}")
 
 
 def baseline_note(baseline_scores: Mapping[str, float]) -> str:
@@ -318,7 +315,7 @@ def _comparisons(against: RunComparison | None, facts: RunFacts) -> Iterator[Fin
     if facts.class_weights_note:
         compared.append(facts.class_weights_note)
     for sentence in compared:
-        yield Finding(kind=Kind.COMPARED, sentence=sentence)
+        yield Finding(Kind.COMPARED, sentence)
 
 
 # The most pairs of confused classes in a summary.
@@ -354,8 +351,8 @@ def _parts(evaluation: SplitEvaluation) -> Iterator[Finding]:
     if evaluation.part_comparison:
         for part in ("linear", "encoder"):
             scores = _scores_with_intervals(evaluation.parts[part])
-            yield Finding(kind=Kind.PARTS, sentence=f"{PARTS[part]}: {scores}")
-        yield Finding(kind=Kind.ENCODER_GAIN, sentence=_encoder_gain(evaluation))
+            yield Finding(Kind.PARTS, f"{PARTS[part]}: {scores}")
+        yield Finding(Kind.ENCODER_GAIN, _encoder_gain(evaluation))
 
     if evaluation.cascade:
         skipped = evaluation.cascade["skipped_fraction"]
@@ -364,7 +361,7 @@ def _parts(evaluation: SplitEvaluation) -> Iterator[Finding]:
             f"the linear model alone classifies {skipped:.0%} of the texts, "
             f"those where its probability is {gate:g} or more"
         )
-        yield Finding(kind=Kind.CASCADE, sentence=cascade)
+        yield Finding(Kind.CASCADE, cascade)
 
 
 def _encoder_gain(evaluation: SplitEvaluation) -> str:
@@ -525,11 +522,11 @@ NEARLY_ALL_ALONE = 0.95
 def _notes(evaluation: SplitEvaluation, facts: RunFacts) -> Iterator[Finding]:
     is_validation = evaluation.split_name == "validation"
     if is_validation:
-        yield Finding(kind=Kind.TUNED, sentence=TUNED)
+        yield Finding(Kind.TUNED, TUNED)
     if facts.sample_note:
-        yield Finding(kind=Kind.SAMPLE, sentence=facts.sample_note)
+        yield Finding(Kind.SAMPLE, facts.sample_note)
     if facts.num_unscored:
-        yield Finding(kind=Kind.SAMPLE, sentence=_scored_in_time(evaluation, facts.num_unscored))
+        yield Finding(Kind.SAMPLE, _scored_in_time(evaluation, facts.num_unscored))
 
     groups = evaluation.predictions.groups
     if groups.num_groups <= NEARLY_ALL_ALONE * groups.num_rows:
@@ -538,27 +535,27 @@ def _notes(evaluation: SplitEvaluation, facts: RunFacts) -> Iterator[Finding]:
             f"the {texts} form {counted(groups.num_groups, 'group')} (copies, similar texts, or "
             "data.group_column), so intervals and tests count fewer independent texts"
         )
-        yield Finding(kind=Kind.GROUPS, sentence=note)
+        yield Finding(Kind.GROUPS, note)
 
     if facts.num_refitted:
         texts = counted(facts.num_refitted, "validation text")
         note = f"the final linear model was also trained on {texts}"
         if is_validation:
             note += "; the scores here are from before"
-        yield Finding(kind=Kind.REFITTED, sentence=note)
+        yield Finding(Kind.REFITTED, note)
 
     if evaluation.metrics.unseen_labels:
-        yield Finding(kind=Kind.UNSEEN, sentence=_unseen(evaluation.metrics.unseen_labels))
+        yield Finding(Kind.UNSEEN, _unseen(evaluation.metrics.unseen_labels))
 
     if evaluation.metrics_of_new is not None:
         for sentence in indistinct_sentences(
             evaluation.metrics_of_new, independent=evaluation.independent_share
         ):
-            yield Finding(kind=Kind.INDISTINCT, sentence=sentence)
+            yield Finding(Kind.INDISTINCT, sentence)
 
-    yield Finding(kind=Kind.LENGTHS, sentence=_lengths(evaluation))
+    yield Finding(Kind.LENGTHS, _lengths(evaluation))
     doubtful = f"labels that may be wrong: {len(evaluation.doubtful_labels):,}"
-    yield Finding(kind=Kind.DOUBTFUL, sentence=doubtful)
+    yield Finding(Kind.DOUBTFUL, doubtful)
 
 
 def _scored_in_time(evaluation: SplitEvaluation, num_unscored: int) -> str:

@@ -51,17 +51,17 @@ def plain_findings(
 ) -> Iterator[Finding]:
     """Yield the findings of the first screen, the most useful next step first."""
     for sentence in _how_often(evaluation, baseline_scores):
-        yield Finding(kind=Kind.HOW_OFTEN, sentence=sentence)
+        yield Finding(Kind.HOW_OFTEN, sentence)
     for sentence in _trust(evaluation):
-        yield Finding(kind=Kind.TRUST, sentence=sentence)
+        yield Finding(Kind.TRUST, sentence)
 
     num_mistakes = len(evaluation.predictions.mistakes)
     if num_mistakes == 0:
         nothing = "Nothing: each of these texts is predicted correctly."
-        yield Finding(kind=Kind.NOTHING_CONFUSED, sentence=nothing)
+        yield Finding(Kind.NOTHING_CONFUSED, nothing)
     elif not evaluation.metrics.most_confused:
         nothing = "No label is given in the place of another: labels are missed or added."
-        yield Finding(kind=Kind.NOTHING_CONFUSED, sentence=nothing)
+        yield Finding(Kind.NOTHING_CONFUSED, nothing)
 
     if evaluation.doubtful_labels:
         yield _check_labels(evaluation)
@@ -189,7 +189,7 @@ def _sentence(words: str) -> str:
 
 
 def _next_step(sentence: str, *, file: str = "", command: str = "") -> Finding:
-    return Finding(kind=Kind.NEXT_STEP, sentence=sentence, file=file, command=command)
+    return Finding(Kind.NEXT_STEP, sentence, file, command)
 
 
 def _check_labels(evaluation: SplitEvaluation) -> Finding:

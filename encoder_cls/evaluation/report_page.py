@@ -29,7 +29,6 @@ from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.metrics.classification import MAX_MATRIX_CLASSES, ClassMetrics, Metrics
-from encoder_cls.metrics.intervals import Interval
 from encoder_cls.metrics.scores import ALL_SCORES
 from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.display import printable
@@ -67,7 +66,8 @@ def render_report(
         confused=evaluation.metrics.most_confused[:MAX_CONFUSED_PAIRS],
         sentences={kind.name: sentences(report.findings, kind) for kind in Kind},
         next_steps=[step for step in report.findings if step.kind is Kind.NEXT_STEP],
-        score_table=_score_table(report),
+        shown_scores=[score for score in ALL_SCORES if score.key in evaluation.scores],
+        scores_of_each=_scores_of_each(report),
         figures=sections_of(report.findings, PAGE_SECTIONS),
         legend=legend(),
         mistakes=[_shown_mistake(mistake) for mistake in evaluation.worst_mistakes],
@@ -82,24 +82,8 @@ def render_report(
     return html_page(title, body)
 
 
-class ScoreRow(NamedTuple):
-    """The scores of a classifier, a part of it, the baseline or the other run.
-
-    A cell has a score and its 95% interval; None for what was not computed.
-    """
-
-    name: str
-    cells: list[tuple[float | None, Interval | None]]
-
-
-class ScoreTable(NamedTuple):
-    """The table of scores, by the names of its columns."""
-
-    scores: list[str]
-    rows: list[ScoreRow]
-
-
-def _score_table(report: Report) -> ScoreTable:
+def _scores_of_each(report: Report) -> dict[str, Mapping[str, Any]]:
+    """The scores of a classifier, its parts, the baseline and the other run, by name."""
     evaluation = report.evaluation
     scores_by_name: dict[str, Mapping[str, Any]] = {"this model": evaluation.scores}
     if evaluation.part_comparison:
@@ -113,14 +97,7 @@ def _score_table(report: Report) -> ScoreTable:
     if report.against:
         scores_by_name[printable(report.against.run)] = report.against.scores
 
-    shown_scores = [score for score in ALL_SCORES if score.key in evaluation.scores]
-    rows = []
-    for name, scores in scores_by_name.items():
-        cells = []
-        for score in shown_scores:
-            cells.append((scores.get(score.key), scores.get(score.interval_key)))
-        rows.append(ScoreRow(name, cells))
-    return ScoreTable([score.name for score in shown_scores], rows)
+    return scores_by_name
 
 
 def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:
