@@ -24,6 +24,7 @@ from encoder_cls.encoder.torch_encoder import Batch, make_batch
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.encoder_training.graph_shapes import pad_to_few_shapes
 from encoder_cls.encoder_training.random_numbers import drop_tokens
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
 from encoder_cls.text.tokens import TokenizedTexts
 
 # --- What a model learns --------------------------------------------------------------------------
@@ -53,13 +54,13 @@ class Targets:
     pseudo_labels: NDArray[np.float32] | None = None
 
     @property
-    def is_multi_label(self) -> bool:
-        """Whether a text may have several labels."""
-        return self.labels.ndim > 1
+    def task(self) -> Task:
+        """The task of the labels."""
+        return task_of(self.labels)
 
     def probabilities_of(self, rows: Indices) -> Tensor:
         """The target probabilities of some texts, (B, C)."""
-        if self.is_multi_label:
+        if self.task is MULTI_LABEL:
             return torch.from_numpy(self.labels[rows])
 
         probabilities = np.zeros((len(rows), len(self.class_weights)), dtype=np.float32)
@@ -243,7 +244,7 @@ def make_labelled_batch(
 
     probabilities = targets.probabilities_of(rows)
     text_weights = targets.text_weights_of(rows)
-    if not targets.is_multi_label:
+    if targets.task is SINGLE_LABEL:
         num_classes = probabilities.shape[1]
         return SingleLabelBatch(
             inputs=inputs,

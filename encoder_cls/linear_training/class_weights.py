@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.config.schema import ClassWeights
 from encoder_cls.data.dataset import Dataset
+from encoder_cls.metrics.tasks import SINGLE_LABEL, task_of
 
 
 def class_weights(setting: ClassWeights, dataset: Dataset) -> NDArray[np.float32]:
@@ -22,7 +23,7 @@ def class_weights(setting: ClassWeights, dataset: Dataset) -> NDArray[np.float32
         return np.array([setting.get(name, 1.0) for name in label_names], dtype=np.float32)
 
     sizes = dataset.train.class_counts(len(label_names))
-    if not dataset.is_multi_label:
+    if task_of(dataset.train.labels) is SINGLE_LABEL:
         return balanced_weights(sizes)
     sizes_without = len(dataset.train) - sizes
     weights: NDArray[np.float64] = np.maximum(1, sizes_without) / sizes

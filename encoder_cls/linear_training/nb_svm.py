@@ -19,7 +19,7 @@ from encoder_cls.linear_training.calibration import Calibration
 from encoder_cls.linear_training.cost import count_work
 from encoder_cls.linear_training.features import CountedTexts, scaled_columns
 from encoder_cls.linear_training.svm import fit_svm
-from encoder_cls.metrics.tasks import SINGLE_LABEL
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
 from encoder_cls.system.stop import check_stop
 
 
@@ -234,7 +234,7 @@ def binary_problems(
     In a single-label task, a text has the weight of its class in all classifiers. In a multi-label
     task, it has the weight of a label in the label's classifier if it has the label, else 1.
     """
-    if labels.ndim > 1:
+    if task_of(labels) is MULTI_LABEL:
         return labels > 0, np.where(labels, class_weights, 1)
 
     # Classifiers are those of the last classes: of all, or of the second of two.

@@ -223,7 +223,7 @@ class CrossValidation(NamedTuple):
 
         # In a cross-validation of k folds, a model learns from 1 - 1 / k of the labels, which is
         # 2 - 2 / k times as many as a half.
-        return extrapolate_accuracy(accuracy, accuracy_with_half, times=2 - 2 / len(folds))
+        return extrapolate_accuracy(accuracy, accuracy_with_half, label_factor=2 - 2 / len(folds))
 
 
 def leads(logits: Logits) -> Floats:
@@ -263,17 +263,17 @@ MIN_ERROR = 1e-3
 
 
 def extrapolate_accuracy(
-    accuracy: float, accuracy_with_fewer: float, *, times: float = 2.0
+    accuracy: float, accuracy_with_fewer: float, *, label_factor: float = 2.0
 ) -> float:
     """Extrapolate an accuracy to twice as many labels; the result is never lower.
 
-    `accuracy_with_fewer` is that with 1 / `times` of the labels. Errors are assumed to fall as a
-    power of the number of labels (Hestness et al., "Deep Learning Scaling is Predictable,
-    Empirically", 2017, https://arxiv.org/abs/1712.00409).
+    `accuracy` is that with `label_factor` times as many labels as `accuracy_with_fewer`. Errors are
+    assumed to fall as a power of the number of labels (Hestness et al., "Deep Learning Scaling is
+    Predictable, Empirically", 2017, https://arxiv.org/abs/1712.00409).
     """
     error = 1 - accuracy
     ratio = max(error, MIN_ERROR) / max(1 - accuracy_with_fewer, MIN_ERROR)
 
     # The factor by which the error falls when the number of labels doubles.
-    factor = math.pow(min(1.0, ratio), math.log(2, times))
+    factor = math.pow(min(1.0, ratio), math.log(2, label_factor))
     return 1 - error * factor

@@ -26,7 +26,7 @@ from encoder_cls.linear_training.cost import (
     num_passes,
     usual_fits,
 )
-from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
+from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.display import duration
 from encoder_cls.system.machine import number_in_environment
 from encoder_cls.system.processes import usable_processes
@@ -141,7 +141,7 @@ def _estimated_counts(dataset: Dataset, config: Config) -> Counts:
         classes=len(dataset.label_names),
         corpus=CorpusSize.of(tokens_within(max_seq_len), config),
         linear_tokens=linear_tokens,
-        is_multi_label=dataset.is_multi_label,
+        task=task_of(dataset.train.labels),
         scored=len(dataset.report_split[1]),
     )
 
@@ -167,8 +167,7 @@ def _linear_seconds(plan: Plan, counts: Counts, config: Config) -> float:
     if plan.linear_fit is None or plan.linear_max_tokens is None:
         return 0.0
     tokens = counts.linear_tokens[plan.linear_max_tokens]
-    task = MULTI_LABEL if counts.is_multi_label else SINGLE_LABEL
-    num_classifiers = max(MIN_CLASSIFIERS, task.num_one_vs_rest(counts.classes))
+    num_classifiers = max(MIN_CLASSIFIERS, counts.task.num_one_vs_rest(counts.classes))
 
     if plan.linear_fit == "stream":
         # In the first pass, two sets of classifiers learn.
@@ -182,7 +181,7 @@ def _linear_seconds(plan: Plan, counts: Counts, config: Config) -> float:
         num_fits = _fits_to_few_labels(plan, counts, config)
     else:
         seconds_of_counting = SECONDS_PER_TOKEN * tokens
-        num_fits = usual_fits(counts.labelled, counts.validation, task)
+        num_fits = usual_fits(counts.labelled, counts.validation, counts.task)
         if plan.refits_on_validation:
             num_fits += 1
 

@@ -26,6 +26,7 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.metrics.row_groups import RowGroups
+from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.prepared import Prepared
@@ -216,12 +217,9 @@ def is_close(
     if np.abs(rounded - expected).max(initial=0) > MAX_PROBABILITY_CHANGE:
         return False
 
-    if thresholds:
-        predictions = rounded >= np.array(thresholds)
-        exact_predictions = expected >= np.array(thresholds)
-    else:
-        predictions = rounded.argmax(axis=1)
-        exact_predictions = expected.argmax(axis=1)
+    task = task_of(labels)
+    predictions = task.predictions(rounded, thresholds)
+    exact_predictions = task.predictions(expected, thresholds)
     if len(labels) < MIN_TEXTS:
         return bool((predictions == exact_predictions).all())
 
@@ -231,7 +229,7 @@ def is_close(
 
 def _score(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
     """Return the accuracy, or the micro-F1 in a multi-label task."""
-    if labels.ndim > 1:
+    if task_of(labels) is MULTI_LABEL:
         return ClassCounts.of(predictions, labels).micro_f1
     return float((predictions == labels).mean())
 

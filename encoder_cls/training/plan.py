@@ -18,7 +18,7 @@ from encoder_cls.encoder_training.steps_in_time import TrainingLength
 from encoder_cls.errors import ConfigError
 from encoder_cls.linear_training.cost import FitKind
 from encoder_cls.metrics.scores import scores_of_task
-from encoder_cls.metrics.tasks import task_of
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
 from encoder_cls.system.display import listed
 from encoder_cls.text.tokens import KEPT_PER_TOKEN
 
@@ -53,7 +53,7 @@ class Counts:
     classes: int
     corpus: CorpusSize
     linear_tokens: dict[int, int]
-    is_multi_label: bool = False
+    task: Task = SINGLE_LABEL
     scored: int = 0
     has_base_encoder: bool = False
 
@@ -142,11 +142,12 @@ def check_config_fits_data(config: Config, dataset: Dataset) -> None:
                 f"{listed(dataset.label_names)}"
             )
 
-    scores = scores_of_task(task_of(dataset.train.labels))
+    task = task_of(dataset.train.labels)
+    scores = scores_of_task(task)
     monitors = [score.key for score in scores if score.can_be_monitored]
     monitor = config.train.monitor
     if monitor not in monitors:
-        labels = "may have several labels" if dataset.is_multi_label else "has one label"
+        labels = "may have several labels" if task is MULTI_LABEL else "has one label"
         raise ConfigError(
             f"train.monitor: {monitor} is not a score of data in which a text {labels}; there are "
             f"{', '.join(monitors)}"
@@ -236,7 +237,7 @@ def _refits_on_validation(config: Config, counts: Counts, linear_fit: FitKind | 
     # Keep the validation texts of a continued run apart: the report compares the run with its base
     # run on them.
     is_continued = config.from_run is not None
-    return linear_fit == "plain" and not counts.is_multi_label and not is_continued
+    return linear_fit == "plain" and counts.task is SINGLE_LABEL and not is_continued
 
 
 # The maximum numbers of tokens that a linear model may read of a text, as multiples of
@@ -292,7 +293,7 @@ def _fit_in_memory(config: Config, counts: Counts) -> FitKind:
     train = config.train
     learns_from_texts = train.naive_bayes or train.lsa_dimensions > 0 or train.self_training
     has_help = train.label_names_as_texts or (learns_from_texts and counts.unlabelled > 0)
-    if counts.labelled <= MAX_LABELLED and has_help and not counts.is_multi_label:
+    if counts.labelled <= MAX_LABELLED and has_help and counts.task is SINGLE_LABEL:
         return "few_labels"
     return "plain"
 

@@ -16,6 +16,7 @@ from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
+from encoder_cls.metrics.tasks import task_of
 from encoder_cls.run.checkpoint_files import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.display import counted
@@ -143,7 +144,7 @@ def _plan(
         classes=len(dataset.label_names),
         corpus=CorpusSize.of(texts.lengths, config),
         linear_tokens=linear_tokens,
-        is_multi_label=dataset.is_multi_label,
+        task=task_of(dataset.train.labels),
         has_base_encoder=base is not None and base.encoder is not None,
     )
 

@@ -12,6 +12,7 @@ from support.small_runs import NO_TECHNIQUES
 
 from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError
+from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.text.tokens import KEPT_PER_TOKEN
 from encoder_cls.training import time_budget
 from encoder_cls.training.plan import (
@@ -104,11 +105,11 @@ FEW = {"labelled": 100, "unlabelled": 50}
 # it is fitted again with the validation texts, and whether the encoder learns from pseudo-labels.
 DECISIONS = {
     "many labels": ({}, {}, "plain", True, False),
-    "several labels": ({"is_multi_label": True}, {}, "plain", False, False),
+    "several labels": ({"task": MULTI_LABEL}, {}, "plain", False, False),
     "much work": ({"classes": 100}, {}, "stream", False, False),
     "few labels": (FEW, {}, "few_labels", True, True),
     "few labels and no other text": (FEW | {"unlabelled": 0}, {}, "few_labels", True, False),
-    "few texts of several labels": (FEW | {"is_multi_label": True}, {}, "plain", False, False),
+    "few texts of several labels": (FEW | {"task": MULTI_LABEL}, {}, "plain", False, False),
     "no pseudo-labels wanted": (FEW, {"pseudo_labels": False}, "few_labels", True, False),
     "no refit wanted": (FEW, {"refit_on_validation": False}, "few_labels", False, True),
     "no techniques wanted": (FEW, NO_TECHNIQUES, "plain", True, False),
