@@ -26,14 +26,12 @@ DTYPES = ("float32", "float16", "int8")
 
 @dataclass(frozen=True, kw_only=True)
 class RowTable:
-    """A matrix, (rows, columns), that is read by rows, and may be stored without its zero rows.
+    """A matrix that is read by rows, and may be stored without its zero rows.
 
     Attributes:
-        values: the stored rows, (stored, columns), in float32, float16, or int8 with scales.
-        num_rows: the number of rows of the whole matrix.
-        stored_rows: the indices of the stored rows, increasing, (stored,); None if all rows are
-            stored.
-        scales: the factor of each row of `values`, (stored,); None if there are no factors.
+        values: (stored, columns), in float32, float16, or int8 with scales.
+        stored_rows: their indices, increasing, (stored,); None if all rows are stored.
+        scales: the factor of each stored row, (stored,); None without factors.
     """
 
     values: NDArray[Any]
@@ -47,7 +45,7 @@ class RowTable:
         return self.num_rows, self.values.shape[1]
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Array:
-        """The rows with these indices in float32, (*rows, columns).
+        """The rows with these indices, (*rows, columns).
 
         NumPy's `take` copies rows several times faster than an index does.
         """
@@ -66,12 +64,12 @@ class RowTable:
         return taken
 
     def dense(self) -> Array:
-        """The whole matrix in float32, (rows, columns)."""
+        """The whole matrix."""
         return self.take(np.arange(self.num_rows))
 
     @cached_property
     def _stored_index(self) -> NDArray[np.int32]:
-        """The index of each row among the stored rows, (rows,); -1 if a row is not stored."""
+        """The index of each row among the stored rows, (rows,); -1 where it is not stored."""
         index = np.full(self.num_rows, -1, dtype=np.int32)
         index[self.stored_rows] = np.arange(len(self.values), dtype=np.int32)
         return index
@@ -87,11 +85,11 @@ MIN_INT8_COLUMNS = 4
 def compress(
     matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None = None
 ) -> RowTable:
-    """Convert a matrix, (rows, columns), to a table in one of the `DTYPES`.
+    """Convert a matrix to a table in one of the `DTYPES`.
 
-    In int8, the values of a row become multiples of the largest absolute value of the row / 127.
-    Rows of fewer than `MIN_INT8_COLUMNS` columns are float16 instead. If `stored_rows` are given,
-    increasing, all other rows must be zero.
+    In int8, the values of a row become multiples of its largest absolute value / 127. Rows of fewer
+    than `MIN_INT8_COLUMNS` columns are float16 instead. All rows but `stored_rows`, increasing,
+    must be zero.
     """
     values: NDArray[Any] = matrix
     if stored_rows is not None:
@@ -109,7 +107,6 @@ def compress(
 
 
 def _has_scales(dtype: str, num_columns: int) -> bool:
-    """Whether a table with this number of columns is int8, with a scale for each row."""
     return dtype == "int8" and num_columns >= MIN_INT8_COLUMNS
 
 
@@ -121,19 +118,19 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def is_table(name: str) -> bool:
-    """Whether the weight with this name is a table, which is read by rows."""
+    """Whether the weight with this name is read by rows."""
     return name.endswith((".table.weight", ".tokens.weight")) or name == "linear.weights"
 
 
 def as_table(weight: Weight) -> RowTable:
-    """Convert a weight that is read by rows to a table, unless it is one already."""
+    """A weight as a table."""
     if isinstance(weight, RowTable):
         return weight
     return compress(weight, "float32")
 
 
 def dense(weights: Mapping[str, Weight]) -> dict[str, NDArray[Any]]:
-    """Convert all weights to arrays, which for tables are float32."""
+    """All weights as arrays; tables become float32."""
     arrays = {}
     for name, weight in weights.items():
         arrays[name] = weight.dense() if isinstance(weight, RowTable) else weight
@@ -167,7 +164,7 @@ HIGH_HALVES_BYTES = HIGH_HALVES * np.dtype(np.int32).itemsize
 
 
 def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
-    """Convert weights to the tensors of a file in one of the `DTYPES`; some become several."""
+    """Convert weights to the tensors of a file; some become several."""
     arrays = dense(weights)
     if dtype == "float32":
         return arrays
@@ -184,13 +181,12 @@ def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
 
 
 def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> dict[str, Weight]:
-    """Convert the tensors of a file of one of the `DTYPES`, as `pack` makes them, to weights.
+    """Convert the tensors of a file, as `pack` makes them, to weights.
 
-    These are a `RowTable` for each table, and arrays of float32 or int32 for all other weights.
+    Tables become a `RowTable`, all others arrays of float32 or int32.
 
     Raises:
-        ValueError: a tensor is unknown, has another shape or type than expected, or holds a number
-            that is not finite.
+        ValueError: a tensor is unknown, not finite, or not of the expected shape and type.
         KeyError: a tensor is missing.
     """
     remaining = dict(tensors)
@@ -210,7 +206,7 @@ def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> d
 
 
 def _stored_type(name: str, shape: tuple[int, ...], dtype: str) -> type:
-    """The type that a weight other than a table has in a file of one of the `DTYPES`."""
+    """The type in a file of a weight other than a table."""
     if name.endswith("_ids"):
         return np.int32
 
@@ -287,7 +283,7 @@ def _pop_ids(
 def _pop_tensor(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: type
 ) -> NDArray[Any]:
-    """Remove a tensor from `tensors`, and return it if it is as expected."""
+    """Remove a tensor from `tensors`, and check it."""
     tensor = tensors.pop(name)
     expected = np.dtype(dtype)
     if tensor.shape != shape or tensor.dtype != expected:

@@ -1,4 +1,4 @@
-"""Look up many features by their ids."""
+"""Find the columns of many features by their ids."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ class FeatureIndex:
     of features with lower ids: the number of bits in the blocks before its own, which is stored for
     each block, plus the number of lower bits in its own block (Jacobson, "Space-efficient Static
     Trees and Graphs", 1989, https://doi.org/10.1109/SFCS.1989.63533).
-
-    Args:
-        feature_ids: the ids of the features, increasing, (features,).
     """
 
     def __init__(self, feature_ids: NDArray[np.int32]) -> None:
@@ -37,7 +34,7 @@ class FeatureIndex:
         return len(self._feature_ids)
 
     def find(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the index of each id among the feature ids, (ids,); -1 if it is missing."""
+        """The index of each id among the feature ids, (ids,); -1 where it is missing."""
         self._num_looked_up += len(ids)
         if self._num_looked_up < MIN_IDS:
             return find(ids, self._feature_ids)
@@ -56,7 +53,6 @@ class FeatureIndex:
 
     @cached_property
     def _bit_set(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-        """The blocks of the bit set, and the number of features before each block."""
         blocks = np.zeros(NUM_FEATURE_IDS // BLOCK_BITS, dtype=np.uint64)
 
         # Join the bits of the features of each block.
@@ -70,6 +66,6 @@ class FeatureIndex:
 
 
 def _bit_of(ids: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Return the bit of each id in its block, (ids,)."""
+    """The bit of each id in its block, (ids,)."""
     shifts = (ids % BLOCK_BITS).astype(np.uint64)
     return np.left_shift(np.uint64(1), shifts)

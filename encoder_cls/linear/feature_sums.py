@@ -34,13 +34,11 @@ Array = NDArray[np.float64]
 
 
 class FeatureValues(NamedTuple):
-    """What a linear model knows of some features.
+    """What a linear model knows of some features: IDF (0 where a feature is unknown), weights.
 
     Attributes:
-        idf: the inverse document frequency of each feature, (features,); 0 for an unknown feature.
-        rarities: the same, but for an unknown feature that of the rarest known one, (features,).
-        weights: the weight of each feature in each classifier, (features, classifiers). Those of
-            unknown features have no meaning.
+        rarities: the IDF, but for an unknown feature that of the rarest known one, (features,).
+        weights: (features, classifiers); those of unknown features have no meaning.
     """
 
     idf: Array
@@ -49,13 +47,7 @@ class FeatureValues(NamedTuple):
 
 
 class KnownFeatures:
-    """The features that a linear model knows.
-
-    Args:
-        feature_ids: the ids of the features, increasing, (features,).
-        idf: the inverse document frequency of each feature, (features,).
-        weights: the weight of each feature in each classifier, (features, classifiers).
-    """
+    """The features that a linear model knows."""
 
     def __init__(
         self, feature_ids: NDArray[np.int32], idf: NDArray[np.float32], weights: RowTable
@@ -67,13 +59,13 @@ class KnownFeatures:
         self.num_classifiers = weights.shape[1]
 
     def without_rarest(self) -> KnownFeatures:
-        """Return the same features, of which those of the lowest document frequency are unknown."""
+        """The same features, but those of the lowest document frequency count as unknown."""
         features = copy(self)
         features._idf = np.where(self._idf == self._rarest, 0, self._idf)
         return features
 
     def look_up(self, ids: NDArray[np.int32]) -> FeatureValues:
-        """Look up features by their ids, (features,)."""
+        """Look up features by their ids."""
         # An unknown feature has the index -1, which picks the weights of the last feature.
         indices = self._index.find(ids)
         idf = np.where(indices < 0, 0, self._idf.take(indices)).astype(np.float64)
@@ -82,7 +74,7 @@ class KnownFeatures:
 
 
 def weights_of_classes(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The weights that speak for each class, (features, classes), from those of binary classifiers.
+    """The weights that speak for each class, (features, classes), from those of the classifiers.
 
     Where a single classifier separates two classes, it speaks for the second one.
     """
@@ -99,18 +91,14 @@ WEIGHTS_AT_ONCE = 1 << 15
 class WordSums(NamedTuple):
     """Sums over the character n-grams of words, with a number for each occurrence of an n-gram.
 
-    The effect of an n-gram is its inverse document frequency (IDF) times its weight, for each
-    class.
+    The effect of an n-gram is its IDF times its weight, for each class.
 
     Attributes:
-        numbers: the number of n-grams, (words,).
-        unknown: the number of unknown n-grams, (words,).
-        rarities: the sum of their `FeatureValues.rarities`, (words,).
-        squares: the sum of their squared IDF, (words,).
-        effects: the sum of their effects, (words, classes).
-        positive_effects: the sum of their positive effects, (words, classes).
-        positive_squares: the sum of the squared IDF of n-grams with a positive effect,
-            (words, classes).
+        rarities: (words,).
+        squares: of the IDF, (words,).
+        effects: (words, classes).
+        positive_effects: (words, classes).
+        positive_squares: the squared IDF of n-grams with a positive effect, (words, classes).
     """
 
     numbers: Array
@@ -123,7 +111,7 @@ class WordSums(NamedTuple):
 
     @classmethod
     def of(cls, char_ngrams: CharNgrams, known: KnownFeatures) -> WordSums:
-        """Sum over the n-grams of words, of which there is at least one."""
+        """Sum over the n-grams of at least one word."""
         # Divide the words into blocks. A word belongs to the block in which its n-grams begin.
         ngrams_at_once = max(1, WEIGHTS_AT_ONCE // known.num_classifiers)
         blocks = char_ngrams.offsets[:-1] // ngrams_at_once
@@ -161,10 +149,9 @@ class WordSums(NamedTuple):
 def sums_of_pieces(
     numbers: NDArray[Any], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> Array:
-    """Sum over neighbouring pieces of an array.
+    """Sum over neighbouring pieces of an array, whose lengths may be 0.
 
-    The starts of the pieces in `numbers`, their lengths and the sums may have any shape, the same
-    for all. A length may be 0.
+    `starts`, `lengths` and the sums have one shape, which may be any.
     """
     # `reduceat` sums up to the next start, so leave out empty pieces, which have no numbers.
     is_full = lengths > 0
@@ -179,10 +166,7 @@ FEW_COLUMNS = 8
 
 
 def sums_of_rows(matrix: Array, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Array:
-    """Sum over neighbouring rows of a matrix, (rows, columns), and return (pieces, columns).
-
-    A piece starts at a row, and may have the length 0.
-    """
+    """Sum over neighbouring rows of a matrix, (rows, columns), into (pieces, columns)."""
     sums = np.zeros((len(starts), matrix.shape[1]))
     if matrix.shape[1] <= FEW_COLUMNS:
         for column, numbers in enumerate(np.ascontiguousarray(matrix.T)):
@@ -208,10 +192,8 @@ class TextSums:
     """Sums over the features of the texts of a chunk; `margins` is (texts, classifiers).
 
     Args:
-        counts: how often each text has each feature, without the character n-grams that a text has
-            only once.
-        biases: the bias of each classifier, (classifiers,).
-        words: the index in `word_sums` of the word of each token, (tokens,).
+        counts: how often each text has each feature, without character n-grams that it has once.
+        words: the index in `word_sums` of each token's word, (tokens,).
         offsets: where each text begins in `words`, and the end of the last one, (texts + 1,).
     """
 
@@ -248,7 +230,7 @@ class TextSums:
         self.margins = self._products() + self._products_of_words() + biases
 
     def _products(self) -> Array:
-        """Return the sum of values times weights of each text, (texts, classifiers)."""
+        """The sum of values times weights of each text, (texts, classifiers)."""
         columns = self._counts.columns
         weights = self._features.weights
         num_classifiers = weights.shape[1]
@@ -264,7 +246,7 @@ class TextSums:
         return products
 
     def _products_of_words(self) -> Array:
-        """Return the same sums over the character n-grams of words, (texts, classifiers)."""
+        """The same sums over the character n-grams of words."""
         # A single classifier has the weights of the last class.
         num_classifiers = self._features.weights.shape[1]
         effects = self._word_sums.effects[:, -num_classifiers:].take(self._words, axis=0)
@@ -275,8 +257,8 @@ class TextSums:
         """Measure how little speaks for the best class, (texts, `NUM_EVIDENCE_FEATURES`).
 
         An effect is the TF-IDF value of a feature times its weight for the best class. The first
-        number is minus the logarithm of the sum of the positive effects. The second is minus the
-        share of the features with a positive effect, each weighted by its squared value.
+        number is minus the logarithm of the sum of positive effects, the second minus the share of
+        features with a positive effect, each weighted by its squared value.
         """
         best_classes = self.margins.argmax(axis=1)
         if self.margins.shape[1] == 1:
@@ -308,10 +290,9 @@ class TextSums:
     def rarity(self) -> Array:
         """Measure how rare the features of each text are, (texts, `NUM_RARITY_FEATURES`).
 
-        The first numbers are the mean inverse document frequencies of the words, pairs, templates
-        and character n-grams of a text, where an unknown feature counts as the rarest known one.
-        The other numbers are the shares of the words, pairs, templates and character n-grams that
-        are unknown. Both numbers are 0 for a kind that a text lacks.
+        First come the mean IDFs of the words, pairs, templates and character n-grams of a text,
+        where an unknown feature counts as the rarest known one; then the shares of each that are
+        unknown. All are 0 for a kind that a text lacks.
         """
         columns = self._counts.columns
         is_unknown = self._features.idf == 0
@@ -331,18 +312,17 @@ class TextSums:
         """Sum over the features of each kind in each text, (texts, kinds).
 
         `numbers` has one number for each value of the counts, and `numbers_of_words` the sum of the
-        same numbers over the character n-grams of each word.
+        same numbers over each word.
         """
         sums = sums_of_pieces(numbers, self._counts.kinds, self._counts.kind_sizes)
         sums[:, CHAR_NGRAM_KIND] += self._sums_of_words(numbers_of_words)
         return sums
 
     def _sums_of_texts(self, numbers: NDArray[Any]) -> Array:
-        """Sum the numbers of the values of each text, (texts,)."""
         offsets = self._counts.offsets
         return sums_of_pieces(numbers, offsets[:-1], np.diff(offsets))
 
     def _sums_of_words(self, numbers: Array) -> Array:
-        """Sum the numbers of the words of each text, (texts,). Each text has at least `[CLS]`."""
+        """Sum the numbers of the words of each text, (texts,), which has at least `[CLS]`."""
         sums: Array = np.add.reduceat(numbers.take(self._words), self._offsets[:-1])
         return sums

@@ -1,4 +1,4 @@
-"""The linear model beside the encoder: it sums a weight for each word and n-gram of a text."""
+"""The linear model beside the encoder: a sum of weights for each word and n-gram of a text."""
 
 from __future__ import annotations
 
@@ -40,13 +40,12 @@ WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
 def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: int) -> Shapes:
-    """Return the shape of each weight of a `LinearModel` with so many margins, by its name.
+    """The shapes of the weights of a `LinearModel`, from its `description` in a model file.
 
-    `description` is the `LinearModel.description` that a model file holds. `max_seq_len` is the
-    maximum number of tokens of a text for the encoder.
+    `max_seq_len` is that of the encoder. `margins` is the number of binary classifiers.
 
     Raises:
-        ValueError: a number of the description is outside its limits.
+        ValueError: a number of the description is out of range.
     """
     limits = {
         "max_tokens": (1, KEPT_PER_TOKEN * max_seq_len),
@@ -74,20 +73,19 @@ def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearModel:
-    """A linear classifier of n-gram features, with one one-vs-rest classifier for each class.
+    """A linear classifier of n-gram features: a binary classifier for each class.
 
-    A classifier computes the margin of its class: a bias plus the weighted TF-IDF values of a text.
-    A single-label task of two classes has only one classifier, which separates the second class
-    from the first. A multi-label task always has one classifier for each label.
+    Each computes the margin of its class: a bias plus the weighted TF-IDF values of a text. Two
+    classes of a single-label task have one classifier, which separates the second from the first.
 
     Attributes:
         max_tokens: how many tokens of a text are read, `[CLS]` included.
-        frequent_token_ids: the ids of the tokens that n-gram templates keep, increasing; the
-            templates replace all other tokens by a wildcard.
-        feature_ids: the ids of the features that have weights, increasing, (features,).
-        idf: the inverse document frequency of each feature, (features,).
-        weights: the weight of each feature in each classifier, (features, classifiers).
-        biases: the bias of each classifier, (classifiers,).
+        frequent_token_ids: the tokens that n-gram templates keep, increasing; a wildcard replaces
+            all others.
+        feature_ids: increasing, (features,).
+        idf: the inverse document frequencies, (features,).
+        weights: (features, classifiers).
+        biases: (classifiers,).
     """
 
     max_tokens: int
@@ -126,16 +124,16 @@ class LinearModel:
         }
 
     def named_weights(self) -> dict[str, Weight]:
-        """Return the weights by the names that they have in a model file."""
+        """The weights by the names that they have in a model file."""
         return {f"{LINEAR}{name}": getattr(self, name) for name in WEIGHTS}
 
     def logits(self, texts: TokenizedTexts) -> Logits:
-        """Compute the logits of texts, (texts, classes)."""
+        """The logits of texts, (texts, classes)."""
         logits, _ = self.logits_and_familiarity(texts, with_familiarity=False)
         return logits
 
     def count_features(self, texts: TokenizedTexts) -> Iterator[Counts]:
-        """Yield the counts of the features of texts, for some texts at a time.
+        """Count the features of texts, for some texts at a time.
 
         Character n-grams and templates are counted only if the model has weights for them.
         """
@@ -148,18 +146,17 @@ class LinearModel:
 
     @property
     def _knows_char_ngrams(self) -> bool:
-        """Whether the model has weights for character n-grams or templates."""
         return bool((self.feature_ids[-1:] >= TEMPLATE_IDS).any())
 
     def logits_and_familiarity(
         self, texts: TokenizedTexts, *, with_familiarity: bool = True
     ) -> tuple[Logits, NDArray[np.float64] | None]:
-        """Compute the logits of texts, and numbers that show how familiar the texts are.
+        """Compute the logits of texts, and how familiar the texts are.
 
         Returns:
-            The logits, (texts, classes), and the familiarity features of the texts: their
-            `TextSums.evidence` and then their `TextSums.rarity`, (texts, `NUM_EVIDENCE_FEATURES +
-            NUM_RARITY_FEATURES`). The features are None unless `with_familiarity`.
+            The logits, (texts, classes), and the familiarity features, (texts,
+            `NUM_EVIDENCE_FEATURES + NUM_RARITY_FEATURES`): `TextSums.evidence`, then
+            `TextSums.rarity`; None unless `with_familiarity`.
         """
         margins = [np.zeros((0, len(self.biases)))]
         familiarity_features = [np.zeros((0, NUM_EVIDENCE_FEATURES + NUM_RARITY_FEATURES))]
@@ -176,19 +173,12 @@ class LinearModel:
     def familiarity_before_refit(
         self, texts: TokenizedTexts, evidence: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """Compute the familiarity features of training texts as if the texts were new.
+        """Compute the familiarity features of texts learned from as if the texts were new.
 
-        Features of the lowest document frequency may occur in these texts alone, and would then be
-        unknown if the texts were new. So all of them count as unknown.
-
-        Args:
-            texts: texts that this model has learned from.
-            evidence: the `TextSums.evidence` of the texts from a model that has not learned from
-                them, (texts, `NUM_EVIDENCE_FEATURES`); by default zeros, which do not count.
-
-        Returns:
-            The same features as `logits_and_familiarity`, (texts, `NUM_EVIDENCE_FEATURES +
-            NUM_RARITY_FEATURES`).
+        Features of the lowest document frequency may occur in these texts alone, and would be
+        unknown if the texts were new. So all of them count as unknown. `evidence` is the
+        `TextSums.evidence` of a model that has not learned from the texts; by default zeros, which
+        do not count.
         """
         rarities = [np.zeros((0, NUM_RARITY_FEATURES))]
         for sums in self._sums(texts, self._known.without_rarest()):
@@ -200,11 +190,9 @@ class LinearModel:
 
     @cached_property
     def _known(self) -> KnownFeatures:
-        """The features, to look them up by their ids."""
         return KnownFeatures(self.feature_ids, self.idf, self.weights)
 
     def _sums(self, texts: TokenizedTexts, known: KnownFeatures) -> Iterator[TextSums]:
-        """Yield the sums over the features of texts, for some texts at a time."""
         for part in _in_parts(texts):
             # Sum over the character n-grams of the distinct words.
             occurs = np.zeros(len(part.word_ids), dtype=bool)
@@ -234,7 +222,6 @@ class LinearModel:
                 )
 
     def _char_ngrams(self, texts: TokenizedTexts, words: NDArray[np.int64]) -> CharNgrams:
-        """Return the character n-grams of words; none if the model knows no n-grams."""
         if self._knows_char_ngrams:
             return texts.char_ngrams.take(words)
         return CharNgrams(
@@ -249,7 +236,6 @@ TOKENS_IN_PART = 1 << 17
 
 
 def _in_parts(texts: TokenizedTexts) -> Iterator[TokenizedTexts]:
-    """Divide texts into parts of about `TOKENS_IN_PART` tokens."""
     # A text belongs to the part in which its last token lies.
     parts = (texts.offsets[1:] - 1) // TOKENS_IN_PART
     for first, end in pairwise(bounds_of_runs(parts)):

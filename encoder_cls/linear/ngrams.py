@@ -52,13 +52,12 @@ NUM_FEATURE_IDS = CHAR_NGRAM_IDS + HASHES
 
 @dataclass(frozen=True, kw_only=True)
 class SparseRows:
-    """A sparse matrix in compressed rows, one for each text.
+    """A sparse matrix in compressed rows, a row for each text.
 
     Attributes:
-        columns: the column of each value, increasing within a row, (values,).
-        values: the values of all texts, of which text `i` has `values[offsets[i]:offsets[i + 1]]`,
-            (values,).
-        offsets: where each text begins in both arrays, and the end of the last one, (texts + 1,).
+        columns: increasing within a row, (values,).
+        values: text `i` has `values[offsets[i]:offsets[i + 1]]`, (values,).
+        offsets: where each text begins, and the end of the last one, (texts + 1,).
     """
 
     columns: NDArray[np.int32]
@@ -74,11 +73,10 @@ class Counts(SparseRows):
     """How often each feature occurs in each text; columns are indices into `ids`.
 
     Attributes:
-        ids: the id of the feature of each column, increasing, (features,).
-        kinds: where the words, pairs, templates and character n-grams of each text begin in
-            `columns` and `values`, (texts, 4).
-        kind_sizes: how many values the words, pairs, templates and character n-grams of each text
-            have, (texts, 4).
+        ids: of the feature of each column, increasing, (features,).
+        kinds: where the words, pairs, templates and character n-grams of each text begin, (texts,
+            4).
+        kind_sizes: how many values of each of these kinds a text has, (texts, 4).
     """
 
     ids: NDArray[np.int32]
@@ -87,10 +85,10 @@ class Counts(SparseRows):
 
 
 class Occurrences(NamedTuple):
-    """The occurrences of features of one range of feature ids, such as words, in some texts.
+    """The occurrences in some texts of features of one range of ids, such as words.
 
     Attributes:
-        hashes: the hash of each feature, (occurrences,).
+        hashes: (occurrences,).
         ends: the index of the last token of each occurrence, (occurrences,).
     """
 
@@ -99,10 +97,7 @@ class Occurrences(NamedTuple):
 
 
 def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int32]:
-    """Return the ids of the frequent tokens of texts, increasing, at most `MAX_FREQUENT` of them.
-
-    Only the first `max_tokens` tokens of each text count.
-    """
+    """The ids of frequent tokens, increasing, at most `MAX_FREQUENT` of them."""
     counts = np.zeros(texts.word_ids.max(initial=0) + 1, dtype=np.int64)
     for tokens, _ in in_chunks(texts, max_tokens):
         counts += np.bincount(texts.input_ids(tokens), minlength=len(counts))
@@ -128,11 +123,11 @@ def count_features(
     frequent_token_ids: NDArray[np.int32],
     use_char_ngrams: bool,
 ) -> Iterator[Counts]:
-    """Yield the counts of the features of texts, for some texts at a time.
+    """Count the features of texts, for some texts at a time.
 
     Only the first `max_tokens` tokens of a text are read, `[CLS]` included. Templates keep the
-    tokens `frequent_token_ids`, which increase, and replace all others by a wildcard. Templates and
-    character n-grams take twenty times the memory; both are left out without `use_char_ngrams`.
+    `frequent_token_ids`, which increase. Templates and character n-grams take twenty times the
+    memory; both are left out without `use_char_ngrams`.
     """
     for tokens, offsets in in_chunks(texts, max_tokens):
         yield count_in_chunk(
@@ -153,10 +148,9 @@ def count_in_chunk(
     use_char_ngrams: bool,
     only_repeated_char_ngrams: bool = False,
 ) -> Counts:
-    """Count the features of the texts of one chunk, as `count_features` does.
+    """Count the features of one chunk of texts, which `in_chunks` yields.
 
-    `tokens`, (tokens,), and `offsets`, (texts of the chunk + 1,), are those that `in_chunks`
-    yields. Character n-grams that a text has only once may be left out.
+    Character n-grams that a text has only once may be left out.
     """
     token_ids = texts.input_ids(tokens).astype(np.int64)
     lengths = np.diff(offsets)
@@ -181,10 +175,10 @@ NEIGHBOUR_IDS = range(HASHES, 2 * HASHES)
 def find_neighbours(
     texts: TokenizedTexts, ids: NDArray[np.int32], *, max_tokens: int
 ) -> dict[int, tuple[int, int]]:
-    """Return the first and the second token of pairs of neighbouring words, by their feature ids.
+    """Find the two tokens of pairs of neighbouring words, by feature ids among `NEIGHBOUR_IDS`.
 
-    The ids are among `NEIGHBOUR_IDS`. Ids of pairs that no text has are missing. If several pairs
-    have the same id, the most frequent one is found.
+    Ids of pairs that no text has are missing. Of several pairs with one id, the most frequent is
+    found.
     """
     counts: Counter[tuple[int, int, int]] = Counter()
     for tokens, offsets in in_chunks(texts, max_tokens):
@@ -207,10 +201,7 @@ def find_neighbours(
 def _counts(
     ranges: list[Occurrences], lengths: NDArray[np.int64], *, only_repeated_char_ngrams: bool
 ) -> Counts:
-    """Count the occurrences of features in at most `MAX_TEXTS_AT_ONCE` texts.
-
-    The ranges of feature ids are in their order, and the lengths of the texts are in tokens.
-    """
+    """Count the occurrences of features of all ranges in at most `MAX_TEXTS_AT_ONCE` texts."""
     num_texts = len(lengths)
     texts_of_tokens = np.repeat(np.arange(num_texts, dtype=np.uint32), lengths)
 
@@ -262,7 +253,7 @@ MAX_TEXTS_AT_ONCE = 1 << TEXT_BITS
 def _count_keys(
     occurrences: Occurrences, texts_of_tokens: NDArray[np.uint32], *, only_repeated: bool
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return the distinct keys of occurrences in one range, increasing, and how often each occurs.
+    """Find the distinct keys of occurrences, increasing, and how often each occurs.
 
     An occurrence becomes a single number of 32 bits, its key: the hash of the feature, then the
     text of its last token. Once the keys are sorted, equal keys are side by side.
@@ -288,14 +279,14 @@ def _count_keys(
 
 
 def bounds_of_runs(numbers: NDArray[Any]) -> NDArray[np.int64]:
-    """Return where each run of equal numbers begins, and the end of the last one, (runs + 1,)."""
+    """Where each run of equal numbers begins, and the end of the last one, (runs + 1,)."""
     is_bound = np.ones(len(numbers) + 1, dtype=bool)
     is_bound[1:-1] = numbers[1:] != numbers[:-1]
     return np.flatnonzero(is_bound)
 
 
 def find(ids: NDArray[np.int32], feature_ids: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the index of each id among increasing feature ids, (ids,); -1 if it is missing."""
+    """The index of each id among increasing feature ids, (ids,); -1 where it is missing."""
     columns = np.searchsorted(feature_ids, ids).astype(np.int32)
 
     # `searchsorted` returns `len(feature_ids)` for an id above all feature ids. The index -1
@@ -326,9 +317,9 @@ GROUPS_OF_KINDS = (0, 0, 1, 2)
 
 
 def scales_of_kinds(squares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the factors that scale the groups of texts to their norms, (texts, kinds).
+    """The factors that scale the groups of texts to their norms, (texts, kinds).
 
-    `squares` is the sum of the squared values of each kind in each text, in the same shape.
+    `squares` is the sum of the squared values of each kind, in the same shape.
     """
     squares_of_groups = np.zeros((len(squares), len(GROUP_NORMS)))
     for kind, group in enumerate(GROUPS_OF_KINDS):
@@ -342,11 +333,9 @@ def scales_of_kinds(squares: NDArray[np.float64]) -> NDArray[np.float64]:
 def tfidf(
     counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.float32]
 ) -> SparseRows:
-    """Weight features by (1 + ln count) * idf, and scale each of a text's groups to its norm.
+    """Weight features by (1 + ln count) * idf, and scale each group of a text to its norm.
 
-    The groups are words and pairs, templates, and character n-grams. Their norms are `GROUP_NORMS`.
-    The columns of the counts have the ids and the inverse document frequencies of their features,
-    both (features,); the ids increase.
+    `feature_ids` increase. The groups' norms are `GROUP_NORMS`.
     """
     values = (1 + np.log(counts.values)) * idf[counts.columns]
 
@@ -372,13 +361,10 @@ TOKENS_AT_ONCE = 1 << 15
 def in_chunks(
     texts: TokenizedTexts, max_tokens: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Divide texts into chunks whose features are counted at a time.
-
-    Only the first `max_tokens` tokens of a text are read, `[CLS]` included.
+    """Divide texts into chunks whose features are counted together.
 
     Yields:
-        The indices of the tokens of a chunk, (tokens,), and the offsets of its texts in them,
-        (texts of the chunk + 1,).
+        The indices of a chunk's tokens, (tokens,), and where its texts begin in them, (texts + 1,).
     """
     lengths = texts.lengths_within(max_tokens)
     starts = texts.offsets[:-1]
@@ -393,13 +379,13 @@ def in_chunks(
 
 
 def _words(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Occurrences:
-    """Return the occurrences of all tokens except `[CLS]`, which every text has."""
+    """All tokens except `[CLS]`, which every text has."""
     (ends,) = np.nonzero(positions)
     return Occurrences(token_ids[ends], ends)
 
 
 def _pairs(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Iterator[Occurrences]:
-    """Yield the pairs of tokens at each distance; `[CLS]` counts as a token."""
+    """The pairs of tokens at each distance; `[CLS]` counts as a token."""
     for distance in DISTANCES:
         (ends,) = np.nonzero(positions >= distance)
         hashes = token_ids[ends - distance] * PAIR_MULTIPLIER + token_ids[ends]
@@ -411,7 +397,7 @@ def _templates(
     positions: NDArray[np.int64],
     frequent_token_ids: NDArray[np.int32],
 ) -> Occurrences:
-    """Return the templates of all sizes, with `[MASK]`, which no text has, as the wildcard."""
+    """The templates of all sizes, with `[MASK]`, which no text has, as the wildcard."""
     is_kept = (positions == 0) | np.isin(token_ids, frequent_token_ids)
     slots = np.where(is_kept, token_ids, MASK_ID)
 
@@ -433,7 +419,7 @@ def _templates(
 
 
 def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Occurrences:
-    """Return the character n-grams of tokens: each token has those of its word."""
+    """The character n-grams of tokens: each token has those of its word."""
     words = texts.words[tokens]
     starts = texts.char_ngrams.offsets[words]
     lengths = texts.char_ngrams.offsets[words + 1] - starts

@@ -20,10 +20,10 @@ LOOKED_UP_PER_WANTED = 4
 
 
 class NgramWeight(NamedTuple):
-    """A word, or a pair of words, and its weight in the linear model for a class, above 0.
+    """A word or a pair of words, and its weight for a class, above 0.
 
     Attributes:
-        ngram: the word; two neighbouring words with a space between them; or `^` and the first word
+        ngram: a word; two neighbouring words with a space between them; or `^` and the first word
             of a text.
     """
 
@@ -41,9 +41,9 @@ def top_features(
 ) -> list[list[NgramWeight]]:
     """Find at most `top_k` words and pairs of words with the largest weights for each class.
 
-    All weights are above 0, and the largest comes first. Character n-grams, templates and pairs
-    with a word between them are left out, as are punctuation and whole numbers, such as those of
-    orders: they say little to people.
+    The largest weight comes first. Character n-grams, templates and pairs with a word between them
+    are left out, as are punctuation and whole numbers, such as those of orders: they say little to
+    people.
 
     The model knows pairs by their hash alone, so only pairs that are in `texts` are listed.
     """
@@ -92,7 +92,6 @@ def top_features(
 def _weights_of_classes(
     linear: LinearModel, features: NDArray[np.int64], num_classes: int
 ) -> NDArray[np.float32]:
-    """Return the weights of features for each class, (features, classes)."""
     weights = linear.weights.take(features)
     if weights.shape[1] == num_classes:
         return weights
@@ -109,7 +108,7 @@ def _largest(
 
 
 def _pair_name(first: int, second: int, *, word_of: Callable[[int], str]) -> str:
-    """Write a pair of tokens; empty if it includes punctuation, a number or an unknown word."""
+    """Write a pair of tokens; empty if one is punctuation, a number or unknown."""
     second_word = word_of(second)
     if second < len(SPECIAL_TOKENS) or not _has_meaning(second_word):
         return ""

@@ -1,12 +1,12 @@
 """Calibrate logits: fit scales and shifts to the labels of held-out texts.
 
-Calibration ignores the class weights of training, so that all independent texts count alike: the
-texts of a split group count as the independent ones that they are worth (`row_groups`). Labelled
-texts that represent texts without labels have weights as well (`post_stratification`).
+Calibration ignores class weights, so that all independent texts count alike: the texts of a split
+group count as the independent ones that they are worth (`row_groups`). Labelled texts that
+represent texts without labels have weights, too (`post_stratification`).
 
-In a multi-label task, the parameters of each label are shrunk towards those of all labels, because
-a fit to ten examples of a label alone would overfit. The fewer examples a label has, the more its
-parameters are shrunk (Efron and Morris, "Stein's Paradox", 1977).
+In a multi-label task, the parameters of each label are shrunk towards those of all labels, the
+more, the fewer examples a label has: a fit to ten examples alone would overfit (Efron and Morris,
+"Stein's Paradox", 1977).
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ SHIFT_BOUNDS = (-MAX_SHIFT, MAX_SHIFT)
 class Calibration(NamedTuple):
     """The scale and the shift that turn margins into logits, of classifiers fitted with `svm_c`.
 
-    In a multi-label task both are arrays with one value for each label, (labels,).
+    In a multi-label task both are (labels,).
 
     Attributes:
-        loss: the loss on the held-out texts, in nats; class-weighted in a single-label task.
-        scale: the factor of the margins.
-        logits: the calibrated logits of the held-out texts, (texts, classes).
+        loss: on the held-out texts, in nats; class-weighted in a single-label task.
+        logits: those of the held-out texts, (texts, classes).
     """
 
     loss: float
@@ -68,8 +67,7 @@ def calibrate(
 
     A single-label task has one scale and one shift for all classes, a multi-label task one of each
     for every label. Class weights, (classes,), and text weights, (texts,), apply to the loss of a
-    single-label task; without text weights, all texts count alike. Labels are class numbers,
-    (texts,), or multi-label indicators, (texts, classes).
+    single-label task; without text weights, all texts count alike.
     """
     task = task_of(labels)
     weights = independent_weights(task.margins_to_logits(margins), labels, groups)
@@ -132,10 +130,7 @@ def fit_inverse_temperature(
     """Fit the factor of logits that minimizes the log loss of the labels (temperature scaling).
 
     Args:
-        logits: (texts, classes).
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-        text_weights: the weight of each text, (texts,), which sum to the number of independent
-            texts; by default 1.
+        text_weights: (texts,), which sum to the number of independent texts; by default 1 each.
 
     Guo et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
     """
@@ -158,9 +153,9 @@ def fit_platt(
     """Fit one scale and one shift to the one-vs-rest margins of all classes, (texts, classes).
 
     Each class has the probability sigmoid(scale * margin + shift) (Platt, "Probabilistic Outputs
-    for Support Vector Classifiers", 1999). The probabilities of each text are then normalized
-    (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151). The weights of the texts,
-    (texts,), sum to the number of independent texts; by default each is 1.
+    for Support Vector Machines", 1999). The probabilities of each text are then normalized
+    (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151). The text weights sum to the
+    number of independent texts; by default each is 1.
     """
     scores = margins.astype(np.float64)
     log_loss = LogLoss(labels, margins.shape[1], text_weights)
@@ -187,10 +182,9 @@ CALIBRATION_PENALTY = 4.0
 def fit_platt_per_label(
     margins: Logits, targets: NDArray[np.int8], text_weights: Floats
 ) -> tuple[Floats, Floats]:
-    """Fit scales and shifts, both (labels,), to the margins of labels, (texts, labels).
+    """Fit scales and shifts, both (labels,), which are shrunk towards those that fit all labels.
 
-    Both are shrunk towards the scale and the shift that fit all labels. The weights of the texts,
-    (texts,), sum to the number of independent texts.
+    The text weights sum to the number of independent texts.
     """
     num_texts = _number_of(text_weights)
     smoothed = smoothed_targets(targets, targets.shape[1], num_texts)
@@ -199,7 +193,7 @@ def fit_platt_per_label(
     weights = text_weights[:, None]
 
     def losses(log_scales: Floats, shifts: Floats) -> tuple[Floats, Floats]:
-        """Return the losses, (labels,), and their gradients by log scale and shift, (2, labels)."""
+        """The losses, (labels,), and their gradients by log scale and shift, (2, labels)."""
         scaled = scores * np.exp(log_scales)
         logits = scaled + shifts
         losses_of_labels = (weights * (np.logaddexp(0, logits) - smoothed * logits)).sum(axis=0)
@@ -237,9 +231,9 @@ def minimize_loss(
     start: Sequence[float] | Floats,
     bounds: Sequence[tuple[float, float]],
 ) -> Floats:
-    """Return the parameters with the lowest loss within bounds, by L-BFGS-B.
+    """Find the parameters with the lowest loss within bounds, by L-BFGS-B.
 
-    `loss` returns the loss of parameters, and its gradient.
+    `loss` also returns its gradient.
     """
     from scipy.optimize import minimize
 
@@ -253,9 +247,7 @@ class LogLoss:
     `num_texts` is the number of independent texts.
 
     Args:
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-        text_weights: the weight of each text, (texts,), which sum to the number of independent
-            texts; by default all texts count alike.
+        text_weights: (texts,), which sum to the number of independent texts; by default 1 each.
     """
 
     def __init__(
@@ -269,9 +261,9 @@ class LogLoss:
         self._targets = smoothed_targets(labels, num_classes, self.num_texts)
 
     def with_gradient(self, logits: NDArray[np.floating[Any]]) -> tuple[float, Floats]:
-        """Return the loss of logits, (texts, classes), and its gradient, (texts, classes).
+        """The loss of logits, (texts, classes), and its gradient.
 
-        The logits must be float64, because a loss in float32 is too coarse for a minimizer.
+        The logits must be float64: a loss in float32 is too coarse for a minimizer.
         """
         if self._task is MULTI_LABEL:
             return self._loss_of_labels(logits)
@@ -309,11 +301,11 @@ def _number_of(text_weights: Floats) -> float:
 
 
 def smoothed_targets(labels: NDArray[Any], num_classes: int, num_texts: float) -> Floats:
-    """Return the target probabilities of labels, (texts, classes), smoothed after Platt (1999).
+    """The target probabilities of labels, (texts, classes), smoothed after Platt (1999).
 
-    With n independent texts, each target is the mean of n observations of the label and one
-    observation of a uniform distribution. So no probability is fitted to 0 or 1 where few texts are
-    all predicted correctly.
+    With n independent texts, a target is the mean of n observations of the label and one of a
+    uniform distribution. So no probability is fitted to 0 or 1 where few texts are all predicted
+    correctly.
     """
     if task_of(labels) is MULTI_LABEL:
         smoothed: Floats = (labels * num_texts + 0.5) / (num_texts + 1)

@@ -23,21 +23,18 @@ from encoder_cls.text.tokens import TokenizedTexts, drawn_rows
 class FeatureCorpus:
     """The features of labelled texts, of a sample of unlabelled texts, and of class names.
 
-    The rows are the labelled texts, then the unlabelled texts, then the class names.
+    Rows are the labelled texts, then the unlabelled texts, then the class names.
 
     Attributes:
-        vocabulary: the features that a labelled text has, or at least two texts. The document
-            frequencies are those of all texts.
-        features: the TF-IDF values of all rows, (rows, features).
-        unseen_features: the TF-IDF values of the labelled texts as if each text were new: features
-            that no other text has are left out, (labelled, features).
-        text_weights: how much each labelled text counts in a fit, (labelled,); None if all count
-            alike.
-        unlabelled: the rows of the unlabelled texts.
-        names: the rows of the class names that have at least one feature.
-        coordinates: the coordinates of all rows along the directions, (rows, dimensions).
-        words: 1 for each word that a row has, else 0, (rows, words). Only words that at least two
-            rows have are counted.
+        vocabulary: features that a labelled text has, or at least two texts, with the IDF of all
+            texts.
+        features: TF-IDF values, (rows, features).
+        unseen_features: those of the labelled texts as if each text were new: without features that
+            no other text has, (labelled, features).
+        text_weights: (labelled,); None if all labelled texts count alike.
+        names: the rows of class names that have a feature.
+        coordinates: of latent semantics, (rows, dimensions).
+        words: 1 for each word that a row has, else 0, (rows, words), of words in at least two rows.
     """
 
     def __init__(
@@ -48,10 +45,9 @@ class FeatureCorpus:
         *,
         dimensions: int,
     ) -> None:
-        """Compute the features.
+        """Count the features of a sample of the unlabelled texts, which follow the labelled ones.
 
-        The unlabelled texts that follow the labelled ones are sampled. The class names are texts,
-        (classes,). There are at most `dimensions` directions of latent semantics.
+        There are at most `dimensions` directions of latent semantics.
         """
         num_labelled = len(labelled)
         sampled = sample_rows(labelled.texts, num_labelled, options.max_tokens)
@@ -98,7 +94,7 @@ class FeatureCorpus:
     def spread_words(self, word_weights: NDArray[np.floating]) -> NDArray[np.float32]:
         """Turn weights of words into weights of features, (features, classifiers).
 
-        Weights are divided by the inverse document frequencies, by which features are multiplied.
+        They are divided by the IDF, by which features are multiplied.
         """
         num_features = len(self.vocabulary.feature_ids)
         weights = np.zeros((num_features, word_weights.shape[1]), dtype=np.float32)
@@ -107,7 +103,7 @@ class FeatureCorpus:
         return weights
 
     def labelled(self) -> CountedTexts:
-        """Return the labelled texts with only the features that one of them has."""
+        """The labelled texts with only the features that one of them has."""
         counts: sp.csr_matrix = self._counts[: len(self.labels)]
         columns = np.flatnonzero(counts.getnnz(axis=0))
 
@@ -138,11 +134,7 @@ MAX_TOKENS = 1_000_000
 
 
 def sample_rows(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> NDArray[np.int64]:
-    """Return the rows of all labelled texts, and of a random sample of the unlabelled texts.
-
-    The labelled texts come first in `texts`. Only the first `max_tokens` tokens of a text count,
-    `[CLS]` included.
-    """
+    """The rows of all labelled texts, which come first, and of a random sample of the others."""
     lengths = texts.lengths_within(max_tokens)[num_labelled:]
     drawn = drawn_rows(lengths, MAX_TOKENS)[:MAX_UNLABELLED]
     return np.concatenate([np.arange(num_labelled), num_labelled + np.sort(drawn)])

@@ -1,8 +1,8 @@
 """What the fit of a linear model costs, how far it is, and how much of it there is time for.
 
-The amount of work is known before a fit starts: the number of classifiers times the number of
-texts, in each fold and round. A few classifiers are fitted first, and their time gives an estimate
-of the whole. A run that has too little time for all planned work does less work.
+The work of a fit is known before it starts: classifiers times texts, in each fold and round. A few
+classifiers are fitted first, and their time gives an estimate of the whole. A run that has too
+little time for all planned work does less.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ class Effort(NamedTuple):
     """How much work a fit does; by default all work that is planned.
 
     Attributes:
-        key: the name of the effort in the saved state of a run.
-        name: the name of the effort in messages.
-        tries_all_c_values: whether the fit tries several values of C, rather than the usual one.
-        num_folds: the number of folds of cross-validation.
-        self_trains: whether a fit to few labels also learns from its own predictions.
+        key: its name in the saved state of a run.
+        name: its name in messages.
+        tries_all_c_values: rather than the usual value of C alone.
+        self_trains: whether a fit to few labels learns from its own predictions, too.
         rounds: the share of the texts without labels that each round of self-training learns from.
-        max_unlabelled: the most texts without labels to learn from; None for no limit.
-        extrapolates: whether the fit estimates the accuracy with twice as many labels.
+        max_unlabelled: the most of these texts; None for no limit.
+        extrapolates: whether the accuracy with twice as many labels is estimated.
     """
 
     key: str
@@ -112,10 +111,9 @@ MIN_SECONDS = 2.0
 def affordable_effort(
     efforts: Sequence[Effort], seconds_of: Callable[[Effort], float], *, seconds: float
 ) -> Effort:
-    """Return the first effort that takes no longer than the seconds that are left.
+    """The first effort, from the most work to the least, for which the seconds are enough.
 
-    The efforts go from the most work to the least. The last one may always take `MIN_SECONDS`; if
-    it takes too long even so, a `TooLittleTimeError` is raised.
+    The last one may always take `MIN_SECONDS`. A `TooLittleTimeError` says that it takes longer.
     """
     for effort in efforts:
         if SAFETY_FACTOR * seconds_of(effort) <= seconds:
@@ -133,12 +131,10 @@ def affordable_effort(
 
 @dataclass(frozen=True)
 class EffortChoice:
-    """How to choose an effort: a given effort, or the largest effort that there is time for.
+    """A given effort or, if there is an end, the largest effort that there is time for.
 
     Attributes:
-        effort: the effort that is made if the time has no limit.
-        end: when the time for the fit ends, in seconds of `time.monotonic`; None if the time has no
-            limit.
+        end: a time of `time.monotonic`.
     """
 
     effort: Effort = PLANNED
@@ -151,10 +147,9 @@ class EffortChoice:
         seconds_of_fit: Callable[[], float],
         num_fits: Callable[[Effort], float],
     ) -> Effort:
-        """Return the first of the efforts, from the most work to the least, that there is time for.
+        """Choose an effort, which takes its number of fits times the seconds of one fit.
 
-        An effort takes its number of fits times the seconds of one fit. Without a limit, `effort`
-        is returned.
+        The efforts go from the most work to the least.
 
         Raises:
             TooLittleTimeError: there is not enough time for the last of the efforts.
@@ -174,12 +169,11 @@ ALL_AS_PLANNED = EffortChoice()
 
 
 class StreamWork(NamedTuple):
-    """How much work a fit has done. The same work on equal texts gives an equal model.
+    """How much work a fit to a stream did; the same work on equal texts gives an equal model.
 
     Attributes:
-        chunks_counted: the number of chunks of texts whose features were counted. The fit learns
-            from these chunks only.
-        chunks_learned: the number of chunks learned from, in all passes together.
+        chunks_counted: the chunks of texts whose features were counted; no others are learned from.
+        chunks_learned: how often a chunk was learned from, in all passes together.
     """
 
     chunks_counted: int
@@ -187,12 +181,11 @@ class StreamWork(NamedTuple):
 
 
 class LinearWork(NamedTuple):
-    """How much work the fit of a linear model did. Equal work on equal data gives an equal model.
+    """How much work a fit did; equal work on equal data gives an equal model.
 
     Attributes:
         effort: the key of an `Effort`.
-        stream: the work of a fit to a stream; None for other fits.
-        num_unread: the number of training texts that there was no time to learn from.
+        num_unread: the training texts that there was no time to learn from.
     """
 
     effort: str
@@ -205,7 +198,7 @@ C_VALUES_TRIED = 3
 
 
 def usual_fits(num_texts: int, num_held_out: int, task: Task, *, is_quick: bool = False) -> float:
-    """Compute the usual work of `fit_linear`, as a number of fits to all texts.
+    """The usual work of `fit_linear`, as a number of fits to all texts.
 
     `num_held_out` counts groups of texts.
     """
@@ -226,7 +219,7 @@ def usual_fits(num_texts: int, num_held_out: int, task: Task, *, is_quick: bool 
 
 
 class CorpusSizes(NamedTuple):
-    """The numbers of texts and classes that the work of a fit depends on."""
+    """What the work of a fit to few labels depends on."""
 
     labelled: int
     unlabelled: int
@@ -239,7 +232,7 @@ MAX_WORK = 250_000
 
 
 def max_cross_validated(num_classes: int) -> int:
-    """Return the maximum number of texts without labels that cross-validation uses."""
+    """The most texts without labels that cross-validation uses."""
     return max(1, min(MAX_OUT_OF_FOLD, MAX_WORK // num_classes))
 
 
@@ -256,15 +249,14 @@ def count_fits(
     with_teacher: bool,
     time_without_lsa: float = TIME_WITHOUT_LSA,
 ) -> float:
-    """Compute the work of an effort, in fits to all labelled texts.
+    """The work of a fit to few labels, in fits to all labelled texts.
 
-    A fit to half of the labelled texts counts as half a fit, since its time is proportional to
-    their number. The `num_held_out` labelled validation texts form one more fold of the
-    cross-validation, unless there are none. `with_teacher` adds the fit of a model that has not
-    learned from them.
+    A fit to half of them counts half, since its time is proportional to their number. Held-out
+    texts, if any, form one more fold of the cross-validation. `with_teacher` adds the fit of a
+    model that has not learned from them.
 
-    `time_without_lsa` is the time of a fit without the coordinates of latent semantics, relative to
-    a fit with them; 1 counts fits rather than their time.
+    `time_without_lsa` is the time of a fit without coordinates of latent semantics, relative to one
+    with them; 1 counts fits rather than their time.
     """
     num_folds = effort.num_folds
     if num_held_out:
@@ -317,7 +309,7 @@ MIN_PASSES = 2
 
 
 def num_passes(num_texts: int) -> int:
-    """Return the maximum number of passes over this number of texts."""
+    """The most passes over this number of texts."""
     affordable = MAX_TEXTS_IN_ALL_PASSES // num_texts
     return min(MAX_PASSES, max(MIN_PASSES, affordable))
 
@@ -346,8 +338,8 @@ def reporting_progress(
 ) -> Iterator[None]:
     """Report the share of the work that is done, from 0 to 1, of the fit in this context.
 
-    The unit of work is one text that one binary classifier learns from. A fit that must end at
-    `end`, a time of `time.monotonic`, is done at that time, whatever work is left.
+    The unit of work is one text that one binary classifier learns from. A fit with an `end`, a time
+    of `time.monotonic`, is done then, whatever work is left.
     """
     token = _PROGRESS.set(_Progress(report, end, began=time.monotonic()))
     try:
@@ -358,7 +350,7 @@ def reporting_progress(
 
 @contextmanager
 def counting_at(rate: float) -> Iterator[None]:
-    """Let the work in this context count so many times; it is that of cheaper features."""
+    """Let the work in this context, on cheaper features, count so many times."""
     progress = _PROGRESS.get()
     if progress is None:
         yield

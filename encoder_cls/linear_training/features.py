@@ -28,12 +28,11 @@ from encoder_cls.weights import compress
 
 
 class LinearOptions(NamedTuple):
-    """Which features of texts a linear model uses, and the weight of each class, (classes,).
+    """Which features of texts a linear model uses, and the weights of the classes, (classes,).
 
     Attributes:
         max_tokens: how many tokens of a text are read, `[CLS]` included.
-        char_ngrams: whether character n-grams and n-gram templates are features, in addition to
-            words and pairs of words.
+        char_ngrams: whether character n-grams and templates are features, besides words and pairs.
     """
 
     max_tokens: int
@@ -42,7 +41,7 @@ class LinearOptions(NamedTuple):
 
     @classmethod
     def like(cls, linear: LinearModel, class_weights: NDArray[np.float32]) -> LinearOptions:
-        """Return the options of a fitted model, with other class weights."""
+        """The options of a fitted model, with other class weights."""
         has_templates = len(linear.frequent_token_ids) > 0
         return cls(linear.max_tokens, has_templates, class_weights)
 
@@ -60,14 +59,12 @@ ALWAYS_FEATURES = 50_000
 class Vocabulary(NamedTuple):
     """The features that a `LinearModel` knows.
 
-    A new vocabulary has no features. `with_most_frequent` returns one with feature ids, and
-    `with_idf` one with inverse document frequencies as well.
+    A new vocabulary has no features: `with_most_frequent` adds ids, and `with_idf` the IDF.
 
     Attributes:
-        frequent_token_ids: the ids of the tokens that n-gram templates keep, increasing; the
-            templates replace all other tokens by a wildcard.
-        feature_ids: the ids of the features, increasing, (features,).
-        idf: the inverse document frequency of each feature, (features,).
+        frequent_token_ids: the tokens that n-gram templates keep, increasing.
+        feature_ids: increasing, (features,).
+        idf: (features,).
     """
 
     options: LinearOptions
@@ -77,14 +74,14 @@ class Vocabulary(NamedTuple):
 
     @classmethod
     def of(cls, texts: TokenizedTexts, options: LinearOptions) -> Vocabulary:
-        """Return a vocabulary with the frequent tokens of these texts, and without features."""
+        """A vocabulary with the frequent tokens of these texts, and without features."""
         frequent_token_ids = np.zeros(0, dtype=np.int32)
         if options.char_ngrams:
             frequent_token_ids = frequent_tokens(texts, max_tokens=options.max_tokens)
         return cls(options, frequent_token_ids)
 
     def pieces(self, texts: TokenizedTexts) -> list[Counts]:
-        """Count all features of texts, including unknown ones, for some texts at a time."""
+        """Count all features of texts, also unknown ones, for some texts at a time."""
         counts = count_features(
             texts,
             max_tokens=self.options.max_tokens,
@@ -96,11 +93,10 @@ class Vocabulary(NamedTuple):
     def with_most_frequent(
         self, ids: NDArray[np.int32], num_texts: NDArray[np.integer[Any]], task: Task = SINGLE_LABEL
     ) -> Vocabulary:
-        """Return a vocabulary of the most frequent features, as many as a model may have.
+        """Keep the most frequent features, as many as a model may have.
 
-        The limit depends on the number of weights of a feature, which follows from task and
-        classes. The ids to choose from increase, (ids,), and `num_texts` is the number of texts
-        with each of them, (ids,).
+        The limit follows from the number of weights of a feature. `ids` increase, and `num_texts`
+        is the number of texts with each.
         """
         # Without features, keep the id 0, which occurs in no text: LinearSVC needs a feature.
         if not len(ids):
@@ -114,20 +110,17 @@ class Vocabulary(NamedTuple):
         return self._replace(feature_ids=ids[np.sort(most_frequent)])
 
     def with_idf(self, occurrences: NDArray[np.integer[Any]], num_texts: int) -> Vocabulary:
-        """Return a vocabulary with the inverse document frequencies of some texts.
+        """Add the inverse document frequencies of some texts.
 
-        `occurrences` is the number of these texts that have each feature, (features,). A feature
-        that none of them has gets the value 0; only held-out texts have such features.
+        `occurrences` is the number of texts that have each feature, (features,). A feature without
+        any, which only held-out texts have, gets the value 0.
         """
         idf = np.log((1 + num_texts) / (1 + occurrences)) + 1
         idf[occurrences == 0] = 0
         return self._replace(idf=idf.astype(np.float32))
 
     def with_idf_of(self, counts: sp.csr_matrix) -> Vocabulary:
-        """Return a vocabulary with the inverse document frequencies of texts.
-
-        The counts say how often each text has each feature, (texts, features).
-        """
+        """Add the inverse document frequencies of texts with these counts, (texts, features)."""
         return self.with_idf(counts.getnnz(axis=0), counts.shape[0])
 
     def tfidf(self, counts: sp.csr_matrix) -> sp.csr_matrix:
@@ -158,13 +151,11 @@ class LabelledTexts:
     """Texts with their labels, as a fit learns from them.
 
     Attributes:
-        texts: the tokenized texts. Texts without labels may follow the labelled ones.
+        texts: the labelled texts; others may follow them.
         labels: class numbers, (labelled,), or multi-label indicators, (labelled, classes).
-        split_groups: the group of each labelled text, (labelled,); a group is held out as a whole
-            or not at all.
-        weights: how much each labelled text counts in a fit, (labelled,); None if all count alike.
-        validation_rows: the indices of the validation texts among the labelled ones; by default
-            there are none.
+        split_groups: a group is held out as a whole or not at all, (labelled,).
+        weights: how much each text counts in a fit, (labelled,); None if all count alike.
+        validation_rows: which of the labelled texts are validation texts.
     """
 
     texts: TokenizedTexts
@@ -177,7 +168,7 @@ class LabelledTexts:
         return len(self.labels)
 
     def weights_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        """The weights of some labelled texts, (rows,); None if all count alike."""
+        """The weights of some labelled texts; None if all count alike."""
         if self.weights is None:
             return None
         return self.weights[rows]
@@ -188,10 +179,8 @@ class CountedTexts:
     """Labelled texts with the counts of their most frequent features.
 
     Attributes:
-        vocabulary: the features, with the inverse document frequencies of the texts.
-        counts: how often each text has each feature, (texts, features).
-        labels: class numbers, (texts,), or multi-label indicators, (texts, classes).
-        weights: how much each text counts in a fit, (texts,); None if all texts count alike.
+        counts: (texts, features).
+        weights: (texts,); None if all texts count alike.
     """
 
     vocabulary: Vocabulary
@@ -221,12 +210,12 @@ class CountedTexts:
 
     @property
     def class_weights(self) -> NDArray[np.float32]:
-        """The weight of a text of each class, (classes,)."""
+        """(classes,)."""
         return self.vocabulary.options.class_weights
 
     @property
     def num_classifiers(self) -> int:
-        """The number of one-vs-rest classifiers that learn from the texts."""
+        """The number of binary classifiers that learn from the texts."""
         return task_of(self.labels).num_one_vs_rest(len(self.class_weights))
 
     @cached_property
@@ -236,7 +225,7 @@ class CountedTexts:
 
 
 def count_occurrences(pieces: Sequence[Counts]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return the ids of all features, increasing, and how many texts have each of them, (ids,)."""
+    """The ids of all features, increasing, and how many texts have each of them."""
     ids = np.unique(np.concatenate([piece.ids for piece in pieces]))
     num_texts = np.zeros(len(ids), dtype=np.int64)
     for piece in pieces:
@@ -245,16 +234,13 @@ def count_occurrences(pieces: Sequence[Counts]) -> tuple[NDArray[np.int32], NDAr
 
 
 def texts_with_features(counts: Counts) -> NDArray[np.int64]:
-    """Return how many texts have each feature, (features,)."""
+    """How many texts have each feature, (features,)."""
     # A text has one value for each of its features, so the values of a column count texts.
     return np.bincount(counts.columns, minlength=len(counts.ids))
 
 
 def count_matrix(pieces: Sequence[Counts], feature_ids: NDArray[np.int32]) -> sp.csr_matrix:
-    """Join the counts of pieces into one matrix, (texts, features), with columns for `feature_ids`.
-
-    The ids increase. Features with other ids are dropped.
-    """
+    """Join counts into one matrix, (texts, features), of the features with these increasing ids."""
     matrices = []
     for piece in pieces:
         columns = find(piece.ids, feature_ids)
@@ -271,7 +257,7 @@ def as_matrix(rows: SparseRows, num_columns: int) -> sp.csr_matrix:
 def scaled_columns(features: sp.csr_matrix, scales: NDArray[np.float32]) -> sp.csr_matrix:
     """Multiply each column of a matrix by its scale, (columns,).
 
-    SciPy's product with a diagonal matrix would do the same, but takes half as long as the fit.
+    SciPy's product with a diagonal matrix takes half as long as the fit.
     """
     values = features.data * scales[features.indices]
     return sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)

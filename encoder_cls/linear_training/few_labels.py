@@ -1,8 +1,7 @@
 """Fit a linear model to few labels, with the help of texts without labels.
 
-There are three kinds of model: the last round of self-training (`self_training`), the mean of all
-its rounds, and a model of the labels alone. Cross-validation decides which of them is kept
-(`out_of_fold`).
+Cross-validation chooses among three kinds of model (`out_of_fold`): the last round of
+self-training, the mean of all rounds (`self_training`), and a model of the labels alone.
 """
 
 from __future__ import annotations
@@ -44,18 +43,18 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 
 class FewLabelsFit(NamedTuple):
-    """The results of a fit to few labels, beside the linear model.
+    """How a model was fitted to few labels, and how accurate it is.
 
-    The accuracy and its 95% interval are out of fold, for the kind of model that was kept.
+    The accuracy and its 95% interval are out of fold.
 
     Attributes:
-        kind: the kind of model that was kept: `LABELS_ONLY`, `LAST_ROUND` or `MEAN_OF_ROUNDS`.
-        accuracy_before: the out-of-fold accuracy of `LABELS_ONLY`.
-        accuracy_with_twice: the estimated accuracy with twice as many labels; None if there are too
-            few labels to extrapolate from, or too little time.
+        kind: `LABELS_ONLY`, `LAST_ROUND` or `MEAN_OF_ROUNDS`.
+        accuracy_before: that of `LABELS_ONLY`.
+        accuracy_with_twice: an estimate for twice as many labels; None without enough labels or
+            time for one.
         teacher: a model that has not learned from the validation texts; None unless requested.
-        rows: the labelled texts, fold by fold, with the validation texts first, (texts,).
-        logits: the out-of-fold logits of the texts in `rows`, (texts, classes).
+        rows: the labelled texts, fold by fold, (texts,); validation texts come first.
+        logits: out of fold, of the texts in `rows`, (texts, classes).
     """
 
     kind: str
@@ -80,10 +79,9 @@ def fit_linear_from_few_labels(
 ) -> tuple[LinearModel, FewLabelsFit]:
     """Fit a linear model by self-training, or to the labels alone if that is more accurate.
 
-    The task is single-label, and the class names are texts, (classes,). Of the texts without labels
-    that follow the labelled ones, only a sample is used. Validation texts form one fold of the
-    cross-validation, in addition to the random folds of the others; the final model learns from
-    them as well. The teacher is a second model, which does not.
+    The task is single-label. Of the unlabelled texts that follow the labelled ones, a sample is
+    used. Validation texts form one more fold of the cross-validation; the final model learns from
+    them, too, but the teacher does not. `names` are the class names as texts.
 
     Raises:
         TooLittleTimeError: there is not enough time for the least effort.
@@ -114,7 +112,6 @@ def fit_linear_from_few_labels(
     accuracy_with_twice = cross_validation.accuracy_with_twice(kind, accuracy, folds)
 
     def fit(rows: NDArray[np.int64]) -> LinearModel:
-        """Fit the kind of model that was kept to the labelled texts in these rows."""
         if kind == LABELS_ONLY:
             counted = CountedTexts.of(
                 labelled.texts.take(rows), labelled.labels[rows], options, labelled.weights_of(rows)
@@ -150,10 +147,7 @@ def fit_linear_from_few_labels(
 
 
 def _expect_work(corpus: FeatureCorpus, *, num_fits: float) -> None:
-    """Expect the work of all fits, and report that the features of all texts are counted by now.
-
-    All fits count alike, with and without latent semantics.
-    """
+    """Expect all fits; they count alike, with and without latent semantics."""
     num_classifiers = SINGLE_LABEL.num_one_vs_rest(len(corpus.class_weights))
     work_of_counting = COUNTING_WORK * corpus.first_name
     work_of_fits = num_classifiers * len(corpus.labels) * num_fits

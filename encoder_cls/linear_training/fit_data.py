@@ -26,9 +26,9 @@ class FitData:
     """The texts that the linear model of a run is fitted to, and how it is fitted.
 
     Attributes:
-        texts: the tokens of the training texts, then those of the unlabelled texts.
-        validation_texts: the tokens of `dataset.known_validation`.
-        tokenize: tokenizes the texts of several collections, one after another.
+        texts: the training texts, then the unlabelled ones.
+        validation_texts: those of `dataset.known_validation`.
+        tokenize: reads the texts of several collections, one after another.
         with_teacher: whether an encoder learns the model's predictions for unlabelled texts.
     """
 
@@ -65,11 +65,11 @@ class FitData:
 
     @cached_property
     def train_and_unlabelled(self) -> LabelledTexts:
-        """The training texts, followed by the unlabelled ones."""
+        """The training texts, followed by unlabelled ones."""
         return replace(self.train, texts=self.texts)
 
     def train_and_validation(self, unlabelled: Iterable[str] = ()) -> LabelledTexts:
-        """The training texts, then the validation texts, followed by these unlabelled ones."""
+        """The training texts, then the validation texts, followed by unlabelled ones."""
         train = self.dataset.train
         validation = self.dataset.known_validation
         return LabelledTexts(
@@ -82,11 +82,10 @@ class FitData:
 
 
 class HeldOutLogits(NamedTuple):
-    """Predictions for texts, each by a model that has not learned from the text.
+    """Predictions by a model that has not learned from the texts.
 
     Attributes:
-        rows: the numbers of the texts, (texts,): the training texts are numbered first, then the
-            validation texts.
+        rows: (texts,): the training texts are numbered first, then the validation texts.
         logits: (texts, classes).
         familiarity_features: (texts, features).
     """
@@ -100,12 +99,12 @@ class LinearFit(NamedTuple):
     """The linear model of a run, and how it was fitted.
 
     Attributes:
-        held_out: predictions that were made before the final fit, which includes the validation
-            texts; None if no fit includes them.
-        few_labels: None unless the model was fitted to few labels.
-        stream: None unless the model was fitted in passes over the texts.
-        uses_words_alone: whether a planned fit has left out the n-grams of characters, since
-            validation texts were surely predicted better without them.
+        held_out: predictions from before the final fit; None if it does not include validation
+            texts.
+        few_labels: None for other fits.
+        stream: None for other fits.
+        uses_words_alone: whether a planned fit left n-grams of characters out, since it was surely
+            better.
     """
 
     linear: LinearModel
@@ -117,7 +116,7 @@ class LinearFit(NamedTuple):
 
     @property
     def work(self) -> LinearWork:
-        """How much work the fit did."""
+        """How much work it was."""
         if self.stream is None:
             return LinearWork(self.effort.key)
         return LinearWork(self.effort.key, self.stream.work, self.stream.num_unread)

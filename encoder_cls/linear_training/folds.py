@@ -1,4 +1,4 @@
-"""Hold texts out: split them into the folds of a cross-validation, or take some of them once."""
+"""Hold texts out: in the folds of a cross-validation, or some of them once."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ def split_into_folds(
     enough: float = np.inf,
     count: int = FOLDS,
 ) -> list[NDArray[np.int64]]:
-    """Split texts into random folds of their indices; equal arguments give equal folds.
+    """Split texts into random folds of indices; equal arguments give equal folds.
 
-    The texts of a group are in one fold, unless all texts are a single group. The texts `first`, if
-    any, form the first fold, in addition to `count` random folds of the others; the caller
-    guarantees that they share no group with other texts. No folds follow the one with which
-    `enough` groups are held out.
+    The texts of a group are in one fold, unless all texts are a single group. The texts `first`,
+    which share no group with others, are a fold of their own before the `count` random ones. Folds
+    end with the one by which `enough` groups are held out.
     """
     others = np.setdiff1d(np.arange(len(split_groups)), first)
     folds = []
@@ -46,7 +45,7 @@ def split_into_folds(
 
 
 def _random_folds(split_groups: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
-    """Split texts with these groups into `count` folds or fewer, as arrays of indices."""
+    """Split texts into at most `count` folds of indices."""
     random = np.random.default_rng(0)
     num_texts = len(split_groups)
     groups, sizes = _number_groups(split_groups)
@@ -76,10 +75,9 @@ def _random_folds(split_groups: NDArray[np.int64], count: int) -> list[NDArray[n
 def first_held_out(
     order: NDArray[np.int64], split_groups: NDArray[np.int64], count: int
 ) -> NDArray[np.bool_]:
-    """Hold out the first groups of an order of texts; the result says so of each text, (texts,).
+    """Hold out at most `count` texts, group by group in this order; a mask, (texts,).
 
-    At most `count` texts are held out. Groups of more texts are skipped. If all groups are that
-    large, each text counts as a group.
+    Larger groups are skipped. If all are that large, each text counts as a group.
     """
     groups, sizes = _number_groups(split_groups)
     if sizes.min() > count:
@@ -95,6 +93,6 @@ def first_held_out(
 
 
 def _number_groups(split_groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the group of each text, counted from 0, and the size of each group."""
+    """The group of each text, counted from 0, and the size of each group."""
     _, groups, sizes = np.unique(split_groups, return_inverse=True, return_counts=True)
     return groups, sizes

@@ -1,7 +1,7 @@
 """Latent semantic analysis (Deerwester et al., 1990): a truncated SVD of the features of texts.
 
 The coordinates of a text are its features times the directions. So a linear model of features and
-coordinates can be written as a linear model of features alone.
+coordinates is also one of features alone.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class Directions(NamedTuple):
     """The directions of latent semantics.
 
     Attributes:
-        columns: the columns of the features that the directions use, (used,).
-        vectors: the weight of each of these features in each direction, (used, dimensions).
+        columns: the features that the directions use, (used,).
+        vectors: (used, dimensions).
     """
 
     columns: NDArray[np.int64]
     vectors: NDArray[np.float32]
 
     def coordinates(self, features: sp.csr_matrix) -> NDArray[np.float32]:
-        """Return the coordinates of TF-IDF values, (texts, features), as (texts, dimensions)."""
+        """The coordinates of TF-IDF values, (texts, dimensions)."""
         coordinates: NDArray[np.float32] = features[:, self.columns] @ self.vectors
         return coordinates
 
@@ -47,9 +47,8 @@ def find_directions(
 ) -> Directions:
     """Find the directions of latent semantics in the TF-IDF values of texts, (texts, features).
 
-    Pairs, templates and features of a single text are left out, because they did not improve the
-    directions. `feature_ids` increase. There may be fewer directions than `dimensions`, or none, if
-    there are few texts or features.
+    Pairs, templates and features of a single text did not improve the directions, so they are left
+    out. There are fewer than `dimensions`, or none, where there are few texts or features.
     """
     from sklearn.utils.extmath import randomized_svd
 

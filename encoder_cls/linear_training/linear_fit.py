@@ -59,7 +59,7 @@ def fit_linear_model(
     """Fit the linear model of a run as planned, or with less work if it must end at `end`.
 
     `end` is a time of `time.monotonic`. The first model, of words and pairs of words, is there
-    after a few seconds. `on_preliminary` receives it and further models, each better than the one
+    after a few seconds. `on_preliminary` receives it and further ones, each better than the one
     before.
 
     Raises:
@@ -93,10 +93,9 @@ def repeat_linear_fit(data: FitData, work: LinearWork, *, reporter: Reporter = S
 
 
 def _fit_without_limit(fits: _Fits, on_preliminary: OnPreliminary | None) -> LinearFit:
-    """Fit as planned.
+    """Fit as planned, after a first model for a person who waits.
 
-    A person who waits for a model gets one at once: the fit in passes that must end now, which has
-    learned from the first chunk of texts.
+    It is the fit in passes that must end now, which has learned from the first chunk of texts.
     """
     if on_preliminary:
         fits.reporter.working(FIRST_FIT)
@@ -142,7 +141,7 @@ class _Fits:
     Args:
         end: when a fit must end, a time of `time.monotonic`; None without a limit.
         effort: how much work a fit does if it has no limit.
-        stream_work: the work of an earlier fit to a stream, to repeat it; None for a new fit.
+        stream_work: the work of an earlier fit to repeat; None for a new fit.
     """
 
     def __init__(
@@ -160,10 +159,7 @@ class _Fits:
         self.reporter = reporter
 
     def planned(self, on_preliminary: OnPreliminary | None = None) -> LinearFit:
-        """Fit as planned, with as much effort as there is time for.
-
-        A `TooLittleTimeError` is raised if there is not enough time for the least effort.
-        """
+        """Fit as planned, with as much effort as there is time for."""
         if self.data.kind == "stream":
             return self.words_in_passes(on_preliminary)
 
@@ -175,11 +171,7 @@ class _Fits:
             )
 
     def words_in_passes(self, on_preliminary: OnPreliminary | None = None) -> LinearFit:
-        """Fit to words and pairs of words, in passes over the training texts.
-
-        The fit ends when its time does, if not before. There is no preliminary model if it ends
-        soon.
-        """
+        """Fit to words and pairs of words; there is no preliminary model if the time ends soon."""
         end = self._effort_choice.end
         if end is not None and end - time.monotonic() < MIN_SECONDS_FOR_PRELIMINARY:
             on_preliminary = None
@@ -189,10 +181,6 @@ class _Fits:
         return self._in_passes(words_only, effort, on_preliminary)
 
     def all_features_in_passes(self) -> LinearFit:
-        """Fit to all features, in passes over the training texts.
-
-        The fit ends when its time does, if not before.
-        """
         return self._in_passes(self.data.options, IN_PASSES)
 
     def _in_passes(
@@ -213,7 +201,6 @@ class _Fits:
 
 
 def _fit_to_few_labels(data: FitData, effort_choice: EffortChoice) -> LinearFit:
-    """Fit to few labels and to unlabelled texts, and to the validation texts if so planned."""
     labelled = data.train_and_unlabelled
     if data.refits_on_validation:
         labelled = data.train_and_validation(data.dataset.unlabelled.texts)

@@ -44,9 +44,9 @@ def fit_to_many_labels(
 ) -> LinearFit:
     """Fit to the training texts, then fit again with the validation texts if so planned.
 
-    With many classes, a model may have so few features that n-grams of characters, which are more
-    frequent, take the place of words. They may also mislead, as in product codes. So a quick fit to
-    words alone shows whether words alone are better.
+    With many classes, a model has few features, and n-grams of characters, which are more frequent,
+    may take the place of words. They may also mislead, as in product codes. A quick fit to words
+    alone shows whether these are better.
 
     `on_first` receives a first model, of a single C value.
 
@@ -115,7 +115,6 @@ class _FitToTrain(NamedTuple):
     options: LinearOptions
 
     def counted(self) -> CountedTexts:
-        """Count the features of the training texts."""
         train = self.data.train
         return CountedTexts.of(train.texts, train.labels, self.options, train.weights)
 
@@ -126,7 +125,7 @@ class _FitToTrain(NamedTuple):
         is_quick: bool,
         on_first: Callable[[LinearModel], None] | None = None,
     ) -> tuple[LinearModel, Calibration]:
-        """Fit to the result of `counted`; a quick fit tries only the usual C."""
+        """A quick fit tries only the usual C."""
         return fit_linear(
             texts,
             held_out=self.data.validation,
@@ -136,7 +135,6 @@ class _FitToTrain(NamedTuple):
         )
 
     def count_and_run(self, *, is_quick: bool) -> tuple[LinearModel, Calibration]:
-        """Count the features and fit to them."""
         texts = self.counted()
         count_work(COUNTING_WORK * len(texts))
         return self.run(texts, is_quick=is_quick)

@@ -47,17 +47,15 @@ def fit_linear(
     is_quick: bool = False,
     on_first: Callable[[LinearModel], None] | None = None,
 ) -> tuple[LinearModel, Calibration]:
-    """Fit a linear model, and choose its C and its calibration on held-out texts.
+    """Fit a linear model, and choose its C and its calibration.
 
-    With fewer than `MIN_HELD_OUT` groups of held-out texts, or None, both are chosen by
-    cross-validation of `texts`, which keeps the texts of a group in one fold; by default each text
-    is a group.
+    They are chosen on held-out texts or, with fewer than `MIN_HELD_OUT` groups of these, by
+    cross-validation, which keeps groups together; by default each text is a group.
 
-    A quick fit tries only the usual C. It calibrates on `held_out` even if it has few texts, or on
-    a single fold if it is None.
+    A quick fit tries only the usual C. It calibrates on few `held_out` texts, too, or on a single
+    fold.
 
-    `on_first` is called with the model of the first C that is tried on `held_out`, but not in
-    cross-validation.
+    `on_first` receives the model of the first C that is tried, but not in cross-validation.
     """
     task = task_of(texts.labels)
     c_values: Sequence[float] = C_VALUES[task]
@@ -83,10 +81,7 @@ def _fit_and_choose(
     c_values: Sequence[float],
     on_first: Callable[[LinearModel], None] | None,
 ) -> tuple[LinearModel, Calibration]:
-    """Fit with several values of C, and keep the model that is best on held-out texts.
-
-    The values increase. `on_first` receives the model of the first one that is tried.
-    """
+    """Keep the model that is best on held-out texts, of increasing values of C."""
     groups = RowGroups(held_out.split_groups)
     vocabulary = texts.vocabulary
     counts = count_matrix(vocabulary.pieces(held_out.texts), vocabulary.feature_ids)
@@ -128,7 +123,6 @@ def _fit_counted(texts: CountedTexts, *, svm_c: float) -> OneVsRest:
 def _linear_model(
     texts: CountedTexts, classifiers: OneVsRest, calibration: Calibration
 ) -> LinearModel:
-    """Make a linear model of the calibrated classifiers that were fitted to these texts."""
     classifiers = classifiers.calibrated(calibration)
     return texts.vocabulary.linear_model(
         classifiers.weights, classifiers.biases, task_of(texts.labels)
@@ -147,11 +141,9 @@ def out_of_fold_logits(
     split_groups: NDArray[np.int64],
     svm_c: float = OUT_OF_FOLD_C,
 ) -> list[Logits]:
-    """Compute the out-of-fold logits of all texts with each of several options.
+    """Predict all texts out of fold, with each of several options that differ in class weights.
 
-    The options differ only in the class weights. The texts of a group are in one fold. Labels are
-    class numbers, (texts,), or multi-label indicators, (texts, classes). The logits for each of the
-    options, (texts, classes), are in the order of the texts.
+    The logits for each of the options, (texts, classes), are in the order of the texts.
     """
     counted = CountedTexts.of(texts, labels, all_options[0])
     folds = split_into_folds(split_groups)
@@ -182,11 +174,9 @@ def cross_validate(
 ) -> Calibration:
     """Choose C and a calibration by cross-validation.
 
-    Each fold, given by the indices of its texts, is predicted by a model that has learned from all
-    texts outside the fold. The logits of the calibration are these out-of-fold logits, fold by
-    fold. The values of C increase; by default they are the `C_VALUES` of the task. `text_weights`
-    are the weights of the held-out texts in calibration, fold by fold, (held-out texts,); by
-    default all texts count alike.
+    A fold, the indices of its texts, is predicted by a model that has learned from all others. The
+    calibration has these logits, fold by fold. The values of C increase; by default they are the
+    `C_VALUES` of the task. `text_weights` are those of held-out texts in calibration, fold by fold.
     """
     counts = texts.counts
     labels = texts.labels
@@ -238,10 +228,10 @@ def _best_c(
     *,
     work: float,
 ) -> Calibration:
-    """Return the calibration of the best C, and try as few of the increasing values as possible.
+    """Find the best C, and try as few of the increasing values as possible.
 
-    The search begins with the last value but one, and tries lower values until the loss no longer
-    falls. If none of them is better, it tries the last value. `work` is that of one value.
+    The search begins with the last value but one, and tries lower ones until the loss no longer
+    falls. If none is better, it tries the last value. `work` is that of one value.
     """
     if len(c_values) == 1:
         return fit_and_calibrate(c_values[0])

@@ -1,8 +1,8 @@
-"""Fit NB-SVMs: the classifiers of the linear model, one for each class.
+"""Fit NB-SVMs: the binary classifiers of the linear model, one for each class.
 
-NB-SVM scales each feature by how strongly naive Bayes links the feature to a class, and then fits a
-linear support vector machine to the scaled features (Wang and Manning, "Baselines and Bigrams:
-Simple, Good Sentiment and Topic Classification", 2012, https://aclanthology.org/P12-2018/).
+NB-SVM scales each feature by how strongly naive Bayes links it to a class, and fits a linear
+support vector machine to the scaled features (Wang and Manning, "Baselines and Bigrams: Simple,
+Good Sentiment and Topic Classification", 2012, https://aclanthology.org/P12-2018/).
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from encoder_cls.system.stop import check_stop
 
 
 class OneVsRest(NamedTuple):
-    """One-vs-rest classifiers, each of which separates a class from all others.
+    """Binary classifiers, each of which separates one class from all others.
 
     Attributes:
-        weights: the weight of each feature in each classifier, (features, classifiers).
-        biases: the bias of each classifier, (classifiers,).
+        weights: (features, classifiers).
+        biases: (classifiers,).
     """
 
     weights: NDArray[np.float32]
     biases: NDArray[np.float32]
 
     def margins(self, features: sp.csr_matrix) -> NDArray[np.float32]:
-        """Return the decision values of texts, (texts, classifiers)."""
+        """The decision values of texts, (texts, classifiers)."""
         margins: NDArray[np.float32] = features @ self.weights + self.biases
         return margins
 
     def calibrated(self, calibration: Calibration) -> OneVsRest:
-        """Return classifiers whose margins are scaled and shifted by a calibration."""
+        """The classifiers whose margins a calibration has scaled and shifted."""
         scale = calibration.scale
         return OneVsRest(self.weights * scale, self.biases * scale + calibration.shift)
 
@@ -55,8 +55,7 @@ def fit_one_vs_rest(
 ) -> OneVsRest:
     """Fit an NB-SVM for each class to TF-IDF values, (texts, features).
 
-    Labels are class numbers, (texts,), or multi-label indicators, (texts, classes). A text counts
-    by its class, (classes,), and by its own weight, (texts,); None if all texts count alike.
+    A text counts by the weight of its class, and by its own weight; None if all count alike.
     """
     targets, sample_weights = binary_problems(labels, class_weights)
     if text_weights is not None:
@@ -226,13 +225,12 @@ def texts_to_learn(
 def binary_problems(
     labels: NDArray[Any], class_weights: NDArray[np.float32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """The targets of binary classifiers, and the weights of texts, both (texts, classifiers).
+    """Whether texts are of each class, and their weights, both (texts, classifiers).
 
-    A target says whether a text belongs to the classifier's class. Two classes have only one
-    classifier, which is of the second class.
+    Two classes of a single-label task have one classifier, of the second class.
 
-    In a single-label task, a text has the weight of its class in all classifiers. In a multi-label
-    task, it has the weight of a label in the label's classifier if it has the label, else 1.
+    A text has the weight of its class for all classifiers. In a multi-label task, it has the weight
+    of a label that it has, and the weight 1 for the others.
     """
     if task_of(labels) is MULTI_LABEL:
         return labels > 0, np.where(labels, class_weights, 1)
@@ -258,12 +256,11 @@ def naive_bayes_ratios(
     """Compute |ln(share in the class / share in the others)| ** `NB_RATIO_POWER` for each feature.
 
     The share of a feature is (count + 1) / sum over all features of (count + 1), where the count is
-    the number of texts that have the feature. The result is (features, classifiers).
+    the number of texts with the feature. The result is (features, classifiers).
 
     Args:
-        inside: how many texts of each classifier's class have each feature, (features,
-            classifiers).
-        everywhere: how many of all texts have each feature, (features,).
+        inside: the counts of the texts of each class, (features, classifiers).
+        everywhere: the counts of all texts, (features,).
     """
     return np.stack([naive_bayes_ratio(counts, everywhere) for counts in inside.T], axis=1)
 
@@ -293,10 +290,7 @@ def seconds_of_fit(
     targets: NDArray[np.bool_],
     sample_weights: NDArray[np.floating[Any]],
 ) -> float:
-    """Fit some of the classifiers, and return the estimated seconds of a fit of all classifiers.
-
-    The targets and the weights of texts are those of `binary_problems`.
-    """
+    """Estimate the seconds of a fit of all classifiers, by a fit of some of them."""
     # Import scikit-learn before the clock starts, because the import takes most of a second.
     import sklearn.svm  # noqa: F401
 
@@ -315,6 +309,6 @@ def seconds_of_fit(
 
 
 def seconds_to_fit(texts: CountedTexts) -> float:
-    """Estimate the seconds of one fit of all classifiers to all of these texts."""
+    """Estimate the seconds of one fit to all of these texts."""
     targets, sample_weights = binary_problems(texts.labels, texts.class_weights)
     return seconds_of_fit(texts.features, targets, sample_weights)

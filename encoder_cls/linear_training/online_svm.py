@@ -1,10 +1,10 @@
 """NB-SVMs that learn from one batch of texts after another, all classes at once.
 
-The classifiers and their loss, the squared hinge, are those of `nb_svm`. There, a solver fits each
-classifier to all texts; here, each batch takes a step of AdaGrad (Duchi, Hazan and Singer,
-"Adaptive Subgradient Methods for Online Learning and Stochastic Optimization", 2011,
-https://jmlr.org/papers/v12/duchi11a.html). AdaGrad keeps a high learning rate for rare features
-until they have occurred often. That is why a few passes over the texts are enough.
+The loss is that of `nb_svm`, the squared hinge. There, a solver fits each classifier to all texts;
+here, each batch takes a step of AdaGrad (Duchi, Hazan and Singer, "Adaptive Subgradient Methods for
+Online Learning and Stochastic Optimization", 2011, https://jmlr.org/papers/v12/duchi11a.html).
+AdaGrad keeps a high learning rate for rare features until they have occurred often, so a few passes
+over the texts are enough.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Batch(NamedTuple):
     """Texts to take a step on, with a column for each feature that occurs in them.
 
     Attributes:
-        feature_columns: the columns of these features among all features, increasing, (columns,).
-        values: the TF-IDF values of the texts, (texts, columns).
-        targets: whether each text belongs to the classifier's class, (texts, classifiers).
-        sample_weights: the weight of each text in each classifier, (texts, classifiers).
+        feature_columns: the columns among all features, increasing, (columns,).
+        values: TF-IDF, (texts, columns).
+        targets: whether each text is of the class, (texts, classifiers).
+        sample_weights: (texts, classifiers).
     """
 
     feature_columns: NDArray[np.int32]
@@ -47,10 +47,9 @@ class Batch(NamedTuple):
         targets: NDArray[np.bool_],
         sample_weights: NDArray[np.floating[Any]],
     ) -> Batch:
-        """Make a batch of texts with a column for each of all features, (texts, features).
+        """Make a batch of texts with a column for each of all features.
 
-        Only the features that occur in the batch have a gradient, and they are a small part of all
-        features.
+        Only those that occur have a gradient, and they are few.
         """
         occurring, columns = np.unique(features.indices, return_inverse=True)
         rows = (features.data, columns.astype(np.int32), features.indptr)
@@ -62,7 +61,7 @@ class OnlineSvms:
     """One-vs-rest NB-SVMs that learn a batch at a time.
 
     Args:
-        ratios: the naive Bayes ratios, by which features are multiplied, (features, classifiers).
+        ratios: those of naive Bayes, by which features are multiplied, (features, classifiers).
     """
 
     def __init__(self, ratios: NDArray[np.float32]) -> None:
@@ -76,8 +75,8 @@ class OnlineSvms:
     def learn(self, batch: Batch) -> None:
         """Take a step on a batch of texts.
 
-        Most of the time goes into memory: `take` is quicker than an index, and operations in place
-        are quicker than new arrays. Without both, a step takes twice as long.
+        Most of the time goes into memory: without `take` instead of an index, and operations in
+        place, a step takes twice as long.
         """
         # Get the numbers of the features that occur in the batch, all (columns, classifiers).
         columns = batch.feature_columns
@@ -111,5 +110,5 @@ class OnlineSvms:
         self._biases -= LEARNING_RATE * bias_gradients / np.sqrt(self._bias_squares)
 
     def classifiers(self) -> OneVsRest:
-        """Return a copy of the classifiers as they are now, for features without the ratios."""
+        """A copy of the classifiers as they are now, for features without the ratios."""
         return OneVsRest(self._weights * self._ratios, self._biases.copy())

@@ -1,7 +1,7 @@
 """Predict few labelled texts out of fold by each kind of model, and choose the kind to keep.
 
-In the estimate of accuracy and in calibration, labelled texts are weighted so that they resemble
-the texts without labels (`post_stratification`).
+In the accuracy and in calibration, labelled texts are weighted so that they resemble the texts
+without labels (`post_stratification`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,7 @@ MEAN_OF_ROUNDS = "self-training, mean of its rounds"
 
 
 def classifiers_by_kind(rounds: Sequence[OneVsRest]) -> dict[str, OneVsRest]:
-    """The classifiers of the two kinds of self-training: the last round, and the mean of all.
-
-    The kind that is kept by default comes first.
-    """
+    """The last round of self-training, which is kept by default, and the mean of all."""
     mean = OneVsRest(
         weights=np.mean([classifiers.weights for classifiers in rounds], axis=0),
         biases=np.mean([classifiers.biases for classifiers in rounds], axis=0),
@@ -46,7 +43,7 @@ def classifiers_by_kind(rounds: Sequence[OneVsRest]) -> dict[str, OneVsRest]:
 
 
 def unlabelled_rows(corpus: FeatureCorpus, effort: Effort) -> NDArray[np.int64]:
-    """Return the rows of the texts without labels that a model learns from, increasing."""
+    """The rows of the texts without labels that a model learns from, increasing."""
     if effort.max_unlabelled is None:
         return corpus.unlabelled
     drawn = np.random.default_rng(0).permutation(corpus.unlabelled)
@@ -54,13 +51,12 @@ def unlabelled_rows(corpus: FeatureCorpus, effort: Effort) -> NDArray[np.int64]:
 
 
 class OutOfFoldPredictions(NamedTuple):
-    """Predictions for labelled texts, each by a model that has not learned from the text.
+    """Predictions by models that have not learned from the texts.
 
     Attributes:
-        labels: the class of each labelled text, fold by fold, (texts,).
-        calibrations: the calibration of each kind of model, which holds the logits of the texts.
-            The kind that is kept by default comes first.
-        text_weights: the weights with which the labelled texts resemble all texts, (texts,).
+        labels: class numbers, fold by fold, (texts,).
+        calibrations: by kind of model, with the logits of the texts; the default kind comes first.
+        text_weights: with which labelled texts resemble all texts, (texts,).
     """
 
     labels: NDArray[np.int64]
@@ -69,30 +65,30 @@ class OutOfFoldPredictions(NamedTuple):
     groups: RowGroups
 
     def is_right(self, kind: str) -> Floats:
-        """Return 1 for each text that this kind predicts correctly, else 0, (texts,)."""
+        """1 for each text that this kind predicts correctly, else 0, (texts,)."""
         is_right: NDArray[np.bool_] = self.calibrations[kind].logits.argmax(axis=1) == self.labels
         return is_right.astype(np.float64)
 
     def accuracy(self, kind: str) -> float:
-        """Return the weighted accuracy of this kind of model."""
+        """The weighted accuracy of this kind."""
         return float(np.average(self.is_right(kind), weights=self.text_weights))
 
     def best_kind(self) -> str:
-        """Return the kind of model to keep."""
+        """The kind of model to keep."""
         return choose_kind({kind: self.is_right(kind) for kind in self.calibrations}, self.groups)
 
     def num_independent(self, kind: str) -> float:
-        """Return how many independent, equally weighted texts the accuracy is worth."""
+        """How many independent, equally weighted texts the accuracy is worth."""
         share = self.groups.effective_number(self.is_right(kind)) / self.groups.num_rows
         return effective_size(self.text_weights) * share
 
 
 class _SelfTrainingMargins(NamedTuple):
-    """The margins of texts that a model has not learned from.
+    """The margins of texts that a model has not learned from, each (texts, classifiers).
 
     Attributes:
-        labelled: those of the labelled texts, fold by fold, by kind of model, (texts, classifiers).
-        pool: those of texts without labels in the last round, (texts, classifiers).
+        labelled: fold by fold, by kind of model.
+        pool: of texts without labels, in the last round.
     """
 
     labelled: dict[str, Logits]
@@ -143,10 +139,6 @@ class CrossValidation(NamedTuple):
     def _calibrate_labels_alone(
         self, folds: Sequence[NDArray[np.int64]], text_weights: Floats | None = None
     ) -> Calibration:
-        """Cross-validate and calibrate the model of the labels alone.
-
-        The folds are rows of labelled texts, and the weights, (texts,), are fold by fold.
-        """
         # By default, all values of C are tried.
         c_values: Sequence[float] = ()
         if not self.effort.tries_all_c_values:
@@ -160,7 +152,6 @@ class CrossValidation(NamedTuple):
         )
 
     def _self_training_margins(self, folds: Sequence[NDArray[np.int64]]) -> _SelfTrainingMargins:
-        """Predict the texts of each fold by self-training on the other folds."""
         corpus = self.corpus
 
         # Hold a part of the texts without labels out with each fold, to measure how sure a model is
@@ -192,7 +183,7 @@ class CrossValidation(NamedTuple):
     ) -> Floats:
         """Weight labelled texts by how sure a model is of them, so that they resemble all texts.
 
-        The model is that of the last round, whose calibration for this purpose has no weights.
+        The model is that of the last round; its calibration for this purpose has no weights.
         """
         calibration = calibrate(
             margins.labelled[LAST_ROUND], labels, self.corpus.class_weights, groups
@@ -210,8 +201,7 @@ class CrossValidation(NamedTuple):
     ) -> float | None:
         """Estimate the accuracy with twice as many labels from the accuracy with half of them.
 
-        `accuracy` is that of the kind with these folds of labelled rows. The result is None if
-        there are too few labels to extrapolate from, or too little time.
+        None where there are too few labels to extrapolate from, or too little time.
         """
         num_labels = len(self.corpus.labels)
         if not self.effort.extrapolates or num_labels < MIN_EXTRAPOLATED or len(folds) <= 2:
@@ -227,7 +217,7 @@ class CrossValidation(NamedTuple):
 
 
 def leads(logits: Logits) -> Floats:
-    """Return how much more probable the best class of each text is than the second best, (texts,).
+    """How much more probable the best class of each text is than the second best, (texts,).
 
     `suggest` chooses texts by the same number.
     """
@@ -243,8 +233,8 @@ STANDARD_ERRORS = 1.0
 def choose_kind(right_by_kind: Mapping[str, Floats], groups: RowGroups) -> str:
     """Choose the default kind of model, which comes first, unless another is better beyond chance.
 
-    For each kind, a text counts 1 if it is predicted correctly, else 0, (texts,). Of the kinds that
-    are better than the default by `STANDARD_ERRORS`, the most accurate is chosen.
+    A text counts 1 if it is predicted correctly, else 0. Of the kinds that are better than the
+    default by `STANDARD_ERRORS`, the most accurate is chosen.
     """
     default = next(iter(right_by_kind))
     best = default

@@ -1,7 +1,7 @@
 """Weight labelled texts so that they resemble all texts, labelled or not.
 
-Texts that were labelled because a model was unsure of them are harder than other texts. An estimate
-of accuracy on them would be too low, unless easier texts had a higher weight.
+Texts that were labelled because a model was unsure of them are harder than others, so the accuracy
+on them would be too low.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ MIN_IN_STRATUM = 20
 
 
 def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floats:
-    """Weight labelled texts so that their confidence is distributed like that of all texts.
+    """Weight labelled texts so that confidence in them is distributed as in all texts.
 
     This is post-stratification: Holt and Smith, "Post Stratification" (1979),
     https://doi.org/10.2307/2344652.
 
-    The confidences are those of models that have not learned from the texts: in the labelled texts,
-    (labelled,), and in a sample of the texts without labels, (sample,), of which there are
-    `pool_size` in all.
+    Confidences are those of models that have not learned from the texts: `labelled`, (labelled,),
+    and `pool`, a sample of the `pool_size` texts without labels.
 
     Returns:
-        The weight of each labelled text, (labelled,), with a mean of 1. All weights are 1 if there
-        are too few labelled texts for two strata, or no texts without labels.
+        Weights, (labelled,), with a mean of 1. All are 1 where there are too few labelled texts for
+        two strata, or no others.
     """
     num_strata = min(MAX_STRATA, len(labelled) // MIN_IN_STRATUM)
     if not len(pool) or num_strata < 2:
@@ -60,8 +59,8 @@ def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floa
 
 
 def effective_size(weights: Floats) -> float:
-    """Return the number of equally weighted texts whose mean is as exact as the weighted mean.
+    """The number of equally weighted texts whose mean is as exact as the weighted mean.
 
-    Source: Kish, "Survey Sampling" (1965).
+    Kish, "Survey Sampling" (1965).
     """
     return float(weights.sum() ** 2 / (weights**2).sum())

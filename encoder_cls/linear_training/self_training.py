@@ -1,9 +1,9 @@
 """Self-training: a model of labelled texts predicts unlabelled texts, and then learns from both.
 
 The first model learns from labelled texts alone. In each round, a new model also learns from the
-surest predictions of the model before it, and every round takes more of them. A model is the sum of
-an NB-SVM of n-grams and latent semantics and of naive Bayes of words; it has one weight for each
-feature and class.
+surest predictions of the one before, and from more of them. A model is the sum of an NB-SVM of
+n-grams and latent semantics and of naive Bayes of words, with one weight for each feature and
+class.
 """
 
 from __future__ import annotations
@@ -47,12 +47,7 @@ MAX_SCALED = 1000
 
 
 class SelfTraining:
-    """Fits models to the texts of a corpus, in rounds.
-
-    Args:
-        config: decides whether there are rounds, whether a model includes naive Bayes, and whether
-            it learns from class names.
-    """
+    """Fits models to the texts of a corpus, in rounds."""
 
     def __init__(self, corpus: FeatureCorpus, config: TrainConfig) -> None:
         self._corpus = corpus
@@ -73,10 +68,10 @@ class SelfTraining:
         self._sample = corpus.features[drawn]
 
     def seconds_to_fit(self) -> float:
-        """Estimate the seconds that one fit to all labelled texts takes, as a part of larger fits.
+        """Estimate the seconds that a fit to all labelled texts takes as a part of larger fits.
 
-        Rounds learn from thousands of texts, so that what each fit takes whatever the number of its
-        texts hardly counts. Therefore time a fit to the labelled texts many times over.
+        Rounds learn from thousands of texts, in which the constant time of a fit hardly counts.
+        Therefore time a fit to the labelled texts many times over.
         """
         corpus = self._corpus
         num_labelled = len(corpus.labels)
@@ -95,8 +90,8 @@ class SelfTraining:
     ) -> list[OneVsRest]:
         """Learn from labelled texts and class names, then in rounds from unlabelled texts as well.
 
-        The texts are given by their corpus rows. Each round learns from its share of the unlabelled
-        texts. In the result, the classifiers of the first fit come before those of each round.
+        Texts are corpus rows. Each round learns from its share of the unlabelled ones. The first
+        fit comes before the rounds in the result.
         """
         corpus = self._corpus
         labels = corpus.labels[labelled]
@@ -130,10 +125,9 @@ class SelfTraining:
         return rounds
 
     def _fit(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
-        """Fit classifiers to the texts in these corpus rows.
+        """Fit to the texts in these corpus rows.
 
-        The targets have the weight of each text in the column of its class, else 0, (texts,
-        classes).
+        Targets are the weight of a text in the column of its class, else 0, (texts, classes).
         """
         classifiers = self._fit_svm(rows, targets)
         if self._has_naive_bayes:
@@ -188,10 +182,9 @@ class SelfTraining:
         return self._scaled(weights, np.zeros(self._num_classifiers))
 
     def _scaled(self, weights: NDArray[np.floating[Any]], biases: Floats) -> OneVsRest:
-        """Return classifiers whose margins have a standard deviation of 1.
+        """Scale the margins to a standard deviation of 1.
 
-        With several classifiers, weights and biases are also centred: their means over the
-        classifiers become 0.
+        Weights and biases of several classifiers are also centred.
         """
         if len(biases) > 1:
             weights = weights - weights.mean(axis=1, keepdims=True)
@@ -211,11 +204,10 @@ MIN_DEVIATION = 1e-9
 
 
 def shrunk_shares(counts: NDArray[np.int64]) -> Floats:
-    """Return the shares of classes from their counts of texts, shrunk towards equal shares.
+    """The shares of classes with these numbers of texts, shrunk towards equal shares.
 
-    The more chance explains the differences of the counts, the more the shares are shrunk: James
-    and Stein, "Estimation with Quadratic Loss" (1961), with the chi-square of the counts against
-    equal counts.
+    The more chance explains their differences, the more they are shrunk: James and Stein,
+    "Estimation with Quadratic Loss" (1961), with the chi-square of the counts against equal ones.
     """
     num_classes = len(counts)
     equal = counts.sum() / num_classes
@@ -235,7 +227,7 @@ MIN_SHARE = 1e-4
 
 
 def align_margins(margins: NDArray[np.floating[Any]], shares: Floats) -> Floats:
-    """Shift margins, (texts, classes), so that the predictions have about these shares of classes.
+    """Shift margins, (texts, classes), so that predictions have about these shares of classes.
 
     This is the distribution alignment of Berthelot et al., "ReMixMatch" (2020),
     https://arxiv.org/abs/1911.09785.
@@ -253,11 +245,10 @@ def align_margins(margins: NDArray[np.floating[Any]], shares: Floats) -> Floats:
 def choose_surest(
     scores: NDArray[np.floating[Any]], share: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose this share of the texts of each predicted class, those with the surest predictions.
+    """Choose this share of the texts of each predicted class, and at least one.
 
-    A prediction is surer the more the score of its class, (texts, classes), exceeds the second best
-    score. At least one text of each predicted class is chosen. The rows and the predicted classes
-    of the chosen texts are returned, both (chosen,).
+    A prediction is surer the more its score, (texts, classes), exceeds the second best one. The
+    rows and the predicted classes of the chosen texts are returned.
     """
     predictions = scores.argmax(axis=1)
 

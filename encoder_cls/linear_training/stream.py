@@ -1,9 +1,8 @@
 """Fit a linear model to a stream of texts, for as long as there is time.
 
 The counts of features are written to a file, in random order of the texts. The classifiers of
-`online_svm` then learn from the file in passes. After each pass, their loss on held-out texts is
-measured, and the classifiers with the lowest loss are kept. A fit that runs out of time keeps what
-it has learned by then.
+`online_svm` learn from it in passes. After each pass, their loss on held-out texts is measured, and
+those with the lowest loss are kept. A fit that runs out of time keeps what it has learned by then.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ class StreamFit(NamedTuple):
     """The result of a fit to a stream.
 
     Attributes:
-        loss: the loss on the held-out texts, in nats. Fits to equal texts hold out the same texts.
-        num_texts: the number of different texts that the fit has learned from.
-        num_unread: the number of texts that there was no time for.
-        seconds_of_pass: how long it took to learn from these texts once.
-        seconds_for_all: how long a fit to all texts would take, without a time limit.
+        loss: on held-out texts, in nats. Fits to equal texts hold out the same ones.
+        num_texts: the different texts that the fit has learned from.
+        num_unread: the texts that there was no time for.
+        seconds_of_pass: to learn from these texts once.
+        seconds_for_all: of a fit to all texts.
     """
 
     linear: LinearModel
@@ -91,9 +90,9 @@ def fit_linear_from_stream(
 
     Memory holds a fixed number of texts, and a few numbers per text, and per feature and class.
 
-    The fit must end at `end`, a time of `time.monotonic`; by default it ends after its last pass.
-    If `work` is given, that of an earlier fit to equal texts, it is repeated regardless of the
-    time. `on_first` receives a first model, which has learned from at most `FIRST_CHUNKS`.
+    The fit ends at `end`, a time of `time.monotonic`, or after its last pass. The `work` of an
+    earlier fit to equal texts is repeated regardless of the time. `on_first` receives a first
+    model, which has learned from at most `FIRST_CHUNKS`.
     """
     texts = labelled.texts
     labels = labelled.labels
@@ -169,8 +168,6 @@ def fit_linear_from_stream(
 
 
 class _Candidate(NamedTuple):
-    """Classifiers with their calibration on the held-out texts."""
-
     classifiers: OneVsRest
     calibration: Calibration
 
@@ -201,7 +198,7 @@ class _Limit:
         return time.monotonic() >= self._start + COUNTING_SHARE * (self._end - self._start)
 
     def ends_learning(self, num_chunks: int, *, seconds_to_calibrate: float) -> bool:
-        """Whether the fit learns from no more chunks of any pass, so as to calibrate in time."""
+        """Whether the fit learns from no more chunks, so that it can calibrate in time."""
         if self._work:
             return num_chunks == self._work.chunks_learned
         if self._end is None:
@@ -216,8 +213,7 @@ TEXTS_PER_CHUNK = 1 << 14
 class _CountsOnDisk:
     """The feature counts of texts, in a file that can be read many times.
 
-    `document_frequencies` is the number of texts with each feature, by the id of the feature,
-    (ids,).
+    `document_frequencies` is the number of texts with each feature, by its id, (ids,).
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -232,7 +228,6 @@ class _CountsOnDisk:
 
     @property
     def num_texts(self) -> int:
-        """The number of texts in the file."""
         return len(self._ids)
 
     def append(self, texts: TokenizedTexts) -> None:
@@ -245,7 +240,7 @@ class _CountsOnDisk:
         self.num_chunks += 1
 
     def matrices(self, features: FeatureIndex) -> Iterator[tuple[slice, sp.csr_matrix]]:
-        """Yield the slice of the texts of each chunk, and their counts of these features."""
+        """The slice of the texts of each chunk, and their counts of these features."""
         ids, offsets = self._ids.arrays()
         counts = self._counts.array()
         for first in range(0, self.num_texts, TEXTS_PER_CHUNK):
@@ -270,10 +265,7 @@ def _count_features(
     vocabulary: Vocabulary,
     limit: _Limit,
 ) -> _CountsOnDisk:
-    """Count the features of texts in the order of the rows until the time for counting ends.
-
-    The first chunk is always counted.
-    """
+    """Count the features of texts until the time for counting ends, but at least of one chunk."""
     counts = _CountsOnDisk(vocabulary)
     for first in range(0, len(rows), TEXTS_PER_CHUNK):
         if counts.num_chunks > 0 and limit.ends_counting(counts.num_chunks):
@@ -286,7 +278,7 @@ def _count_features(
 
 
 class _HeldOut:
-    """The held-out texts, which classifiers are calibrated on."""
+    """The held-out texts, by which classifiers are calibrated."""
 
     def __init__(
         self,
@@ -303,7 +295,6 @@ class _HeldOut:
         self.seconds = 0.0
 
     def calibrate(self, classifiers: OneVsRest) -> Calibration:
-        """Calibrate classifiers on the held-out texts; the calibration has their loss."""
         started = time.monotonic()
         margins = classifiers.margins(self._features)
         calibration = calibrate(margins, self._labels, self._class_weights, self._groups)
@@ -320,8 +311,8 @@ MIN_BATCHES = 100
 class _Passes:
     """Passes over the texts, in which classifiers learn.
 
-    They begin with two sets of classifiers: NB-SVMs, and plain SVMs, whose features are not
-    multiplied by the ratios of naive Bayes. `best_candidate` keeps only the better set.
+    There are two sets of classifiers at first: NB-SVMs, and SVMs without naive Bayes ratios.
+    `best_candidate` keeps the better set.
     """
 
     def __init__(
@@ -342,7 +333,6 @@ class _Passes:
         self.seconds = 0.0
 
     def _ratios(self) -> NDArray[np.float32]:
-        """Compute the naive Bayes ratios of the features, (features, classifiers)."""
         feature_ids = self._vocabulary.feature_ids
         num_classifiers = task_of(self._labels).num_one_vs_rest(len(self._class_weights))
 
@@ -363,9 +353,9 @@ class _Passes:
         return naive_bayes_ratios(texts_in_class, texts_with_feature)
 
     def learn(self) -> Iterator[int]:
-        """Learn from one chunk after another, and yield the number of chunks so far.
+        """Learn from one chunk after another, and yield their number so far.
 
-        While the classifiers learn from a chunk, a thread makes the batches of the next one.
+        Meanwhile, a thread makes the batches of the next chunk.
         """
         started = time.monotonic()
         for num_learned, batches in enumerate(prefetched(self._chunks()), start=1):
@@ -381,13 +371,11 @@ class _Passes:
             started = time.monotonic()
 
     def _chunks(self) -> Iterator[list[Batch]]:
-        """Make the batches of one chunk after another, in one pass after another."""
         for _ in range(num_passes(self._counts.num_texts)):
             for rows, counts in self._counts.matrices(self._features):
                 yield self._batches(self._vocabulary.tfidf(counts), rows)
 
     def _batches(self, features: sp.csr_matrix, rows: slice) -> list[Batch]:
-        """Make the batches of a chunk, whose texts are this slice of the file."""
         labels = self._labels[rows]
         targets, sample_weights = binary_problems(labels, self._class_weights)
         if self._text_weights is not None:
@@ -401,7 +389,7 @@ class _Passes:
         return batches
 
     def best_candidate(self, held_out: _HeldOut) -> _Candidate:
-        """Calibrate the classifiers, and keep only those with the lowest loss for later passes."""
+        """Calibrate the classifiers, and keep only the better set for later passes."""
         candidates = []
         for svms in self._svms:
             classifiers = svms.classifiers()

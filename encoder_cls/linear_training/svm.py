@@ -22,8 +22,7 @@ def fit_svm(
 ) -> Any:
     """Fit a `LinearSVC`; equal arguments give equal weights, in any number of threads.
 
-    The features are an array or a sparse matrix, (texts, features). The options are further
-    arguments of `LinearSVC`, such as `C`.
+    The options are arguments of `LinearSVC`, such as `C`.
     """
     # Import scikit-learn only here, because the import takes most of a second.
     from sklearn import config_context
