@@ -22,19 +22,15 @@ from encoder_cls.training.prepared import Prepared
 
 
 class ClassificationTask:
-    """The labels and pseudo-labels of a run.
+    """The labels and pseudo-labels of a run, a `TrainingTask`.
 
-    It is a `TrainingTask`. If the run has a linear model, validations score the mixture of encoder
-    and linear model.
+    Beside a linear model, validations score the mixture of both.
 
     Args:
-        linear_logits: the linear model's logits of the validation texts, (texts, classes); None in
-            all processes except the first, and without a linear model.
+        linear_logits: of the validation texts, (texts, classes); None in all processes except the
+            first, and without a linear model.
         pseudo_labels: probabilities of the unlabelled texts among `prepared.encoder_texts`, (texts,
-            classes); None without pseudo-labels.
-
-    Attributes:
-        targets: what the encoder learns of each of `prepared.encoder_texts`.
+            classes).
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from encoder_cls.training.prepared import Prepared
 def data_statistics(prepared: Prepared) -> dict[str, float]:
     """The sizes of the data, and the fractions of truncated texts, unknown tokens and padding.
 
-    The tokens of the encoder's batches include padding: each batch is as wide as its longest text.
+    Padding is that of the encoder's batches, which are as wide as their longest text.
     """
     # Count the tokens of an epoch, padding included.
     lengths = prepared.encoder_texts.lengths

@@ -1,4 +1,4 @@
-"""The encoder's trainings in a run: how they are made, their first weights, the saved encoder."""
+"""The encoder in a run: how its trainings are made, its first weights, how it is saved."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def new_encoder(
 ) -> EncoderClassifier:
     """Make an encoder with random weights, which depend only on the seed.
 
-    It is of the run's own class, unless another kind is given.
+    Its class is the run's own, unless another `kind` is given.
     """
     torch.manual_seed(seed)
     kind = kind or prepared.model_class or EncoderClassifier
@@ -90,9 +90,7 @@ def make_training_on_labels(
 ) -> EncoderTraining:
     """Make the training of a run on labels and pseudo-labels.
 
-    `linear_logits` are the linear model's logits of the validation texts, (texts, classes); None in
-    all processes except the first, and without a linear model. `pseudo_labels` are probabilities of
-    the unlabelled texts among `prepared.encoder_texts`, (texts, classes).
+    `linear_logits` and `pseudo_labels` are those of `ClassificationTask`.
     """
     length = prepared.plan.training
     assert length
@@ -139,7 +137,7 @@ def _make_trainer(
     group: ProcessGroup,
     loss_function: Objective | None = None,
 ) -> Trainer:
-    """Make the trainer of a training; a user's own `loss_function` replaces the task's loss."""
+    """A user's own `loss_function` replaces the task's loss."""
     config = prepared.config.train
     return Trainer(
         task=task,
@@ -164,17 +162,16 @@ def _pretraining_seed(config: Config) -> int:
 def _runs_ahead(device: torch.device, group: ProcessGroup) -> bool:
     """Whether a training starts steps before the metrics of earlier steps are known.
 
-    It does on a GPU, unless there are several processes: they exchange numbers in each step, so
-    they wait for the GPU in any case.
+    Several processes exchange numbers in each step, so they wait for the GPU in any case.
     """
     return device.type == "cuda" and group.size == 1
 
 
 def _recorder(prepared: Prepared, *, device: torch.device, group: ProcessGroup) -> Recorder | None:
-    """Make the recorder of a training whose steps are recorded as CUDA graphs; otherwise None.
+    """The recorder of steps as CUDA graphs; None where steps cannot be recorded.
 
     A user's own loss or model may wait for the GPU or decide by numbers, and each shard has a seed
-    of its own: such steps are not recorded.
+    of its own.
     """
     config = prepared.config.train
     has_own_code = prepared.objective is not None or prepared.model_class is not None
@@ -190,14 +187,14 @@ PASSES_PER_STEP = 3
 
 
 def _validation_cost(prepared: Prepared, texts: TokenizedTexts, length: TrainingLength) -> float:
-    """Estimate the time of a validation by its number of tokens, in training steps."""
+    """Estimate the time of a validation in training steps, by its number of tokens."""
     tokens_per_step = int(texts.lengths.sum()) / length.steps_per_epoch
     num_tokens = int(prepared.validation_texts.lengths.sum())
     return num_tokens / tokens_per_step / PASSES_PER_STEP
 
 
 def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:
-    """Return the random embedding tables with which the first training of the run starts."""
+    """The random embedding tables with which the first training of the run starts."""
     seed = prepared.config.seed
     if prepared.plan.pretraining:
         seed = _pretraining_seed(prepared.config)
@@ -207,8 +204,8 @@ def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:
 def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDir) -> None:
     """Give the encoder the weights with which a training begins.
 
-    They are the best weights of pretraining if there was one, else the weights of the base run,
-    else random weights, with word vectors if these are planned.
+    These are the best weights of pretraining, else those of the base run, else random ones, with
+    word vectors if planned.
     """
     trainer = training.trainer
     trained_before = prepared.base
@@ -227,8 +224,8 @@ def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDi
 def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
     """Copy the weights of a classifier's encoder into a model of the same shape.
 
-    New words and new classes keep their random weights. The words of the base have the first rows
-    of the embedding table. Classes are matched by name.
+    New words and classes keep their random weights. The words of the base have the first rows of
+    the embedding table. Classes are matched by name.
     """
     assert base.encoder
     known_names = [name for name in label_names if name in base.label_names]
@@ -256,8 +253,7 @@ def save_encoder(
 ) -> None:
     """Save the encoder with its current weights, whose validation has this result.
 
-    Pretraining saves the encoder alone. Training on labels saves the model of the run: the encoder,
-    the linear model, and the mixture and thresholds of the validation.
+    Pretraining saves the encoder alone, training on labels the model of the run.
     """
     encoder = TorchEncoder(training.model_for_users, prepared.config.model)
     classifier = make_classifier(prepared, encoder=encoder, linear=linear, result=result)

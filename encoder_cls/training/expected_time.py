@@ -1,8 +1,8 @@
 """Estimate how long a training takes, before it begins, by its plan and the amount of its data.
 
-The estimate is for training without a GPU. Its constants are processor seconds of trainings on data
-sets of 200 to 45,000 labelled texts, of 2 to 77 classes. A short piece of work shows how much
-slower or faster this machine is at present.
+The estimate is for training without a GPU. Its constants are processor seconds of trainings on 200
+to 45,000 labelled texts of 2 to 77 classes. A short piece of work shows how much slower or faster
+this machine is at present.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ from encoder_cls.training.plan import (
 class ExpectedTime(NamedTuple):
     """The seconds that the parts of a training are expected to take.
 
-    `encoder` includes pretraining. `report` is everything else, of which the report is the largest
-    part.
+    `encoder` includes pretraining, `report` everything else.
     """
 
     linear: float
@@ -94,7 +93,7 @@ SCORING_SECONDS_PER_TOKEN = 3e-6
 
 
 def scoring_seconds(counts: Counts) -> float:
-    """Estimate the time to score the texts of the report on this machine, without an encoder."""
+    """Estimate the time to score the texts of the report, without an encoder."""
     mean_length = counts.corpus.tokens / (counts.labelled + counts.unlabelled)
     seconds = SCORING_SECONDS_PER_TOKEN * counts.scored * mean_length
     return machine_slowness() * seconds
@@ -163,7 +162,6 @@ SECONDS_PER_PASS_OF_CLASSIFIER = 7e-9
 
 
 def _linear_seconds(plan: Plan, counts: Counts, config: Config) -> float:
-    """The processor seconds of the linear model."""
     if plan.linear_fit is None or plan.linear_max_tokens is None:
         return 0.0
     tokens = counts.linear_tokens[plan.linear_max_tokens]
@@ -190,7 +188,6 @@ def _linear_seconds(plan: Plan, counts: Counts, config: Config) -> float:
 
 
 def _fits_to_few_labels(plan: Plan, counts: Counts, config: Config) -> float:
-    """The work of a fit to few labels, in fits to all labelled texts."""
     num_refitted = counts.validation if plan.refits_on_validation else 0
     sizes = CorpusSizes(
         labelled=counts.labelled + num_refitted,
@@ -216,7 +213,6 @@ PASSES_PER_TOKEN = 6
 
 
 def _encoder_seconds(plan: Plan, counts: Counts, config: Config) -> float:
-    """The processor seconds of the encoder's trainings."""
     model = config.model
     mean_length = counts.corpus.tokens / (counts.labelled + counts.unlabelled)
     tokens_per_step = counts.corpus.tokens / counts.corpus.steps
@@ -243,9 +239,8 @@ def _encoder_seconds(plan: Plan, counts: Counts, config: Config) -> float:
 def _usual_steps(length: TrainingLength, patience: int | None) -> float:
     """The number of steps after which a training usually ends.
 
-    It ends after all steps at the latest. At the earliest, the first validation is the best one,
-    and `patience` validations follow it. The geometric mean of both numbers of steps is wrong by at
-    most the same factor, whether the training ends early or late.
+    It ends after all steps at the latest, and at the earliest `patience` validations after the
+    first one. Their geometric mean is wrong by at most the same factor either way.
     """
     if patience is None:
         return length.total_steps
@@ -278,7 +273,7 @@ REFERENCE_SECONDS = 0.006
 def machine_slowness() -> float:
     """How many times longer this machine takes than the one of the constants.
 
-    It is more than 1 where a processor is slower, or where other programs use it all the time.
+    It is more than 1 where a processor is slower, or where other programs use it, too.
     """
     values = np.arange(TIMED_VALUES, dtype=np.float32)
     order = np.random.default_rng(0).permutation(TIMED_VALUES)

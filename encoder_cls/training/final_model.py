@@ -1,7 +1,4 @@
-"""Finish the model of a run: save it in small number types, with its gate and its guarantees.
-
-Labels are class numbers, (texts,). In multi-label tasks they are indicators, (texts, classes).
-"""
+"""Finish the model of a run: save it in small number types, with its gate and its guarantees."""
 
 from __future__ import annotations
 
@@ -48,9 +45,8 @@ def finish_model(
 ) -> Classifier:
     """Save the best model of a run in small number types, with its gate and its guarantees.
 
-    `held_out_predictions` are those of the linear model for validation (or out-of-fold) texts,
-    saved before the final fit that includes these texts; None if no fit includes them. The result
-    is the classifier as it was saved.
+    `held_out_predictions` are those of the linear model from before the final fit; None if this
+    does not include the validation texts.
     """
     texts = prepared.validation_texts
     labels = prepared.dataset.known_validation.labels
@@ -93,9 +89,8 @@ def _with_measurements(
 ) -> Classifier:
     """Measure the guarantees and the familiarity of the best model.
 
-    The guarantees are measured on all validation texts that are not in train, also on those whose
-    labels do not occur there. If cross-validation has predicted the training texts as well, the
-    guarantees are also measured on these texts.
+    They are measured on all validation texts that are not in train, also on those whose labels do
+    not occur there, and on training texts that cross-validation has predicted.
     """
     dataset = prepared.dataset
     new_rows = dataset.new_validation_rows
@@ -135,7 +130,7 @@ def compact(
 ) -> None:
     """Save a float32 classifier in the smallest number type that keeps its predictions for texts.
 
-    The classifier stays as it is if no smaller type keeps them.
+    It stays as it is if no smaller type does.
     """
     exact = load_classifier(folder, device=device, engine="torch", model_class=model_class)
 
@@ -154,7 +149,7 @@ def compact(
 def _probabilities(
     classifier: Classifier, dtype: str, texts: TokenizedTexts, *, device: str
 ) -> Probabilities:
-    """Predict texts, (texts, classes), with weights of a classifier rounded to a number type."""
+    """Predict texts with weights rounded to a number type."""
     part_logits = {}
     for part in classifier.parts:
         weights = getattr(classifier, part).named_weights()
@@ -173,10 +168,7 @@ def _logits(
     *,
     device: str,
 ) -> Logits:
-    """Compute the logits, (texts, classes), of a part of a classifier with these weights by name.
-
-    The part is "linear" or "encoder". The classifier stays as it is.
-    """
+    """The logits of a part, "linear" or "encoder", with these weights."""
     if part == "linear":
         assert classifier.linear
         linear = LinearModel.from_weights(
@@ -208,9 +200,9 @@ def is_close(
     labels: NDArray[Any],
     thresholds: Sequence[float] = (),
 ) -> bool:
-    """Return whether the probabilities of rounded weights are as good as those of exact weights.
+    """Whether probabilities of rounded weights, (texts, classes), are as good as `expected`.
 
-    Both are (texts, classes). The thresholds are empty except in a multi-label task.
+    Thresholds are empty except in a multi-label task.
     """
     if not np.isfinite(rounded).all():
         return False
@@ -228,7 +220,7 @@ def is_close(
 
 
 def _score(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Return the accuracy, or the micro-F1 in a multi-label task."""
+    """The accuracy, or the micro-F1 in a multi-label task."""
     if task_of(labels) is MULTI_LABEL:
         return ClassCounts.of(predictions, labels).micro_f1
     return float((predictions == labels).mean())
@@ -244,10 +236,8 @@ def with_guarantees(
 ) -> Classifier:
     """Measure the guarantees and the familiarity of a classifier on held-out texts.
 
-    A prediction for a text whose label is no class of
-    the classifier counts as a mistake, and the text does not count as familiar.
-    `linear_predictions` are held-out predictions of the linear model for those texts that it has
-    since learned from.
+    A text whose label is no class of the classifier counts as a mistake, and not as familiar.
+    `linear_predictions` are held-out ones for texts that the linear model has since learned from.
     """
     # Replace the linear model's predictions for texts that it has learned from.
     part_logits, linear_features = classifier.part_logits_and_familiarity(texts)

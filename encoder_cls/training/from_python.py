@@ -37,10 +37,9 @@ _TRAINING_LOCK = threading.Lock()
 
 @contextmanager
 def _training_alone(device: torch.device) -> Iterator[None]:
-    """Let no other thread train inside this context, and train independently of the caller.
+    """Let no other thread train in this context, and leave the caller's settings as they are.
 
-    Threads train one at a time, because torch has one random generator per process. The caller's
-    settings and the state of the caller's random generators are restored at the end.
+    Threads train one at a time, because torch has one random generator per process.
     """
     gpus = [device] if device.type == "cuda" else []
     with own_settings(), _TRAINING_LOCK, torch.random.fork_rng(devices=gpus):
@@ -63,19 +62,18 @@ def train(
     Threads train one at a time, and the state of the caller's random generators is restored.
 
     Args:
-        config: a config, the path of a config file, or config values by dotted key, such as
+        config: a config, the path of a config file, or values by dotted key, such as
             `{"data.train": "spam.csv", "train.epochs": 5}`.
-        run_dir: the run folder; by default `runs/<name of the config>`.
+        run_dir: by default `runs/<name of the config>`.
         objective: the loss of the encoder, in place of the usual one. It is called with the
-            `EncoderClassifier` and a batch, and returns the sum of the weighted losses of the
-            batch's texts, a tensor of shape (). A batch has `inputs` (the arguments of the model),
+            `EncoderClassifier` and a batch, and returns the sum of the weighted losses of its
+            texts, a tensor of shape (). A batch has `inputs` (the arguments of the model),
             `targets`, (B, C), `weights` of the classes and `text_weights`, (B,), which are None
             without `data.weight_column`; `batch.loss(model)` is the usual loss. A resumed run needs
             the same objective again.
-        model_class: a class of one's own for the encoder with its head, in place of
-            `EncoderClassifier`, of which it is a subclass: it keeps `encoder.embedding` and
-            `head.linear`, and may replace all else. A resumed run needs the same class again, as
-            `load_classifier` does.
+        model_class: a subclass of `EncoderClassifier` for the encoder with its head: it keeps
+            `encoder.embedding` and `head.linear`, and may replace all else. A resumed run needs the
+            same class again, as `load_classifier` does.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         resume: continue from the newest checkpoint, or start a new run if the folder is empty.
         with_report: finish the run: save the model in small number types, and write the report and
@@ -124,8 +122,8 @@ class TextInMemory(NamedTuple):
     """A text to train on.
 
     Attributes:
-        number: the number of the text, which names it in messages.
-        label: the name of its label, or the names of its labels; None if it has no label.
+        number: names the text in messages.
+        label: a name or several; None without a label.
         weight: how much the text counts in the loss; None if no text has a weight.
     """
 
@@ -145,8 +143,8 @@ def train_texts(
 ) -> Classifier:
     """Train on texts in memory into an empty run folder, without a report.
 
-    The `data.train` of the config is not read. Threads train one at a time, and the state of the
-    caller's random generators is restored.
+    `data.train` is not read. Threads train one at a time, and the state of the caller's random
+    generators is restored.
 
     Raises:
         EncoderClsError: the training fails; the message is that of the command.

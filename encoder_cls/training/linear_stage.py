@@ -43,11 +43,11 @@ SHARE = 0.5
 
 
 class FittedLinear(NamedTuple):
-    """The linear model of a run as a classifier, which is calibrated on the validation texts.
+    """The linear model of a run as a classifier, calibrated on the validation texts.
 
     Attributes:
-        validation_logits: the logits of the validation texts, (texts, classes), by a linear model
-            that has not learned from them.
+        validation_logits: by a model that has not learned from the validation texts, (texts,
+            classes).
     """
 
     classifier: Classifier
@@ -59,15 +59,13 @@ class FittedLinear(NamedTuple):
 def run_linear_stage(
     run: RunDir, progress: RunProgress, group: ProcessGroup, reporter: Reporter
 ) -> FittedLinear | None:
-    """Fit the linear model of a run that has one, in the first process.
+    """Fit the linear model of a run that has one, in the first process, and save it.
 
-    The linear model is saved as the model of the run, unless the run has already saved a better
-    model with an encoder. A resumed run fits the linear model again if its remaining work needs it,
-    since equal data gives an equal model. If the final fit includes the validation texts, the run
-    also saves the held-out predictions for them.
+    It is the model of the run, unless a better model with an encoder is saved already. A resumed
+    run fits it again if its remaining work needs it. If the final fit includes the validation
+    texts, their held-out predictions are saved, too.
 
-    The result is None in all processes except the first, and in a resumed run in which only the
-    report is left to do.
+    The result is None in all processes except the first, and where only the report is left to do.
     """
     linear = None
     if group.is_first and progress.needs_linear_model:
@@ -79,10 +77,7 @@ def run_linear_stage(
 
 
 def _fit_and_save(run: RunDir, progress: RunProgress, reporter: Reporter) -> FittedLinear:
-    """Fit the linear model within the time limit, and save it with its held-out predictions.
-
-    The state of the run gets the work and the score of the fit.
-    """
+    """The state of the run gets the work and the score of the fit."""
     prepared = progress.prepared
 
     def save(fitted: FittedLinear) -> None:
@@ -122,9 +117,8 @@ def fit_linear_classifier(
 ) -> FittedLinear:
     """Fit the linear model of a run, and make it a classifier.
 
-    The remaining time decides how much work the fit does. If the `work` of an earlier fit is given,
-    it is repeated, so that it gives the same model. `on_preliminary` receives earlier models of a
-    new fit, each better than the one before.
+    The remaining time decides how much work the fit does, unless the `work` of an earlier fit is to
+    be repeated. `on_preliminary` receives earlier models, each better than the one before.
     """
     data = _fit_data(prepared)
     if work is not None:
@@ -176,7 +170,7 @@ def _fit_data(prepared: Prepared) -> FitData:
 
 
 def _scored(prepared: Prepared, fit: LinearFit) -> FittedLinear:
-    """Make a classifier of a linear model: calibrate and score it on the validation texts."""
+    """Make a classifier of a linear model, calibrated and scored on the validation texts."""
     if fit.held_out:
         logits = held_out_predictions(prepared, fit.held_out).validation.logits
     else:
@@ -200,7 +194,7 @@ def _scored(prepared: Prepared, fit: LinearFit) -> FittedLinear:
 
 
 def held_out_predictions(prepared: Prepared, held_out: HeldOutLogits) -> HeldOutPredictions:
-    """Collect held-out predictions by split, with the rows of their texts in the split."""
+    """Held-out predictions by split, with the rows of their texts in the split."""
     dataset = prepared.dataset
     rows, logits, familiarity_features = held_out
     num_train = len(dataset.train)
@@ -221,7 +215,7 @@ def held_out_predictions(prepared: Prepared, held_out: HeldOutLogits) -> HeldOut
 def _report(
     linear: FittedLinear, progress: RunProgress, reporter: Reporter, *, is_first_fit: bool
 ) -> None:
-    """Report how the linear model was fitted; after the first fit, also log its validation."""
+    """After the first fit, the validation is also logged."""
     if is_first_fit:
         num_train = len(progress.prepared.dataset.train)
         _report_differences_from_plan(linear, reporter, num_train=num_train)
@@ -237,7 +231,6 @@ def _report(
 def _report_differences_from_plan(
     linear: FittedLinear, reporter: Reporter, *, num_train: int
 ) -> None:
-    """Report less work than planned, features that are left out, and texts that are not read."""
     if linear.fit.effort is not PLANNED:
         reporter.warning(
             "train.time_budget: there is no time to fit the linear model as planned, but in a "
@@ -259,9 +252,9 @@ def _report_differences_from_plan(
 
 
 def _few_labels_line(result: FewLabelsFit) -> str:
-    """Describe in one line how the linear model learned from few labels, with its accuracy.
+    """How the model learned from few labels, and its accuracy with its 95% interval.
 
-    The accuracy has its 95% interval, after the accuracy without unlabelled texts if that differs.
+    Where that differs, the accuracy without unlabelled texts comes first.
     """
     low, high = result.interval
     accuracy = f"{result.accuracy:.1%} [{low:.1%}, {high:.1%}]"
@@ -279,10 +272,10 @@ def broadcast_pseudo_labels(
 ) -> NDArray[np.float32] | None:
     """Send the pseudo-labels of the first process, (texts, classes), to all processes.
 
-    They are the probabilities that the teacher, a linear model, predicts for the unlabelled texts
-    that the encoder learns from; None without a teacher. Only the first process needs `linear`. The
-    encoder learns the probabilities themselves rather than the most probable class: Hinton et al.,
-    "Distilling the Knowledge in a Neural Network" (2015), https://arxiv.org/abs/1503.02531.
+    The teacher, a linear model, predicts them for the unlabelled texts that the encoder learns
+    from; None without a teacher. Only the first process needs `linear`. The encoder learns
+    probabilities rather than the most probable class: Hinton et al., "Distilling the Knowledge in a
+    Neural Network" (2015), https://arxiv.org/abs/1503.02531.
     """
     probabilities = None
     if linear and linear.fit.few_labels and linear.fit.few_labels.teacher:

@@ -41,10 +41,10 @@ class Counts:
     """The amounts of data that a plan depends on, as numbers of texts and classes.
 
     Attributes:
-        corpus: the size of all training texts, with and without labels.
-        linear_tokens: the number of tokens of all labelled texts that the linear model reads, by
-            the maximum number of tokens that it reads of a text; the largest maximum comes first.
-        scored: the number of texts that the report scores.
+        corpus: of all training texts, with and without labels.
+        linear_tokens: the tokens of all labelled texts, by the most tokens of a text that the
+            linear model may read; the largest comes first.
+        scored: the texts of the report.
     """
 
     labelled: int
@@ -63,13 +63,12 @@ class Plan:
     """The models that a run trains, and how each is trained.
 
     Attributes:
-        pretraining: the length of the encoder's pretraining, on texts without their labels; None
-            without pretraining.
-        training: the length of the encoder's training on labels; None without an encoder.
-        linear_max_tokens: how many tokens of a text the linear model reads, `[CLS]` included; None
+        pretraining: on texts without their labels; None without pretraining.
+        training: on labels; None without an encoder.
+        linear_max_tokens: the tokens of a text that the linear model reads, `[CLS]` included; None
             without a linear model.
-        has_pseudo_labels: whether the encoder also learns the linear model's predictions for
-            unlabelled texts.
+        has_pseudo_labels: whether the encoder learns the linear model's predictions for unlabelled
+            texts.
     """
 
     pretraining: TrainingLength | None
@@ -127,12 +126,7 @@ class Plan:
 
 
 def check_config_fits_data(config: Config, dataset: Dataset) -> None:
-    """Check the class weights and the monitored score of the config against the data.
-
-    Raises:
-        ConfigError: a class weight names no class of the data, or the monitored score is not one
-            of the task.
-    """
+    """Raise a `ConfigError` if a class weight names no class, or the task has no such `monitor`."""
     weights = config.train.class_weights
     if isinstance(weights, dict):
         unknown = sorted(weights.keys() - set(dataset.label_names))
@@ -159,8 +153,8 @@ def make_plan(
 ) -> Plan:
     """Make the plan of a run.
 
-    `encoder_corpus` measures the texts that the encoder learns classes from; its argument is
-    whether these include pseudo-labels.
+    `encoder_corpus` measures the texts that the encoder learns classes from, with or without
+    pseudo-labels.
 
     Raises:
         ConfigError: the config excludes the encoder, and there is too much text for a linear model.
@@ -200,10 +194,9 @@ def make_plan(
 
 
 def _has_encoder(config: Config, counts: Counts, linear_fit: FitKind | None) -> bool:
-    """Decide whether to train an encoder.
+    """By default, few labels among more unlabelled texts train none: a linear model learns more.
 
-    By default, no encoder is trained if there are few labels and more unlabelled than labelled
-    texts: a linear model learns more from them. A continued run keeps the encoder of its base run.
+    A continued run keeps the encoder of its base run.
     """
     if config.model.encoder != "auto":
         return bool(config.model.encoder)
@@ -215,10 +208,9 @@ def _has_encoder(config: Config, counts: Counts, linear_fit: FitKind | None) -> 
 
 
 def _has_word_vectors(config: Config, counts: Counts) -> bool:
-    """Decide whether the encoder starts from word vectors.
+    """By default, the encoder starts from word vectors where most texts have no labels.
 
-    By default, it does if there are more unlabelled than labelled texts, since the labelled texts
-    alone teach too little of the language. The encoder of a base run already knows the language.
+    The others teach too little of the language, which the encoder of a base run already knows.
     """
     return (
         config.pretrain.epochs == "auto"
@@ -228,7 +220,6 @@ def _has_word_vectors(config: Config, counts: Counts) -> bool:
 
 
 def _refits_on_validation(config: Config, counts: Counts, linear_fit: FitKind | None) -> bool:
-    """Decide whether the final fit of the linear model includes the validation texts."""
     if not config.train.refit_on_validation or names_validation(config):
         return False
     if linear_fit == "few_labels":
@@ -261,9 +252,8 @@ MAX_STREAMED_WORK = 20_000_000_000
 def _linear(config: Config, counts: Counts) -> tuple[int | None, FitKind | None]:
     """Decide how many tokens of a text the linear model reads, and how it is fitted.
 
-    The linear model reads as much of each text as disk and time allow, and at least as much as the
-    encoder. Both are None if there is no linear model: the config excludes it, or there is too much
-    text.
+    It reads as much of each text as disk and time allow, and at least as much as the encoder. Both
+    are None without a linear model.
     """
     if not config.model.linear:
         return None, None
@@ -285,11 +275,7 @@ MAX_LABELLED = 2000
 
 
 def _fit_in_memory(config: Config, counts: Counts) -> FitKind:
-    """Decide how to fit the linear model to texts in memory.
-
-    The fit for few labels needs help from unlabelled texts or from class names. Multi-label tasks
-    do not have it.
-    """
+    """The fit for few labels needs help from unlabelled texts or class names."""
     train = config.train
     learns_from_texts = train.naive_bayes or train.lsa_dimensions > 0 or train.self_training
     has_help = train.label_names_as_texts or (learns_from_texts and counts.unlabelled > 0)
@@ -299,7 +285,6 @@ def _fit_in_memory(config: Config, counts: Counts) -> FitKind:
 
 
 def _pretraining(config: Config, counts: Counts) -> TrainingLength | None:
-    """Decide the length of the encoder's pretraining; None, the default, for no pretraining."""
     epochs = config.pretrain.epochs
     if epochs == "auto" or not epochs:
         return None
@@ -322,10 +307,6 @@ CONTINUED_EPOCHS = (1, 4)
 
 
 def _training(config: Config, counts: Counts, corpus: CorpusSize) -> TrainingLength:
-    """Decide the length of the training on labels.
-
-    The number of epochs is that of the config. By default, it depends on the number of tokens.
-    """
     if config.train.epochs != "auto":
         return _training_length(config, corpus, config.train.epochs)
 
@@ -348,7 +329,6 @@ def _training(config: Config, counts: Counts, corpus: CorpusSize) -> TrainingLen
 def _training_length(
     config: Config, corpus: CorpusSize, epochs: int, *, epochs_between_validations: int = 1
 ) -> TrainingLength:
-    """Make a training length, with the interval of validations that the config names."""
     validate_every = config.train.validate_every
     if not validate_every:
         validate_every = epochs_between_validations * corpus.steps

@@ -45,8 +45,7 @@ def prepare(
 ) -> Prepared:
     """Read the data of a run, train its tokenizer, and make its plan.
 
-    The rows `train_rows` take the place of `data.train`. The time limits of the run, `budget`,
-    begin now by default. `model_class` is the class of a user's own encoder.
+    `train_rows` take the place of `data.train`. The time limits of the run begin now by default.
 
     Raises:
         StoppedError: a signal arrived while a sub-word tokenizer was trained.
@@ -124,7 +123,6 @@ def _check_validation_is_new(config: Config, dataset: Dataset) -> None:
 def _plan(
     config: Config, dataset: Dataset, tokens: TokenizedData, base: Classifier | None
 ) -> tuple[Counts, Plan]:
-    """Count the texts and tokens that the plan of a run depends on, and make the plan."""
     texts = tokens.texts
     num_labelled = len(dataset.train)
 
@@ -156,11 +154,7 @@ def _plan(
 
 
 def _checked_base_run(path: Path, config: Config) -> RunDir:
-    """Open the folder of a base run, or raise a `ConfigError` if it does not fit the config.
-
-    It does not if the run is unfinished, or has another tokenizer. If the file of its held-out
-    predictions is damaged, an `EncoderClsError` is raised.
-    """
+    """Open the folder of a base run; a `ConfigError` says that it does not fit the config."""
     base_run = RunDir(path)
     base_config = config_of_base(str(path))
     if not base_run.is_finished():

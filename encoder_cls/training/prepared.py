@@ -31,15 +31,14 @@ class Prepared:
     """The data, tokens and plan of a run.
 
     Attributes:
-        tokenizer: the tokenizer, trained on the texts; in a continued run it extends the tokenizer
-            of the base run.
-        texts: the tokens of the texts to learn from: the labelled texts, then the unlabelled texts.
-        validation_texts: the tokens of the validation texts with known labels
-            (`Dataset.known_validation`), on which the best weights are selected; at least one text.
-        long_words: the number of words that are too long for a sub-word tokenizer to learn from.
-        base: the classifier of the base run; None unless the run continues another one.
-        objective: a loss for the encoder's training on labels; None for the usual cross-entropy.
-        model_class: the class of a user's own encoder; None for `EncoderClassifier`.
+        tokenizer: in a continued run, it extends the tokenizer of the base run.
+        texts: the labelled texts to learn from, then the unlabelled ones.
+        validation_texts: those of `Dataset.known_validation`, on which the best weights are
+            selected; at least one.
+        long_words: how many words are too long for a sub-word tokenizer to learn from.
+        base: the classifier of the base run of a continued run.
+        objective: the loss of the training on labels; None for the usual one.
+        model_class: a user's own encoder.
     """
 
     config: Config
@@ -57,12 +56,12 @@ class Prepared:
 
     @property
     def vocab_size(self) -> int:
-        """The number of tokens in the vocabulary."""
+        """The size of the vocabulary."""
         return self.tokenizer.get_vocab_size()
 
     @cached_property
     def train_texts(self) -> TokenizedTexts:
-        """The tokens of the labelled training texts."""
+        """The labelled training texts."""
         return self.texts[: len(self.dataset.train)]
 
     @cached_property
@@ -72,19 +71,19 @@ class Prepared:
 
     @cached_property
     def encoder_rows(self) -> NDArray[np.int64]:
-        """The rows in `texts` of the texts that the encoder learns classes from, (texts,)."""
+        """The rows in `texts` of those that the encoder learns classes from, (texts,)."""
         return rows_for_encoder(self.texts, len(self.dataset.train), self.plan.has_pseudo_labels)
 
     @cached_property
     def encoder_texts(self) -> TokenizedTexts:
-        """The tokens of the texts that the encoder learns classes from."""
+        """The texts that the encoder learns classes from."""
         if not self.plan.has_pseudo_labels:
             return self.train_texts
         return self.texts.take(self.encoder_rows)
 
     @cached_property
     def encoder_sampler(self) -> BatchSampler:
-        """The sampler of the batches of `encoder_texts`."""
+        """The batches of `encoder_texts`."""
         return BatchSampler(self.encoder_texts.lengths, self.config.train, seed=self.config.seed)
 
     @cached_property
@@ -93,24 +92,23 @@ class Prepared:
         return relative_weights(self.dataset.train)
 
     def where(self, text: int) -> str:
-        """The place that a text, a row of `texts`, was read from, such as its file and line."""
+        """Where a row of `texts` was read, such as its file and line."""
         num_labelled = len(self.dataset.train)
         if text < num_labelled:
             return self.dataset.train.where[text]
         return self.dataset.unlabelled.where[text - num_labelled]
 
     def first_places(self, rows: NDArray[np.int64]) -> str:
-        """The places that the first three of these rows of `texts` were read from, for messages."""
+        """Where the first three of these rows of `texts` were read, for messages."""
         return ", ".join(self.where(int(row)) for row in rows[:3])
 
 
 def rows_for_encoder(
     texts: TokenizedTexts, num_labelled: int, has_pseudo_labels: bool
 ) -> NDArray[np.int64]:
-    """List the rows of the texts that the encoder learns classes from, (texts,).
+    """The rows of the texts that the encoder learns classes from, the labelled ones first.
 
-    The labelled texts come first, in `texts` and in the list. With pseudo-labels, the encoder also
-    learns from a sample of the unlabelled texts.
+    With pseudo-labels, it also learns from a sample of the unlabelled texts.
     """
     if has_pseudo_labels:
         return sample_rows(texts, num_labelled, texts.max_seq_len)

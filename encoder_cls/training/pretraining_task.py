@@ -23,13 +23,12 @@ from encoder_cls.training.prepared import Prepared
 
 
 class PretrainingTask:
-    """Masked language modelling, or denoising, on all texts of a run.
+    """Masked language modelling, or denoising, on all texts of a run, a `TrainingTask`.
 
-    It is a `TrainingTask`. The encoder learns from the training texts with and without labels. Each
-    epoch hides other words, so the encoder does not overfit, and needs no early stopping.
+    Each epoch hides other words, so the encoder does not overfit, and needs no early stopping.
 
     Attributes:
-        model_class: the class of the model: with a decoder for denoising; None for the run's own.
+        model_class: with a decoder for denoising; None for the run's own.
     """
 
     def __init__(self, prepared: Prepared, *, seed: int, group: ProcessGroup) -> None:
@@ -66,10 +65,7 @@ class PretrainingTask:
         return batches
 
     def validate(self, model: EncoderClassifier) -> ValidationResult | None:
-        """Compute the mean loss, with the same words hidden in each validation.
-
-        See `TrainingTask`.
-        """
+        """Compute the mean loss, with the same words hidden in each validation."""
         torch.manual_seed(self._seed)
         my_loss, my_num_targets = summed_loss(
             model,

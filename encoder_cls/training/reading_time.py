@@ -43,7 +43,7 @@ MAX_UNREAD_SHARE = 0.4
 
 
 def with_train_fraction(config: Config, fraction: float | None) -> Config:
-    """Copy a config, with another value of `data.train_fraction`."""
+    """A config with another `data.train_fraction`."""
     data = config.data.model_copy(update={"train_fraction": fraction})
     return config.model_copy(update={"data": data})
 
@@ -51,13 +51,12 @@ def with_train_fraction(config: Config, fraction: float | None) -> Config:
 def affordable_train_fraction(config: Config, run: RunDir, *, budget: TimeBudget) -> float | None:
     """Decide which share of the training rows there is time to read, above 0 and at most 1.
 
-    The time is estimated from the time to read the first rows of each source. A run that is resumed
-    reads the share that it has begun with. The share is None if the config leaves it open, and all
-    rows are read.
+    It is estimated from the time to read the first rows of each source. A resumed run reads the
+    share that it began with. The share is None if the config leaves it open, and all rows are read.
 
     Raises:
-        ConfigError: the time limit is too short to read the other sources, and even a small share
-            of the training rows.
+        ConfigError: there is no time to read the other sources, and even a small share of the
+            training rows.
     """
     if config.data.train_fraction is not None:
         return config.data.train_fraction
@@ -103,7 +102,7 @@ def affordable_train_fraction(config: Config, run: RunDir, *, budget: TimeBudget
 
 
 def _bytes_by_role(config: Config) -> dict[str, int]:
-    """The bytes of the local files of each source of a run, without sources that have none."""
+    """The bytes of the local files of each source that has any."""
     bytes_by_role = {}
     for role in ("train", *SECONDS_OF_OTHERS):
         num_bytes = sum(file.stat().st_size for file in _files(config, role))
@@ -113,7 +112,6 @@ def _bytes_by_role(config: Config) -> dict[str, int]:
 
 
 def _files(config: Config, role: str) -> list[Path]:
-    """The files of a source; none if it is no local file."""
     source = getattr(config.data, role)
     if source is None:
         return []
@@ -121,7 +119,7 @@ def _files(config: Config, role: str) -> list[Path]:
 
 
 class ReadingEstimate(NamedTuple):
-    """The number of rows of a source, and the estimated seconds that reading all of them takes."""
+    """How many rows a source has, and how long reading all of them takes."""
 
     num_rows: float
     seconds: float
@@ -130,7 +128,7 @@ class ReadingEstimate(NamedTuple):
 def estimate_reading(config: Config, role: str) -> ReadingEstimate:
     """Count the rows of a source, and estimate the time to read them from the first rows.
 
-    `role` is the key of the source in `data`, such as `train`.
+    `role` is a key of `data`, such as `train`.
     """
     # The first time, libraries are imported, and Python looks for reference cycles in all of them.
     _time_first_rows(config, role)
@@ -150,7 +148,7 @@ def estimate_reading(config: Config, role: str) -> ReadingEstimate:
 
 
 def _time_first_rows(config: Config, role: str) -> tuple[list[int], float]:
-    """Read the first rows of a source; return the bytes of the text of each, and the seconds."""
+    """Read the first rows of a source: the bytes of the text of each, and the seconds."""
     label_column = None if role == "unlabelled" else config.data.label_column
     columns = Columns(config.data.text_column, label_column)
     reading = Reading(config.data.reading_options)
@@ -168,7 +166,7 @@ def _time_first_rows(config: Config, role: str) -> tuple[list[int], float]:
 
 
 def _rounded_down(value: float) -> float:
-    """Round a number above 0 and at most 1 down to two digits that are not leading zeros."""
+    """Round a number from above 0 to 1 down to two digits that are not leading zeros."""
     digits = 1 - math.floor(math.log10(value))
     scale: float = 10.0**digits
     return math.floor(value * scale) / scale

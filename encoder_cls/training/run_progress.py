@@ -40,12 +40,9 @@ BYTES_PER_WEIGHT = 4
 
 
 class RunProgress:
-    """The progress of a run in training, from its newest checkpoint if there is one.
+    """How far a run in training has come, from its newest checkpoint if there is one.
 
-    All processes have the state in memory. The first process also writes it to disk.
-
-    Attributes:
-        state: how far the run has come.
+    All processes have the state in memory. The first one also writes it to disk.
     """
 
     def __init__(
@@ -77,7 +74,6 @@ class RunProgress:
         self.share_state()
 
     def _load_checkpoint(self, device: torch.device) -> None:
-        """Load the newest checkpoint, if there is one, and warn of a changed environment."""
         self._fingerprint = fingerprint(
             self.prepared.config, self.prepared.dataset, self.prepared.tokenizer, device=device
         )
@@ -129,7 +125,7 @@ class RunProgress:
         return self._run.model if has_linear_model else None
 
     def _open_log(self, *, with_tensorboard: bool) -> None:
-        """Open the log, and drop the rows after the checkpoint, whose steps will be repeated."""
+        """Open the log, without the rows after the checkpoint, whose steps will be repeated."""
         resume_after = {}
         if self._checkpoint:
             training = self.state.training
@@ -180,7 +176,7 @@ class RunProgress:
 
     @property
     def log(self) -> MetricsLog:
-        """The log, which only the first process has."""
+        """The log of the first process."""
         assert self._log
         return self._log
 
@@ -191,11 +187,7 @@ class RunProgress:
             self.state = TypeAdapter(RunState).validate_python(state)
 
     def begin(self, training: EncoderTraining) -> None:
-        """Begin a training of the encoder, or continue it.
-
-        The training gets the weights and the optimizer state of the checkpoint. If the checkpoint
-        has none, the training gets its first weights.
-        """
+        """Begin a training of the encoder, or continue it from the checkpoint."""
         name = PRETRAINING if self.state.is_pretraining else ON_LABELS
         assert training.name == name
         self._training = training
@@ -218,7 +210,7 @@ class RunProgress:
         trainer.share_weights()
 
     def end_pretraining(self) -> None:
-        """Change the state to the training on labels, which has no weights before it begins."""
+        """Go on to the training on labels, which has no weights before it begins."""
         self._training = None
         self.state = replace(
             self.state,
@@ -227,7 +219,7 @@ class RunProgress:
         )
 
     def total_steps(self, training: EncoderTraining) -> int:
-        """Return the number of steps of the whole run, as far as it is known in this training."""
+        """The steps of the whole run, as far as they are known in this training."""
         state = self.state.training
         steps = state.first_step + training.max_steps(state)
         if self.state.is_pretraining and self.prepared.plan.training:
@@ -235,19 +227,15 @@ class RunProgress:
         return steps
 
     def log_row(self, split: str, values: Mapping[str, Any]) -> None:
-        """Log values of the encoder by name, in the first process.
-
-        The split is "train" or "validation"; pretraining adds a prefix.
-        """
+        """Log values of the encoder in the first process; the split is "train" or "validation"."""
         if self._group.is_first:
             prefix = "pretraining/" if self.state.is_pretraining else ""
             self.log.log(self.state.step, f"{prefix}{split}", values)
 
     def save_checkpoint_if_due(self, *, after_validation: bool) -> None:
-        """Write a checkpoint if one is due.
+        """Write a checkpoint at every `train.checkpoint_every`-th step, and instead of an old one.
 
-        A checkpoint is due at every `train.checkpoint_every`-th step. After a validation, it is
-        also due if the newest one is old.
+        An old one is replaced after a validation only.
         """
         every = self.prepared.config.train.checkpoint_every
         is_due = every is not None and self.state.step % every == 0

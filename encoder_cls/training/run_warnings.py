@@ -42,6 +42,6 @@ def run_warnings(prepared: Prepared) -> Iterator[str]:
 
 
 def report_warnings(prepared: Prepared, reporter: Reporter) -> None:
-    """Pass all warnings to a reporter."""
+    """Pass the warnings to a reporter."""
     for message in run_warnings(prepared):
         reporter.warning(message)

@@ -22,7 +22,7 @@ PRETRAINING_SHARE = 0.4
 
 
 class TimeBudget:
-    """The time limits of a run, counted from its start or resumption, which is by default now.
+    """The time limits of a run, counted from its start or resumption, by default now.
 
     Times are those of `time.monotonic`.
 
@@ -56,7 +56,7 @@ class TimeBudget:
         return seconds_until(self._end)
 
     def keep_for_scoring(self, seconds: float) -> None:
-        """Keep so many seconds of the time for training, or a share of it, for the report."""
+        """Keep so many seconds for the report, or a share of all time."""
         if self._end is not None:
             whole = self._end - self.started
             self._scoring_seconds = min(seconds, MAX_SCORING_SHARE * whole)
@@ -67,10 +67,10 @@ class TimeBudget:
         return self.seconds_for(pretraining=False) == 0
 
     def seconds_for(self, *, pretraining: bool) -> float | None:
-        """How long a stage may take from now on, in seconds; None without a limit.
+        """How many seconds a stage may take from now on; None without a limit.
 
-        The stage is pretraining, or the training on labels together with what follows it, but for
-        the texts that the report scores. The reserve is left out.
+        The stage is pretraining, or training on labels with what follows it, but for the scores of
+        the report. The reserve is left out.
         """
         left = None
         if self.end_of_work is not None:

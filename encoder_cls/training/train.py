@@ -41,11 +41,11 @@ from encoder_cls.training.run_progress import RunProgress, check_free_space
 
 
 class EncoderGain(NamedTuple):
-    """How much the encoder improves the validation score that the run monitors (`train.monitor`).
+    """How much the encoder improves the score that the run monitors (`train.monitor`).
 
     Attributes:
-        with_encoder: the score of the linear model and the encoder together; None if there was no
-            time to train an encoder.
+        with_encoder: of linear model and encoder together; None if there was no time for an
+            encoder.
     """
 
     monitor: str
@@ -57,12 +57,11 @@ class Finished(NamedTuple):
     """The result of a finished run.
 
     Attributes:
-        report: None if `train` was called with `with_report=False`.
-        best_step: the step of the best weights; 0 if the linear model alone is the best model.
-        seconds: the time since the start or the resumption of the run, reading the data included.
-        seconds_of_stages: how this time was divided, by the name of the stage.
-        gain: how much the encoder improves the linear model; None if the run trains only one of
-            the two.
+        report: None if none was asked for.
+        best_step: 0 if the linear model alone is the best model.
+        seconds: since the start or resumption of the run, with the time to read the data.
+        seconds_of_stages: the same by name of the stage.
+        gain: None unless the run trains both models.
     """
 
     report: Report | None
@@ -93,8 +92,7 @@ def train(
     The training stops at the next step after SIGINT or SIGTERM (`system.stop`).
 
     Returns:
-        The result of the run; None if the run was already finished, and in all processes except
-        the first.
+        None if the run was already finished, and in all processes except the first.
 
     Raises:
         ConfigError: the folder holds something else, or a run with another config or other data.
@@ -184,7 +182,7 @@ def train(
 
 
 class StageClock:
-    """Measures how long the stages of a run take, in seconds by name and in their order."""
+    """Measures the seconds of the stages of a run, by name and in order."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -229,8 +227,8 @@ def train_on_labels(
 ) -> None:
     """Train the encoder on labels, beside the linear model if the run has one.
 
-    If it has one, the training may be skipped when time is short. `linear` is None in all processes
-    except the first, and without a linear model.
+    Beside a linear model, the training may be skipped when time is short. `linear` is None in all
+    processes except the first.
     """
     linear_model = None
     linear_logits = None
@@ -263,10 +261,8 @@ def train_encoder(
 ) -> None:
     """Run a training of the encoder, log its steps and validations, and save its best weights.
 
-    A training that may be skipped is skipped if there is time for a few steps only: pretraining may
-    be, and so may training on labels in a run that has a linear model. `linear` is saved with the
-    encoder; it is None in pretraining, in all processes except the first, and without a linear
-    model.
+    A training that may be skipped is skipped if there is time for a few steps only. `linear` is
+    saved with the encoder; only the first process has it, and only in training on labels.
     """
     is_pretraining = progress.state.is_pretraining
     seconds = progress.prepared.budget.seconds_for(pretraining=is_pretraining)
