@@ -1,1 +1,1 @@
-"""The Transformer encoder: how it computes, in PyTorch and in NumPy, and how it is trained."""
+"""The Transformer encoder: how it computes, in PyTorch and in NumPy."""

@@ -32,11 +32,7 @@ MAX_SCORES = 2**29
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderArchitecture:
-    """The settings of an encoder that prediction needs, as in `config.schema.ModelConfig`.
-
-    Raises:
-        ValueError: a setting is invalid, or settings contradict each other or exceed a limit.
-    """
+    """The settings of a `ModelConfig` that prediction needs; a `ValueError` refuses invalid ones."""
 
     d_model: int
     num_layers: int
@@ -77,11 +73,11 @@ class EncoderArchitecture:
 
     @classmethod
     def of(cls, config: Any) -> EncoderArchitecture:
-        """Take the settings of a `ModelConfig`."""
+        """Those of a `ModelConfig`."""
         return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
     def weight_shapes(self, *, vocab_size: int, num_classes: int) -> Shapes:
-        """The shape of each weight of `transformer.EncoderClassifier`, by the weight's name."""
+        """The shape of each weight of `transformer.EncoderClassifier`, by its name."""
         shapes = self._embedding_shapes(vocab_size)
         for number in range(self.num_layers):
             shapes |= self._layer_shapes(f"encoder.layers.{number}")
@@ -90,7 +86,7 @@ class EncoderArchitecture:
         return shapes | _linear_shapes("head.linear", (num_classes, self.d_model))
 
     def linear_maps(self) -> dict[str, tuple[int, int]]:
-        """The shape of the matrix of each linear map of a layer, (outputs, inputs), by name."""
+        """The shape of the matrix of each linear map of a layer, (outputs, inputs)."""
         return {
             "attention.qkv_proj": (3 * self.d_model, self.d_model),
             "attention.out_proj": (self.d_model, self.d_model),

@@ -1,8 +1,7 @@
 """The choice between the engines that compute an encoder: NumPy and PyTorch.
 
-NumPy computes a few texts, and PyTorch computes many, because importing PyTorch takes longer than
-a thousand predictions by NumPy. A GPU computes even more texts, because starting it takes seconds,
-too.
+NumPy computes a few texts and PyTorch many, since importing PyTorch takes longer than a thousand
+predictions by NumPy. A GPU computes even more, because starting it takes seconds, too.
 """
 
 from __future__ import annotations
@@ -41,15 +40,12 @@ def new_encoder(
     device: str,
     model_class: type[EncoderClassifier] | None = None,
 ) -> PredictingEncoder:
-    """Make an encoder for an engine.
+    """Make an encoder for one of the `ENGINES`; `auto` chooses by the amount of work.
 
     Args:
-        architecture: the sizes of the encoder.
-        weights: the weights by name, as in `EncoderArchitecture.weight_shapes`.
-        engine: one of the `ENGINES`; `auto` chooses by the amount of work.
+        weights: by name, as in `EncoderArchitecture.weight_shapes`.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        model_class: the class of a user's own model, which PyTorch computes whatever the engine;
-            None for the usual model.
+        model_class: a user's own model, which PyTorch computes whatever the engine.
 
     Raises:
         ConfigError: the device does not exist, or the engine is not installed.
@@ -81,14 +77,12 @@ def new_encoder(
 class AutomaticEncoder:
     """An encoder that NumPy computes for a few texts, and PyTorch, if installed, for many.
 
-    PyTorch computes on a GPU, if there is one, where even more work is to be done.
+    Where even more work is to be done, PyTorch computes on a GPU, if there is one.
 
-    The engine and the device of a call depend only on the work of this call and not on earlier
-    calls, so that equal calls have equal results. If a stream of texts is divided into several
-    calls, `choose_engine` chooses the engine and the device of all of them.
+    The engine and the device of a call depend on the work of this call alone, so that equal calls
+    have equal results. For a stream of texts in several calls, `choose_engine` chooses them once.
 
     Args:
-        numpy_encoder: the encoder in NumPy.
         device: `cpu`, or `auto` if a GPU may be used.
     """
 
@@ -102,12 +96,12 @@ class AutomaticEncoder:
 
     @property
     def architecture(self) -> EncoderArchitecture:
-        """The sizes of the encoder."""
+        """See `PredictingEncoder`."""
         return self._numpy.architecture
 
     @property
     def engine(self) -> str:
-        """The engine that was chosen for all calls; NumPy if it is chosen for each call."""
+        """The engine that was chosen for all calls; NumPy if each call chooses."""
         return self._choice.engine if self._choice else "numpy"
 
     @property
@@ -125,11 +119,9 @@ class AutomaticEncoder:
         """Choose the engine and the device of all calls for a stream of texts.
 
         Args:
-            num_tokens: the approximate number of tokens of the stream.
-            fraction_computed: returns the approximate fraction of the texts that the encoder
-                computes, because others skip it. It is called only if there is much work.
-            num_processes: the number of processes that share the work, each with a copy of this
-                object.
+            fraction_computed: returns about which fraction of the texts does not skip the encoder.
+                It is called only if there is much work.
+            num_processes: how many processes share the work, each with a copy of this object.
         """
         # Estimate the work as if all texts were as long as the encoder reads.
         max_seq_len = self.architecture.max_seq_len
@@ -158,14 +150,7 @@ class AutomaticEncoder:
         return self._numpy.attention_maps(texts)
 
     def torch(self, device: str = "cpu") -> TorchEncoder:
-        """This encoder in PyTorch.
-
-        Args:
-            device: `cpu`, `cuda` or `cuda:N`.
-
-        Raises:
-            ConfigError: the device does not exist.
-        """
+        """This encoder in PyTorch."""
         from encoder_cls.encoder.torch_encoder import TorchEncoder
 
         # No lock is needed: if two threads make an encoder each, both compute equal logits.
@@ -191,12 +176,7 @@ class AutomaticEncoder:
         return self._numpy
 
     def _quicker(self, work: float, num_processes: int = 1) -> _Choice:
-        """The engine and the device that are quicker for work of so many multiplications.
-
-        Args:
-            work: the number of multiplications.
-            num_processes: the number of processes that share the work.
-        """
+        """The engine and the device that are quicker for so many multiplications."""
         if not _is_much(work, num_processes) or not is_installed("torch"):
             return _Choice("numpy", "cpu")
 
@@ -208,7 +188,7 @@ class AutomaticEncoder:
 
 
 class _Choice(NamedTuple):
-    """An engine, and its device: `numpy` or `torch`, and `cpu` or `cuda`."""
+    """An engine, `numpy` or `torch`, and its device, `cpu` or `cuda`."""
 
     engine: str
     device: str
@@ -234,7 +214,7 @@ GPU = "cuda"
 
 
 def multiplications(architecture: EncoderArchitecture, lengths: NDArray[np.int64]) -> float:
-    """The number of multiplications of all layers for texts of these lengths, (texts,)."""
+    """The multiplications of all layers for texts of these lengths, (texts,)."""
     tokens = lengths.astype(np.float64)
 
     # In a layer, linear maps multiply the vector of each token by all weights.

@@ -13,7 +13,7 @@ Nested = TypeVar("Nested")
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], value: Nested) -> Nested:
-    """Replace each tensor in a value, also in the parts of its parts, by a function of it.
+    """Replace each tensor in a value, at any depth, by a function of it.
 
     Values of other types stay as they are.
     """

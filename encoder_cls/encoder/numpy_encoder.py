@@ -37,11 +37,7 @@ class NumpyEncoder:
     """The encoder with its head, in NumPy.
 
     Embedding tables may be stored in a smaller type; only the rows that texts use are converted to
-    float32. The methods are described in `PredictingEncoder`.
-
-    Args:
-        architecture: the sizes of the encoder.
-        weights: the weights by name, as in `EncoderArchitecture.weight_shapes`.
+    float32.
     """
 
     engine = "numpy"
@@ -94,7 +90,7 @@ class NumpyEncoder:
         return np.concatenate(maps)
 
     def _pooled(self, batch: PaddedTexts) -> Array:
-        """Pool the vectors of each text's real tokens into one vector, (B, D)."""
+        """Pool the vectors of each text's real tokens, (B, D)."""
         x_BTD = self._encode(batch)
         mask_BT = batch.attention_mask
 
@@ -114,10 +110,7 @@ class NumpyEncoder:
     def _encode(self, batch: PaddedTexts, maps: list[Array] | None = None) -> Array:
         """The vectors of tokens, (B, T, D).
 
-        Args:
-            batch: the texts.
-            maps: a list to which the attention weights of each layer, (B, H, T, T), are appended;
-                None if they are not needed.
+        `maps` receives the attention weights of each layer, (B, H, T, T), unless None.
         """
         mask_BT = batch.attention_mask
         x_BTD = self._embed(batch)
@@ -162,10 +155,7 @@ class NumpyEncoder:
         return x_BTD
 
     def _word_vectors(self, char_ngrams: CharNgrams) -> Array:
-        """The mean of the vectors of each word's character n-grams, (W, D).
-
-        The mean is 0 for a word without n-grams.
-        """
+        """The mean of the vectors of each word's character n-grams, (W, D); 0 without n-grams."""
         blocks = [np.zeros((0, self.architecture.d_model), dtype=np.float32)]
         for first in range(0, len(char_ngrams), WORDS_AT_ONCE):
             words = np.arange(first, min(first + WORDS_AT_ONCE, len(char_ngrams)))
@@ -173,7 +163,7 @@ class NumpyEncoder:
         return np.concatenate(blocks)
 
     def _means_of_ngrams(self, char_ngrams: CharNgrams) -> Array:
-        """The vectors of a few words, as `_word_vectors` computes them, (W, D)."""
+        """The same for a few words."""
         num_ngrams = np.diff(char_ngrams.offsets)
         means_WD = np.zeros((len(num_ngrams), self.architecture.d_model), dtype=np.float32)
 
@@ -226,11 +216,10 @@ class NumpyEncoder:
         return self._linear(f"{layer}.feed_forward.down_proj", inner)
 
     def _rows(self, table: str, indices: NDArray[np.int64]) -> Array:
-        """Some rows of one of the embedding tables, (*indices, D)."""
+        """Some rows of an embedding table, (*indices, D)."""
         return self._tables[f"encoder.embedding.{table}.weight"].take(indices)
 
     def _linear(self, name: str, x: Array) -> Array:
-        """A linear map of the last axis."""
         weight = self._weights[f"{name}.weight"]
 
         # NumPy multiplies a tensor of three axes matrix by matrix, which takes three times as long
@@ -241,10 +230,7 @@ class NumpyEncoder:
         return product.reshape(*x.shape[:-1], len(weight))
 
     def _norm(self, name: str, x: Array) -> Array:
-        """Layer normalization of the last axis.
-
-        Ba et al., "Layer Normalization" (2016), https://arxiv.org/abs/1607.06450.
-        """
+        """Ba et al., "Layer Normalization" (2016), https://arxiv.org/abs/1607.06450."""
         centered: Array = x - x.mean(axis=-1, keepdims=True)
 
         sums_of_squares = np.einsum("...d,...d->...", centered, centered)[..., None]
@@ -259,8 +245,7 @@ class NumpyEncoder:
 def _positions(architecture: EncoderArchitecture, weights: Mapping[str, Array]) -> Array | None:
     """The vectors of positions, (max_seq_len, D); None if there are none.
 
-    They are learned, or they are the sinusoids of Vaswani et al. (2017), section 3.5, times a
-    learned scale.
+    They are learned, or the sinusoids of Vaswani et al. (2017), section 3.5, times a learned scale.
     """
     if architecture.positions == "none":
         return None
@@ -292,10 +277,10 @@ GELU_BLOCK = 1 << 15
 
 
 def _gelu(x: Array) -> Array:
-    """The activation GELU, x * Phi(x), by Hendrycks and Gimpel (2016).
+    """GELU: x * Phi(x), by Hendrycks and Gimpel (2016), https://arxiv.org/abs/1606.08415.
 
-    Phi(x) is the probability that a standard normal variable is less than x, which equals
-    (1 + erf(x / sqrt(2))) / 2. See https://arxiv.org/abs/1606.08415.
+    Phi(x) = (1 + erf(x / sqrt(2))) / 2 is the probability that a standard normal variable is less
+    than x.
     """
     values = x.reshape(-1)
     result = np.empty_like(values)
@@ -306,7 +291,6 @@ def _gelu(x: Array) -> Array:
 
 
 def _gelu_of_block(x: Array) -> Array:
-    """The GELU of some values, (values,)."""
     # Compute 1 - erf(z) for z = |x| / sqrt(2): it is a polynomial of t = 1 / (1 + p z), where p is
     # the scale above, times exp(-z^2). Arrays are changed in place, because to allocate new ones
     # would take most of the time.

@@ -22,11 +22,11 @@ class PaddedTexts(NamedTuple):
     """A batch of B texts, padded to the same length of T tokens.
 
     Attributes:
-        input_ids: token ids, (B, T).
+        input_ids: (B, T).
         attention_mask: True on real tokens, (B, T).
-        words: the index of each token's word among the distinct words, (B, T). On padding, it is
-            the index of an arbitrary word.
-        char_ngrams: the character n-grams of the distinct words.
+        words: the index of each token's word among the distinct words, (B, T); arbitrary on
+            padding.
+        char_ngrams: those of the distinct words.
     """
 
     input_ids: NDArray[np.int64]
@@ -36,12 +36,10 @@ class PaddedTexts(NamedTuple):
 
 
 def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> PaddedTexts:
-    """Make a batch of some of the texts.
+    """Make a batch of the texts with these indices.
 
     Args:
-        texts: all texts.
-        indices: the indices of the texts of the batch, (B,).
-        length: the number of tokens to which texts are padded; None for that of the longest one.
+        length: to which texts are padded; None for that of the longest one.
     """
     lengths = texts.lengths[indices]
     padded_length = length or lengths.max()
@@ -71,12 +69,10 @@ def compute_rows(
     """Compute a row of values for each text, batch by batch, (texts, width).
 
     Args:
-        texts: all texts.
-        compute: takes a batch of B texts and returns their rows, (B, width).
-        width: the number of values in a row.
-        batch_tokens: the maximum number of tokens in a batch, including padding.
-        share: takes the number of batches, and returns the indices of the batches to compute. The
-            rows of all other batches are 0. By default, all batches are computed.
+        compute: returns the rows of a batch of B texts, (B, width).
+        batch_tokens: the most tokens in a batch, padding included.
+        share: returns the indices of the batches to compute from the number of all; by default,
+            all. The rows of all others are 0.
     """
     rows = np.zeros((len(texts), width), dtype=np.float32)
     batches = batches_by_length(texts.lengths, batch_tokens=batch_tokens)
@@ -90,18 +86,14 @@ def compute_rows(
 def batches_by_length(
     lengths: NDArray[np.int64], *, batch_tokens: int
 ) -> list[tuple[Indices, int]]:
-    """Divide texts into batches of texts of similar length.
+    """Divide texts into batches of similar length, and say to which length each is padded.
 
-    The longest texts come first, so that most memory is used at the start. Lengths are rounded up,
-    and batches of the same length have the same number of texts, so that there are few different
-    shapes: a CPU compiles a kernel for each shape, which takes as long as using it once.
+    The longest come first, so that most memory is used at the start. Lengths are rounded up, and
+    batches of one length have the same number of texts, so that there are few shapes: a CPU
+    compiles a kernel for each shape, which takes as long as using it once.
 
     Args:
-        lengths: the number of tokens of each text, (texts,).
-        batch_tokens: the maximum number of tokens in a batch, including padding.
-
-    Returns:
-        The indices of the texts of each batch, and the length to which they are padded.
+        batch_tokens: the most tokens in a batch, padding included.
     """
     order = np.argsort(-lengths, kind="stable")
     padded_lengths = np.minimum(round_up_lengths(lengths[order]), lengths.max(initial=0))
@@ -126,8 +118,8 @@ def round_up_lengths(
 ) -> NDArray[np.int64]:
     """Round lengths up to one of few numbers.
 
-    The steps between these numbers are at most a fraction of a length, the tolerance. If it is
-    1/16, they are 1, 2, ..., 32, 34, 36, ..., 64, 68, ...
+    The steps between these numbers are at most the tolerance times a length. For 1/16, they are 1,
+    2, ..., 32, 34, 36, ..., 64, 68, ...
     """
     # A step is the highest power of two within the tolerance; it is 1 for short texts.
     exponents = np.floor(np.log2(np.maximum(lengths * tolerance, 1)))

@@ -15,21 +15,21 @@ from encoder_cls.text.tokens import TokenizedTexts
 class PredictingEncoder(Protocol):
     """An encoder with its head, computed by one of the engines in float32.
 
-    The argument `batch_tokens` is the maximum number of tokens in a batch, including padding. If it
-    is None, the engine chooses a number that is fast on its device.
+    `batch_tokens` is the most tokens in a batch, padding included; None for a number that is fast
+    on the device.
     """
 
     @property
     def architecture(self) -> EncoderArchitecture:
-        """The sizes of the encoder."""
+        """Its sizes."""
 
     @property
     def engine(self) -> str:
-        """The engine that computes the encoder, `numpy` or `torch`."""
+        """`numpy` or `torch`."""
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether a GPU computes the encoder."""
+        """Whether a GPU computes it."""
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
         """The weights by name, as in `EncoderArchitecture.weight_shapes`."""
@@ -43,7 +43,4 @@ class PredictingEncoder(Protocol):
         """The vectors of texts that the head reads, (texts, d_model)."""
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """The attention weights in the first text, as [layer, head, from, to].
-
-        Their shape is (layers, heads, T, T), where T is the number of the text's tokens.
-        """
+        """The attention weights in the first text, (layers, heads, from, to), of its tokens."""

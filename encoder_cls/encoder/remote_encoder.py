@@ -1,6 +1,6 @@
 """An encoder on a GPU for worker processes: they ask the process that started them.
 
-A GPU is used by one process, because each would have to load its own copy of CUDA and the weights.
+Each process that used a GPU itself would load its own copy of CUDA and the weights.
 """
 
 from __future__ import annotations
@@ -20,13 +20,7 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 
 class EncoderCall(NamedTuple):
-    """A call of a method of an encoder.
-
-    Attributes:
-        method: the name of the method.
-        arguments: its positional arguments.
-        options: its keyword arguments.
-    """
+    """A call of a method of an encoder."""
 
     method: str
     arguments: tuple[Any, ...]
@@ -34,13 +28,7 @@ class EncoderCall(NamedTuple):
 
 
 class RemoteEncoder:
-    """An encoder in a worker process, which its parent computes by an `EncoderForWorkers`.
-
-    The methods are described in `PredictingEncoder`.
-
-    Args:
-        architecture: the sizes of the encoder.
-    """
+    """An encoder in a worker process, which its parent computes by an `EncoderForWorkers`."""
 
     engine = "torch"
     uses_gpu = True
@@ -75,18 +63,14 @@ class RemoteEncoder:
 
 
 class EncoderForWorkers:
-    """Computes the calls of the worker processes' `RemoteEncoder`s, one after the other.
-
-    Args:
-        encoder: the encoder of this process.
-    """
+    """Computes the calls of the worker processes' `RemoteEncoder`s, one after the other."""
 
     def __init__(self, encoder: PredictingEncoder) -> None:
         self._encoder = encoder
         self._lock = Lock()
 
     def __call__(self, call: EncoderCall) -> Any:
-        """Compute a call, and return its result."""
+        """Compute a call."""
         # The calls come from threads, one for each worker process.
         with self._lock, own_settings():
             method = getattr(self._encoder, call.method)

@@ -32,9 +32,8 @@ class Batch(NamedTuple):
     """A batch of texts as tensors: the arguments of a model, as in `model(*batch)`.
 
     Attributes:
-        input_ids: token ids, (B, T).
+        input_ids: (B, T).
         attention_mask: True on real tokens, (B, T).
-        char_ngrams: the character n-grams of the distinct words.
     """
 
     input_ids: Tensor
@@ -55,19 +54,17 @@ class Batch(NamedTuple):
         )
 
     def to(self, device: torch.device) -> Batch:
-        """Move the tensors to a device."""
+        """Copy it to a device."""
         return map_tensors(lambda tensor: tensor.to(device), self)
 
 
 def make_batch(
     texts: TokenizedTexts, indices: Indices | Tensor | Sequence[int], length: int | None = None
 ) -> Batch:
-    """Make a batch of some of the texts: the arguments of a model, as in `model(*batch)`.
+    """Make a batch of the texts with these indices.
 
     Args:
-        texts: all texts.
-        indices: the indices of the texts of the batch, (B,).
-        length: the number of tokens to which texts are padded; None for that of the longest one.
+        length: to which texts are padded; None for that of the longest one.
     """
     return Batch.of(pad(texts, np.asarray(indices), length))
 
@@ -79,7 +76,7 @@ def weight_shapes(
     vocab_size: int,
     num_classes: int,
 ) -> Shapes:
-    """The shape of each weight of a model, by the weight's name."""
+    """The shape of each weight of a model, by its name."""
     config = ModelConfig(**asdict(architecture))
     model = model_class(config, vocab_size=vocab_size, num_classes=num_classes)
     return {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
@@ -89,11 +86,7 @@ class TorchEncoder:
     """An encoder that PyTorch computes, on the device of its model.
 
     It computes in float32, also in a training of lower precision, so that its logits equal those of
-    `NumpyEncoder`. The methods are described in `PredictingEncoder`.
-
-    Args:
-        model: the encoder with its head, in training mode or not.
-        config: the config of the model.
+    `NumpyEncoder`. The model may be in training mode.
     """
 
     engine = "torch"
@@ -114,10 +107,7 @@ class TorchEncoder:
         """Make an encoder from its weights.
 
         Args:
-            architecture: the sizes of the encoder.
-            weights: the weights by name, as in `weight_shapes`.
             device: `auto`, `cpu`, `cuda` or `cuda:N`.
-            model_class: the class of the model.
 
         Raises:
             ConfigError: the device does not exist.
@@ -135,7 +125,7 @@ class TorchEncoder:
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether the model is on a GPU."""
+        """See `PredictingEncoder`."""
         return self._device.type != "cpu"
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
@@ -154,15 +144,7 @@ class TorchEncoder:
         batch_tokens: int | None = None,
         share: Callable[[int], range] = range,
     ) -> Logits:
-        """The logits of texts, (texts, classes).
-
-        Args:
-            texts: the texts.
-            batch_tokens: the maximum number of tokens in a batch, including padding; None for a
-                number that is fast on the device.
-            share: takes the number of batches, and returns the indices of the batches to compute.
-                The logits of texts in all other batches are 0.
-        """
+        """See `PredictingEncoder`; `share` is that of `compute_rows`."""
 
         def compute(batch: Batch) -> Tensor:
             logits_BC: Tensor = self.model(*batch)
@@ -201,22 +183,7 @@ class TorchEncoder:
         batch_tokens: int | None,
         share: Callable[[int], range] = range,
     ) -> NDArray[np.float32]:
-        """Compute a row of values for each text on the model's device, without dropout.
-
-        If the model is in training mode, it returns to that mode.
-
-        Args:
-            texts: all texts.
-            compute: takes a batch of B texts and returns their rows, (B, width).
-            width: the number of values in a row.
-            batch_tokens: the maximum number of tokens in a batch, including padding; None for a
-                number that is fast on the device.
-            share: takes the number of batches, and returns the indices of the batches to compute.
-                The rows of texts in all other batches are 0.
-
-        Returns:
-            The rows of all texts, (texts, width).
-        """
+        """Compute rows as `compute_rows`, without dropout, also in training mode."""
         device = self._device
         if batch_tokens is None:
             batch_tokens = CPU_BATCH_TOKENS if device.type == "cpu" else GPU_BATCH_TOKENS

@@ -23,8 +23,8 @@ Shapes are suffixes of names: `x_BTD` has the shape (B, T, D).
     M   tokens to guess, in pretraining
     V   tokens to choose from, in pretraining
 
-`input_ids` and `attention_mask` are (B, T). All masks are True on real tokens and False on padding.
-No sequence is empty, because the tokenizer puts `[CLS]` first.
+`input_ids` and `attention_mask` are (B, T). Masks are True on real tokens and False on padding. No
+sequence is empty, because the tokenizer puts `[CLS]` first.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class PositionalEncoding(nn.Module):
             self.register_buffer("table", sinusoids(*shape), persistent=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """Add to each token's vector the vector of its position, if the config has positions.
+        """Add the vector of each position, if the config has positions.
 
         Raises:
             ValueError: the sequence is longer than `max_seq_len`.
@@ -129,11 +129,10 @@ class CharNgramBatch(NamedTuple):
     """The character n-grams of the words of a batch; each distinct word is listed once.
 
     Attributes:
-        words: the index of each token's word among the distinct words, (B, T). On padding, it is
-            the index of an arbitrary word.
-        ngrams: hashes of the character n-grams of the distinct words, word after word, (N,).
-        offsets: the index in `ngrams` at which each word starts, and the index at which the last
-            word ends, (W + 1,).
+        words: the index of each token's word among the distinct words, (B, T); arbitrary on
+            padding.
+        ngrams: hashes, word after word, (N,).
+        offsets: where each word starts in `ngrams`, and where the last one ends, (W + 1,).
     """
 
     words: Tensor
@@ -144,9 +143,9 @@ class CharNgramBatch(NamedTuple):
 class CharNgramEmbedding(nn.Module):
     """The mean of the vectors of a word's character n-grams.
 
-    The hash of an n-gram selects its row in a table. An unknown word gets a vector as well: the
-    vector of "refunded" is near the vector of "refund" (Bojanowski et al., "Enriching Word Vectors
-    with Subword Information", 2017, https://arxiv.org/abs/1607.04606).
+    The hash of an n-gram selects its row in a table. An unknown word gets a vector, too: that of
+    "refunded" is near that of "refund" (Bojanowski et al., "Enriching Word Vectors with Subword
+    Information", 2017, https://arxiv.org/abs/1607.04606).
     """
 
     def __init__(self, buckets: int, d_model: int) -> None:
@@ -165,7 +164,7 @@ class BigramEmbedding(nn.Module):
 
     The hash of a pair selects its row in a table, as in fastText (Joulin et al., "Bag of Tricks for
     Efficient Text Classification", 2017, https://arxiv.org/abs/1607.01759). Rows start at zero, so
-    that a pair that does not occur in training adds nothing.
+    that a pair that training lacks adds nothing.
     """
 
     def __init__(self, buckets: int, d_model: int) -> None:
@@ -217,11 +216,10 @@ class InputEmbedding(nn.Module):
         return x_BTD
 
     def token_scores(self, x_MD: Tensor, token_ids_V: Tensor) -> Tensor:
-        """The scores of tokens, (M, V).
+        """The scores of tokens, (M, V): the last layer's vectors times the tokens' own vectors.
 
-        A score is the product of a vector of the last layer and a token's own vector (Press and
-        Wolf, "Using the Output Embedding to Improve Language Models", 2017,
-        https://arxiv.org/abs/1608.05859).
+        Press and Wolf, "Using the Output Embedding to Improve Language Models" (2017),
+        https://arxiv.org/abs/1608.05859.
         """
         # Compute this product in float32: a CPU would compile a bfloat16 kernel for each shape, and
         # M and V differ from batch to batch.
@@ -230,12 +228,7 @@ class InputEmbedding(nn.Module):
 
 
 class MultiHeadAttention(nn.Module):
-    """Attention in several heads (Vaswani et al., 2017, section 3.2).
-
-    In each head, a token has a query, and each token that it may attend to has a key and a value.
-    The result for a token is the weighted mean of the values; a weight is large if the key fits the
-    token's query well.
-    """
+    """Attention in several heads (Vaswani et al., 2017, section 3.2)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -253,11 +246,9 @@ class MultiHeadAttention(nn.Module):
         """Let each token attend to the tokens of its text, or to a memory, (B, T, D).
 
         Args:
-            x_BTD: the vectors of the tokens.
-            mask_BTS: True where a token may attend to another token, (B, T, S) or (B, 1, S).
-            maps: a list to which the attention weights, (B, H, T, S), are appended; None if they
-                are not needed.
-            memory_BSD: the vectors of the memory. If None, tokens attend to `x_BTD`.
+            mask_BTS: True where a token may attend to another, (B, T, S) or (B, 1, S).
+            maps: receives the attention weights, (B, H, T, S), unless None.
+            memory_BSD: None for self-attention.
         """
         if memory_BSD is None:
             q_BTD, k_BSD, v_BSD = self.qkv_proj(x_BTD).chunk(3, dim=2)
@@ -288,7 +279,7 @@ class MultiHeadAttention(nn.Module):
     def _project(self, x_BTD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute the queries of tokens, (B, T, D), and the keys and values of a memory, (B, S, D).
 
-        Self-attention computes all three from the same vectors, in a single product.
+        Self-attention computes all three in a single product.
         """
         d_model = x_BTD.shape[2]
         q_weight, kv_weight = torch.split(self.qkv_proj.weight, [d_model, 2 * d_model])
@@ -308,7 +299,7 @@ class MultiHeadAttention(nn.Module):
 def attention_weights(q_BHTK: Tensor, k_BHSK: Tensor, mask_B1TS: Tensor) -> Tensor:
     """The attention weights of each head, (B, H, T, S): softmax(q k^T / sqrt(K)).
 
-    Weights are zero where the mask is False.
+    They are zero where the mask is False.
     """
     scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1)
 
@@ -339,10 +330,7 @@ def fused_attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, mask_B1TS: T
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between them (Vaswani et al., 2017, section 3.3).
-
-    They transform the vector of each token by itself.
-    """
+    """Two linear maps with an activation between them (Vaswani et al., 2017, section 3.3)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -359,9 +347,9 @@ class Layer(nn.Module):
     """A layer of the encoder or of the decoder.
 
     Its sublayers are self-attention, then in a decoder attention to a memory, then the feed-forward
-    network. Each sublayer has a residual connection. Its norm comes before the sublayer (pre-norm)
-    or after the sum with the residual (post-norm). Post-norm is the original; pre-norm can be
-    trained without a careful warm-up (Xiong et al., "On Layer Normalization in the Transformer
+    network, each with a residual connection. The norm comes before the sublayer (pre-norm) or after
+    the sum with the residual (post-norm). Post-norm is the original; pre-norm can be trained
+    without a careful warm-up (Xiong et al., "On Layer Normalization in the Transformer
     Architecture", 2020, https://arxiv.org/abs/2002.04745).
     """
 
@@ -387,12 +375,9 @@ class Layer(nn.Module):
         """Transform the vectors of tokens, (B, T, D).
 
         Args:
-            x_BTD: the vectors of the tokens.
-            mask_BTS: True where a token may attend to another token of its text, (B, T, T) or
-                (B, 1, T).
-            maps: a list to which the weights of the self-attention, (B, H, T, T), are appended;
-                None if they are not needed.
-            memory: in a decoder, the vectors of the memory, (B, S, D), and their mask, (B, S).
+            mask_BTS: True where a token may attend to another of its text, (B, T, T) or (B, 1, T).
+            maps: receives the weights of the self-attention, (B, H, T, T), unless None.
+            memory: in a decoder, vectors, (B, S, D), and their mask, (B, S).
         """
         attention = partial(self.attention, mask_BTS=mask_BTS, maps=maps)
         x_BTD = self._residual(x_BTD, self.attention_norm, attention)
@@ -418,10 +403,7 @@ class Layer(nn.Module):
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
-    """Make the norm that follows the last layer.
-
-    Pre-norm needs a norm there, because its layers do not normalize their sums. Post-norm does not.
-    """
+    """The norm after the last layer: pre-norm needs it, whose layers do not normalize their sums."""
     if config.norm == "pre":
         return nn.LayerNorm(config.d_model)
     return nn.Identity()
@@ -457,11 +439,8 @@ class Encoder(nn.Module):
         """The vectors of tokens, (B, T, D); those of padding have no meaning.
 
         Args:
-            input_ids: token ids, (B, T).
-            attention_mask: True, or 1, on real tokens, (B, T).
-            char_ngrams: the character n-grams of the words; None if the words have none.
-            maps: a list to which the attention weights of each layer, (B, H, T, T), are appended;
-                None if they are not needed.
+            char_ngrams: None if words have none.
+            maps: receives the attention weights of each layer, (B, H, T, T), unless None.
         """
         x_BTD = self.embedding(input_ids, char_ngrams)
 
@@ -474,13 +453,7 @@ class Encoder(nn.Module):
     def attention_maps(
         self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None
     ) -> Tensor:
-        """The attention weights, (layers, B, H, T, T): [layer, text, head, from, to].
-
-        Args:
-            input_ids: token ids, (B, T).
-            attention_mask: True on real tokens, (B, T).
-            char_ngrams: the character n-grams of the words; None if the words have none.
-        """
+        """The attention weights, (layers, B, H, T, T): [layer, text, head, from, to]."""
         maps: list[Tensor] = []
         self(input_ids, attention_mask, char_ngrams, maps)
         return torch.stack(maps)
@@ -489,7 +462,7 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """The decoder: a vector for each token, from which the next token is guessed.
 
-    A token attends to itself, to the tokens before it, and to a memory: the vectors of an encoder.
+    A token attends to itself, to the tokens before it, and to the vectors of an encoder.
     """
 
     def __init__(self, config: ModelConfig, *, num_layers: int) -> None:
@@ -504,9 +477,6 @@ class Decoder(nn.Module):
         """The vectors of tokens, (B, T, D).
 
         Args:
-            x_BTD: the input embeddings of the tokens.
-            attention_mask: True on real tokens, (B, T).
-            memory_BSD: the vectors of an encoder.
             memory_mask: True on the real tokens of the encoder's input, (B, S).
         """
         position = torch.arange(x_BTD.shape[1], device=x_BTD.device)
@@ -569,9 +539,7 @@ class EncoderClassifier(nn.Module):
         """The logits of texts, (B, C), in float32; after `.double()`, in float64.
 
         Args:
-            input_ids: token ids, (B, T).
-            attention_mask: True, or 1, on real tokens, (B, T).
-            char_ngrams: the character n-grams of the words; None if the words have none.
+            char_ngrams: None if words have none.
         """
         x_BTD = self.encoder(input_ids, attention_mask, char_ngrams)
         return self.head(x_BTD, attention_mask.bool())
