@@ -32,7 +32,7 @@ MAX_SCORES = 2**29
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderArchitecture:
-    """The settings of a `ModelConfig` that prediction needs; a `ValueError` refuses invalid ones."""
+    """What prediction needs of a `ModelConfig`; a `ValueError` refuses invalid settings."""
 
     d_model: int
     num_layers: int

@@ -403,7 +403,7 @@ class Layer(nn.Module):
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
-    """The norm after the last layer: pre-norm needs it, whose layers do not normalize their sums."""
+    """The norm after the last layer, for pre-norm: its layers do not normalize their sums."""
     if config.norm == "pre":
         return nn.LayerNorm(config.d_model)
     return nn.Identity()

@@ -1,7 +1,7 @@
 """The batches of steps, made while the device computes.
 
-For a GPU, the batches of the next step are made in a thread. They are in pinned memory, from which
-the device copies them without this process waiting for it.
+For a GPU, a thread makes the batches of the next step in pinned memory, from which the device
+copies them without this process waiting for it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ class BatchLoader(Generic[Batches]):
     """Makes the batches of steps, on the CPU.
 
     Args:
-        make: takes the index of a step and a generator of random numbers, and returns the batches
-            of the step on the CPU. The generator is None if torch's default generator is used.
-        device: the device that computes the steps.
-        makes_ahead: whether the batches of the next step are made in a thread. They then have a
-            random generator of their own, because this process uses the default one meanwhile.
+        make: returns the batches of a step on the CPU, by its index and a generator of random
+            numbers; None for torch's default generator.
+        makes_ahead: whether a thread makes the batches of the next step. They have a random
+            generator of their own then, because this process uses the default one meanwhile.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class BatchLoader(Generic[Batches]):
         self._next = {}
 
     def _made_ahead(self, step: int) -> Batches:
-        """The batches of a step from the thread, which then makes those of the step after it."""
+        """The batches of a step from the thread, which then makes those of the next one."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1)
 
@@ -68,7 +67,6 @@ class BatchLoader(Generic[Batches]):
         return made.result()
 
     def _make_pinned(self, step: int) -> Batches:
-        """Make the batches of a step; for a GPU, in pinned memory."""
         batches = self._make(step, torch.Generator())
         if self._device.type != "cuda":
             return batches

@@ -1,6 +1,6 @@
-"""The batches of training: which texts are in the batches of a step.
+"""Which texts are in the batches of each step.
 
-They depend only on the seed and the step, because each epoch has a generator of its own. A resumed
+That depends only on the seed and the step, because each epoch has a generator of its own. A resumed
 run needs no stored generator.
 """
 
@@ -21,8 +21,8 @@ class Epoch(NamedTuple):
     """The order of texts and batches in an epoch.
 
     Attributes:
-        texts: the indices of the texts, in the order of their rounded lengths, (texts,).
-        batches: the indices of the batches, in the order in which they are used, (batches,).
+        texts: their indices, in the order of their rounded lengths, (texts,).
+        batches: their indices, in the order in which they are used, (batches,).
     """
 
     texts: NDArray[np.int32]
@@ -32,17 +32,14 @@ class Epoch(NamedTuple):
 class BatchSampler:
     """The batches of all epochs.
 
-    In each epoch, the texts are shuffled, sorted by their rounded lengths, and cut into batches of
-    at most `batch_size` texts and `batch_tokens` tokens, including padding. Then the batches are
-    shuffled. A text longer than `batch_tokens` is a batch by itself.
+    In each epoch, the texts are shuffled, sorted by rounded length, and cut into batches of at most
+    `batch_size` texts and `batch_tokens` tokens, padding included. Then the batches are shuffled. A
+    longer text is a batch by itself.
 
-    The sorted lengths are the same in each epoch, so the batches of all epochs have the same
-    boundaries.
+    The sorted lengths, and so the boundaries of batches, are the same in each epoch.
 
     Args:
-        lengths: the number of tokens of each text, (texts,).
-        config: the maximum size of a batch, and the number of batches in a step.
-        seed: the seed of the shuffling.
+        lengths: in tokens, (texts,).
     """
 
     def __init__(self, lengths: NDArray[np.int64], config: TrainConfig, *, seed: int) -> None:
@@ -67,16 +64,16 @@ class BatchSampler:
 
     @property
     def batches_per_epoch(self) -> int:
-        """The number of batches in an epoch, in which each text occurs once."""
+        """The batches of an epoch, in which each text occurs once."""
         return len(self._cuts) - 1
 
     @property
     def steps_per_epoch(self) -> int:
-        """The number of optimizer steps in an epoch."""
+        """The optimizer steps of an epoch."""
         return math.ceil(self.batches_per_epoch / self._accumulation_steps)
 
     def indices(self, batch: int) -> Indices:
-        """The indices of the texts of a batch, which is counted from 0 at the start of training."""
+        """The indices of the texts of a batch, counted from 0 at the start of training."""
         epoch_number, position = divmod(batch, self.batches_per_epoch)
         epoch = self._epoch(epoch_number)
 
@@ -98,7 +95,6 @@ class BatchSampler:
         return [self.indices(batches_before + batch) for batch in range(first, end)]
 
     def _shuffled_epoch(self, epoch_number: int) -> Epoch:
-        """The order of texts and batches in an epoch, counted from 0."""
         random = np.random.default_rng([self._seed, epoch_number])
         shuffled = random.permutation(np.arange(len(self._rounded_lengths), dtype=np.int32))
 
@@ -108,15 +104,7 @@ class BatchSampler:
 
 
 def cut(sorted_lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int) -> Indices:
-    """The positions at which sorted texts are cut into batches, (batches + 1,).
-
-    The first position is 0, the last one is the number of texts.
-
-    Args:
-        sorted_lengths: the lengths of the texts, increasing, (texts,).
-        batch_size: the maximum number of texts in a batch.
-        batch_tokens: the maximum number of tokens in a batch, including padding.
-    """
+    """Where texts of increasing lengths are cut into batches, from 0 on, (batches + 1,)."""
     cuts = [0]
     while cuts[-1] < len(sorted_lengths):
         start = cuts[-1]
@@ -132,12 +120,7 @@ def cut(sorted_lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int
 def shard_of(indices: Indices, shard: int, num_shards: int) -> Indices:
     """The texts of one shard of a batch, which may be empty.
 
-    A shard consists of neighbouring texts, because they have similar lengths.
-
-    Args:
-        indices: the indices of the texts of the batch.
-        shard: the number of the shard, counted from 0.
-        num_shards: the number of shards into which the batch is divided.
+    Its texts are neighbours, because they have similar lengths.
     """
     start = shard * len(indices) // num_shards
     end = (shard + 1) * len(indices) // num_shards

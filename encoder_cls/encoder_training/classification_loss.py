@@ -1,9 +1,8 @@
 """Batches of labelled texts, and their loss: cross-entropy, with R-Drop if the config asks for it.
 
-R-Drop shows each text to the model twice, with different dropout masks and different dropped words.
-The loss gets another term, the symmetric Kullback-Leibler divergence between the two predictions
-for a text (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021,
-https://arxiv.org/abs/2106.14448).
+R-Drop shows each text to the model twice, with different dropout masks and dropped words, and adds
+the symmetric Kullback-Leibler divergence of both predictions to the loss (Liang et al., "R-Drop:
+Regularized Dropout for Neural Networks", 2021, https://arxiv.org/abs/2106.14448).
 """
 
 from __future__ import annotations
@@ -34,18 +33,15 @@ from encoder_cls.text.tokens import TokenizedTexts
 class Targets:
     """The target probabilities of texts, and how much each text and each class counts.
 
-    A labelled text has probability 1 of its label, or of each of its labels. An unlabelled text has
-    the probabilities of its pseudo-label. Labelled texts have the first rows, unlabelled ones the
-    rows after them.
+    A labelled text has probability 1 of each of its labels, an unlabelled one the probabilities of
+    its pseudo-label. Labelled texts come first.
 
     Attributes:
-        labels: the labels of the labelled texts: class numbers, (texts,), or in multi-label tasks
-            indicators, (texts, C).
-        class_weights: the weight of each class in the loss, (C,).
-        text_weights: how much each labelled text counts, (texts,), 1 on average; None if all texts
-            count alike.
-        pseudo_labels: the probabilities of the unlabelled texts, (texts, C); None if there are no
-            unlabelled texts.
+        labels: class numbers, (texts,), or multi-label indicators, (texts, C), of the labelled
+            texts.
+        class_weights: (C,).
+        text_weights: of the labelled texts, (texts,), 1 on average; None if all count alike.
+        pseudo_labels: of the unlabelled texts, (texts, C); None without any.
     """
 
     labels: NDArray[Any]
@@ -55,7 +51,7 @@ class Targets:
 
     @property
     def task(self) -> Task:
-        """The task of the labels."""
+        """Single-label or multi-label."""
         return task_of(self.labels)
 
     def probabilities_of(self, rows: Indices) -> Tensor:
@@ -74,9 +70,9 @@ class Targets:
         return torch.from_numpy(probabilities)
 
     def text_weights_of(self, rows: Indices) -> Tensor | None:
-        """How much some texts count, (B,); None if all texts count alike.
+        """How much some texts count, (B,); None if all count alike.
 
-        An unlabelled text has the weight 1, the mean weight of the labelled texts.
+        An unlabelled text has the weight 1, the mean of the labelled ones.
         """
         if self.text_weights is None:
             return None
@@ -94,9 +90,9 @@ class ClassificationBatch(ABC):
     """A batch of texts with target probabilities.
 
     Attributes:
-        inputs: the texts. With R-Drop, the second half of the batch repeats the first half.
-        targets: target probabilities, (B, C).
-        rdrop_weight: the weight of the divergence between two predictions; 0 turns R-Drop off.
+        inputs: with R-Drop, the second half of the batch repeats the first half.
+        targets: probabilities, (B, C).
+        rdrop_weight: 0 turns R-Drop off.
     """
 
     inputs: Batch
@@ -106,7 +102,7 @@ class ClassificationBatch(ABC):
     @property
     @abstractmethod
     def normalizer(self) -> Tensor:
-        """The number by which `loss` is divided to get the mean loss, ().
+        """`loss` divided by it is the mean loss, ().
 
         The weights of texts do not count: in a batch of a single text, its weight would cancel out.
         """
@@ -129,10 +125,7 @@ class ClassificationBatch(ABC):
 
     @abstractmethod
     def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The sum over texts of weight * (KL(p || q) + KL(q || p)) / 2, ().
-
-        p and q are the two predictions for a text.
-        """
+        """The sum of weight * (KL(p || q) + KL(q || p)) / 2 of two predictions p and q, ()."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +133,8 @@ class SingleLabelBatch(ClassificationBatch):
     """A batch of texts that have one label each.
 
     Attributes:
-        weights: the weight of each class, (C,).
-        text_weights: how much each text counts, (B,), 1 on average over all texts; None if all
-            texts count alike.
+        weights: of the classes, (C,).
+        text_weights: (B,), 1 on average over all texts; None if all count alike.
     """
 
     weights: Tensor
@@ -184,8 +176,7 @@ class MultiLabelBatch(ClassificationBatch):
     """A batch of texts that may have several labels each.
 
     Attributes:
-        weights: the weight of each label of each text, (B, C): that of the class, times that of the
-            text.
+        weights: of each label of each text, (B, C): that of the class times that of the text.
         text_weights: None, because `weights` include them. A user's objective may ask any batch.
     """
 
@@ -228,11 +219,8 @@ def make_labelled_batch(
     """Make the batch of some texts, with word dropout and smoothed targets.
 
     Args:
-        texts: all texts to learn from.
-        rows: the rows of the batch's texts, (B,).
-        targets: the targets of all texts.
-        config: the fraction of dropped words, the smoothing of labels, the weight of R-Drop.
-        generator: draws the words that are dropped; None for torch's default generator.
+        rows: those of the batch's texts, (B,).
+        generator: draws the dropped words; None for torch's default generator.
     """
     # R-Drop compares two passes over each text, so put each text into the batch twice.
     if config.rdrop_weight:
@@ -269,5 +257,5 @@ def make_labelled_batch(
 
 
 def _smoothed(probabilities: Tensor, smoothing: float, *, alternatives: int) -> Tensor:
-    """Move a part of each target probability to all alternatives evenly (label smoothing)."""
+    """Label smoothing: move a part of each probability to all alternatives evenly."""
     return probabilities * (1 - smoothing) + smoothing / alternatives

@@ -3,7 +3,7 @@
 All processes run the same program. The first one, of rank 0, makes the decisions, writes files and
 prints; `ProcessGroup.broadcast_value` sends its decisions to the others.
 
-Functions import PyTorch themselves: `encoder-cls train` joins the group before it reads its config,
+PyTorch is imported in functions: `encoder-cls train` joins the group before it reads its config,
 and reports a mistake there at once.
 """
 
@@ -48,15 +48,13 @@ class LostProcessError(EncoderClsError):
 
 
 class ProcessGroup:
-    """The processes of a training; without arguments, a group of this process alone.
+    """The processes of a training; by default, this process alone.
 
     Methods that exchange data must be called in all processes, in the same order. They raise a
     `LostProcessError` if another process has ended. A signal to stop may come at any time, so it is
-    passed on through the store, which a process can read and write without the others.
+    passed on through the store, which a process can use without the others.
 
     Args:
-        rank: the number of this process, counted from 0.
-        size: the number of processes.
         store: the key-value store that all processes share; None for a process alone.
     """
 
@@ -72,10 +70,7 @@ class ProcessGroup:
         return self.rank == 0
 
     def share(self, count: int) -> range:
-        """The indices of this process's part of `count` items.
-
-        The items are divided into equal parts, in order of rank.
-        """
+        """This process's part of `count` items, which are divided equally, in order of rank."""
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     # --- Exchange tensors -------------------------------------------------------------------------
@@ -137,11 +132,8 @@ class ProcessGroup:
     def broadcast_bytes(self, content: bytes) -> bytes:
         """Send the content of the first process to all processes, and return it.
 
-        Args:
-            content: the bytes to send; those of other processes are ignored.
-
         Raises:
-            SystemExit: the first process has ended; raised in the others.
+            SystemExit: the first process has ended.
         """
         if self.size == 1:
             return content
@@ -160,13 +152,10 @@ class ProcessGroup:
         return first_message[1:]
 
     def broadcast_value(self, value: T) -> T:
-        """Send the value of the first process to all processes, and return it.
-
-        Args:
-            value: a value that JSON can represent; those of other processes are ignored.
+        """Send a value of the first process, which JSON can represent, to all processes.
 
         Raises:
-            SystemExit: the first process has ended; raised in the others.
+            SystemExit: the first process has ended.
         """
         if self.size == 1:
             return value
@@ -193,17 +182,13 @@ class ProcessGroup:
     # --- End together -----------------------------------------------------------------------------
 
     def exit_if_first_has_ended(self) -> None:
-        """Wait for the first process, and exit this process if the first one has ended.
-
-        Raises:
-            SystemExit: the first process has ended; raised in the others.
-        """
+        """Wait for the first process, and exit this process if the first one has ended."""
         self.broadcast_value(None)
 
     def end(self) -> None:
         """In the first process, let all processes exit that wait for a message of this one.
 
-        In other processes, and after the end of communication, do nothing.
+        Elsewhere, and after the end of communication, do nothing.
         """
         if self._is_over or not self.is_first or self.size == 1:
             return
@@ -219,13 +204,9 @@ class ProcessGroup:
     def failing_together(self) -> Iterator[None]:
         """Run a block in all processes; if it fails in one of them, end all of them.
 
-        The first process raises the error, even if it occurred in another process; the others exit.
-        Nothing may be exchanged in the block: where it fails early in one process, the messages of
-        the others would meet those of its end.
-
-        Raises:
-            EncoderClsError: the block has failed in one of the processes.
-            SystemExit: the same; raised in all processes but the first.
+        The first process raises the error, wherever it occurred; the others exit. Nothing may be
+        exchanged in the block: where it fails early in one process, the messages of the others
+        would meet those of its end.
         """
         my_error: EncoderClsError | None = None
         try:
@@ -282,9 +263,9 @@ class ProcessGroup:
     # --- Stop -------------------------------------------------------------------------------------
 
     def deferring_stops(self) -> AbstractContextManager[None]:
-        """A block of work that all processes share, in which a stop is deferred to its end.
+        """A block of work that all processes share, at whose end a stop takes effect.
 
-        If a process stopped in the middle of the block, the others would wait for it.
+        If a process stopped in the middle, the others would wait for it.
         """
         if self.size == 1:
             return nullcontext()
@@ -296,7 +277,7 @@ class ProcessGroup:
             self._store.set(STOP_KEY, str(signal_number))
 
     def asked_to_stop(self) -> int | None:
-        """The signal to stop that another process has passed on; None if there is none."""
+        """The signal to stop that another process has passed on, if any."""
         if self._store is None or not self._store.check([STOP_KEY]):
             return None
         return int(self._store.get(STOP_KEY))
@@ -307,7 +288,6 @@ ALONE = ProcessGroup()
 
 
 def _error_of(rank: int, failure: Mapping[str, Any]) -> EncoderClsError:
-    """An error with the message and the exit code of the failure of another process."""
     message = f"process {rank}: {failure['message']}"
     for kind in (ConfigError, DataError):
         if failure["code"] == kind.exit_code:
@@ -326,7 +306,6 @@ def is_restarted() -> bool:
 
 
 def _number_of_restarts() -> str:
-    """The number of restarts by torchrun, as digits."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
@@ -345,10 +324,7 @@ MAX_WAIT = timedelta(days=7)
 
 @contextmanager
 def joined_process_group() -> Iterator[ProcessGroup]:
-    """Join the group of processes that torchrun has started, and leave it after the block.
-
-    Yields:
-        The group. Without torchrun, it has this process alone.
+    """Join the processes that torchrun has started, and leave them after the block.
 
     Raises:
         LostProcessError: another process has ended, or does not begin in time.
@@ -406,7 +382,7 @@ def joined_process_group() -> Iterator[ProcessGroup]:
 
 
 def _meet(store: Store, rank: int, size: int) -> None:
-    """Wait until all processes have begun; torchrun's own store does not wait for them."""
+    """Wait until all processes have begun, for which torchrun's own store does not wait."""
     store.set(f"begun-{rank}", "")
     store.wait([f"begun-{other}" for other in range(size)], _max_wait_to_meet())
 
@@ -418,9 +394,7 @@ def _max_wait_to_meet() -> timedelta:
 
 
 def device_of_rank(name: str) -> torch.device:
-    """The device of this process.
-
-    If several processes of one machine use GPUs, each process has a GPU of its own.
+    """The device of this process; each process of a machine has a GPU of its own.
 
     Args:
         name: `auto`, `cpu`, `cuda` or `cuda:N`. With `cuda:N`, all processes use the same GPU.

@@ -24,8 +24,8 @@ def embedding_tables(model: nn.Module) -> dict[str, Tensor]:
 def use_sparse_gradients(model: nn.Module) -> None:
     """Let the gradients of all embedding tables of a model be sparse from now on.
 
-    A batch uses few of the rows of a table, so the time of a step then depends on the batch, and
-    not on the sizes of the tables. Only optimizers that take sparse gradients can be used.
+    A batch uses few rows of a table, so the time of a step no longer depends on the sizes of the
+    tables. Only optimizers that take sparse gradients can be used.
     """
     for module in model.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
@@ -39,7 +39,7 @@ def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
     thread.
 
     Returns:
-        The indices of the rows, increasing, (rows,), and their sums, (rows, D).
+        The rows, increasing, (rows,), and their sums, (rows, D).
     """
     sorted_rows, positions = gradient._indices()[0].sort(stable=True)
     rows, counts = torch.unique_consecutive(sorted_rows, return_counts=True)
@@ -53,12 +53,11 @@ def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
 def sum_at_occurrences(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Sum the values of each row of a sparse gradient, and list the sum wherever the row occurs.
 
-    The shapes of the results do not depend on values, so that nothing waits for a GPU, as
-    `sum_by_row` does to learn how many different rows there are.
+    No shape depends on values, so that nothing waits for a GPU, as `sum_by_row` does to learn how
+    many rows there are.
 
     Returns:
-        The index of the row of each value of the gradient, increasing, (values,), and the sum of
-        this row, (values, D).
+        The row of each value of the gradient, increasing, (values,), and its sum, (values, D).
     """
     sorted_rows, positions = gradient._indices()[0].sort(stable=True)
 
@@ -75,13 +74,9 @@ def sum_at_occurrences(gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def without_untrained(model: EncoderClassifier, initial: Mapping[str, Tensor]) -> EncoderClassifier:
-    """Copy a model, with zeros in the rows of tables that still have their initial values.
+    """Copy a model, with zeros in the rows of tables that still have their `initial` values.
 
-    The model is not changed. Only its tables are copied; the copy shares all other weights.
-
-    Args:
-        model: the model.
-        initial: the embedding tables before the first training of the model, by name.
+    The copy shares all other weights.
     """
     # Give `deepcopy` a replacement for each tensor, by the tensor's id: it then copies none of
     # them. A tensor whose replacement is itself is shared.

@@ -10,14 +10,13 @@ from encoder_cls.encoder_training.embedding_tables import embedding_tables, sum_
 
 
 def clip_gradients(model: nn.Module, max_norm: float) -> tuple[Tensor, Tensor]:
-    """Scale the dense gradients down, so that their norm is at most `max_norm`.
+    """Scale the dense gradients down to a norm of at most `max_norm`.
 
-    The gradients of embedding tables are sparse. They are not clipped: it is not needed, because
-    they come through the same layers as the dense ones.
+    The sparse ones of embedding tables come through the same layers, so they need no clipping.
 
     Returns:
-        The norm of the dense gradients before clipping, (), and whether all gradients, including
-        sparse ones, are finite, (). Both are on the device of the model, which computes them later.
+        The norm before clipping, (), and whether all gradients are finite, (), both on the device
+        of the model, which computes them later.
     """
     dense = []
     sums_of_sparse = []
@@ -46,7 +45,7 @@ def sum_gradients(model: nn.Module, group: ProcessGroup) -> None:
 
 
 def _sum_dense(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
-    """Replace dense gradients by their sums over all processes, in a single exchange."""
+    """Sum dense gradients over all processes, in a single exchange."""
     gradients = []
     for parameter in parameters:
         if parameter.grad is None:
@@ -72,9 +71,9 @@ def _sum_dense(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
 
 
 def _sum_sparse(table: Tensor, group: ProcessGroup) -> None:
-    """Replace the sparse gradient of a table by its sum over all processes.
+    """Sum the sparse gradient of a table over all processes.
 
-    Only the rows that have a gradient are exchanged, because they are few of the table's rows.
+    Only the rows that have a gradient are exchanged, which are few.
     """
     if table.grad is None:
         rows = torch.empty(0, dtype=torch.int64, device=table.device)

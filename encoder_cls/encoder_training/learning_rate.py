@@ -8,19 +8,14 @@ from encoder_cls.config.schema import TrainConfig
 
 
 def warmup_steps(total_steps: int, config: TrainConfig) -> int:
-    """The number of steps at the start of a training during which the learning rate rises."""
+    """How many steps at the start of a training the learning rate rises."""
     return round(config.warmup_fraction * total_steps)
 
 
 def learning_rate(step: int, *, total_steps: int, config: TrainConfig) -> float:
-    """The learning rate of a step.
+    """The learning rate of a step, counted from 0.
 
     It rises linearly during warm-up, then falls to zero along half a period of a cosine.
-
-    Args:
-        step: the index of the step, counted from 0.
-        total_steps: the number of steps of the training.
-        config: the highest learning rate, and the fraction of the steps that is warm-up.
     """
     warmup = warmup_steps(total_steps, config)
     if step < warmup:

@@ -61,17 +61,15 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
 class Optimizer(ABC):
     """An optimizer with the attributes of `torch.optim.Optimizer`.
 
-    It is no subclass of `torch.optim.Optimizer`, because the first instance of a subclass imports
-    torch's compiler, which doubles the start-up time.
+    A subclass of it would import torch's compiler, which doubles the start-up time.
 
     Args:
-        groups: the groups of parameters, each with its `params` and its own options.
-        lr: the learning rate at the start.
+        groups: each with its `params` and its own options.
+        lr: at the start.
 
     Attributes:
         param_groups: the groups with all their options.
-        state: the moments and step count of each parameter that was updated, by name.
-        parameters: the parameters of all groups, in order.
+        state: the moments and step count of each parameter that was updated.
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float) -> None:
@@ -110,9 +108,9 @@ class Optimizer(ABC):
         """Update the parameters that have a gradient.
 
         Args:
-            found_inf: 1 if no parameter and no moment may change, because a gradient is not finite,
-                else 0; a float32 tensor on the device of the parameters, (), which decides this
-                while it computes. None if the caller knows that all gradients are finite.
+            found_inf: 1 if nothing may change, because a gradient is not finite, else 0; a float32
+                tensor, (), on the device of the parameters, which decides this while it computes.
+                None if all gradients are known to be finite.
         """
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
@@ -122,16 +120,13 @@ class Optimizer(ABC):
     def _update(
         self, parameters: list[Tensor], group: dict[str, Any], found_inf: Tensor | None
     ) -> None:
-        """Update those parameters of a group that have a gradient.
-
-        `found_inf` is 1 if nothing may change, else 0, (); None if all gradients are finite.
-        """
+        """Update those parameters of a group that have a gradient."""
 
 
 class AdamW(Optimizer):
     """AdamW (Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101).
 
-    Each group has the option `weight_decay`. The update is computed by torch's fused function.
+    Each group has a `weight_decay`. The update is torch's fused function.
     """
 
     def _update(
@@ -218,9 +213,9 @@ class RowwiseAdam(Optimizer):
     ) -> None:
         """Update rows as `_update_rows` does, or change nothing if `found_inf` is 1.
 
-        Nothing waits for a number of the device: all that depends on `found_inf` is a factor. A row
-        that occurs several times in the gradient is computed as often, each time with the same
-        result, because how many different rows there are is known to the device alone.
+        All that depends on `found_inf` is a factor, so nothing waits for the device. A row that
+        occurs several times in the gradient is computed as often, with the same result, because
+        only the device knows how many different rows there are.
         """
         assert table.grad is not None
         rows, gradients = sum_at_occurrences(table.grad)
@@ -257,8 +252,8 @@ class RowwiseAdam(Optimizer):
 def moments_of(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
     """The moments and step counts of all parameters, by name.
 
-    A name such as `0.3.exp_avg` has the index of the optimizer, the index of the parameter among
-    its parameters, and the name of the value.
+    A name such as `0.3.exp_avg` has the index of the optimizer, that of the parameter in it, and
+    the name of the value.
     """
     moments = {}
     for optimizer_index, optimizer in enumerate(optimizers):
@@ -270,10 +265,7 @@ def moments_of(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
 
 
 def load_moments(optimizers: Sequence[Optimizer], moments: Mapping[str, Tensor]) -> None:
-    """Load the moments that `moments_of` has returned into new optimizers of the same parameters.
-
-    Moments are moved to the devices of their parameters.
-    """
+    """Load the result of `moments_of` into new optimizers of the same parameters."""
     for key, tensor in moments.items():
         optimizer_index, parameter_index, name = key.split(".")
         optimizer = optimizers[int(optimizer_index)]

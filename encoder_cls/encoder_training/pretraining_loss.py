@@ -1,9 +1,9 @@
 """Pretraining on texts without their labels: masked language modelling, or denoising.
 
-In both, some words of a text are hidden from the encoder, and the model learns to guess tokens.
+Some words of a text are hidden from the encoder, and the model learns to guess tokens.
 
 Shapes are suffixes of names, as in `transformer`: B texts of T tokens with vectors of D features, M
-tokens to guess, V candidates; S is the number of tokens of a text from which words were deleted.
+tokens to guess, V candidates; S is the length of a text from which words were deleted.
 """
 
 from __future__ import annotations
@@ -35,15 +35,13 @@ class GuessedTokens(ABC):
     """A batch of texts with tokens to guess.
 
     Attributes:
-        inputs: the texts.
-        positions: the indices of the tokens whose vectors are used to guess a token, (M,). They
-            count the tokens of all texts, text after text, padding included. They are found on the
-            CPU: a GPU would have to be waited for, to know how many there are.
-        target_ids: the ids of the tokens to guess, (M,). Where it is `PAD_ID`, there is nothing to
-            guess.
-        candidates: the distinct token ids of the batch, (V,), increasing. The softmax is computed
-            over these tokens only, which saves time. They are a sample of the vocabulary in which
-            frequent tokens are more probable.
+        positions: the tokens whose vectors guess a token, (M,), counted text after text, padding
+            included. They are found on the CPU: one would have to wait for a GPU to know how many
+            there are.
+        target_ids: of the tokens to guess, (M,); `PAD_ID` where there is none.
+        candidates: the distinct tokens of the batch, increasing, (V,). The softmax over them alone
+            saves time. They are a sample of the vocabulary in which frequent tokens are more
+            probable.
         is_candidate: False where `candidates` repeats its last token, (V,); None if it does not.
     """
 
@@ -124,14 +122,13 @@ def mask_tokens(
 
     This is the masked language modelling of Devlin et al., "BERT: Pre-training of Deep
     Bidirectional Transformers" (2019), https://arxiv.org/abs/1810.04805. BERT replaces some of the
-    chosen words by other words or leaves them unchanged; that is not needed (Wettig et al., 2023,
+    chosen words by others or leaves them unchanged, which is not needed (Wettig et al., 2023,
     https://arxiv.org/abs/2202.08005).
 
     Args:
-        batch: the texts.
-        candidates: the distinct token ids of the batch, (V,), increasing.
+        candidates: the distinct tokens of the batch, increasing, (V,).
         fraction: the probability with which a word is replaced.
-        generator: draws the random numbers; None for torch's default generator.
+        generator: None for torch's default generator.
     """
     ids_BT = batch.input_ids
     is_masked_BT = torch.rand(ids_BT.shape, generator=generator) < fraction
@@ -164,7 +161,7 @@ class NextTokens(GuessedTokens):
     """Whole texts, of which a decoder guesses every token from the tokens before it.
 
     Attributes:
-        shortened: the texts that the encoder reads, from which some words were deleted.
+        shortened: what the encoder reads: the texts without some words.
     """
 
     shortened: Batch
@@ -194,14 +191,8 @@ def denoise(
     """Hide a random part of the words from the encoder; a decoder guesses the whole texts.
 
     This follows Wang et al., "TSDAE: Using Transformer-based Sequential Denoising Auto-Encoder"
-    (2021), https://arxiv.org/abs/2104.06979. The decoder of TSDAE attends to a single vector of the
-    text; this one attends to all vectors of the encoder.
-
-    Args:
-        batch: the texts.
-        candidates: the distinct token ids of the batch, (V,), increasing.
-        fraction: the probability with which a word is deleted.
-        generator: draws the random numbers; None for torch's default generator.
+    (2021), https://arxiv.org/abs/2104.06979, whose decoder attends to a single vector of the text;
+    this one attends to all vectors of the encoder.
     """
     shortened = delete_tokens(batch, fraction=fraction, generator=generator)
 
@@ -222,11 +213,7 @@ def denoise(
 def delete_tokens(
     batch: Batch, *, fraction: float, generator: torch.Generator | None = None
 ) -> Batch:
-    """Delete each word with a probability of `fraction`, and make the texts shorter.
-
-    `[CLS]` is never deleted. The generator draws the random numbers; None means torch's default
-    generator.
-    """
+    """Delete each word except `[CLS]` with a probability of `fraction`."""
     ids_BT = batch.input_ids
     is_drawn_BT = torch.rand(ids_BT.shape, generator=generator) >= fraction
     is_kept_BT = batch.attention_mask & (is_drawn_BT | (ids_BT == CLS_ID))
@@ -243,7 +230,7 @@ def delete_tokens(
 
 
 def _positions(mask_BT: Tensor) -> Tensor:
-    """The indices of the tokens where a mask is True, (M,), counted text after text."""
+    """Where a mask is True, (M,), counted text after text."""
     return mask_BT.flatten().nonzero().squeeze(1)
 
 
@@ -258,18 +245,11 @@ def summed_loss(
     batch_tokens: int,
     share: Callable[[int], range],
 ) -> tuple[float, float]:
-    """Sum the losses of all tokens to guess in texts, without dropout.
+    """Sum the losses of all tokens to guess, without dropout, and count these tokens.
 
     Args:
-        model: the model. If it is in training mode, it returns to that mode.
-        texts: all texts.
-        objective: takes a batch and its candidates, and hides words of the batch.
-        batch_tokens: the maximum number of tokens in a batch, including padding.
-        share: takes the number of batches, and returns the indices of those whose losses this
-            process sums.
-
-    Returns:
-        The sum of the losses, and the number of tokens to guess.
+        objective: hides words of a batch, given its candidates.
+        share: returns the indices of the batches that this process sums, from the number of all.
     """
     device = next(model.parameters()).device
     batches = batches_by_length(texts.lengths, batch_tokens=batch_tokens)

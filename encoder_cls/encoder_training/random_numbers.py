@@ -1,7 +1,7 @@
 """The random numbers of a training step: their seed, and the words that they drop.
 
-They depend only on the seed and the step, because torch's random numbers are seeded again for each
-step. A resumed run needs no stored generator.
+They depend only on the seed and the step: torch is seeded again for each step. A resumed run needs
+no stored generator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
 def derive_seed(*numbers: int) -> int:
     """Derive a seed from several numbers.
 
-    The seed has 32 bits, because torch's generator on the CPU ignores further bits.
+    It has 32 bits, because torch's generator on the CPU ignores further ones.
     """
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
@@ -24,8 +24,8 @@ def derive_seed(*numbers: int) -> int:
 def seed_random_numbers(seed: int, device: torch.device) -> None:
     """Seed the random numbers that torch draws on the CPU and on a device.
 
-    This replaces `torch.manual_seed`, which seeds all kinds of devices and therefore takes up to a
-    millisecond even if CUDA is not used.
+    `torch.manual_seed` would seed all kinds of devices, which takes up to a millisecond even
+    without CUDA.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -33,7 +33,7 @@ def seed_random_numbers(seed: int, device: torch.device) -> None:
 
 
 def is_word(input_ids: Tensor) -> Tensor:
-    """A mask of token ids that is False on padding and on `[CLS]`, (B, T)."""
+    """Whether each token is neither padding nor `[CLS]`, (B, T)."""
     return (input_ids != PAD_ID) & (input_ids != CLS_ID)
 
 
@@ -43,11 +43,6 @@ def drop_tokens(
     """Replace words by `[UNK]`, each with a probability of `fraction`, (B, T).
 
     Unknown words are rare in training texts. From dropped words, the model learns to handle them.
-
-    Args:
-        input_ids: token ids, (B, T).
-        fraction: the probability with which a word is replaced.
-        generator: draws the random numbers; None for torch's default generator.
     """
     if fraction == 0:
         return input_ids

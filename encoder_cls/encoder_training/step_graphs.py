@@ -1,10 +1,10 @@
 """CUDA graphs of training steps.
 
-A GPU computes a step of a small model in less time than Python takes to start the step's hundreds
-of operations one by one. A CUDA graph is a recording of these operations, which starts all of them
-at once (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs). It always computes with
-the same shapes and in the same places of the GPU's memory. So there is a graph for each shape of a
-batch, and a batch is copied to the place of the one that was recorded.
+A GPU computes a step of a small model in less time than Python takes to start its hundreds of
+operations. A CUDA graph is a recording that starts all of them at once
+(https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs), always with the same shapes and
+in the same places of memory. So there is a graph for each shape of a batch, and a batch is copied
+to the place of the recorded one.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ class StepGraphs(Generic[Inputs, Outputs]):
     The second ones are recorded.
 
     Args:
-        function: takes inputs on the device, and returns outputs on the device. It uses the same
-            tensors in each call, and never waits for the device.
-        recorder: records the graphs.
+        function: takes and returns tensors on the device. It uses the same tensors in each call,
+            and never waits for the device.
     """
 
     def __init__(self, function: Callable[[Inputs], Outputs], recorder: Recorder) -> None:
@@ -49,10 +48,7 @@ class StepGraphs(Generic[Inputs, Outputs]):
         self._graphs: dict[Shapes, _StepGraph[Inputs, Outputs]] = {}
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        """Compute the function.
-
-        Args:
-            inputs: named tuples, lists or dictionaries of tensors on the CPU, in pinned memory.
+        """Compute the function of tensors on the CPU, in pinned memory.
 
         Returns:
             The outputs, which the device computes later.
@@ -75,7 +71,7 @@ class StepGraphs(Generic[Inputs, Outputs]):
 
 
 class _StepGraph(Generic[Inputs, Outputs]):
-    """A CUDA graph of a function for inputs of the same shapes as those given."""
+    """A CUDA graph of a function for inputs of these shapes."""
 
     def __init__(
         self, function: Callable[[Inputs], Outputs], inputs: Inputs, recorder: Recorder
@@ -85,7 +81,6 @@ class _StepGraph(Generic[Inputs, Outputs]):
         self._replay = recorder.record(lambda: function(self._inputs))
 
     def compute(self, inputs: Inputs) -> Outputs:
-        """Compute the function for inputs of these shapes."""
         for place, tensor in zip(list_tensors(self._inputs), list_tensors(inputs), strict=True):
             place.copy_(tensor, non_blocking=True)
         outputs = self._replay()
@@ -98,9 +93,6 @@ class Recorder:
     """Records CUDA graphs.
 
     All graphs share their working memory, because they are never replayed at the same time.
-
-    Args:
-        device: the GPU.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -112,8 +104,7 @@ class Recorder:
         """Record the operations of a function, without computing them.
 
         Returns:
-            A function that replays the operations and returns the outputs, always in the same
-            place.
+            A function that replays them and returns the outputs, always in the same place.
         """
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream(self.device))
@@ -139,10 +130,7 @@ class Recorder:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Let Python not look for reference cycles in a block.
-
-    It could find an older graph, and CUDA refuses to delete a graph while another one is recorded.
-    """
+    """CUDA refuses to delete a graph, which Python could find, while another one is recorded."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,6 @@
-"""The number of steps of a training: all steps of its epochs, or fewer if time does not suffice.
+"""The number of steps of a training: those of all epochs, or as many as there is time for.
 
-The first steps of a training are timed, on a GPU after a warm-up. Their speed tells how many steps
-the time budget allows.
+The first steps of a training are timed, on a GPU after a warm-up.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ class TrainingLength:
     """The maximum length of a training, and the interval of its validations.
 
     Attributes:
-        epochs: the maximum number of epochs.
-        steps_per_epoch: the number of optimizer steps in an epoch.
-        validate_every: the number of optimizer steps between two validations.
+        epochs: at most.
+        steps_per_epoch: optimizer steps.
+        validate_every: in optimizer steps.
     """
 
     epochs: int
@@ -29,7 +28,7 @@ class TrainingLength:
 
     @property
     def total_steps(self) -> int:
-        """The number of optimizer steps in all epochs."""
+        """The optimizer steps of all epochs."""
         return self.epochs * self.steps_per_epoch
 
 
@@ -42,11 +41,11 @@ MAX_WARM_UP_SHARE = 0.3
 
 @dataclass(frozen=True, kw_only=True)
 class StepTiming:
-    """Which steps of a training are timed, to decide the step limit.
+    """Which steps of a training are timed.
 
     Attributes:
-        warm_up_steps: the number of first steps that are not timed, because they are slower.
-        timed_steps: the number of steps after them that are timed.
+        warm_up_steps: the first steps, which are slower and not timed.
+        timed_steps: how many are timed after them.
     """
 
     warm_up_steps: int
@@ -67,18 +66,15 @@ MIN_STEPS_IN_TIME = 20
 class StepLimiter:
     """Times the steps of a training, and decides how many of them its time budget allows.
 
-    It counts the steps since the training was started or resumed, because the time of earlier steps
+    It counts the steps since the training was started or resumed, because the time of earlier ones
     is unknown.
 
     Args:
-        seconds: the time for the training and everything that follows it; None if there is no time
-            budget.
-        length: the maximum length of the training.
-        validation_cost: the time of a validation, measured in steps.
-        report_cost: the time of everything that follows the training, measured in steps.
+        seconds: for the training and everything that follows it; None without a time budget.
+        validation_cost: in steps.
+        report_cost: the time of everything that follows the training, in steps.
         may_skip: whether the training is skipped if there is time for a few steps only.
-        timing: which steps are timed.
-        group: the processes of the training, which all get the decision of the first one.
+        group: all its processes get the decision of the first one.
     """
 
     def __init__(
@@ -117,7 +113,6 @@ class StepLimiter:
 
     @property
     def _is_warming_up(self) -> bool:
-        """Whether the next steps are part of the warm-up."""
         if self._warm_up_steps >= self._timing.warm_up_steps:
             return False
         return self._warm_up_seconds < MAX_WARM_UP_SHARE * self._seconds
@@ -135,9 +130,9 @@ class StepLimiter:
         return self._timed_seconds + more_seconds >= MAX_TIMING_SHARE * self._seconds
 
     def decide(self, state: TrainingState) -> TrainingState:
-        """Set the step limit of a state once enough steps are timed; until then, change nothing.
+        """Set the step limit of a state once enough steps are timed.
 
-        The limit is a part of the state, so a resumed training has the same one.
+        As a part of the state, it is the same for a resumed training.
         """
         limit = None
         if self.has_enough_with(0, 0.0):
@@ -157,7 +152,7 @@ class StepLimiter:
         return replace(state, step_limit=min(max(limit, steps_done), total_steps))
 
     def affordable_steps(self, seconds_per_step: float) -> int:
-        """The number of steps for which there is time, with their validations and the report."""
+        """The steps for which there is time, with their validations and the report."""
         # Measure the time after the warm-up in steps, which may be infinitely many. The last
         # validation and the report come in any case.
         seconds = self._seconds - self._warm_up_seconds

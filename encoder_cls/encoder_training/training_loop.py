@@ -38,13 +38,13 @@ class StepDone(NamedTuple):
     """The event that the loop yields for each step.
 
     A training that runs ahead yields the events of several steps at once, when their metrics are
-    known. The model is then that of the last of these steps. So steps after which a checkpoint is
-    due, and steps before a validation, are always the last ones.
+    known. The model is then that of the last of these steps. So a checkpoint or a validation is due
+    only after the last one.
 
     Attributes:
-        state: the state of the training after the step.
-        loss: the mean loss of the step.
-        values: the metrics to log; None if the step is between two rows of the log.
+        state: after the step.
+        loss: the mean loss.
+        values: to log; None between two rows of the log.
     """
 
     state: TrainingState
@@ -56,9 +56,9 @@ class ValidationDone(NamedTuple):
     """The event that the loop yields after each validation.
 
     Attributes:
-        state: the state of the training after the validation.
-        result: the result of the validation; None in all processes but the first.
-        is_best: whether the score is the best so far.
+        state: after the validation.
+        result: None in all processes but the first.
+        is_best: so far.
     """
 
     state: TrainingState
@@ -85,7 +85,7 @@ class Speed:
         self.seconds += seconds
 
     def tokens_per_second(self) -> float:
-        """The tokens per second."""
+        """Without padding."""
         return self.tokens / self.seconds
 
     def reset(self) -> None:
@@ -114,16 +114,14 @@ class EncoderTraining:
     """A training: the steps and the validations of a trainer, and when it ends.
 
     Attributes:
-        name: the name in logs and messages, `pretraining` or `model`.
-        trainer: takes the steps.
-        length: the maximum length of the training, and the interval of its validations.
-        config: the learning rate, and the intervals of log rows and checkpoints.
-        patience: the number of validations in a row without a better score after which the training
-            ends; None if it trains for all epochs.
-        validation_cost: the time of a validation, measured in steps.
-        report_cost: the time of everything that follows the training, measured in steps.
-        initial_tables: the model's embedding tables before its first training, by name. Rows that
-            still have these values were never trained. None if such rows do not matter.
+        name: in logs and messages, `pretraining` or `model`.
+        length: the most steps, and the interval of validations.
+        patience: how many validations in a row without a better score end the training; None if it
+            trains for all epochs.
+        validation_cost: in steps.
+        report_cost: the time of everything that follows the training, in steps.
+        initial_tables: the embedding tables before the first training, by name: rows that still
+            have these values were never trained. None if such rows do not matter.
     """
 
     name: str
@@ -145,16 +143,11 @@ class EncoderTraining:
     def run(
         self, state: TrainingState, *, seconds: float | None = None, may_skip: bool = False
     ) -> Iterator[StepDone | ValidationDone | Ended]:
-        """Train until the last step, or until patience or time runs out.
+        """Train until the last step, or until patience or time runs out; yield what has happened.
 
         Args:
-            state: the state from which the training continues.
-            seconds: the time for the training and everything that follows it; None if there is no
-                time budget, 0 if the time is used up.
+            seconds: for the training and everything that follows it; None without a time budget.
             may_skip: whether the training is skipped if there is time for a few steps only.
-
-        Yields:
-            An event for each step, for each validation and for the end.
 
         Raises:
             StoppedError: a signal arrived before a step or during a validation.
@@ -169,7 +162,6 @@ class EncoderTraining:
     def _events(
         self, state: TrainingState, seconds: float | None, *, may_skip: bool
     ) -> Iterator[StepDone | ValidationDone | Ended]:
-        """Train; the arguments and the events are those of `run`."""
         group = self.trainer.group
 
         # All processes follow the first one, because their clocks may differ.
@@ -214,16 +206,7 @@ class EncoderTraining:
     def _take_steps(
         self, state: TrainingState, limiter: StepLimiter, speed: Speed
     ) -> Generator[StepDone, None, TrainingState]:
-        """Take a step, or several if the training runs ahead, and yield an event for each.
-
-        Args:
-            state: the state before the steps.
-            limiter: times the steps, and decides after the last one whether the time is limited.
-            speed: the tokens and the time since the last row of the log, which are updated.
-
-        Returns:
-            The state after the steps.
-        """
+        """Take a step, or several if the training runs ahead; return the state after them."""
         # Start the steps, then wait for their metrics.
         started = time.perf_counter()
         steps = self._start_steps(state, limiter, started)
@@ -266,12 +249,8 @@ class EncoderTraining:
     ) -> list[StartedStep]:
         """Start the next step, or several if the training runs ahead.
 
-        While the step limit is not decided, the last one is the step that decides it.
-
-        Args:
-            state: the state before the steps.
-            limiter: decides the step limit.
-            started: the time at which the first of these steps starts, by `time.perf_counter`.
+        While the step limit is not decided, the last one is the step that decides it. `started` is
+        when the first one starts, by `time.perf_counter`.
         """
         steps: list[StartedStep] = []
         for step in self._steps_to_start(state):
@@ -286,7 +265,7 @@ class EncoderTraining:
         """The steps to start before their metrics are read, counted from 0.
 
         A training that runs ahead starts the steps up to the next row of the log, validation or
-        checkpoint, whichever comes first. Any other training starts a single step.
+        checkpoint; any other starts a single one.
         """
         first = state.step_in_training
         if not self.trainer.runs_ahead:
@@ -305,17 +284,16 @@ class EncoderTraining:
         return range(first, min(ends))
 
     def _learning_rate(self, step: int, state: TrainingState) -> float:
-        """The learning rate of a step, counted from 0."""
         return learning_rate(step, total_steps=self.max_steps(state), config=self.config)
 
     def max_steps(self, state: TrainingState) -> int:
-        """The maximum number of steps: those of all epochs, or as many as the time allows."""
+        """The steps of all epochs, or as many as there is time for."""
         if state.step_limit is None:
             return self.length.total_steps
         return state.step_limit
 
     def epoch(self, state: TrainingState) -> float:
-        """The number of epochs done, with a fraction for the current one."""
+        """The epochs done, with a fraction for the current one."""
         return state.step_in_training / self.length.steps_per_epoch
 
     def is_validation_due(self, state: TrainingState) -> bool:
@@ -326,7 +304,7 @@ class EncoderTraining:
         return step % self.length.validate_every == 0 or step == self.max_steps(state)
 
     def outcome(self, state: TrainingState) -> Outcome | None:
-        """How the training has ended; None if it has not ended yet."""
+        """How the training has ended; None if it goes on."""
         if state.outcome is not None:
             return state.outcome
         if self.patience is not None and state.stale_validations >= self.patience:
@@ -336,10 +314,7 @@ class EncoderTraining:
         return "done" if self.max_steps(state) == self.length.total_steps else "time"
 
     def _validate(self, state: TrainingState) -> tuple[TrainingState, HasScore | None]:
-        """Validate the model, and return the state after the validation and its result.
-
-        The state has the score in all processes; only the first process has the result.
-        """
+        """All processes get the state with the score; only the first one gets the result."""
         group = self.trainer.group
         with group.deferring_stops():
             result = self.trainer.task.validate(self.model_for_users)
@@ -354,13 +329,7 @@ class EncoderTraining:
         return state.after_validation(score, is_warming_up=is_warming_up), result
 
     def _check_finite(self, state: TrainingState, metrics: StepMetrics, rate: float) -> None:
-        """Raise a `DivergedError` if the loss or too many gradients in a row are not finite.
-
-        Args:
-            state: the state before the step.
-            metrics: the metrics of the step.
-            rate: the learning rate of the step.
-        """
+        """Raise a `DivergedError` if the loss or too many gradients in a row are not finite."""
         has_failed_too_often = (
             not metrics.should_update and state.skipped_in_a_row == MAX_SKIPPED_IN_A_ROW
         )
@@ -375,5 +344,4 @@ class EncoderTraining:
 
 
 def _next_multiple(number: int, interval: int) -> int:
-    """The least multiple of an interval that is greater than a number."""
     return (number // interval + 1) * interval

@@ -22,11 +22,11 @@ class StepMetrics(NamedTuple):
     """The metrics of a step, over all processes.
 
     Attributes:
-        loss: the mean loss over all targets.
-        grad_norm: the norm of the dense gradients before clipping.
-        tokens: the number of tokens without padding.
-        padded_tokens: the number of tokens with padding.
-        has_finite_gradient: whether the gradient is finite in all processes.
+        loss: the mean over all targets.
+        grad_norm: of the dense gradients, before clipping.
+        tokens: without padding.
+        padded_tokens: with padding.
+        has_finite_gradient: in all processes.
     """
 
     loss: float
@@ -42,9 +42,9 @@ class StepMetrics(NamedTuple):
 
     @property
     def should_update(self) -> bool:
-        """Whether the step updates the model; a step with a loss or gradient not finite is skipped.
+        """Whether the step updates the model: it is skipped if its loss or gradient is not finite.
 
-        Processes agree, because both are summed over all processes.
+        Processes agree, because both are summed over all of them.
         """
         return self.has_finite_loss and self.has_finite_gradient
 
@@ -54,18 +54,17 @@ class TrainingState:
     """Everything except weights and moments that a training needs to continue.
 
     Attributes:
-        step: the number of optimizer steps done in the run, including those of a pretraining.
-        first_step: the number of steps that were done in the run before this training.
-        step_limit: the number of steps for which this training has time; None if there is no time
-            budget, or until its first steps are timed.
-        validated_step: the value of `step` at the last validation.
-        best_score: the best score of a validation; None before the first validation.
-        best_step: the value of `step` at the validation with the best score.
-        stale_validations: the number of validations in a row without a better score, which is
-            compared with patience.
-        skipped_in_a_row: the number of steps in a row, up to the last one, that were skipped.
-        sums: the summed metrics of the steps since the last row of the log, by name.
-        outcome: how the training has ended; None if it has not ended yet.
+        step: optimizer steps done in the run, pretraining included.
+        first_step: the steps done before this training.
+        step_limit: the steps that there is time for; None without a time budget, or until the first
+            steps are timed.
+        validated_step: `step` at the last validation.
+        best_score: None before the first validation.
+        best_step: `step` at the validation with the best score.
+        stale_validations: validations in a row without a better score, to compare with patience.
+        skipped_in_a_row: the last steps, all of which were skipped.
+        sums: the summed metrics since the last row of the log, by name.
+        outcome: how the training has ended; None if it goes on.
     """
 
     step: int = 0
@@ -81,16 +80,16 @@ class TrainingState:
 
     @classmethod
     def starting_at(cls, step: int) -> TrainingState:
-        """The state at the start of a training, after `step` steps of an earlier training."""
+        """The state at the start of a training, after `step` steps of an earlier one."""
         return cls(step=step, first_step=step, validated_step=step, best_step=step)
 
     @property
     def step_in_training(self) -> int:
-        """The number of optimizer steps done in this training."""
+        """The optimizer steps done in this training."""
         return self.step - self.first_step
 
     def after_step(self, metrics: StepMetrics) -> TrainingState:
-        """The state after one more step, with the metrics of the step added to the sums."""
+        """The state after one more step, whose metrics are added to the sums."""
         # The gradient norm of a skipped step may be infinite or not a number, so it is left out.
         skipped_in_a_row = 0
         skipped_steps = 0
@@ -114,8 +113,8 @@ class TrainingState:
     def after_validation(self, score: ValidationScore, *, is_warming_up: bool) -> TrainingState:
         """The state after a validation.
 
-        A validation without a better score is stale. During warm-up, while the learning rate still
-        rises, no validation is stale.
+        A validation without a better score is stale, except during warm-up, while the learning rate
+        still rises.
         """
         if score.is_better_than(self.best_score):
             return replace(
@@ -132,10 +131,7 @@ class TrainingState:
         return replace(self, validated_step=self.step, stale_validations=stale_validations)
 
     def mean_metrics(self) -> dict[str, float]:
-        """The mean metrics of the steps since the last row of the log.
-
-        They include the number of skipped steps if there are any.
-        """
+        """The mean metrics since the last row of the log, and the number of skipped steps."""
         sums = self.sums
         means = {
             "loss": sums["loss"] / sums["steps"],

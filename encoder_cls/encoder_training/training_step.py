@@ -1,7 +1,7 @@
 """A step of a training: its batches, their gradient, and the update of the model.
 
-A step depends only on the weights, the optimizers' moments and the step's index, so a resumed
-training computes the same as one that was never interrupted.
+It depends only on the weights, the moments and the step's index, so a resumed training computes the
+same as one that was never interrupted.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class StepBatches(NamedTuple):
     """This process's shards of a step's batches.
 
     Attributes:
-        step: the index of the step, counted from 0.
-        shards: the batches, by the number of their shard.
-        tokens: the number of tokens without padding, ().
-        padded_tokens: the number of tokens with padding, ().
+        step: counted from 0.
+        shards: by their number.
+        tokens: without padding, ().
+        padded_tokens: ().
     """
 
     step: int
@@ -45,12 +45,12 @@ class StepBatches(NamedTuple):
 
 
 class StartedStep(NamedTuple):
-    """A step whose metrics may not be known yet, because a device is still computing it.
+    """A step that a device may still be computing.
 
     Attributes:
-        sums: the loss, the number of tokens without padding, the number of tokens with padding, and
-            the number of processes whose gradient is not finite, summed over all processes, (4,).
-        grad_norm: the norm of the dense gradients before clipping, ().
+        sums: of the loss, the tokens without padding, those with padding, and the processes whose
+            gradient is not finite, over all processes, (4,).
+        grad_norm: of the dense gradients, before clipping, ().
     """
 
     sums: Tensor
@@ -86,22 +86,15 @@ class Trainer:
     """Trains a model on a task step by step, in all processes of a group.
 
     Attributes:
-        task: makes the batches of a step, and scores the model.
-        model: the model, which has the same weights in all processes.
-        optimizers: the optimizers of the model's parameters.
-        num_shards: the number of shards into which each batch is divided.
-        max_grad_norm: the norm of the dense gradients above which they are clipped.
-        seed: the seed of the random numbers of all steps.
-        device: the device of the model.
-        precision: the precision of matrix products, torch.float32 or torch.bfloat16.
-        group: the processes that train together.
-        loss_function: a user's own function, which returns the summed loss of a batch; None if
-            `TrainingBatch.loss` is used.
-        runs_ahead: whether steps are started before the metrics of earlier steps are known, and
-            batches are made ahead. This suits a GPU, which computes while this process continues.
-        recorder: records the steps as CUDA graphs, one for each shape of a batch; None if they are
-            not recorded. Only the steps of a trainer that runs ahead can be recorded, because
-            nothing in them waits for the device.
+        model: has the same weights in all processes.
+        max_grad_norm: the norm above which dense gradients are clipped.
+        precision: of matrix products, torch.float32 or torch.bfloat16.
+        loss_function: a user's own, in place of `TrainingBatch.loss`; it returns the summed loss of
+            a batch.
+        runs_ahead: whether steps start before the metrics of earlier ones are known, and batches
+            are made ahead. This suits a GPU, which computes while this process continues.
+        recorder: records a CUDA graph for each shape of a batch, if the trainer runs ahead: then
+            nothing in a step waits for the device.
     """
 
     task: TrainingTask
@@ -139,14 +132,10 @@ class Trainer:
             load_moments(self.optimizers, safetensors.torch.load(moments))
 
     def start_step(self, step: int, rate: float) -> StartedStep:
-        """Update the model once, with the gradient of all batches of a step.
+        """Update the model once, with the gradient of all batches of a step, counted from 0.
 
-        If the loss or the gradient is not finite, neither weights nor moments are updated. If the
-        trainer runs ahead, the device decides this, and nothing here waits for the device.
-
-        Args:
-            step: the index of the step, counted from 0.
-            rate: the learning rate.
+        If the loss or the gradient is not finite, nothing is updated. If the trainer runs ahead,
+        the device decides this, and nothing here waits for it.
 
         Raises:
             LostProcessError: another process has ended; nothing is updated.
@@ -172,11 +161,7 @@ class Trainer:
             self._graphs.clear()
 
     def _make_batches(self, step: int, generator: torch.Generator | None) -> StepBatches:
-        """Make this process's shards of a step's batches, on the CPU.
-
-        The random numbers of a shard do not depend on the process that has it. The generator draws
-        them; None means torch's default generator.
-        """
+        """The random numbers of a shard do not depend on the process that has it."""
         seed = derive_seed(self.seed, step)
 
         shards: dict[int, list[TrainingBatch]] = {}
@@ -209,11 +194,10 @@ class Trainer:
         )
 
     def _padded(self, batch: TrainingBatch) -> TrainingBatch:
-        """Pad a batch to one of few shapes, because a graph is recorded for each shape."""
+        """A graph is recorded for each shape of a batch, so let there be few."""
         return batch.padded(max_seq_len=self.model.encoder.embedding.positions.max_seq_len)
 
     def _compute_step(self, batches: StepBatches) -> StartedStep:
-        """Update the model once, with the gradient of batches on the device."""
         self.model.train()
 
         # Compute the gradient of the mean loss over the targets of all batches and processes.
@@ -247,13 +231,10 @@ class Trainer:
         return StartedStep(sums, grad_norm)
 
     def _add_gradients(self, batches: StepBatches) -> Tensor:
-        """Add up the gradients of this process's shards of a step's batches.
+        """Add up the gradients of this process's shards, and return its part of the mean loss, ().
 
         The loss is divided by the summed normalizer of all batches, so that several small batches
         give the same gradient as one large batch.
-
-        Returns:
-            This process's part of the mean loss, in float64, ().
         """
         my_batches = chain.from_iterable(batches.shards.values())
         normalizer: Tensor | float = sum(batch.normalizer for batch in my_batches)
@@ -272,10 +253,7 @@ class Trainer:
         return mean_loss
 
     def _seed_shard(self, step: int, shard: int) -> None:
-        """Seed the random numbers of the model for one of several shards.
-
-        They do not depend on the process that has the shard.
-        """
+        """The random numbers of a shard do not depend on the process that has it."""
         if self.num_shards > 1:
             seed = derive_seed(self.seed, step)
             seed_random_numbers(derive_seed(seed, shard, 1), self.device)
@@ -287,12 +265,7 @@ class Trainer:
         return self.loss_function(self.model, batch)
 
     def _update(self, found_inf: Tensor | None = None) -> None:
-        """Update all parameters.
-
-        Args:
-            found_inf: 1 if nothing may change, because a gradient is not finite, else 0, (); None
-                if all gradients are finite.
-        """
+        """`found_inf` is that of `Optimizer.step`."""
         for optimizer in self.optimizers:
             optimizer.step(found_inf)
 

@@ -21,29 +21,25 @@ class TrainingBatch(Protocol):
 
     @property
     def inputs(self) -> Batch:
-        """The token ids and character n-grams of the texts."""
+        """The texts."""
 
     @property
     def normalizer(self) -> Tensor:
-        """The number by which `loss` is divided to get the mean loss, ()."""
+        """`loss` divided by it is the mean loss, ()."""
 
     def loss(self, model: EncoderClassifier) -> Tensor:
         """The sum of the losses of all targets, ()."""
 
     def padded(self, *, max_seq_len: int) -> Self:
-        """The same batch, padded to one of few shapes; its loss is the same up to rounding.
-
-        Args:
-            max_seq_len: the maximum number of tokens of a text.
-        """
+        """The same batch, padded to one of few shapes; its loss is the same up to rounding."""
 
 
 class HasScore(Protocol):
-    """The result of a validation, with the score by which validations are compared."""
+    """The result of a validation."""
 
     @property
     def score(self) -> ValidationScore:
-        """The score of the model on the validation texts."""
+        """By which validations are compared."""
 
 
 class TrainingTask(Protocol):
@@ -55,19 +51,15 @@ class TrainingTask(Protocol):
         """Make one shard of each batch of a step, and no empty ones, on the CPU.
 
         Args:
-            step: the index of the step, counted from 0.
-            shard: the number of the shard, counted from 0.
-            num_shards: the number of shards into which each batch is divided.
-            generator: draws the random numbers; None for torch's default generator.
+            generator: None for torch's default generator.
         """
 
     def validate(self, model: EncoderClassifier) -> HasScore | None:
         """Score a model on the validation texts, by all processes together.
 
         Returns:
-            None in all processes but the first. In the first process, None means that the logits or
-            the loss are not finite.
+            None in all processes but the first; there, if the logits or the loss are not finite.
         """
 
     def describe_step(self, step: int) -> str:
-        """Name where some texts of a step were read, such as `train.csv:7`, for error messages."""
+        """Name where some texts of a step were read, such as `train.csv:7`."""

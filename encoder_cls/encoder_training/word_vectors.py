@@ -35,16 +35,13 @@ MAX_TOKENS = 2_000_000
 def start_from_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, seed: int) -> None:
     """Set the embeddings of words, and of their character n-grams, to word vectors.
 
-    Only words that have neighbours in the texts get a word vector. The vectors come from a
-    truncated SVD of positive pointwise mutual information (Levy and Goldberg, "Neural Word
-    Embedding as Implicit Matrix Factorization", 2014). They are scaled to the standard deviation of
-    random embeddings; with another scale they may not help (https://arxiv.org/abs/2407.12514).
+    Words without neighbours get none. The vectors come from a truncated SVD of positive pointwise
+    mutual information (Levy and Goldberg, "Neural Word Embedding as Implicit Matrix Factorization",
+    2014). They are scaled to the standard deviation of random embeddings; with another scale they
+    may not help (https://arxiv.org/abs/2407.12514).
 
     Args:
-        model: the model, whose embeddings are changed in place.
-        texts: the training texts. Neighbours are counted in a random sample of them if they have
-            more than `MAX_TOKENS` tokens.
-        seed: the seed from which that of the sample is derived.
+        texts: those of training; of more than `MAX_TOKENS` tokens, a random sample is used.
     """
     from sklearn.utils.extmath import randomized_svd
 
@@ -119,18 +116,7 @@ def _ngram_vectors(
     *,
     buckets: int,
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Compute a vector for each bucket of character n-grams: the mean of the words that have them.
-
-    Args:
-        vectors: the word vectors of tokens, (tokens, dimensions).
-        has_vector: True for tokens that have a word vector, (tokens,).
-        word_ids: the token id of each word, (words,).
-        char_ngrams: the hashed n-grams of each word.
-        buckets: the number of rows of the table in which n-grams are hashed.
-
-    Returns:
-        The mean vectors, (buckets, dimensions), and whether a bucket has one, (buckets,).
-    """
+    """The mean vector of the words in each bucket of n-grams, and whether there is one."""
     ids = np.repeat(word_ids, np.diff(char_ngrams.offsets))
     rows = char_ngrams.ngrams.astype(np.int64) % buckets
     is_counted = has_vector[ids]
@@ -145,7 +131,7 @@ def _ngram_vectors(
 def _replace_rows(table: Tensor, vectors: Floats, is_replaced: NDArray[np.bool_]) -> None:
     """Replace some rows of a table by vectors, scaled to the deviation of random weights.
 
-    If a vector has fewer dimensions than a row, the other columns of the row are not changed.
+    Shorter vectors leave the other columns as they are.
     """
     if not is_replaced.any():
         return
