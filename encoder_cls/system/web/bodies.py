@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
 from encoder_cls.system.display import kind, shown
@@ -22,6 +23,49 @@ def check_content_type(request: Request) -> None:
         raise RefusedError(415, "send the body as JSON, with Content-Type: application/json")
 
 
+class Form(BaseModel):
+    """The fields of a request. A field's description says what it may be, for messages.
+
+    Strings are `InstanceOf[str]`: pydantic's own type refuses half surrogates, which JSON can hold.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+AnyForm = TypeVar("AnyForm", bound=Form)
+
+
+def parse_body(body: bytes, form: type[AnyForm], *, example: str) -> AnyForm:
+    """Parse a body that is a JSON object with the fields of a form; a message shows the example.
+
+    Raises:
+        RefusedError: the body is not JSON (400), is no object, repeats a name, or a field is
+            missing, unknown or not valid (422).
+    """
+    fields = parse_json_object(body, example=example)
+    try:
+        return form.model_validate(fields)
+    except ValidationError as error:
+        first_fault = error.errors()[0]
+    raise RefusedError(422, _message(first_fault, form))
+
+
+def _message(fault: Any, form: type[Form]) -> str:
+    # The location is empty for a name that is not Unicode.
+    name, *items = fault["loc"] or ("\N{REPLACEMENT CHARACTER}",)
+    if name not in form.model_fields:
+        return f"{shown(name)}: no such field; known are {', '.join(form.model_fields)}"
+
+    found = fault["input"]
+    if fault["type"] == "missing":
+        found = None
+    expected = form.model_fields[name].description
+    if items:
+        name = f"{name}[{items[0]}]"
+        expected = "a string"
+    return f"{name}: {kind(found)}; expected {expected}"
+
+
 def parse_json_object(body: bytes, *, example: str) -> dict[str, Any]:
     """Parse a body that is a JSON object; a message shows the example.
 
@@ -34,8 +78,7 @@ def parse_json_object(body: bytes, *, example: str) -> dict[str, Any]:
         raise RefusedError(400, f"the body is not JSON: {error}") from None
 
     if not isinstance(fields, dict):
-        expected = f"an object such as {example}"
-        raise RefusedError(422, f"body: {kind(fields)}; expected is {expected}")
+        raise RefusedError(422, f"body: {kind(fields)}; expected an object such as {example}")
     return fields
 
 
