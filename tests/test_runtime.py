@@ -119,6 +119,16 @@ def test_help_is_shown(is_posix):
         assert "Usage: encoder-cls" in out
 
 
+def test_suggestions_need_no_libraries_of_training(cli, trained_run, tmp_path):
+    (tmp_path / "pool.txt").write_text("soup ball\nrain ball of the day\nzzz\n")
+    command = ["suggest", trained_run.path, "--input", tmp_path / "pool.txt", "--n", 2]
+
+    [outcome] = run_restricted([command], forbidden=TRAINING_LIBRARIES)
+
+    expected = cli(*command)
+    assert outcome == (0, expected.out, expected.err)
+
+
 def test_a_classifier_is_exported_without_libraries_of_training(trained_run, tmp_path):
     outputs = [tmp_path / "model.html", tmp_path / "model.mjs"]
     commands = [["export", trained_run.path, "--output", output] for output in outputs]

@@ -13,11 +13,15 @@ from encoder_cls import (
     Config,
     Prediction,
     Report,
+    Review,
+    TextPool,
     config_of,
     evaluate,
     load_classifier,
     load_config,
+    predicted_rows,
     read_metrics,
+    review,
     train,
 )
 
@@ -45,3 +49,15 @@ def runs(folder: Path) -> None:
     assert_type(report, Report)
     assert_type(report.summary(), str)
     assert_type(report.to_dict(), dict[str, Any])
+
+
+def labels(folder: Path) -> None:
+    """Label a few texts of a pool, and review labels."""
+    fit = TextPool(["a text", "another"]).fit({0: "a", 1: "b"})
+    assert_type(fit.uncertainty, NDArray[np.float64])
+    assert_type(fit.labels_of(0), list[str])
+    TextPool(["a text"]).fit({0: ["a", "b"]})
+
+    for _, prediction in predicted_rows(load_classifier(folder), "pool.csv"):
+        assert_type(prediction.uncertainty, float)
+    assert_type(review(folder / "run"), Review)

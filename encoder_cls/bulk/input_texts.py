@@ -16,7 +16,7 @@ from encoder_cls.bulk.standard_input import (
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.csv_form import form_of
+from encoder_cls.data.reading.csv_form import csv_form
 from encoder_cls.data.reading.excel import EXCEL, SheetLayout, sheet_layout
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.formats import count_rows, format_of
@@ -227,11 +227,10 @@ class InputTexts:
 
     def csv_form(self) -> CsvForm:
         """The form of the first file, in which a spreadsheet opens the predictions, too."""
-        form = CsvForm(has_mark=False)
-        if self.keeps_columns and self.files and self.files[0].is_file():
-            form = form_of(self.files[0], self._text_columns, Reading(self._reading_options))
+        if self.keeps_columns and self.files:
+            return csv_form(str(self.source), self._text_columns, Reading(self._reading_options))
         are_delimited = self._all_files_have(lambda known: known.is_delimited)
-        return form._replace(is_guarded=not are_delimited)
+        return CsvForm(has_mark=False, is_guarded=not are_delimited)
 
     def sheet_layout(self) -> SheetLayout | None:
         """How the first file shows its sheet; None if it is not an Excel file."""

@@ -23,7 +23,7 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.top_features import NgramWeight, top_features
 from encoder_cls.metrics.logits import Logits
-from encoder_cls.metrics.tasks import SINGLE_LABEL, Task
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task
 from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.log import log
 from encoder_cls.system.settings import own_settings
@@ -114,6 +114,11 @@ class Classifier:
         """The names of the parts that the classifier has, in the order of `PARTS`."""
         return tuple(name for name in PARTS if getattr(self, name) is not None)
 
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether a text may have any number of labels."""
+        return self.task is MULTI_LABEL
+
     def __repr__(self) -> str:
         """Describe the parts, the classes and the hash of the weights file in one line."""
         parts = " and ".join(self.parts)
@@ -175,10 +180,13 @@ class Classifier:
         *,
         labels: Sequence[str] | None = None,
         batch_tokens: int | None = None,
+        max_tokens: int | None = None,
     ) -> list[Explanation]:
         """Compute how much each word of a text speaks for a class, by default the most probable.
 
-        The weight of a word is how much the log odds of the class fall when it is left out.
+        The weight of a word is how much the log odds of the class fall when it is left out. If
+        `max_tokens`, the most tokens that are read to explain a text, are too few for all words,
+        the last ones get no weights.
 
         Raises:
             ValueError: a label is unknown, or the number of labels is not that of the texts.
@@ -196,7 +204,13 @@ class Classifier:
                 raise ValueError(f"no label of the classifier: {shown(min(unknown))}")
             explained_labels = labels
 
-        return self.explain_tokenized(texts, tokenized, explained_labels, batch_tokens=batch_tokens)
+        return self.explain_tokenized(
+            texts,
+            tokenized,
+            explained_labels,
+            batch_tokens=batch_tokens,
+            max_tokens=max_tokens,
+        )
 
     @own_settings()
     def top_features(

@@ -32,6 +32,19 @@ class Explanation(list[WordWeight]):
         super().__init__(words)
         self.left_out = left_out
 
+    def words_for(self) -> list[str]:
+        """The different words that speak for the class, the strongest first."""
+        found = [word.word for word in self._by_weight() if word.weight >= MIN_WEIGHT]
+        return list(dict.fromkeys(found))
+
+    def words_against(self) -> list[str]:
+        """The different words that speak against the class, the strongest first."""
+        found = [word.word for word in self._by_weight()[::-1] if word.weight <= -MIN_WEIGHT]
+        return list(dict.fromkeys(found))
+
+    def _by_weight(self) -> list[WordWeight]:
+        return sorted(self, key=lambda word: -word.weight)
+
 
 def marked(text: str, weights: Sequence[WordWeight]) -> list[tuple[str, float]]:
     """Split a text into its words, with their weights, and what is between them, with 0."""

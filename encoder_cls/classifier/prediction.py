@@ -36,6 +36,14 @@ class Prediction(NamedTuple):
     prediction_probability: float = 0.0
     answered_by: str | None = None
 
+    @property
+    def uncertainty(self) -> float:
+        """How uncertain the prediction is, from 0 to 1: see `Task.uncertainty`."""
+        if self.labels is not None:
+            return 1 - self.prediction_probability
+        (_, best), (_, second) = self.top(2)
+        return 1 - (best - second)
+
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
         """The `k` most probable classes, by default all, with their probabilities, best first."""
         return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]

@@ -20,12 +20,9 @@ from encoder_cls.cli.compare import compare_command
 from encoder_cls.cli.error_messages import PROGRAM, is_interrupted, message_and_exit_code
 from encoder_cls.cli.eval import eval_command
 from encoder_cls.cli.export import export_command
-from encoder_cls.cli.label import label_command
 from encoder_cls.cli.predict import predict_command
 from encoder_cls.cli.prune import prune_command
-from encoder_cls.cli.review import review_command
 from encoder_cls.cli.serve import serve_command
-from encoder_cls.cli.suggest import suggest_command
 from encoder_cls.cli.train import train_command
 from encoder_cls.errors import EncoderClsError, StoppedError
 from encoder_cls.system.annexes import annexes_with
@@ -74,9 +71,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare_command,
     "prune": prune_command,
     "predict": predict_command,
-    "review": review_command,
-    "suggest": suggest_command,
-    "label": label_command,
     "serve": serve_command,
     "export": export_command,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from encoder_cls.config.schema import DataConfig
@@ -57,24 +56,32 @@ class LabelTable(NamedTuple):
     added: dict[str, str]
     records: list[dict[str, Any]]
 
+    def to_csv(self, form: CsvForm) -> Iterator[bytes]:
+        """Write the table as lines of CSV."""
+        lines = []
+        for record in self.records:
+            fields = []
+            for column in self.columns:
+                value = record.get(column)
+                if column == self.added["score"]:
+                    value = f"{value:.4f}"
+                fields.append(cell(value))
+            lines.append(fields)
+        yield from csv_table(self.columns, lines, form)
 
-def label_tables(
-    *tables: Sequence[LabelRow], data: DataConfig, output: Path | None = None
-) -> list[Iterator[bytes]]:
-    """Make the lines of CSV or TSV tables of rows, the most doubtful rows first.
 
-    A table has the form of the data files and all their columns, so when a person has corrected its
-    labels, it can be used as data, or as `data.corrections`. Columns that an earlier review has
-    added are replaced. The tables are CSV unless the name of `output` ends with .tsv.
-    """
+def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator[bytes]]:
+    """Make the lines of CSV tables of rows, in the form of the data files."""
     form = form_of_data(data)
-    if output:
-        form = form.for_file(output)
-    return [_csv_of(table, form) for table in label_records(*tables, data=data)]
+    return [table.to_csv(form) for table in label_records(*tables, data=data)]
 
 
 def label_records(*tables: Sequence[LabelRow], data: DataConfig) -> list[LabelTable]:
-    """Make tables of rows, as `label_tables` does, with values in place of CSV."""
+    """Make tables of rows, the most doubtful rows first.
+
+    A table has all columns of the data, so when a person has corrected its labels, it can be used
+    as data, or as `data.corrections`. Columns that an earlier review has added are replaced.
+    """
     # Read the rows again, because splits have only their texts and labels, not the other columns.
     columns = Columns(data.text_column, data.label_column, every=True)
     places = [row.where for rows in tables for row in rows]
@@ -158,19 +165,6 @@ def _added_values(row: LabelRow, row_read: Row | None, added: Mapping[str, str])
         added[LABEL_IN_DATA]: row.label_in_data,
         added[KEY]: row.key,
     }
-
-
-def _csv_of(table: LabelTable, form: CsvForm) -> Iterator[bytes]:
-    lines = []
-    for record in table.records:
-        fields = []
-        for column in table.columns:
-            value = record.get(column)
-            if column == table.added["score"]:
-                value = f"{value:.4f}"
-            fields.append(cell(value))
-        lines.append(fields)
-    yield from csv_table(table.columns, lines, form)
 
 
 def file_and_line(where: str) -> tuple[str, str]:

@@ -17,17 +17,24 @@ from numpy.typing import NDArray
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import DataConfig
+from encoder_cls.data.corrections import added_column
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions, held_out_logits
-from encoder_cls.evaluation.label_tables import LabelRow
+from encoder_cls.evaluation.label_tables import LabelRow, form_of_data, label_records
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.linear_training.features import LinearOptions
 from encoder_cls.linear_training.model_selection import out_of_fold_logits
 from encoder_cls.run.reloaded_data import config_with_moved_data, dataset_of_run
 from encoder_cls.run.run_folder import run_of
+from encoder_cls.system.csv_cells import CsvForm
+from encoder_cls.system.excel_table import excel_table
+from encoder_cls.system.files import write_output
 from encoder_cls.system.label_cells import cell_separator
+
+# The ending of an Excel file.
+EXCEL_ENDING = ".xlsx"
 
 
 class Review(NamedTuple):
@@ -42,6 +49,7 @@ class Review(NamedTuple):
             to 5 times too high (docs/experiments/accuracy.md).
         class_names: those of the classifier, then those that occur only in validation or test.
         separator: between several labels in `rows`.
+        data: the config's section `data` of the run.
     """
 
     rows: list[LabelRow]
@@ -53,16 +61,43 @@ class Review(NamedTuple):
     separator: str
     data: DataConfig
 
+    def write(self, path: Path) -> None:
+        """Write the rows to a .csv, .tsv or .xlsx file, with all columns of the data.
 
-def review_run(path: Path, *, moved: Mapping[str, str] | None = None) -> Review:
-    """Review the labels of all splits of a run, whose data may have been moved to new paths.
+        A person corrects the labels in it, and it is then read as `data.corrections`.
+        """
+        (table,) = label_records(self.rows, data=self.data)
+        if path.suffix.lower() == EXCEL_ENDING:
+            content = excel_table(
+                table.columns,
+                table.records,
+                title="review",
+                probability_column=table.added["score"],
+            )
+        else:
+            content = b"".join(table.to_csv(self.csv_form().for_file(path)))
+        write_output(path, content)
+
+    def csv_form(self) -> CsvForm:
+        """The form of CSV that a spreadsheet opens as it does the training data."""
+        return form_of_data(self.data)
+
+    def added_column(self, name: str) -> str:
+        """The name of a column such as `key`, which a table of corrections adds to the data's."""
+        return added_column(name, self.data)
+
+
+def review(path: str | Path, *, moved: Mapping[str, str] | None = None) -> Review:
+    """Find the labels of a run that models which have not learned from them do not predict.
+
+    `moved` has the new paths of the run's data, by key, if it has been moved.
 
     Raises:
         ConfigError: the path is not a run, or the run has no classifier yet.
         DataError: the data is missing, or has changed since the training.
     """
     classifier = load_classifier(path, engine="torch")
-    run = run_of(path)
+    run = run_of(Path(path))
     if run is None:
         raise ConfigError(
             f"{path}: a model folder without its run has no data to review; name the run"

@@ -37,3 +37,23 @@ def added_before(columns: Sequence[str], added: Sequence[str], prefix: str) -> s
 def is_like(name: str, column: str, prefix: str) -> bool:
     """Whether a column is called `name`, after any number of prefixes."""
     return re.fullmatch(f"(?:{prefix})*{name}", column) is not None
+
+
+def numbered(header: Sequence[str]) -> list[str]:
+    """Make repeated column names differ by numbers, such as the empty names of a spreadsheet."""
+    taken = set(header)
+    last_number: dict[str, int] = {}
+    names = []
+    for name in header:
+        if name not in last_number:
+            last_number[name] = 0
+            names.append(name)
+            continue
+
+        number = last_number[name] + 1
+        while f"{name}.{number}" in taken:
+            number += 1
+        last_number[name] = number
+        taken.add(f"{name}.{number}")
+        names.append(f"{name}.{number}")
+    return names

@@ -21,11 +21,11 @@ from shared.benchmark import Benchmark, Case, Found, Row, grouped, values
 from shared.data import Texts, add_data_arguments, json_lines, path_of, read, sample, write
 from shared.page import table
 
-from encoder_cls.bulk.suggestions import suggest
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.config.loading import config_of
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row as TextRow
+from encoder_cls.extras.label.suggestions import suggest
 from encoder_cls.metrics.classification import CalibrationBins
 from encoder_cls.training.linear_stage import FittedLinear, fit_linear_classifier
 from encoder_cls.training.prepare import prepare
@@ -102,7 +102,8 @@ def suggested(classifier: Classifier, pool: Texts) -> NDArray[np.int64]:
     for number in range(FIRST, len(pool.texts)):
         rows.append(TextRow(pool.texts[number], where=SourceLocation(str(number))))
 
-    suggestions = suggest(classifier, [rows], ADDED)
+    predictions = classifier.predict([row.text for row in rows])
+    suggestions = suggest(zip(rows, predictions, strict=True), classifier, ADDED)
     return np.array([int(suggestion.row.where.file) for suggestion in suggestions])
 
 

@@ -43,8 +43,9 @@ from shared.page import NOT_MEASURED, table
 from suggestions import suggested
 
 from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.labelling.model_loop import ModelLoop
-from encoder_cls.labelling.open_session import PoolOptions, open_session
+from encoder_cls.extras.label.model_loop import ModelLoop
+from encoder_cls.extras.label.open_session import open_session
+from encoder_cls.extras.label.pool import PoolOptions
 
 DATA = ("trec6", "ag_news", "sst2", "banking77")
 LABEL = "label"

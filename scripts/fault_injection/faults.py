@@ -758,14 +758,14 @@ FAULTS = [
         "labels are acknowledged before they are written",
         case="label-kill",
         fraction=0.1,
-        target="encoder_cls.labelling.label_table.LabelTable._append_line",
+        target="encoder_cls.extras.label.label_table.LabelTable._append_line",
         make=doing_nothing,
     ),
     Fault(
         "a part of a label stays on a full disk",
         case="label-full-disk",
         fraction=0.3,
-        target="encoder_cls.labelling.label_table.LabelTable._append_line",
+        target="encoder_cls.extras.label.label_table.LabelTable._append_line",
         make=appending_without_repair,
     ),
     Fault(

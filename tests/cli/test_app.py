@@ -72,7 +72,7 @@ MODULES_OF_COMMANDS = {
     "review": "encoder_cls.run.review",
     "compare": "encoder_cls.run.compare",
     "init": "encoder_cls.training.expected_time",
-    "label": "encoder_cls.labelling.server, encoder_cls.labelling.model_loop",
+    "label": "encoder_cls.extras.label.server, encoder_cls.extras.label.model_loop",
 }
 NOT_BEFORE_THE_WORK = {"torch", "sklearn", "matplotlib", "tensorboard", "datasets"}
 # Lets a program print the modules that it has imported when it ends.

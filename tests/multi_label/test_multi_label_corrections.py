@@ -21,7 +21,7 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load_dataset import load_dataset
-from encoder_cls.labelling.review_session import open_review
+from encoder_cls.extras.label.review_session import open_review
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training.prepare import prepare
 

@@ -16,7 +16,7 @@ from support.topics import labelled_texts
 # Lines of Python that let `encoder-cls label` do without its model, whose process takes seconds to
 # load its libraries.
 WITHOUT_MODEL = """
-from encoder_cls.labelling.background_thread import BackgroundThread
+from encoder_cls.extras.label.background_thread import BackgroundThread
 
 BackgroundThread.start = BackgroundThread.join = lambda self: None
 """

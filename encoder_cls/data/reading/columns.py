@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import DataError, MissingColumnError
+from encoder_cls.system.added_columns import numbered
 from encoder_cls.system.display import listed, shown
 
 # The number of column names that an error lists.
@@ -114,26 +115,6 @@ class Columns(NamedTuple):
         if self.every:
             return numbered(header)
         return list(header)
-
-
-def numbered(header: Sequence[str]) -> list[str]:
-    """Make repeated column names differ by numbers, such as the empty names of a spreadsheet."""
-    taken = set(header)
-    last_number: dict[str, int] = {}
-    names = []
-    for name in header:
-        if name not in last_number:
-            last_number[name] = 0
-            names.append(name)
-            continue
-
-        number = last_number[name] + 1
-        while f"{name}.{number}" in taken:
-            number += 1
-        last_number[name] = number
-        taken.add(f"{name}.{number}")
-        names.append(f"{name}.{number}")
-    return names
 
 
 def repeats_header(where: SourceLocation, values: Sequence[Any], header: Sequence[str]) -> bool:

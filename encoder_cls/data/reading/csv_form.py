@@ -10,9 +10,22 @@ from pathlib import Path
 from encoder_cls.data.reading.delimited import CSV, separator_of
 from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.source_files import files_named
 from encoder_cls.errors import DataError
 from encoder_cls.system.csv_cells import CsvForm
 from encoder_cls.system.encodings import is_utf8, opened
+
+
+def csv_form(source: str, columns: Sequence[str], reading: Reading) -> CsvForm:
+    """Find the form of CSV output for a source: that of its first file, which has these columns."""
+    files = files_named(source)
+    form = CsvForm(has_mark=False)
+    if files and files[0].is_file():
+        form = form_of(files[0], columns, reading)
+
+    formats = [format_of(file) for file in files]
+    are_delimited = all(known is not None and known.is_delimited for known in formats)
+    return form._replace(is_guarded=not are_delimited)
 
 
 def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:

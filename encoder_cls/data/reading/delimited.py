@@ -11,7 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from encoder_cls.data.reading.columns import Columns, numbered, repeats_header
+from encoder_cls.data.reading.columns import Columns, repeats_header
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.header import (
     FIRST_ROWS,
@@ -23,6 +23,7 @@ from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
+from encoder_cls.system.added_columns import numbered
 from encoder_cls.system.display import counted, shown
 from encoder_cls.system.encodings import (
     LONGEST_LINE,

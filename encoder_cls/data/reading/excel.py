@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from encoder_cls.data.reading.columns import MAX_LISTED, Columns, numbered, repeats_header
+from encoder_cls.data.reading.columns import MAX_LISTED, Columns, repeats_header
 from encoder_cls.data.reading.content_errors import content_errors
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.header import (
@@ -30,6 +30,7 @@ from encoder_cls.data.reading.xlsx import (
     opened_workbook,
 )
 from encoder_cls.errors import DataError, MissingColumnError
+from encoder_cls.system.added_columns import numbered
 from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.encodings import SKIP
 

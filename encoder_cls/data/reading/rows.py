@@ -62,6 +62,11 @@ class Row(NamedTuple):
             labels[label_name(label)] = None
         return list(labels)
 
+    def value(self, column: str) -> Any:
+        """The value of a column, or of a field inside objects (`payload.body`); None without it."""
+        record = self.record or {}
+        return field_of(record, column) if has_field(record, column) else None
+
 
 def _written_labels(cell: Any, separator: str | None, *, may_be_empty: bool) -> Sequence[Any]:
     if separator is not None and isinstance(cell, str):

@@ -1,0 +1,167 @@
+"""The HTTP interface of a session: a page, its state as JSON, and the actions of a person.
+
+All paths begin with a random token, which only the printed address has.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from encoder_cls.errors import EncoderClsError
+from encoder_cls.extras.label.session import NO_CLASS, SKIPPED, Session
+from encoder_cls.system.html_pages import html_page
+from encoder_cls.system.web.bodies import check_content_type, parse_json_object
+from encoder_cls.system.web.limits import MAX_BODY_BYTES
+from encoder_cls.system.web.origins import refusal_of_origin
+from encoder_cls.system.web.responses import PAGE_HEADERS, RefusedError, json_response, refused
+
+# The number of random bytes of a token.
+TOKEN_BYTES = 18
+
+_FILES = files("encoder_cls.extras.label")
+PAGE = html_page(
+    "Label",
+    _FILES.joinpath("page.html").read_text("utf-8"),
+    script=_FILES.joinpath("page.js").read_text("utf-8"),
+    style=_FILES.joinpath("page.css").read_text("utf-8"),
+    connect="'self'",
+).encode()
+
+# The status of a response after which nothing was written, because the disk is full.
+INSUFFICIENT_STORAGE = 507
+
+
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def labelling_app(session: Session, token: str) -> ASGIApp:
+    """Make the ASGI application of a session, whose paths all begin with the token."""
+    handlers = _Handlers(session)
+    routes = [
+        Route("/", Response(PAGE, headers=PAGE_HEADERS), methods=["GET"]),
+        Route("/state", handlers.state),
+        Route("/label", handlers.label, methods=["POST"]),
+        Route("/skip", handlers.skip, methods=["POST"]),
+        Route("/undo", handlers.undo, methods=["POST"]),
+        Route("/add-class", handlers.add_class, methods=["POST"]),
+        Route("/rename-class", handlers.rename_class, methods=["POST"]),
+    ]
+    error_handlers: Mapping[Any, Any] = {
+        RefusedError: refused,
+        EncoderClsError: _failed,
+        HTTPException: _unknown_request,
+    }
+    app = Starlette(routes=routes, exception_handlers=error_handlers)
+    app.router.redirect_slashes = False
+
+    async def guarded_app(scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = refusal_of_origin(Request(scope), hosts=[])
+        given_token, slash, rest = scope["path"].removeprefix("/").partition("/")
+        has_token = secrets.compare_digest(given_token.encode(), token.encode())
+
+        responder: ASGIApp = app
+        if refusal:
+            responder = json_response({"error": refusal}, 403)
+        elif not has_token or not slash:
+            message = "no such page; open the address that encoder-cls label has printed"
+            responder = json_response({"error": message}, 404)
+        await responder({**scope, "path": f"/{rest}"}, receive, send)
+
+    return guarded_app
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class _Handlers:
+    """The handlers of requests. Each action responds with the new state."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def state(self, request: Request) -> Response:
+        back = request.query_params.get("back", "0")
+        if not back.isdecimal() or len(back) > 9:
+            raise RefusedError(422, "back: expected is a whole number from 0")
+        return json_response(self._session.state(int(back)))
+
+    async def label(self, request: Request) -> Response:
+        fields = await _fields(request, key=str, labels=list, shown_guess=list, is_change=bool)
+        self._session.label(
+            fields["key"],
+            fields["labels"],
+            shown_guess=fields["shown_guess"],
+            is_change=fields["is_change"],
+        )
+        return json_response(self._session.state())
+
+    async def skip(self, request: Request) -> Response:
+        fields = await _fields(request, key=str, why=str)
+        if fields["why"] not in {SKIPPED, NO_CLASS}:
+            raise RefusedError(422, f"why: expected is {SKIPPED!r} or {NO_CLASS!r}")
+        self._session.skip(fields["key"], fields["why"])
+        return json_response(self._session.state())
+
+    async def undo(self, request: Request) -> Response:
+        fields = await _fields(request, num_asked=int)
+        self._session.undo(fields["num_asked"])
+        return json_response(self._session.state())
+
+    async def add_class(self, request: Request) -> Response:
+        fields = await _fields(request, name=str)
+        self._session.add_class(fields["name"])
+        return json_response(self._session.state())
+
+    async def rename_class(self, request: Request) -> Response:
+        fields = await _fields(request, name=str, new_name=str)
+        self._session.rename_class(fields["name"], fields["new_name"])
+        return json_response(self._session.state())
+
+
+async def _fields(request: Request, **types: type) -> dict[str, Any]:
+    """Read the fields of a request, all of which must be there; a list has strings.
+
+    It is a `RefusedError` if the body is too large (413), not JSON (400, 415), or has other fields
+    (422).
+    """
+    check_content_type(request)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise RefusedError(413, f"the body is larger than {MAX_BODY_BYTES:,} bytes")
+
+    example = "{" + ", ".join(f'"{name}": ...' for name in types) + "}"
+    fields = parse_json_object(bytes(body), example=example)
+    if fields.keys() != types.keys():
+        raise RefusedError(422, f"body: expected is {example}")
+    for name, kind in types.items():
+        value = fields[name]
+        # `isinstance` would take True for a number.
+        is_valid = type(value) is kind
+        if is_valid and kind is list:
+            is_valid = all(isinstance(item, str) for item in value)
+        if not is_valid:
+            raise RefusedError(422, f"{name}: expected is a {kind.__name__}")
+    return fields
+
+
+async def _failed(_: Request, error: EncoderClsError) -> Response:
+    return json_response({"error": f"not saved: {error}"}, INSUFFICIENT_STORAGE)
+
+
+async def _unknown_request(request: Request, error: HTTPException) -> Response:
+    message = f"{request.method} {request.url.path}: no such request"
+    return json_response({"error": message}, error.status_code, error.headers)

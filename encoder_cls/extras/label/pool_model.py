@@ -1,0 +1,186 @@
+"""The model in the loop: it learns from labels, predicts the pool, and suggests texts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls import TextPool, load_classifier
+
+Floats = NDArray[np.float64]
+
+# The number of classes that a guess lists; all predicted ones if there are more.
+TOP = 3
+# The number of texts that are suggested after a fit. Up to 500 labels, the next fit comes earlier.
+SUGGESTED = 50
+# The same for a trained model, which is not fitted again, and before the first fit.
+SUGGESTED_AT_FIRST = 150
+# The maximum number of texts that a trained model predicts.
+PREDICTED_BY_RUN = 5000
+# By how much the process of the model gives way to others, the page among them.
+NICENESS = 5
+
+
+class Labels(NamedTuple):
+    """The labels that the model learns from.
+
+    Attributes:
+        texts: the labelled texts, as indices of texts, (labelled,).
+        labels: the labels of each of them.
+        class_names: the names of the classes that have labelled texts.
+        class_numbers: the numbers of these classes in the session, which renaming keeps.
+    """
+
+    texts: Sequence[int]
+    labels: Sequence[Sequence[str]]
+    class_names: Sequence[str]
+    class_numbers: Sequence[int]
+    is_multi_label: bool
+
+
+class Fit(NamedTuple):
+    """What the model has learned.
+
+    Attributes:
+        top_classes: the most probable classes of each text, by their numbers in the session,
+            (texts, top). Predicted classes come before all others.
+        top_probabilities: their probabilities, (texts, top).
+        num_predicted: how many of these classes are predicted for each text, (texts,); always 1
+            unless the task is multi-label.
+        suggestions: the indices of texts to label next, the most useful first.
+        is_right: for each labelled text, whether a model without this text would predict exactly
+            its labels, (labelled,).
+        error_factor: the factor by which errors would fall with twice as many labels, from 0 to 1;
+            None if it is unknown.
+    """
+
+    top_classes: NDArray[np.int32]
+    top_probabilities: NDArray[np.float32]
+    num_predicted: NDArray[np.int32]
+    suggestions: Sequence[int]
+    is_right: NDArray[np.bool_]
+    error_factor: float | None
+    seconds: float
+
+
+@dataclass
+class PoolModel:
+    """A model of a pool, whose texts come first, before further labelled texts.
+
+    A copy of it works in a process of its own.
+    """
+
+    texts: Sequence[str]
+    pool_size: int
+    _is_nice: bool = field(default=False, init=False)
+
+    def __call__(self, task: Labels | Path | None) -> Fit | list[int]:
+        """Fit to labels, or predict the pool by the run or model in a folder.
+
+        For None, choose the texts that represent the pool without a model, and return their
+        indices.
+        """
+        if not self._is_nice:
+            self._is_nice = True
+            with suppress(OSError, AttributeError):
+                os.nice(NICENESS)
+
+        if task is None:
+            return self._pool.representatives(SUGGESTED_AT_FIRST)
+        if isinstance(task, Path):
+            return self._predict_by_run(task)
+        return self._fit(task)
+
+    @cached_property
+    def _pool(self) -> TextPool:
+        return TextPool(self.texts[: self.pool_size], self.texts[self.pool_size :])
+
+    def _fit(self, labels: Labels) -> Fit:
+        """Fit to labels and to the pool without labels, predict the pool, and suggest texts."""
+        began = time.monotonic()
+        if labels.is_multi_label:
+            found = self._pool.fit(
+                dict(zip(labels.texts, labels.labels, strict=True)), labels.class_names
+            )
+        else:
+            only_labels = [label for (label,) in labels.labels]
+            found = self._pool.fit(
+                dict(zip(labels.texts, only_labels, strict=True)), labels.class_names
+            )
+        top, num_predicted = top_classes(found.probabilities, found.is_predicted)
+
+        return Fit(
+            top_classes=np.array(labels.class_numbers, dtype=np.int32)[top],
+            top_probabilities=_values_of(found.probabilities, top),
+            num_predicted=num_predicted,
+            suggestions=self._pool.representatives(
+                SUGGESTED, weights=found.uncertainty, labelled=labels.texts
+            ),
+            is_right=found.is_right,
+            error_factor=found.error_factor,
+            seconds=time.monotonic() - began,
+        )
+
+    def _predict_by_run(self, run: Path) -> Fit:
+        """Predict the first texts of the pool by a trained model, and suggest texts among them.
+
+        The classes of the model are the first ones of the session, in the same order.
+        """
+        began = time.monotonic()
+        classifier = load_classifier(run, engine="numpy")
+        predictions = classifier.predict(self.texts[: self.pool_size][:PREDICTED_BY_RUN])
+        probabilities = np.array(
+            [list(prediction.probabilities.values()) for prediction in predictions]
+        )
+        is_predicted = probabilities.argmax(axis=1)[:, None] == np.arange(probabilities.shape[1])
+        if classifier.is_multi_label:
+            is_predicted = probabilities >= classifier.thresholds
+        top, num_predicted = top_classes(probabilities, is_predicted)
+
+        return Fit(
+            top_classes=top.astype(np.int32),
+            top_probabilities=_values_of(probabilities, top),
+            num_predicted=num_predicted,
+            suggestions=self._pool.representatives(
+                SUGGESTED_AT_FIRST,
+                weights=np.array([prediction.uncertainty for prediction in predictions]),
+            ),
+            is_right=np.zeros(0, dtype=bool),
+            error_factor=None,
+            seconds=time.monotonic() - began,
+        )
+
+
+def _values_of(probabilities: Floats, columns: NDArray[np.int64]) -> NDArray[np.float32]:
+    return np.take_along_axis(probabilities, columns, axis=1).astype(np.float32)
+
+
+def top_classes(
+    probabilities: Floats, is_predicted: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Choose the classes that the guess for each text lists, and count those that are predicted.
+
+    Both arguments are (texts, classes). The chosen columns are (texts, top), the predicted ones
+    first; their counts are (texts,).
+    """
+    # Each label has a threshold of its own, so a label that is not predicted may be more probable
+    # than one that is. The last key of `lexsort` counts first.
+    num_predicted = is_predicted.sum(axis=1)
+    num_top = max(TOP, num_predicted.max())
+    top = np.lexsort((-probabilities, ~is_predicted), axis=1)[:, :num_top]
+    return top, num_predicted.astype(np.int32)
+
+
+def has_enough(labels: Labels) -> bool:
+    """Whether there is something to learn: two classes, or one label of a multi-label task."""
+    least = 1 if labels.is_multi_label else 2
+    return len(labels.class_names) >= least

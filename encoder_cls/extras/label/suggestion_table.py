@@ -1,0 +1,151 @@
+"""Suggested texts as a table or as JSON lines, in which a person fills in the labels.
+
+A row has the columns of the input, then an empty label, the predicted label with its probability,
+the file and line of the text, and its key, as all tables of labels have it. In a multi-label task,
+it has all predicted labels, with the probability that exactly these are right. The label has the
+column, and several labels have the separator, of the training data, so that a table that is filled
+in can be trained on. Where the input has a column of such a name, that of the table begins with
+`suggest_`; but those of an earlier table of suggestions are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from encoder_cls import key_of_text
+from encoder_cls.extras.label.label_table import KEY
+from encoder_cls.system.added_columns import added_before, added_name
+from encoder_cls.system.csv_cells import cell, csv_row
+from encoder_cls.system.display import printable
+from encoder_cls.system.excel_table import excel_table
+from encoder_cls.system.json_values import record_text
+from encoder_cls.system.label_cells import SEPARATORS, joined_labels
+
+if TYPE_CHECKING:
+    from encoder_cls import Classifier
+    from encoder_cls.extras.label.suggestions import Suggestion
+    from encoder_cls.system.csv_cells import CsvForm
+
+# The columns that follow those of the input and the label.
+ADDED_COLUMNS = ("suggested", "probability", "file", "line", KEY)
+# What stands before the name of an added column that the input has, too.
+PREFIX = "suggest_"
+# The last column, for inputs such as spreadsheets in which the number of a row is not its line.
+ROW_COLUMN = "row"
+
+
+class SuggestionTable:
+    """A table of texts that a classifier was unsure of."""
+
+    def __init__(self, suggestions: Sequence[Suggestion], classifier: Classifier) -> None:
+        self.suggestions = suggestions
+        # Several labels are joined as in the training data.
+        self.separator = classifier.text_format.label_separator or SEPARATORS[0]
+        self._label_column = classifier.text_format.label_column
+
+        taken = {self._label_column, *classifier.text_format.columns}
+        for suggestion in suggestions:
+            record = suggestion.row.record or {}
+            taken.update(record.keys() - _columns_of_suggestions(record))
+        # The names of the added columns in this table.
+        self._names = {
+            name: added_name(name, taken, PREFIX) for name in (*ADDED_COLUMNS, ROW_COLUMN)
+        }
+
+    def to_json_lines(self) -> str:
+        """Write lines of JSON, with the text as the first key."""
+        records = [
+            {"text": suggestion.row.text} | self._record(suggestion)
+            for suggestion in self.suggestions
+        ]
+        return "".join(f"{record_text(record)}\n" for record in records)
+
+    def to_csv(self, form: CsvForm, *, is_for_terminal: bool = False) -> str:
+        """Write lines of CSV; for a terminal, with control characters escaped."""
+        columns, records = self._columns_and_records()
+        probability = self._names["probability"]
+
+        rows = [columns]
+        for record in records:
+            values = record | {probability: f"{record[probability]:.6f}"}
+            rows.append([cell(values.get(column)) for column in columns])
+
+        lines = []
+        for row in rows:
+            fields = [printable(field) for field in row] if is_for_terminal else row
+            lines.append(f"{csv_row(fields, separator=form.separator)}\n")
+        return "".join(lines)
+
+    def to_excel(self) -> bytes:
+        """Write an Excel file."""
+        columns, records = self._columns_and_records()
+        return excel_table(
+            columns, records, title="suggestions", probability_column=self._names["probability"]
+        )
+
+    def _columns_and_records(self) -> tuple[list[str], list[dict[str, Any]]]:
+        """The names of the columns, and the values of each row by column, with their types.
+
+        Several labels are one cell.
+        """
+        records = [self._record(suggestion) for suggestion in self.suggestions]
+        columns = self._columns_of(records)
+
+        suggested = self._names["suggested"]
+        for record in records:
+            record.setdefault(self._names[ROW_COLUMN], record[self._names["line"]])
+            if isinstance(record[suggested], list):
+                record[suggested] = joined_labels(record[suggested], self.separator)
+        return columns, records
+
+    def _record(self, suggestion: Suggestion) -> dict[str, Any]:
+        """The values of a suggestion by column.
+
+        There is a value for the column `row` only if the number of the row is not its line.
+        """
+        where = suggestion.row.where
+        prediction = suggestion.prediction
+
+        # The input may be the output of an earlier `suggest`. Its columns are replaced.
+        record = dict(suggestion.row.record or {})
+        for column in {self._label_column, *_columns_of_suggestions(record)}:
+            record.pop(column, None)
+
+        record[self._label_column] = None
+        record[self._names["suggested"]] = prediction.label
+        if prediction.labels is not None:
+            record[self._names["suggested"]] = list(prediction.labels)
+        record[self._names["probability"]] = prediction.prediction_probability
+        record[self._names["file"]] = where.file
+        record[self._names["line"]] = where.line if where.line >= 0 else None
+        record[self._names[KEY]] = key_of_text(suggestion.row.text)
+        if where.row != where.line:
+            record[self._names[ROW_COLUMN]] = where.row
+        return record
+
+    def _columns_of(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The columns of the input in their order, then the added ones."""
+        input_columns: list[str] = []
+        known = {self._label_column, *self._names.values()}
+        for record in records:
+            for column in record:
+                if column not in known:
+                    known.add(column)
+                    input_columns.append(column)
+
+        columns = [
+            *input_columns,
+            self._label_column,
+            *(self._names[name] for name in ADDED_COLUMNS),
+        ]
+        if any(self._names[ROW_COLUMN] in record for record in records):
+            columns.append(self._names[ROW_COLUMN])
+        return columns
+
+
+def _columns_of_suggestions(record: Mapping[str, Any]) -> set[str]:
+    """The columns that an earlier `suggest` has added to a row, perhaps with numbers of rows."""
+    columns = list(record)
+    with_row = (*ADDED_COLUMNS, ROW_COLUMN)
+    return added_before(columns, with_row, PREFIX) or added_before(columns, ADDED_COLUMNS, PREFIX)

@@ -1,1 +1,0 @@
-"""Label texts in the browser, with a model that learns meanwhile and chooses what to ask."""
