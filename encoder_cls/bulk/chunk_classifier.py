@@ -130,16 +130,12 @@ class ChunkClassifier:
             classified_chunks = map(partial(classify_chunk, self.classifier, self.options), jobs)
 
         for classified in classified_chunks:
-            self._count(classified)
+            has_left_out = classified.unexpected[Unexpected.LEFT_OUT] > 0
+            if has_left_out and not self._unexpected[Unexpected.LEFT_OUT]:
+                self.warn(WORDS_LEFT_OUT)
+            self.num_texts += classified.num_texts
+            self._unexpected.update(classified.unexpected)
             yield classified
-
-    def _count(self, classified: ClassifiedChunk) -> None:
-        has_left_out = classified.unexpected[Unexpected.LEFT_OUT] > 0
-        if has_left_out and not self._unexpected[Unexpected.LEFT_OUT]:
-            self.warn(WORDS_LEFT_OUT)
-
-        self.num_texts += classified.num_texts
-        self._unexpected.update(classified.unexpected)
 
     def summary(self) -> str | None:
         """A line with the counts of unexpected predictions; None if there are none."""

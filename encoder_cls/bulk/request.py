@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, fields, replace
 from math import isnan
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -17,7 +17,8 @@ from encoder_cls.system.files import STANDARD_INPUT, stream_named
 from encoder_cls.system.libraries import check_excel_installed, check_installed
 from encoder_cls.system.terminal import note
 
-FORMATS = ("text", "jsonl", "tsv", "csv", "xlsx", "html", "parquet")
+OutputFormat = Literal["text", "jsonl", "tsv", "csv", "xlsx", "html", "parquet"]
+FORMATS: tuple[str, ...] = get_args(OutputFormat)
 FORMATS_WITHOUT_COLUMNS = ("text", "html")
 # Formats that are not text, which a terminal cannot show.
 BINARY_FORMATS = ("xlsx", "parquet")
@@ -82,7 +83,7 @@ class Request:
         Literal["error", "skip"], typer.Option(help="What to do with rows that cannot be read.")
     ] = "error"
     output_format: Annotated[
-        Literal["text", "jsonl", "tsv", "csv", "xlsx", "html", "parquet"] | None,
+        OutputFormat | None,
         typer.Option(
             "--format",
             help="Format of the predictions. Default: by the ending of --output, or text.",
