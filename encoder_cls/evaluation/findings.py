@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from encoder_cls.evaluation.changes_since_base import ChangesSinceBase
-from encoder_cls.evaluation.comparisons import COMBINED, RunComparison
+from encoder_cls.evaluation.comparisons import COMBINED, PartComparison, RunComparison
 from encoder_cls.evaluation.indistinct_classes import indistinct_sentences
 from encoder_cls.evaluation.judged_calibration import Calibration, JudgedCalibration
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
@@ -81,7 +81,8 @@ class Finding(NamedTuple):
 Sections = dict[str, list[str]]
 """The lines of each section, by its title."""
 
-# The kinds in each section of the report in a terminal, after the section of scores.
+# The kinds in the sections of the report in a terminal: in the first one, which is named after the
+# main score, and in the others.
 SCORE_KINDS = (
     Kind.SCORES,
     Kind.NO_INTERVAL,
@@ -194,6 +195,8 @@ def report_findings(
 
 # Scores
 
+LEARNED_ALL = "the model has learned from all of these texts: this says nothing about new texts"
+
 
 def _size(metrics: Metrics) -> str:
     texts = counted(metrics.num_examples, "example")
@@ -220,8 +223,16 @@ def _scores(evaluation: SplitEvaluation) -> Iterator[Finding]:
     if further:
         yield Finding(Kind.FURTHER_SCORES, ", ".join(further))
 
-    if evaluation.new_texts:
-        yield Finding(Kind.LEARNED, _learned(evaluation))
+    new_texts = evaluation.new_texts
+    if new_texts and new_texts.num_texts:
+        new_scores = _scores_with_intervals(new_texts.scores)
+        learned = (
+            f"the model has learned from {evaluation.num_learned:,} of these texts; "
+            f"the {new_texts.num_texts:,} new ones alone: {new_scores}"
+        )
+        yield Finding(Kind.LEARNED, learned)
+    elif new_texts:
+        yield Finding(Kind.LEARNED, LEARNED_ALL)
 
 
 def _scores_with_intervals(scores: Mapping[str, Any]) -> str:
@@ -260,21 +271,6 @@ def _rare_classes(metrics: Metrics) -> Iterator[str]:
             f"macro-F1 counts classes of fewer than {MIN_TEXTS_PER_CLASS} texts "
             f"({listed(rare, most=3)}) like all others; without them it is {without_rare:.4f}"
         )
-
-
-# What a classifier says about new texts if it has learned from all texts that are scored.
-LEARNED_ALL = "the model has learned from all of these texts: this says nothing about new texts"
-
-
-def _learned(evaluation: SplitEvaluation) -> str:
-    new_texts = evaluation.new_texts
-    assert new_texts
-    if new_texts.num_texts == 0:
-        return LEARNED_ALL
-    return (
-        f"the model has learned from {evaluation.num_learned:,} of these texts; "
-        f"the {new_texts.num_texts:,} new ones alone: {_scores_with_intervals(new_texts.scores)}"
-    )
 
 
 def _other_scores(
@@ -348,11 +344,15 @@ LINEAR_ALONE = "--set model.encoder=false"
 
 
 def _parts(evaluation: SplitEvaluation) -> Iterator[Finding]:
-    if evaluation.part_comparison:
+    comparison = evaluation.part_comparison
+    if comparison:
         for part in ("linear", "encoder"):
             scores = _scores_with_intervals(evaluation.parts[part])
             yield Finding(Kind.PARTS, f"{PARTS[part]}: {scores}")
-        yield Finding(Kind.ENCODER_GAIN, _encoder_gain(evaluation))
+        gain = _encoder_gain(comparison)
+        if evaluation.mixture_shares:
+            gain += f"; {_weights(evaluation.mixture_shares)}"
+        yield Finding(Kind.ENCODER_GAIN, gain)
 
     if evaluation.cascade:
         skipped = evaluation.cascade["skipped_fraction"]
@@ -364,9 +364,7 @@ def _parts(evaluation: SplitEvaluation) -> Iterator[Finding]:
         yield Finding(Kind.CASCADE, cascade)
 
 
-def _encoder_gain(evaluation: SplitEvaluation) -> str:
-    comparison = evaluation.part_comparison
-    assert comparison
+def _encoder_gain(comparison: PartComparison) -> str:
     points = 100 * comparison.combined_minus_linear
     if points <= -0.05:
         difference = f"{-points:.1f} points below"
@@ -379,11 +377,7 @@ def _encoder_gain(evaluation: SplitEvaluation) -> str:
         sure = "sure"
     low, high = comparison.interval
     interval = f"95% interval {100 * low:+.1f} to {100 * high:+.1f}"
-    sentence = f"{difference} the linear model alone ({sure}; {interval})"
-
-    if evaluation.mixture_shares:
-        sentence += f"; {_weights(evaluation.mixture_shares)}"
-    return sentence
+    return f"{difference} the linear model alone ({sure}; {interval})"
 
 
 # The share in the mixture from which a part is said to decide nearly alone.

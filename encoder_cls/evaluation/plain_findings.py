@@ -101,24 +101,21 @@ def _how_often(
         origin = " that it had not learned from"
     yield f"It {gives} to {num_right:,} of {counted(metrics.num_examples, 'text')}{origin}."
 
-    if evaluation.new_texts:
-        yield _without_learned(evaluation)
+    new_texts = evaluation.new_texts
+    if new_texts and new_texts.num_texts:
+        are_right = new_texts.predictions.are_right
+        yield (
+            f"It has learned from {evaluation.num_learned:,} of them; of the "
+            f"{new_texts.num_texts:,} new ones, it is right for {are_right.sum():,} "
+            f"({percent(are_right.mean())})."
+        )
+    elif new_texts:
+        yield _sentence(LEARNED_ALL)
+
     if isinstance(metrics, SingleLabelMetrics):
         yield _comparison(metrics, baseline_scores)
     else:
         yield _label_shares(evaluation)
-
-
-def _without_learned(evaluation: SplitEvaluation) -> str:
-    new_texts = evaluation.new_texts
-    assert new_texts
-    if new_texts.num_texts == 0:
-        return _sentence(LEARNED_ALL)
-    are_right = new_texts.predictions.are_right
-    return (
-        f"It has learned from {evaluation.num_learned:,} of them; of the {new_texts.num_texts:,} "
-        f"new ones, it is right for {are_right.sum():,} ({percent(are_right.mean())})."
-    )
 
 
 def _comparison(metrics: SingleLabelMetrics, baseline_scores: Mapping[str, Any] | None) -> str:
