@@ -14,7 +14,6 @@ from encoder_cls.bulk.standard_input import (
     lines_as_they_come,
 )
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.csv_form import csv_form
 from encoder_cls.data.reading.excel import EXCEL, SheetLayout, sheet_layout
@@ -50,45 +49,33 @@ The type of a large integer is `object`.
 
 
 class InputTexts:
-    """Texts of files, of standard input, or given ones.
+    """The texts of a request; by default, files are read as in training.
 
     Bytes that are not UTF-8 are an error in a file, and replaced in standard input.
-
-    Args:
-        source: a file, a folder, a pattern or `-`, standard input; None for given texts.
-        keep_columns: whether rows come with all their columns; None if the formats of the files
-            and of the predictions decide.
-        output_format: the format of the predictions, which decides what is read ahead.
 
     Attributes:
         files: the files to read; empty for standard input and given texts.
         columns: the columns that outputs keep, `id` alone or all; None if they are not known.
     """
 
-    def __init__(
-        self,
-        source: str | None,
-        text_columns: Sequence[str],
-        reading: ReadingOptions,
-        *,
-        texts: Sequence[str] = (),
-        keep_columns: bool | None = None,
-        output_format: str | None = None,
-    ) -> None:
-        self.source = source
-        self._text_columns = text_columns
-        self._reading_options = reading
-        self._reading = Reading(reading)
-        self._texts = texts
-        self._output_format = output_format
-
-        self.files: list[Path] = []
-        if source not in {None, STANDARD_INPUT}:
-            self.files = files_named(str(source))
-        self.keeps_columns = (
-            self._keeps_columns_by_default() if keep_columns is None else keep_columns
+    def __init__(self, request: Request, classifier: Classifier) -> None:
+        self.source = request.source
+        self._texts = request.texts or ()
+        self._text_columns = request.text_columns or classifier.text_format.columns
+        self._output_format = request.output_format
+        self._reading_options = classifier.text_format.reading.overridden(
+            **request.reading, bad_rows=request.bad_rows
         )
+        self._reading = Reading(self._reading_options)
+
+        self.files = files_named(str(request.source)) if request.has_files else []
         self.columns: ColumnTypes | None = None
+        if request.fill is not None:
+            self.keeps_columns = True
+        elif request.keep_columns is not None:
+            self.keeps_columns = request.keep_columns
+        else:
+            self.keeps_columns = self._keeps_columns_by_default()
 
     def _keeps_columns_by_default(self) -> bool:
         if self._output_format == "xlsx":
@@ -281,21 +268,6 @@ class InputTexts:
         if self.keeps_columns and are_parquet and not skips_rows:
             return self.files
         return []
-
-
-def texts_of_request(request: Request, classifier: Classifier) -> InputTexts:
-    """The texts of a request; by default, files are read as in training."""
-    keep_columns = request.keep_columns
-    if request.fill is not None:
-        keep_columns = True
-    return InputTexts(
-        request.source,
-        request.text_columns or classifier.text_format.columns,
-        classifier.text_format.reading.overridden(**request.reading, bad_rows=request.bad_rows),
-        texts=request.texts or (),
-        keep_columns=keep_columns,
-        output_format=request.output_format,
-    )
 
 
 def size_of(files: Sequence[Path]) -> int:

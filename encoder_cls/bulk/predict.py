@@ -9,7 +9,7 @@ from pathlib import Path
 
 from encoder_cls.bulk.chunk_classifier import open_chunk_classifier
 from encoder_cls.bulk.input_size import choose_engine, processes_for
-from encoder_cls.bulk.input_texts import InputTexts, size_of, texts_of_request
+from encoder_cls.bulk.input_texts import InputTexts, size_of
 from encoder_cls.bulk.prediction_loop import predict_texts
 from encoder_cls.bulk.prediction_options import PredictionOptions, prediction_options
 from encoder_cls.bulk.progress_bar import Progress
@@ -64,7 +64,7 @@ def _predict_here(request: Request) -> None:
 
     classifier = load_classifier(str(request.model), device=request.device, engine=request.engine)
     options = prediction_options(request, classifier)
-    texts = texts_of_request(options, classifier)
+    texts = InputTexts(options, classifier)
 
     files = [part.source for part in parts] or texts.files
     # For a folder this is the size of all parts, even those that other processes classify, so that
@@ -130,8 +130,7 @@ def _check_rows_fit_sheets(
     texts_of_sheets = [texts]
     if parts:
         texts_of_sheets = [
-            texts_of_request(replace(options, source=str(part.source)), classifier)
-            for part in parts
+            InputTexts(replace(options, source=str(part.source)), classifier) for part in parts
         ]
     for texts_of_sheet in texts_of_sheets:
         check_rows_fit(texts_of_sheet)

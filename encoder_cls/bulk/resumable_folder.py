@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from encoder_cls.bulk.chunk_classifier import ChunkClassifier
-from encoder_cls.bulk.input_texts import texts_of_request
+from encoder_cls.bulk.input_texts import InputTexts
 from encoder_cls.bulk.prediction_loop import predict_texts
 from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.bulk.request import Request
@@ -246,7 +246,7 @@ class ResumableFolder:
         input_sha256 = _hash_of(part.source)
 
         options = replace(self._chunk_classifier.options, source=str(part.source))
-        texts = texts_of_request(options, self._chunk_classifier.classifier)
+        texts = InputTexts(options, self._chunk_classifier.classifier)
         texts.look_ahead()
         with replacing_file(part.output) as file:
             output = _HashedOutput(file)

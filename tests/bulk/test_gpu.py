@@ -154,7 +154,7 @@ def test_the_first_texts_show_how_many_skip_the_encoder(classifier, monkeypatch,
 
 def test_a_file_shows_its_first_texts(classifier: Classifier, texts):
     options = Request(source=str(texts))
-    source = input_texts.texts_of_request(options, classifier)
+    source = input_texts.InputTexts(options, classifier)
 
     assert source.first_texts(3) == TEXTS[:3]
 
@@ -162,8 +162,8 @@ def test_a_file_shows_its_first_texts(classifier: Classifier, texts):
 def test_an_input_that_cannot_be_read_shows_no_first_texts(classifier: Classifier, tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text("other\nrain\n")
-    given = input_texts.texts_of_request(Request(texts=["rain"]), classifier)
-    malformed = input_texts.texts_of_request(Request(source=str(path)), classifier)
+    given = input_texts.InputTexts(Request(texts=["rain"]), classifier)
+    malformed = input_texts.InputTexts(Request(source=str(path)), classifier)
 
     assert given.first_texts(3) == []
     assert malformed.first_texts(3) == []

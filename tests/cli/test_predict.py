@@ -13,7 +13,7 @@ import pytest
 from support.predictions import predictions_for, texts_of
 from support.programs import assert_failed, succeed
 
-from encoder_cls.bulk.input_texts import texts_of_request
+from encoder_cls.bulk.input_texts import InputTexts
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.bulk.request import Request
 from encoder_cls.classifier.classifier import TextFormat
@@ -168,7 +168,7 @@ def test_many_lines_keep_their_order(classifier, monkeypatch):
         expected_labels.append(LABELS[number % 3])
     Path("texts.txt").write_text("\n".join(lines))
 
-    chunks = list(texts_of_request(Request(source="texts.txt"), classifier).chunks())
+    chunks = list(InputTexts(Request(source="texts.txt"), classifier).chunks())
     assert [len(chunk) for chunk in chunks] == [100, 50]
 
     labels = []

@@ -16,7 +16,7 @@ import pytest
 from support.predictions import texts_of
 from support.programs import COMMAND, TIME_LIMIT, assert_failed, succeed
 
-from encoder_cls.bulk.input_texts import texts_of_request
+from encoder_cls.bulk.input_texts import InputTexts
 from encoder_cls.bulk.request import Request
 from encoder_cls.data.reading.rows import Row
 
@@ -212,7 +212,7 @@ def test_standard_input_that_does_not_wait_is_waited_for(classifier, monkeypatch
 
     with os.fdopen(reader) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        chunks = texts_of_request(Request(source="-"), classifier).chunks()
+        chunks = InputTexts(Request(source="-"), classifier).chunks()
         timer = Timer(0.05, write_later)
         timer.start()
         assert list(chunks) == [[Row("rain")]]

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 
 from encoder_cls.bulk.chunk_classifier import ChunkClassifier
-from encoder_cls.bulk.input_texts import InputTexts, texts_of_request
+from encoder_cls.bulk.input_texts import InputTexts
 from encoder_cls.bulk.prediction_loop import predict_texts
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.bulk.progress_bar import Progress
@@ -20,7 +20,7 @@ class GivenRows(InputTexts):
     """Rows that a test has made, in one chunk."""
 
     def __init__(self, classifier: Classifier, rows: Sequence[Row]) -> None:
-        super().__init__(None, classifier.text_format.columns, classifier.text_format.reading)
+        super().__init__(Request(), classifier)
         self._rows = list(rows)
 
     def chunks(self, notify: Callable[[str], None] = note) -> Iterator[Sequence[Row]]:
@@ -57,6 +57,6 @@ def predictions_for(
 def texts_of(classifier: Classifier, source: str) -> list[str]:
     """The texts of a source, as they are classified."""
     texts = []
-    for chunk in texts_of_request(Request(source=source), classifier).chunks():
+    for chunk in InputTexts(Request(source=source), classifier).chunks():
         texts += [row.text for row in chunk]
     return texts
