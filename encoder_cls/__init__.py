@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from encoder_cls.bulk.predicted_rows import predicted_rows
     from encoder_cls.bulk.predictor import Predictor
     from encoder_cls.classifier.classifier import Classifier
-    from encoder_cls.classifier.model_folder import load_classifier
+    from encoder_cls.classifier.model_folder import (
+        load_classifier,
+        model_folder,
+        save_linear_part,
+    )
     from encoder_cls.classifier.prediction import Prediction
     from encoder_cls.config.loading import config_of, load_config, parse_setting
     from encoder_cls.config.reading_options import ReadingOptions
@@ -53,11 +57,13 @@ if TYPE_CHECKING:
     from encoder_cls.run.run_folder import read_metrics
     from encoder_cls.text.tokenizer import tokenize
     from encoder_cls.text.tokenizer_training import train_tokenizer
+    from encoder_cls.text.word_pattern import CHARACTER_CLASSES, continues_character
     from encoder_cls.training.expected_time import expected_time
     from encoder_cls.training.from_python import train
 
 __version__ = "0.1.0"
 __all__ = [
+    "CHARACTER_CLASSES",
     "AccuracyEstimate",
     "Classifier",
     "ClassifierHead",
@@ -84,6 +90,7 @@ __all__ = [
     "check_outputs",
     "column_names",
     "config_of",
+    "continues_character",
     "csv_form",
     "data_warnings",
     "drawn_rank",
@@ -96,11 +103,13 @@ __all__ = [
     "load_config",
     "load_data",
     "make_batch",
+    "model_folder",
     "parse_setting",
     "predicted_rows",
     "read_metrics",
     "read_rows",
     "review",
+    "save_linear_part",
     "several_labels",
     "similar_labels",
     "source_form",
@@ -115,6 +124,7 @@ __all__ = [
 # `import encoder_cls` is fast.
 _MODULES = {
     "AccuracyEstimate": "linear_training.pool_fit",
+    "CHARACTER_CLASSES": "text.word_pattern",
     "Classifier": "classifier.classifier",
     "ClassifierHead": "encoder.transformer",
     "Columns": "data.reading.columns",
@@ -139,6 +149,7 @@ _MODULES = {
     "check_outputs": "run.output_checks",
     "column_names": "data.sources",
     "config_of": "config.loading",
+    "continues_character": "text.word_pattern",
     "csv_form": "data.reading.csv_form",
     "data_warnings": "data.data_warnings",
     "drawn_rank": "data.random_sample",
@@ -151,11 +162,13 @@ _MODULES = {
     "load_config": "config.loading",
     "load_data": "data.load_dataset",
     "make_batch": "encoder.torch_encoder",
+    "model_folder": "classifier.model_folder",
     "parse_setting": "config.loading",
     "predicted_rows": "bulk.predicted_rows",
     "read_metrics": "run.run_folder",
     "read_rows": "data.sources",
     "review": "run.review",
+    "save_linear_part": "classifier.model_folder",
     "several_labels": "data.label_name_warnings",
     "similar_labels": "data.similar_labels",
     "source_form": "data.source_form",

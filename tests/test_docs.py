@@ -90,7 +90,7 @@ COMPILED_ONLY = {
     "import mlflow": "needs MLflow",
     "spark.read": "needs Spark",
     "GridSearchCV": "takes a minute: test_the_search_of_the_guide_runs",
-    "corpus/": "run by tests/export/test_deployment_page.py",
+    "corpus/": "run by tests/extras/export/test_deployment_page.py",
 }
 
 

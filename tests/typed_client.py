@@ -19,9 +19,11 @@ from encoder_cls import (
     evaluate,
     load_classifier,
     load_config,
+    model_folder,
     predicted_rows,
     read_metrics,
     review,
+    save_linear_part,
     train,
 )
 
@@ -61,3 +63,10 @@ def labels(folder: Path) -> None:
     for _, prediction in predicted_rows(load_classifier(folder), "pool.csv"):
         assert_type(prediction.uncertainty, float)
     assert_type(review(folder / "run"), Review)
+
+
+def models(folder: Path) -> None:
+    """Make a smaller model, and find its files."""
+    save_linear_part(folder / "run", folder / "linear")
+    assert_type(model_folder(folder / "linear"), Path)
+    assert_type(load_classifier(folder / "linear").text_format.columns, tuple[str, ...])

@@ -18,7 +18,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -67,13 +67,14 @@ NO_HASH = b"0" * 64
 # --- Load -----------------------------------------------------------------------------------------
 
 
-def model_folder(path: Path) -> Path:
-    """Find the model folder of a run or at a path, or download it from the Hub.
+def model_folder(path: str | Path) -> Path:
+    """Find the model folder of a run or at a path, or download `hub:owner/name[?revision=...]`.
 
     Raises:
         ConfigError: there is no model at this path.
         EncoderClsError: the Hub cannot be reached.
     """
+    path = Path(path)
     if path.as_posix().startswith(HUB):
         files = (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE)
         return download_model(path.as_posix(), files=files, marker=f'"{FORMAT}"')
@@ -118,7 +119,7 @@ def load_classifier(
         raise ConfigError(f"--engine {engine}: known engines are {', '.join(ENGINES)}")
 
     named = Path(path).as_posix()
-    folder = model_folder(Path(path))
+    folder = model_folder(path)
     source = named if named.startswith(HUB) else str(folder)
     with _reporting_damage(source):
         classifier, encoder_weights = _read(folder, model_class)
@@ -467,6 +468,55 @@ def save_classifier(
     for part in classifier.parts:
         tensors |= pack(getattr(classifier, part).named_weights(), dtypes[part])
 
+    _save(classifier, tensors, dtypes, folder)
+
+
+def save_linear_part(model: str | Path, folder: str | Path) -> None:
+    """Save the linear part of a model, without its encoder, as a model of its own.
+
+    Gate, guarantees and familiarity were measured on both parts, so they do not hold for one. The
+    thresholds of several labels stay: by them, the report of a run scores its linear part.
+
+    Args:
+        model: a run folder, a model folder or `hub:owner/name`.
+        folder: the new model folder.
+
+    Raises:
+        ConfigError: the model has no linear part.
+        EncoderClsError: the model is damaged, or a file cannot be written.
+    """
+    source = model_folder(model)
+    classifier = load_classifier(source, engine="numpy")
+    if classifier.linear is None:
+        raise ConfigError(f"{model}: is an encoder alone, without a linear part")
+
+    if classifier.encoder:
+        weight = classifier.mixture.weight_alone("linear")
+        classifier = replace(
+            classifier,
+            encoder=None,
+            encoder_architecture=None,
+            mixture=Mixture(weights={"linear": weight}, shares={"linear": 1.0}),
+            gate=None,
+            guarantees=None,
+            familiarity=None,
+            dtypes={"linear": classifier.dtypes["linear"]},
+        )
+
+    # Copy the packed weights: to pack the unpacked ones again would round them twice.
+    with _reporting_damage(source):
+        every = safetensors.numpy.load(read_file(source / WEIGHTS_FILE))
+    tensors = {name: tensor for name, tensor in every.items() if name.startswith(LINEAR)}
+    _save(classifier, tensors, classifier.dtypes, Path(folder))
+
+
+def _save(
+    classifier: Classifier,
+    tensors: dict[str, NDArray[Any]],
+    dtypes: Mapping[str, str],
+    folder: Path,
+) -> None:
+    """Write the files of a model folder, of packed weights."""
     head = _head_of(classifier, dtypes)
     _write_weights(folder, tensors, head)
 
@@ -478,20 +528,6 @@ def save_classifier(
         path = folder / name
         if not path.is_file() or read_file(path) != content:
             write_file(path, content)
-
-
-def content_of_linear_part(classifier: Classifier, folder: Path) -> bytes:
-    """The content of a weights file with the linear part of the classifier in a folder.
-
-    The weights are those of the folder: to pack the unpacked ones again would round them twice.
-
-    Raises:
-        EncoderClsError: the folder is damaged.
-    """
-    with _reporting_damage(folder):
-        every = safetensors.numpy.load(read_file(folder / WEIGHTS_FILE))
-    tensors = {name: tensor for name, tensor in every.items() if name.startswith(LINEAR)}
-    return _weights_content(tensors, _head_of(classifier, classifier.dtypes))
 
 
 def _head_of(classifier: Classifier, dtypes: Mapping[str, str]) -> dict[str, Any]:

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.explanation import MIN_WEIGHT, Explanation, WordWeight
-from encoder_cls.text.tokenizer import UNSPACED_RANGES, Span
+from encoder_cls.text.tokenizer import Span
 from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.word_pattern import UNSPACED_RANGES
 
 # The most tokens that are read to explain one text. The text is read once for each of its words, so
 # this is enough for a text of 2,048 tokens.

@@ -19,7 +19,6 @@ from typer.core import TyperCommand
 from encoder_cls.cli.compare import compare_command
 from encoder_cls.cli.error_messages import PROGRAM, is_interrupted, message_and_exit_code
 from encoder_cls.cli.eval import eval_command
-from encoder_cls.cli.export import export_command
 from encoder_cls.cli.predict import predict_command
 from encoder_cls.cli.prune import prune_command
 from encoder_cls.cli.serve import serve_command
@@ -72,7 +71,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "prune": prune_command,
     "predict": predict_command,
     "serve": serve_command,
-    "export": export_command,
 }
 # Annexes have such a table in their module `commands`.
 for annex in annexes_with("commands").values():

@@ -18,8 +18,8 @@ from encoder_cls.linear_training.svm import fit_svm
 from encoder_cls.metrics.precision_recall import average_precisions, best_f1_threshold, mean_or_zero
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import padded
-from encoder_cls.text.tokenizer import UNSPACED_RANGES
 from encoder_cls.text.tokens import drawn_rows
+from encoder_cls.text.word_pattern import UNSPACED_RANGES
 
 # The most characters that the baseline learns from, and the most characters times classes. With
 # these limits, training takes at most a minute and 1.5 GB for any number of texts and classes.

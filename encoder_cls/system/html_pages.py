@@ -38,14 +38,12 @@ def html_page(
     style: str = "",
     connect: str = "'none'",
     worker: str = "'none'",
-    uses_webassembly: bool = False,
 ) -> str:
     """Make a whole HTML page of its body, in which every text must be escaped.
 
     The script is in place of the common script, and the style is added to the common style sheet.
     `connect` and `worker` are addresses that the content security policy allows, as values of
-    `connect-src` and `worker-src`. With `uses_webassembly`, scripts may compile WebAssembly, which
-    can do no more than the script that calls it.
+    `connect-src` and `worker-src`.
     """
     if script is None:
         script = _file_beside("js")
@@ -57,7 +55,6 @@ def html_page(
         body=body,
         script=script,
         digest=base64.b64encode(digest).decode(),
-        uses_webassembly=uses_webassembly,
         connect=connect,
         worker=worker,
     )

@@ -45,19 +45,10 @@ def run_node(code: str, given: str = "") -> str:
     return done.stdout
 
 
-def ask_node(
-    module: Path, texts: Sequence[str], *, before: str = "", **options: Any
-) -> dict[str, Any]:
-    """The values that an exported module computes for texts.
-
-    Args:
-        module: the file of the module.
-        texts: the texts.
-        before: JavaScript that runs before the module is loaded.
-        options: those of `predict` in JavaScript.
-    """
+def ask_node(module: Path, texts: Sequence[str], **options: Any) -> dict[str, Any]:
+    """The values that an exported module computes for texts; options are those of `predict`."""
     request = {"module": module.as_uri(), "texts": texts, "options": options}
-    return json.loads(run_node(before + ASK, json.dumps(request)))
+    return json.loads(run_node(ASK, json.dumps(request)))
 
 
 def features_of(classifier: Classifier, texts: Sequence[str]) -> list[dict[str, Any]]:

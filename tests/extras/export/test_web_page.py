@@ -20,16 +20,16 @@ from support.browser import (
 )
 
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
-from encoder_cls.export.model_file import exportable_model
-from encoder_cls.export.web_page import model_facts, web_page
+from encoder_cls.extras.export.model_file import exported_model
+from encoder_cls.extras.export.web_page import model_facts, web_page
 
 
 @pytest.fixture(scope="module")
 def page_file(trained_run, tmp_path_factory) -> Path:
     """The exported page of the trained run."""
     file = tmp_path_factory.mktemp("page") / "page.html"
-    classifier, model = exportable_model(trained_run.path)
-    file.write_text(web_page(classifier, model, model_facts(trained_run.path, classifier)))
+    model = exported_model(trained_run.path)
+    file.write_text(web_page(model, model_facts(trained_run.path, model)))
     return file
 
 
@@ -270,8 +270,8 @@ def test_a_model_without_its_run_has_no_results(trained_run, tmp_path):
     classifier.label_names = ("</script><b>", "b", "c")
     save_classifier(classifier, tmp_path / "model")
 
-    loaded, model = exportable_model(tmp_path / "model")
-    content = web_page(loaded, model, model_facts(tmp_path / "model", loaded))
+    model = exported_model(tmp_path / "model")
+    content = web_page(model, model_facts(tmp_path / "model", model))
     assert "nothing is known of its errors" in content
     assert "</script><b>" not in content
     assert "<h1>model</h1>" in content

@@ -1,7 +1,7 @@
 // The Transformer encoder with its head. It reads texts in batches: N tokens of D features.
 
 import { LinearMap, Layer, Norm, Workspace } from "./layers.mjs";
-import { Memory } from "./matrices.mjs";
+import { Matrix } from "./matrices.mjs";
 import { PAIR_MULTIPLIER } from "./words.mjs";
 
 // The id of [PAD], with which the first token makes a pair.
@@ -18,21 +18,20 @@ export class Encoder {
     this.numClasses = numClasses;
     this.embedding = new Embedding(weights, architecture);
 
-    this.memory = new Memory();
     this.layers = [];
     for (let number = 0; number < architecture.num_layers; number++) {
       const name = `encoder.layers.${number}`;
-      this.layers.push(new Layer(this.memory, weights, name, architecture));
+      this.layers.push(new Layer(weights, name, architecture));
     }
     if (architecture.norm === "pre") {
-      this.finalNorm = new Norm(this.memory, weights, "encoder.final_norm");
+      this.finalNorm = new Norm(weights, "encoder.final_norm");
     }
-    this.head = new LinearMap(this.memory, weights, "head.linear");
+    this.head = new LinearMap(weights, "head.linear");
 
     const maxTokens = Math.max(BATCH_TOKENS, architecture.max_seq_len);
-    this.workspace = new Workspace(this.memory, architecture, maxTokens);
-    this.pooled = this.memory.matrix(maxTokens, architecture.d_model); // (texts, D)
-    this.classes = this.memory.matrix(maxTokens, numClasses); // (texts, classes)
+    this.workspace = new Workspace(architecture, maxTokens);
+    this.pooled = Matrix.zeros(maxTokens, architecture.d_model); // (texts, D)
+    this.classes = Matrix.zeros(maxTokens, numClasses); // (texts, classes)
   }
 
   // The logits of each text, (classes,), a Float32Array. A text is an array of tokens.
@@ -61,7 +60,7 @@ export class Encoder {
     const numTokens = starts.at(-1);
 
     texts.forEach((tokens, text) => {
-      this.embedding.write(tokens, this.memory.numbers, x.from(starts[text], 0));
+      this.embedding.write(tokens, x.from(starts[text], 0));
     });
     for (const layer of this.layers) layer.apply(this.workspace, starts);
     if (this.finalNorm) this.finalNorm.apply(x, x, numTokens);
@@ -70,20 +69,19 @@ export class Encoder {
     this.head.apply(this.pooled, this.classes, texts.length);
     return texts.map((_, text) => {
       const start = this.classes.start + text * this.classes.stride;
-      return this.memory.numbers.slice(start, start + this.numClasses);
+      return this.classes.numbers.slice(start, start + this.numClasses);
     });
   }
 
   // Writes the mean or the maximum of the vectors of a text's tokens, or the vector of [CLS].
   pool(firstToken, endToken, text) {
-    const { numbers } = this.memory;
     const { d_model: width, pooling } = this.architecture;
-    const { stride } = this.workspace.x;
-    const start = this.workspace.x.start + firstToken * stride;
-    const end = this.workspace.x.start + endToken * stride;
-    const target = this.pooled.start + text * stride;
+    const { numbers, stride } = this.workspace.x;
+    const start = firstToken * stride;
+    const end = endToken * stride;
+    const pooled = this.pooled.numbers.subarray(text * width, (text + 1) * width);
     if (pooling === "cls") {
-      numbers.copyWithin(target, start, start + width);
+      pooled.set(numbers.subarray(start, start + width));
       return;
     }
 
@@ -94,7 +92,7 @@ export class Encoder {
         sum += numbers[index];
         largest = Math.max(largest, numbers[index]);
       }
-      numbers[target + feature] = pooling === "max" ? largest : sum / (endToken - firstToken);
+      pooled[feature] = pooling === "max" ? largest : sum / (endToken - firstToken);
     }
   }
 }
@@ -113,9 +111,9 @@ class Embedding {
     this.positions = positionsOf(weights, architecture);
   }
 
-  // Writes the sums of the vectors of words, of pairs and of positions to the matrix x, (T, D), of
-  // numbers.
-  write(tokens, numbers, x) {
+  // Writes the sums of the vectors of words, of pairs and of positions to the matrix x, (T, D).
+  write(tokens, x) {
+    const { numbers } = x;
     const { bigram_buckets: numBuckets } = this.architecture;
     let previous = PAD_ID;
     tokens.forEach((word, position) => {

@@ -14,18 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-from encoder_cls.text.tokenizer import (
-    FLAGS,
-    PICTURES,
-    UNSPACED,
-    WORD_CHARACTERS,
-    continues_character,
-)
+from encoder_cls import CHARACTER_CLASSES, continues_character
 
 # The kinds of characters and the further bits, as in `engine/characters.mjs`.
 SPACE = 1
 WORD = 2
-UNSPACED_KIND = 3
+UNSPACED = 3
 PICTURE = 4
 FLAG = 5
 EXTEND = 8
@@ -76,19 +70,15 @@ def character_tables() -> dict[str, Any]:
 
 def _kinds(characters: list[str]) -> NDArray[np.int64]:
     """Find the kind of each character, (characters,)."""
-    # A character of a later kind is of no earlier kind, too.
-    patterns = {
-        SPACE: r"\s",
-        WORD: WORD_CHARACTERS,
-        FLAG: FLAGS,
-        PICTURE: PICTURES,
-        UNSPACED_KIND: UNSPACED,
-    }
     kinds = np.zeros(len(characters), dtype=np.int64)
     joined = "".join(characters)
-    for kind, pattern in patterns.items():
-        for start, end in _matches(f"[{pattern}]+", joined):
-            kinds[start:end] = kind
+    for start, end in _matches(r"\s+", joined):
+        kinds[start:end] = SPACE
+
+    kind_of_class = {"word": WORD, "flag": FLAG, "picture": PICTURE, "unspaced": UNSPACED}
+    for name, characters_of_class in CHARACTER_CLASSES.items():
+        for start, end in _matches(f"[{characters_of_class}]+", joined):
+            kinds[start:end] = kind_of_class[name]
     return kinds
 
 

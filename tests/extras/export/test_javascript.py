@@ -18,19 +18,20 @@ from support.node import ask_node, features_of, needs_node, run_node
 from support.tiny_encoder import tiny_model_config
 from support.tokenizer import train_tokenizer
 
+from encoder_cls import load_classifier, save_linear_part
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.familiarity import Familiarity
 from encoder_cls.classifier.guarantees import Guarantees
-from encoder_cls.classifier.model_folder import WEIGHTS_FILE, load_classifier, save_classifier
+from encoder_cls.classifier.model_folder import WEIGHTS_FILE, save_classifier
 from encoder_cls.classifier.prediction_json import prediction_json
 from encoder_cls.classifier.withholding import Withholding
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import ConfigError
-from encoder_cls.export import model_file
-from encoder_cls.export.javascript import javascript_module
-from encoder_cls.export.model_file import exportable_model
+from encoder_cls.extras.export import model_file
+from encoder_cls.extras.export.javascript import javascript_module
+from encoder_cls.extras.export.model_file import exported_model
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.text.tokenizer import token_reader
@@ -159,7 +160,7 @@ MODELS: dict[str, tuple[Callable[[], Classifier], str]] = {
         of_encoder(positions="none", pooling="cls", char_ngram_buckets=0, bigram_buckets=0),
         "int8",
     ),
-    # Neither the columns of a token nor those of a head fill up panels of eight.
+    # Neither the columns of a token nor those of a head are a multiple of four.
     "uneven widths": (of_encoder(d_model=12, num_heads=4, d_ff=10, num_layers=2), "float16"),
     "no accents": (of_tokenizer(strip_accents=True, normalization="nfc"), "float32"),
     "case counts": (of_tokenizer(lowercase=False, normalization="nfc"), "float32"),
@@ -181,7 +182,7 @@ def exported(tmp_path_factory) -> Callable[[str], tuple[Classifier, Path]]:
             save_classifier(classifier, folder / name, dtypes=dtypes)
 
             module = folder / f"{name}.mjs"
-            content = javascript_module(*exportable_model(folder / name))
+            content = javascript_module(exported_model(folder / name))
             module.write_text(content, encoding="utf-8")
             made[name] = (load_classifier(folder / name, engine="numpy"), module)
         return made[name]
@@ -223,26 +224,6 @@ def test_node_predicts_what_numpy_predicts(exported, name):
     """Tokens and features are equal, and probabilities within 0.00001."""
     classifier, module = exported(name)
     check_equal(name, classifier, module, odd_texts(60))
-
-
-@pytest.mark.parametrize("name", ["both parts", "post-norm", "uneven widths"])
-def test_without_webassembly_node_predicts_the_same(exported, name):
-    """Some hosts refuse WebAssembly, and old browsers lack its vector instructions."""
-    classifier, module = exported(name)
-    texts = odd_texts(60)
-    found = ask_node(module, texts, before="delete globalThis.WebAssembly;")
-    expected = classifier.predict_proba(texts)
-    np.testing.assert_allclose(found["probabilities"], expected, atol=TOLERANCE)
-
-
-def test_node_multiplies_by_vector_instructions(exported):
-    _, module = exported("both parts")
-    code = f"""
-    import {{ load }} from "{module.as_uri()}";
-    const {{ memory }} = (await load()).encoder.memory.kernel;
-    process.stdout.write(String(memory instanceof WebAssembly.Memory));
-    """
-    assert run_node(code) == "true"
 
 
 @pytest.mark.parametrize("name", ["both parts", "post-norm", "uneven widths"])
@@ -393,7 +374,10 @@ def test_the_linear_part_is_exported_alone(make, tmp_path):
     save_classifier(whole, tmp_path, dtypes=dict.fromkeys(whole.parts, "int8"))
     whole = load_classifier(tmp_path, engine="numpy")
 
-    classifier, content = exportable_model(tmp_path, linear_only=True)
+    save_linear_part(tmp_path, tmp_path / "linear")
+    classifier = load_classifier(tmp_path / "linear")
+    model = exported_model(tmp_path, linear_only=True)
+    assert model.content == (tmp_path / "linear" / WEIGHTS_FILE).read_bytes()
 
     texts = odd_texts(60)
     alone = whole.mixture.parts_alone(whole.part_logits(whole.tokenize(texts)))["linear"]
@@ -401,7 +385,7 @@ def test_the_linear_part_is_exported_alone(make, tmp_path):
     np.testing.assert_allclose(classifier.predict_proba(texts), expected, atol=1e-6)
 
     module = tmp_path / "linear.mjs"
-    module.write_text(javascript_module(classifier, content), encoding="utf-8")
+    module.write_text(javascript_module(model), encoding="utf-8")
     assert "its linear part alone" in module.read_text(encoding="utf-8")[:500]
     check_equal("linear part", classifier, module, texts)
     for option in ("minPrecision", "coverage"):
@@ -416,14 +400,13 @@ def test_the_linear_part_is_exported_alone(make, tmp_path):
 def test_a_linear_model_is_exported_whole(tmp_path):
     """With its guarantees, as without the option; an encoder has no linear part to export."""
     save_classifier(linear_alone(), tmp_path / "linear")
-    classifier, content = exportable_model(tmp_path / "linear", linear_only=True)
-    assert content == (tmp_path / "linear" / WEIGHTS_FILE).read_bytes()
-    assert classifier.guarantees
-    assert classifier.familiarity
+    model = exported_model(tmp_path / "linear", linear_only=True)
+    assert model.content == (tmp_path / "linear" / WEIGHTS_FILE).read_bytes()
+    assert not model.is_linear_part
 
     save_classifier(of_encoder()(), tmp_path / "encoder")
     with pytest.raises(ConfigError, match="without a linear part; leave out --linear-only"):
-        exportable_model(tmp_path / "encoder", linear_only=True)
+        exported_model(tmp_path / "encoder", linear_only=True)
 
 
 @pytest.mark.parametrize("name", ["both parts", "two classes", "several labels"])
@@ -507,7 +490,7 @@ def test_an_export_is_little_larger_than_the_model(exported):
     """Base64 takes 4/3 of the file; the engine and its tables are of one size."""
     classifier, module = exported("both parts")
     weights = Path(classifier.folder) / "model.safetensors"
-    engine_bytes = 155_000
+    engine_bytes = 130_000
     assert module.stat().st_size < 1.34 * weights.stat().st_size + engine_bytes
 
 

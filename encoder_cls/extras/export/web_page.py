@@ -10,13 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.model_folder import WEIGHTS_FILE
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.export.character_tables import character_tables
-from encoder_cls.export.javascript import engine
-from encoder_cls.export.model_file import is_part
-from encoder_cls.run.run_folder import run_of
+from encoder_cls.extras.export.character_tables import character_tables
+from encoder_cls.extras.export.javascript import engine
+from encoder_cls.extras.export.model_file import WEIGHTS_FILE, ExportedModel
 from encoder_cls.system.display import counted
 from encoder_cls.system.files import read_json
 from encoder_cls.system.html_pages import PREDICTION_VIEW, html_page, render
@@ -30,8 +27,6 @@ class ModelFacts:
     """What the page says of its model.
 
     Attributes:
-        name: the name of the model.
-        sentences: what is known of the model, one sentence each.
         suggested_threshold: the probability from which labels are nearly always right; None if it
             is unknown.
     """
@@ -41,36 +36,30 @@ class ModelFacts:
     suggested_threshold: float | None
 
 
-def model_facts(path: Path, classifier: Classifier) -> ModelFacts:
-    """Collect what is known of the model of a run, of a model folder or of the Hub.
+def model_facts(path: Path, model: ExportedModel) -> ModelFacts:
+    """Collect what is known of the model of a run, of a model folder or of the Hub, at `path`.
 
     Without its run, only what is in the model folder is known.
-
-    Args:
-        path: the path or the address of the model.
-        classifier: the classifier, as `exportable_model` has loaded it.
     """
-    assert classifier.folder
-    weights_file = Path(classifier.folder) / WEIGHTS_FILE
-    run = run_of(path)
     name = path.resolve().name
     report: Mapping[str, Any] = {}
+    run = _run_of(model.folder)
     if run is not None:
-        name = run.path.resolve().name
-        report = _report_of(run.eval / "report.json")
+        name = run.resolve().name
+        report = _report_of(run / "eval" / "report.json")
 
     about_part = []
-    if is_part(classifier):
+    if model.is_linear_part:
         report = _report_of_linear_part(report)
-
         about_part = ["This file has the linear part of the model alone, without its encoder."]
 
-    saved = datetime.fromtimestamp(weights_file.stat().st_mtime).astimezone()
+    modified = (model.folder / WEIGHTS_FILE).stat().st_mtime
+    saved = datetime.fromtimestamp(modified).astimezone()
     sentences = [
         *about_part,
         *_scores(report),
-        *_advice(report, classifier),
-        f"Saved on {saved:%d %B %Y}; SHA-256 of the model file: {classifier.sha256}.",
+        *_advice(report, model),
+        f"Saved on {saved:%d %B %Y}; SHA-256 of the model file: {model.classifier.sha256}.",
         "Texts stay on this page: it works offline, and a browser refuses all requests of it.",
     ]
     return ModelFacts(
@@ -78,6 +67,15 @@ def model_facts(path: Path, classifier: Classifier) -> ModelFacts:
         sentences=tuple(sentences),
         suggested_threshold=report.get("suggested_threshold"),
     )
+
+
+def _run_of(folder: Path) -> Path | None:
+    """The run of a model folder, which may be a link; None for a model without its run."""
+    for run in (folder.parent, folder.resolve().parent):
+        is_its_model = (run / "model").resolve() == folder.resolve()
+        if is_its_model and (run / "metrics.jsonl").is_file() and (run / "config.yaml").is_file():
+            return run
+    return None
 
 
 def _report_of(path: Path) -> Mapping[str, Any]:
@@ -134,7 +132,7 @@ def _scores(report: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _advice(report: Mapping[str, Any], classifier: Classifier) -> Iterator[str]:
+def _advice(report: Mapping[str, Any], model: ExportedModel) -> Iterator[str]:
     """Yield sentences about how far to trust predictions."""
     threshold = report.get("suggested_threshold")
     if threshold:
@@ -142,7 +140,7 @@ def _advice(report: Mapping[str, Any], classifier: Classifier) -> Iterator[str]:
             f"Of its labels with a probability of at least {threshold:.3f}, at least 95% are "
             f"right; they are {report['answered_fraction']:.0%} of all labels."
         )
-    if classifier.familiarity is not None:
+    if model.classifier.familiarity is not None and not model.is_linear_part:
         yield (
             "A text is marked as unfamiliar if it differs from nearly all texts that the model was "
             "tested on: do not rely on its label."
@@ -150,21 +148,16 @@ def _advice(report: Mapping[str, Any], classifier: Classifier) -> Iterator[str]:
     yield "New texts should come from where the training texts came from."
 
 
-def web_page(classifier: Classifier, model: bytes, facts: ModelFacts) -> str:
-    """Write a classifier as a page.
-
-    Args:
-        classifier: the classifier.
-        model: the content of its weights file.
-        facts: what the page says of the model.
-    """
+def web_page(model: ExportedModel, facts: ModelFacts) -> str:
+    """Write a model as a page."""
+    classifier = model.classifier
     suggested = ""
     if facts.suggested_threshold:
         suggested = f"{facts.suggested_threshold:.3f}"
 
     settings = {"textColumns": classifier.text_format.columns}
     body = render(
-        "export/page.html",
+        "extras/export/page.html",
         title=facts.name,
         suggested=suggested,
         facts=facts.sentences,
@@ -173,7 +166,7 @@ def web_page(classifier: Classifier, model: bytes, facts: ModelFacts) -> str:
         settings=_json_in_html(settings),
         characters=_json_in_html(character_tables()),
         engine=f"{engine()}\n{_source('worker.js')}",
-        model=base64.b64encode(model).decode(),
+        model=base64.b64encode(model.content).decode(),
     )
     return html_page(
         facts.name,
@@ -181,7 +174,6 @@ def web_page(classifier: Classifier, model: bytes, facts: ModelFacts) -> str:
         script=PREDICTION_VIEW + _source("table.js") + "\n" + _source("page.js"),
         style=_source("page.css"),
         worker="blob:",
-        uses_webassembly=True,
     )
 
 

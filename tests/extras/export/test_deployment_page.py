@@ -17,10 +17,10 @@ import pytest
 from support.node import needs_node, run_node
 from support.programs import TIME_LIMIT
 
-from encoder_cls.export.javascript import javascript_module
-from encoder_cls.export.model_file import exportable_model
+from encoder_cls.extras.export.javascript import javascript_module
+from encoder_cls.extras.export.model_file import exported_model
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 PAGES = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("export.md", "deploy.md"))
 TEXTS = ["rain and snow", "ball goal team"]
 
@@ -35,7 +35,7 @@ def program(name: str) -> str:
 def programs(trained_run, tmp_path_factory) -> Path:
     """A folder with an exported model and the programs of the pages that use it."""
     folder = tmp_path_factory.mktemp("programs")
-    module = javascript_module(*exportable_model(trained_run.path))
+    module = javascript_module(exported_model(trained_run.path))
     (folder / "spam.mjs").write_text(module, encoding="utf-8")
     for name in ("worker.mjs", "server.mjs", "edge.mjs"):
         (folder / name).write_text(program(name), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -32,21 +33,18 @@ def export_command(
     """Export a classifier as one file that runs in browsers and in Node, without Python."""
     check_ending(output, ".html", ".mjs")
 
-    from encoder_cls.run.output_checks import check_outputs
-    from encoder_cls.system.files import write_output
+    from encoder_cls import check_outputs
 
     check_outputs([output], model=run)
 
-    from encoder_cls.export.javascript import javascript_module
-    from encoder_cls.export.model_file import exportable_model
-    from encoder_cls.export.web_page import model_facts, web_page
+    from encoder_cls.extras.export.javascript import javascript_module
+    from encoder_cls.extras.export.model_file import exported_model
+    from encoder_cls.extras.export.web_page import model_facts, web_page
+    from encoder_cls.system.files import write_output
 
-    classifier, model = exportable_model(run, linear_only=linear_only)
+    model = exported_model(run, linear_only=linear_only)
     is_page = output.suffix.lower() == ".html"
-    if is_page:
-        content = web_page(classifier, model, model_facts(run, classifier))
-    else:
-        content = javascript_module(classifier, model)
+    content = web_page(model, model_facts(run, model)) if is_page else javascript_module(model)
     encoded = content.encode()
     write_output(output, encoded)
 
@@ -57,3 +55,6 @@ def export_command(
     note(f"wrote {output}: {size}, for browsers, Node, Deno and Bun")
     note(f'next: import {{ load }} from "./{output.name}"; const classifier = await load();')
     note('      classifier.predict(["some text"], { topK: 3 })')
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"export": export_command}

@@ -1,7 +1,7 @@
 """Export a classifier as one JavaScript module.
 
-The engine in JavaScript consists of the modules in `engine/`. They are joined to one text here, so
-that an export is a single file and needs no build step.
+The engine in JavaScript is the modules in `engine/`, which are joined to one text here: an export
+is a single file, and needs no build step.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import re
 from functools import lru_cache
 from importlib.resources import files
 
-from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.export.character_tables import character_tables
-from encoder_cls.export.model_file import is_part
+from encoder_cls.extras.export.character_tables import character_tables
+from encoder_cls.extras.export.model_file import ExportedModel
 from encoder_cls.system.display import printable
 from encoder_cls.system.json_values import json_text
 
@@ -25,10 +24,6 @@ MODULES = (
     "weights",
     "features",
     "linear",
-    "assembler",
-    "vector_functions",
-    "vector_kernel",
-    "plain_kernel",
     "matrices",
     "layers",
     "encoder",
@@ -54,25 +49,20 @@ export async function load() {
 """
 
 
-def javascript_module(classifier: Classifier, model: bytes) -> str:
-    """Write a classifier as an ES module, which exports the function `load`.
-
-    Args:
-        classifier: the classifier.
-        model: the content of its weights file.
-    """
-    names = printable(", ".join(classifier.label_names))
-    part = ", its linear part alone" if is_part(classifier) else ""
+def javascript_module(model: ExportedModel) -> str:
+    """Write a model as an ES module, which exports the function `load`."""
+    names = printable(", ".join(model.classifier.label_names))
+    part = ", its linear part alone" if model.is_linear_part else ""
     parts = [
         f"// A text classifier of encoder-cls: {names}\n",
-        f"// Model {classifier.sha256}{part}\n",
+        f"// Model {model.classifier.sha256}{part}\n",
         "//\n",
         '//   import { load } from "./FILE.mjs";\n',
         "//   const classifier = await load();\n",
         '//   classifier.predict(["a text"], { topK: 3 });\n\n',
         engine(),
         f"\nconst CHARACTERS = {json_text(character_tables())};\n",
-        f'const MODEL = "{base64.b64encode(model).decode()}";\n',
+        f'const MODEL = "{base64.b64encode(model.content).decode()}";\n',
         _LOAD,
     ]
     return "".join(parts)

@@ -1,1 +1,0 @@
-"""Export classifiers as JavaScript modules and as web pages."""

@@ -1,0 +1,1 @@
+"""Classifiers as web pages and JavaScript modules: `encoder-cls export`."""
