@@ -47,14 +47,12 @@ def validated_config(values: Mapping[str, Any], *, source: str) -> Config:
 def _is_about_other_form(fault: Any, path: Sequence[str]) -> bool:
     """Whether a fault only says that a mapping is not one of the allowed words.
 
-    A key such as `train.class_weights` may have a word or a mapping as its value. The fault that a
-    person must mend is inside the mapping, and pydantic reports it later.
+    The fault that a person must mend is inside the mapping, and pydantic reports it later.
     """
     return fault["type"] == "literal_error" and isinstance(fault["input"], dict) and len(path) > 2
 
 
 def _key(path: Sequence[str]) -> str:
-    """The key of a fault as a person wrote it, without what pydantic appends to it."""
     if path[0] in FIELDS:
         return ".".join(path[:2])
     return path[0]
@@ -88,7 +86,6 @@ def _message(fault: Any, path: Sequence[str]) -> str:
 
 
 def _suggestion(path: Sequence[str]) -> str:
-    """The end of a message about an unknown key: the key that was meant, or all known keys."""
     known_keys = _known_keys(path)
     meant_keys = _meant_keys(path[-1], known_keys)
     if meant_keys:

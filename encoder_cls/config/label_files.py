@@ -23,8 +23,8 @@ LABEL = "label"
 def with_label_files(values: Mapping[str, Any], *, folder: Path | None = None) -> dict[str, Any]:
     """Replace the files that `data.label_map` and `data.label_names` name by what they hold.
 
-    So the config of a run has all labels, and the run does not need the files any more. A path
-    starts at `folder`, that of the config file, if nothing is at the path itself.
+    So the run does not need the files any more. A path starts at `folder`, that of the config file,
+    if nothing is at the path itself.
 
     Raises:
         ConfigError: a file cannot be read, or is no such table.
@@ -45,7 +45,6 @@ def with_label_files(values: Mapping[str, Any], *, folder: Path | None = None) -
 
 
 def _beside(name: str | PathLike[str], folder: Path | None) -> Path:
-    """The path of a file, which may start in the folder of the config file."""
     path = Path(name)
     if folder and not path.exists() and (folder / name).exists():
         return folder / name
@@ -75,10 +74,7 @@ def _label_map(path: Path, header: str) -> dict[str, str]:
 
 
 def _label_names(path: Path, header: str) -> list[str]:
-    """Read the names of classes: one on each line, or in a table with a column of numbers before.
-
-    The numbers must count from 0 on.
-    """
+    """Read names of classes: one on each line, or in a table with numbers from 0 on before them."""
     lines = _lines(path, "data.label_names")
     separator = None
     if path.suffix.lower() in TABLES:
@@ -104,8 +100,8 @@ def _rows(
 ) -> Iterator[tuple[str, list[str]]]:
     """Iterate over the rows that are not empty, without a header, each with its location.
 
-    A separator of None makes a line a single field, and then there is no header. The first row of a
-    table is a header if a cell of it has the name `header`, that of the label column.
+    A separator of None makes a line a single field without a header. The first row of a table is a
+    header if a cell of it is `header`, the name of the label column.
     """
     for number, line in enumerate(lines, start=1):
         fields = [line]
@@ -120,7 +116,6 @@ def _rows(
 
 
 def _lines(path: Path, key: str) -> list[str]:
-    """The lines of a file in UTF-8 or Windows-1252, without line ends."""
     try:
         encoding = guessed_encoding(path) or UTF8
         return [line.rstrip("\r\n") for line in text_lines(path, encoding)]
@@ -131,7 +126,6 @@ def _lines(path: Path, key: str) -> list[str]:
 
 
 def _separator(lines: Sequence[str]) -> str:
-    """The separator that the first line has; a comma if it has none."""
     for separator in SEPARATORS:
         if lines and separator in lines[0]:
             return separator

@@ -36,7 +36,7 @@ class _Origin(NamedTuple):
     """The values of a config before they are overridden.
 
     Attributes:
-        name: what messages call the place that the values come from, such as the config file.
+        name: what messages call their place, such as the config file.
         run_name: the name of the run if the values do not set one.
     """
 
@@ -53,8 +53,8 @@ def load_config(
     Args:
         path: the config file. A path of data in it starts at the current folder or, if nothing is
             there, at the folder of the file. By default the config is that of the bundled example.
-        overrides: settings such as `train.epochs=5`. Without a config file, an override of
-            `data.train` replaces all data of the bundled example.
+        overrides: settings such as `train.epochs=5`. Without a config file, `data.train` replaces
+            all data of the bundled example.
         from_run: the folder of a base run, whose sections `model` and `tokenizer`, and whose
             columns of texts and labels, fill in what this config does not set.
 
@@ -101,11 +101,6 @@ def config_of(
 
 
 def _origin(path: Path | None, overrides: Sequence[_Override], from_run: Path | None) -> _Origin:
-    """Choose the values to override.
-
-    They are the values of the config file if there is one, no values if an override names the data,
-    and else the config of the bundled example.
-    """
     if path:
         values = data_beside_config(_read_config_file(path), path.parent)
         return _Origin(str(path), run_name(path.stem), values)
@@ -137,7 +132,6 @@ def _read_config_file(path: Path) -> dict[str, Any]:
 
 
 def _parsed_config_file(path: Path) -> dict[str, Any]:
-    """Parse a config file, which must be a mapping of sections."""
     # A `ValueError` means that the file is not UTF-8, or that no file can have this name.
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -167,10 +161,7 @@ LONGEST_RUN_NAME = 100
 
 
 def run_name(stem: str) -> str:
-    """Turn the name of a file, without its ending, into a valid name of a run.
-
-    Letters with their marks, digits, `_`, `-` and `.` are kept. Other characters become dashes.
-    """
+    """Make a name of a run from that of a file; other signs than `_`, `-` and `.` become dashes."""
     characters = []
     for character in stem:
         is_letter_or_mark = unicodedata.category(character)[0] in "LM"
@@ -194,7 +185,6 @@ INHERITED_KEYS = {
 
 
 def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
-    """Fill in settings of the base run that this config does not set."""
     own_sections = {section: values.get(section) or {} for section in INHERITED_KEYS}
 
     # If nothing is missing, do not look for the base run. The config in a run folder has every
@@ -271,14 +261,12 @@ def _types_of(key: str) -> list[Any]:
 
 
 def _overridden(values: dict[str, Any], overrides: Iterable[_Override]) -> dict[str, Any]:
-    """Copy nested values with all overrides; a later override of the same key wins."""
     for override in overrides:
         values = _with_value(values, override.keys, override.value)
     return values
 
 
 def _with_value(values: Any, keys: Sequence[str], value: Any) -> Any:
-    """Copy nested values, and replace the value at these keys, or merge it if it is a mapping."""
     if not keys:
         return _merged(values, value)
 
@@ -288,7 +276,6 @@ def _with_value(values: Any, keys: Sequence[str], value: Any) -> Any:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    """Replace an old value by a new one, or merge two mappings, of which the new one wins."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
 

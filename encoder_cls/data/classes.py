@@ -32,7 +32,7 @@ class Classes:
     """All classes of the data, and the class of each label.
 
     Attributes:
-        names: the value of `data.label_names`; None if it is not set.
+        names: the value of `data.label_names`.
         of_labels: the name of the class of each label.
         every: the names of all classes in order. Labels of rows are numbered by it.
         not_in_data: the labels of `data.label_map` that no row has.
@@ -49,7 +49,7 @@ class Classes:
         return in_order((self.every[number] for number in np.unique(numbers)), self.names)
 
     def numbered(self, rows: LabelledRows) -> LabelledRows:
-        """Number the labels of rows by class: as indices into `every`."""
+        """Number the labels of rows as indices into `every`."""
         class_names = [self.of_labels[label] for label in rows.labels]
         return replace(rows, numbers=renumbered(rows.numbers, class_names, self.every))
 
@@ -62,20 +62,16 @@ def decide_classes(
     *,
     as_written: Sequence[str] = (),
 ) -> Classes:
-    """Decide the class of each label.
+    """Decide the class of each label; the rows of train come first.
 
     Args:
-        all_rows: the rows of all sources, train first.
-        config: says by `label_names`, `label_map` and `fold_labels` which labels belong to one
-            class.
         known: the names of classes that are known already, such as those of a base run.
         labels_are: None if the labels are to decide.
         as_written: the labels of rows in memory, in which 1.0 and 1 are two texts.
 
     Raises:
         ConfigError: `data.fold_labels` makes one class of two names that are known or named.
-        DataError: a label has no class; or the labels can be read as names and as indices, and the
-            two readings give different classes.
+        DataError: a label has no class, or may be a name and an index of different classes.
     """
     rows_of_sources = list(all_rows)
     names = config.label_names
@@ -106,8 +102,8 @@ def decide_classes(
 def in_order(classes: Iterable[str], names: Sequence[str] | None) -> tuple[str, ...]:
     """Sort the names of classes, without repetitions.
 
-    The order is that of `names`, the value of `data.label_names`. If it is None, the names are
-    sorted by value if all of them are numbers, and else in the order of their characters.
+    The order is that of `names`, the value of `data.label_names`; without it, that of their values
+    if all are numbers, and else that of their characters.
     """
     distinct = set(classes)
     if names is not None:
@@ -118,8 +114,7 @@ def in_order(classes: Iterable[str], names: Sequence[str] | None) -> tuple[str, 
     return tuple(sorted(distinct))
 
 
-def names_to_list(all_rows: Iterable[LabelledRows], config: DataConfig) -> tuple[str, ...]:
-    """List the names of all classes of the data as `data.label_names` should list them."""
+def _names_to_list(all_rows: Iterable[LabelledRows], config: DataConfig) -> tuple[str, ...]:
     classes = decide_classes(all_rows, config)
     return in_order(map(str.strip, classes.every), classes.names)
 
@@ -127,12 +122,12 @@ def names_to_list(all_rows: Iterable[LabelledRows], config: DataConfig) -> tuple
 def hint_for_empty_labels(
     all_rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool = False
 ) -> str:
-    """Suggest how to use or skip rows of train without a label if `data.label_names` is not set."""
+    """Suggest how to use or skip rows of train without a label."""
     skip = "data.bad_rows=skip leaves such rows out"
     if is_multi_label:
         return f"write [] where a text has none of the labels; {skip}"
 
-    names = names_to_list(all_rows.values(), config)
+    names = _names_to_list(all_rows.values(), config)
     setting = f"data.label_names=[{', '.join(map(json_text, names))}]"
     return f"to use such rows as texts without labels, add --set {shlex.quote(setting)}; {skip}"
 
@@ -146,7 +141,6 @@ def _spelling(
     known: Sequence[str],
     as_written: Sequence[str],
 ) -> dict[str, str]:
-    """Decide the spelling of each label: equally spelled labels belong to one class."""
     names = config.label_names or ()
     labels = list(dict.fromkeys(label for rows in rows_of_sources for label in rows.labels))
 
@@ -173,8 +167,7 @@ def _classes_are_numbers(rows_of_sources: Sequence[LabelledRows], named: set[str
     """Whether a label such as 1.0 is the class 1.
 
     Programs write a column of integers with an empty cell as 1.0 in CSV, but as 1 in JSON lines and
-    Excel files. So it is if the classes that are named, or the labels of the first source, are
-    whole numbers, unless a class is named with a point.
+    Excel. So it is if the named classes, or the labels of the first source, are whole numbers.
     """
     if any(WHOLE_NUMBER.fullmatch(name) and "." in name for name in named):
         return False
@@ -188,8 +181,8 @@ def _spelling_by_key(
 ) -> dict[str, str]:
     """Choose the name of each class of labels that have the same `label_key`.
 
-    It is the name in the base run, or else the name in `data.label_names`, or else the most
-    frequent spelling in train, or else in the other sources.
+    The base run comes first, then `data.label_names`, then the most frequent spelling in train,
+    then the other sources.
     """
     spelled: dict[str, str] = {}
     for name in (*known, *names):
@@ -212,7 +205,6 @@ def _spelling_by_key(
 
 
 def _mapped(spelling: Mapping[str, str], config: DataConfig) -> dict[str, str]:
-    """Replace the spelling of labels by the classes that `data.label_map` gives them."""
     class_by_key = {}
     for label, class_name in (config.label_map or {}).items():
         class_by_key[_map_key(label, config)] = class_name
@@ -252,7 +244,6 @@ def _not_in_data(spelling: Mapping[str, str], config: DataConfig) -> list[str]:
 
 
 def _map_key(label: str, config: DataConfig) -> str:
-    """The form in which labels are looked up in `data.label_map`."""
     if config.fold_labels:
         return label_key(label)
     return label.strip()
@@ -264,7 +255,6 @@ def _map_key(label: str, config: DataConfig) -> str:
 def _names_or_indices(
     locations: Mapping[str, SourceLocation], names: Sequence[str] | None
 ) -> LabelsAre:
-    """Decide whether labels, here with their first locations, are names or indices into `names`."""
     if names is None:
         return "names"
 
@@ -286,7 +276,6 @@ def _names_or_indices(
 
 
 def _check_one_meaning(locations: Mapping[str, SourceLocation], names: Sequence[str]) -> None:
-    """Raise a DataError if a label is a name and also the index of another name."""
     # Labels such as 01 can only be names, since no program writes an index with a zero in front.
     if not all(label == str(int(label)) for label in locations):
         return
@@ -305,7 +294,6 @@ def _check_one_meaning(locations: Mapping[str, SourceLocation], names: Sequence[
 def _class_of(
     label: str, where: SourceLocation, names: Sequence[str] | None, labels_are: LabelsAre
 ) -> str:
-    """The class of a label; raise a `DataError` with its location if it has no class."""
     if names is None or (labels_are == "names" and label in names):
         return label
 

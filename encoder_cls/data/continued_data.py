@@ -36,9 +36,9 @@ class NewRows(NamedTuple):
     """The rows of the new data that a run adds to the rows of its base run.
 
     Attributes:
-        rows_by_split: the indices of these rows in the new data, by the name of the split.
-        must_stay: whether each of these rows of train must not be held out, (rows,). A row must
-            stay in train if the base run has learned from a similar text or from its group.
+        rows_by_split: their indices in the new data, by the name of the split.
+        must_stay: whether each of these rows of train must not be held out, (rows,), because the
+            base run has learned from a similar text or from its group.
     """
 
     rows_by_split: dict[str, NDArray[np.int64]]
@@ -79,13 +79,13 @@ def configs_of_bases(config: Config) -> dict[str, Config]:
 
 
 def names_validation(config: Config) -> bool:
-    """Whether the config of a run, or of one of its base runs, names validation data."""
+    """Whether a config, or that of a base run, names validation data."""
     configs = [config, *configs_of_bases(config).values()]
     return any(each.data.validation is not None for each in configs)
 
 
 def check_same_kind(base: Dataset, *, run: str, is_multi_label: bool) -> None:
-    """Raise a `ConfigError` if only one of the base run and the new data is multi-label."""
+    """Raise a `ConfigError` if only one of base run and new data is multi-label."""
     if base.is_multi_label == is_multi_label:
         return
 
@@ -104,15 +104,12 @@ def choose_new_rows(
     The run must not learn from a text that the base run is validated or tested on, and must not be
     scored on a text that the base run knows. So these rows are left out:
 
-    - of train: texts that are similar to a validation or test text of the base run, and texts that
-      the base run has learned with the same label;
-    - of validation and test: texts that are similar to any text of the base run;
+    - of train: texts similar to a validation or test text of the base run, and texts that it has
+      learned with the same label;
+    - of validation and test: texts similar to any text of the base run;
     - of all splits: rows whose group is in another split of the base run.
 
-    Args:
-        base: the base run and its data set.
-        splits: the splits of the new data.
-        label_names: the classes of the base run, then the classes of the new data.
+    `label_names` are the classes of the base run, then those of the new data.
 
     Raises:
         NothingNewError: no row of train is new.
@@ -138,7 +135,6 @@ def choose_new_rows(
 
 
 def _new_rows(base: BaseData, splits: Mapping[str, Split], label_names: Sequence[str]) -> NewRows:
-    """Choose the rows that `choose_new_rows` describes, even if there are none of train."""
     base_splits = base.dataset.splits
     base_alike, new_alike = _alike_numbers(base_splits, splits)
     learned = set(_texts_with_labels(base.dataset.train, base.dataset.label_names))
@@ -184,11 +180,7 @@ def _new_rows(base: BaseData, splits: Mapping[str, Split], label_names: Sequence
 def _alike_numbers(
     base: Mapping[str, Split], new: Mapping[str, Split]
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]:
-    """Number the texts of a base run and of new data: similar texts have equal numbers.
-
-    All texts are numbered in one call, because `texts_alike` ignores patterns that are frequent
-    among the texts it is given.
-    """
+    """Number all texts in one call: `texts_alike` ignores patterns that are frequent among them."""
     splits = [*base.values(), *new.values()]
     alike = texts_alike(concatenated(*(split.texts for split in splits)))
     ends = np.cumsum([len(split) for split in splits])[:-1]
@@ -207,18 +199,13 @@ def _is_alike(
 
 
 def _texts_with_labels(split: Split, label_names: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """The text of each row, as a number that equal texts share, and its label."""
     names = (*label_names, *split.unseen_names)
     for row, text_number in enumerate(equal_texts(split.texts).tolist()):
         yield text_number, split.label_text(row, names)
 
 
 def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
-    """Join the data of a base run with new data.
-
-    Only the rows that `choose_new_rows` has chosen are left of the new data, and its first classes
-    are those of the base run.
-    """
+    """Join the data of a base run with the rows of new data that `choose_new_rows` has chosen."""
     notes = Notes()
     if base.train.groups is not None and new.train.groups is None:
         notes.messages.append(
@@ -255,10 +242,7 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
 def _concatenated_splits(
     splits: Sequence[Split], names_of_splits: Sequence[Sequence[str]], names: Sequence[str]
 ) -> Split:
-    """Concatenate the rows of several splits, and number their labels by `names`.
-
-    The labels of each split are numbered by its names in `names_of_splits`.
-    """
+    """Concatenate the rows of several splits, whose names are renumbered by `names`."""
     names_by_split = []
     for split, class_names in zip(splits, names_of_splits, strict=True):
         names_by_split.append((*class_names, *split.unseen_names))
@@ -287,10 +271,7 @@ def _concatenated_splits(
 def _concatenated_arrays(
     arrays: Sequence[NDArray[Any] | None], splits: Sequence[Split], *, missing: int
 ) -> NDArray[Any] | None:
-    """Concatenate an array of each split, (rows,); None if no split has the array.
-
-    The rows of a split without the array have the number `missing`.
-    """
+    """Concatenate an array, (rows,), of each split; `missing` where a split has none."""
     present = [array for array in arrays if array is not None]
     if not present:
         return None

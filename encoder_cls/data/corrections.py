@@ -41,12 +41,7 @@ PREFIX = "review_"
 
 
 class Correction(NamedTuple):
-    """A correction of all texts with a key.
-
-    Attributes:
-        label: the corrected label as it is written; several labels are joined by a separator. In
-            multi-label data, it is empty if the texts have no label.
-    """
+    """A correction of all texts with a key, as it is written; several labels have a separator."""
 
     where: SourceLocation
     key: str
@@ -65,7 +60,6 @@ def added_column(name: str, config: DataConfig, columns: Iterable[str] = ()) -> 
 
 
 def _column_in(names: Iterable[str], name: str, config: DataConfig) -> str:
-    """The column with this name that a review has added to a table, whose columns are `names`."""
     expected = added_column(name, config)
     found = longest_like(name, names, PREFIX)
     if found is None:
@@ -74,10 +68,7 @@ def _column_in(names: Iterable[str], name: str, config: DataConfig) -> str:
 
 
 def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
-    """Read the file of corrections, if the config names one.
-
-    Rows whose label is still the label in the data are left out. The notes warn of a file without
-    rows.
+    """Read the file of corrections, without rows whose label is still the label in the data.
 
     Raises:
         DataError: a column is missing, or the cell of a key is empty.
@@ -112,11 +103,10 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
 
 
 def _rows_of(source: str, config: DataConfig, reading: Reading) -> tuple[list[Row], Reading]:
-    """Read the rows of a file of corrections, with the options that have read them.
+    """Read the rows of a file of corrections, and return the reading with its notes.
 
-    A file that is not UTF-8, as it should be, is read as Windows-1252, in which Excel saves CSV. A
-    wrong guess does no harm: keys are ASCII, and a label that is read wrongly is no class of the
-    data.
+    A file that is not UTF-8 is read as Windows-1252, in which Excel saves CSV. A wrong guess does
+    no harm: keys are ASCII, and a label that is read wrongly is no class of the data.
     """
     try:
         return list(_rows_in(source, config, reading)), reading
@@ -135,7 +125,7 @@ def _rows_of(source: str, config: DataConfig, reading: Reading) -> tuple[list[Ro
 
 
 def _rows_in(source: str, config: DataConfig, reading: Reading) -> Iterator[Row]:
-    """Read rows with their key as the text, which has one name in all files of the source."""
+    """Read rows with their key as the text."""
     names: list[str] = []
     for file in files_named(source)[:1]:
         if file.is_file():
@@ -154,7 +144,6 @@ def _correction(row: Row) -> Correction:
 
 
 def _label_in_data(row: Row, config: DataConfig) -> str | None:
-    """The label that the row had in the data; None if the table has no column for it."""
     record = row.record or {}
     label = record.get(_column_in(record, LABEL_IN_DATA, config))
     if label is None:
@@ -172,12 +161,11 @@ def with_corrections(
 ) -> tuple[dict[str, LabelledRows], dict[str, str]]:
     """Correct the label of each row whose text has the key of a correction.
 
-    In multi-label data, a correction gives all labels of a text. The labels of the rows are indices
-    into `classes.every`.
+    In multi-label data, a correction gives all labels of a text.
 
     Returns:
         The rows with corrected labels, by split; and for the location of each row whose label has
-        changed, the label that it had before, by name. Several labels are joined by a separator.
+            changed, the label that it had before, by name.
 
     Raises:
         DataError: a correction has the key of no row, its label is empty or no class of the data,
@@ -215,7 +203,6 @@ def with_corrections(
 def _numbers_by_key(
     corrections: Sequence[Correction], reader: _LabelReader
 ) -> dict[str, list[int]]:
-    """Find the numbers of the corrected classes for each key, in ascending order."""
     numbers_by_key: dict[str, list[int]] = {}
     firsts: dict[str, Correction] = {}
     for correction in corrections:
@@ -254,7 +241,6 @@ class _LabelReader:
             self._numbers[self._comparable(name)] = number
 
     def numbers(self, correction: Correction) -> list[int]:
-        """The numbers of the labels of a correction, in ascending order."""
         if not self._is_multi_label:
             if not correction.label.strip():
                 hint = "fill in a label, or remove the row"

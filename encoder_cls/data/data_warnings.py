@@ -17,8 +17,7 @@ from encoder_cls.system.display import counted, listed
 def data_warnings(dataset: Dataset, *, learns_validation: bool = False) -> Iterator[str]:
     """Warn of doubtful labels, of rows that are left out, and of texts that occur twice.
 
-    If the final model also learns from the validation texts, test texts are compared with them,
-    too.
+    With `learns_validation`, test texts are compared with validation texts, too.
     """
     yield from label_warnings(dataset)
     yield from _rare_classes(dataset)
@@ -65,7 +64,6 @@ def seen_warnings(name: str, *, num_learned: int, num_texts: int) -> Iterator[st
 
 
 def _rare_classes(dataset: Dataset) -> Iterator[str]:
-    """Warn of classes with a single training text, and of classes without a text in a split."""
     names = np.array(dataset.label_names, dtype=object)
     counts = {}
     for split_name, split in dataset.splits.items():
@@ -90,7 +88,6 @@ def _rare_classes(dataset: Dataset) -> Iterator[str]:
 def _missing_classes(
     split_name: str, names: NDArray[Any], is_missing: NDArray[np.bool_]
 ) -> Iterator[str]:
-    """Warn of the classes that have no text in a split; `is_missing` says which, (classes,)."""
     if is_missing.any():
         some = listed(names[is_missing].tolist(), most=MAX_LISTED)
         yield (
@@ -152,9 +149,9 @@ def _repetitions(
     """Find the training texts that occur twice or more, by the hash of each text, (rows,).
 
     Returns:
-        The rows of these texts, increasing, (repetitions,); those of these rows that are the first
-        with their text and label; and whether the text of each of these rows occurs with several
-        labels, (repetitions,).
+        The rows of these texts, increasing, (repetitions,); those of them that are the first with
+            their text and label; and whether the text of each occurs with several labels,
+            (repetitions,).
     """
     # Sort the hashes, so that equal hashes are side by side.
     in_order = np.sort(hashes)
@@ -178,10 +175,6 @@ def _repetitions(
 def _known_texts(
     name: str, split: Split, is_known: NDArray[np.bool_], where: str, consequence: str
 ) -> Iterator[str]:
-    """Warn of texts of a split that are too easy to predict, and of what follows.
-
-    `is_known` is whether each text is one of these, (rows,); `where` is where else they occur.
-    """
     count = int(is_known.sum())
     if count:
         first = split.where[int(is_known.argmax())]

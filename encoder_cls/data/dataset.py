@@ -34,11 +34,10 @@ class Split:
         labels: class numbers, (rows,). In multi-label data: 1 where a row has a label and else 0,
             (rows, classes), int8. Numbers and columns beyond the classes of the data set are
             `unseen_names`: with C classes, C + i is `unseen_names[i]`.
-        groups: the number of the group of each row, (rows,); a group has the same number in all
-            splits. `NO_GROUP` is the number of a row without a group. None if the data has no
-            groups (`data.group_column`).
-        weights: how much each row counts in the loss, above 0, (rows,); only their ratios matter.
-            None if all rows count alike.
+        groups: the number of the group of each row, (rows,), the same in all splits; `NO_GROUP` for
+            a row without one. None without `data.group_column`.
+        weights: how much each row counts in the loss, above 0, (rows,); None if all rows count
+            alike.
         unseen_names: the labels of this split that never occur in train.
     """
 
@@ -135,11 +134,7 @@ class Split:
         return np.where(self.groups == NO_GROUP, numbers, self.groups)
 
     def _with_divided_classes(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give different texts different numbers in each class whose texts are all similar.
-
-        Otherwise no row of such a class could be held out. Texts that differ only in case and white
-        space keep equal numbers.
-        """
+        """Number different texts differently in a class whose texts are all similar."""
         # A class whose texts are all similar has one number: its lowest is also its highest.
         lowest = np.full(self.labels.max() + 1, numbers.max())
         highest = np.full_like(lowest, numbers.min())
@@ -203,15 +198,12 @@ class Dataset:
         label_names: class `c` is called `label_names[c]`. All classes occur in train.
         validation: the texts to select the best weights by. Some may have labels that never occur
             in train, or texts that are in train; `known_validation` is without these.
-        test: the texts of the final report; None if the config names no test data.
         unlabelled: texts without labels, to learn from as well.
-        labels_before_corrections: for the location of each row that `data.corrections` has
-            corrected, the label that the row had before, by name; several labels are joined by a
-            separator.
-        first_multi_label_row: the location of the first row with several labels, because of which
-            the data is multi-label; None if there is no such row.
+        labels_before_corrections: by the location of each row that `data.corrections` has changed,
+            the label it had, by name; several labels are joined by a separator.
+        first_multi_label_row: where the first row with several labels is.
         sources: the name of each source that was read, with the notes on it.
-        base: the data set of the base run, whose rows come first in each split; None without one.
+        base: the data set of the base run, whose rows come first in each split.
     """
 
     label_names: tuple[str, ...]
@@ -265,8 +257,8 @@ class Dataset:
     def new_validation_rows(self) -> NDArray[np.int64]:
         """The indices of the validation rows whose texts are not in train, (rows,).
 
-        A model knows the labels of the others by heart. A row of a group counts as new: its group
-        says what belongs together, and new groups have such texts, too.
+        A row of a group counts as new: its group says what belongs together, and new groups have
+        such texts, too.
         """
         is_learned = self.validation.are_among(self.train.texts)
         if self.validation.groups is not None:
@@ -336,8 +328,7 @@ def relative_weights(*splits: Split) -> NDArray[np.float32] | None:
 def without_labelled_texts(dataset: Dataset) -> Dataset:
     """Leave out each text without a label that is similar to a text of a labelled split.
 
-    Otherwise a model that learns from its predictions for unlabelled texts would learn its own
-    prediction for a text that it is scored on.
+    Otherwise a model would learn its own prediction for a text that it is scored on.
     """
     texts = dataset.unlabelled.texts
     if not texts:
@@ -368,11 +359,8 @@ def without_labelled_texts(dataset: Dataset) -> Dataset:
 def renumbered(labels: NDArray[Any], names: Sequence[str], order: Sequence[str]) -> NDArray[Any]:
     """Number labels by the names in `order` instead of those in `names`.
 
-    Labels are indices, which become -1 for a name that is not in `order`; or, in multi-label data,
-    a column for each name, (rows, names).
-
-    Raises:
-        ValueError: in multi-label data, a name is not in `order`.
+    Labels are indices, which become -1 for a name that is not in `order`, or columns, (rows,
+    names), whose names must all be in `order`.
     """
     places = {name: place for place, name in enumerate(order)}
     numbers = np.array([places.get(name, -1) for name in names], dtype=np.int64)

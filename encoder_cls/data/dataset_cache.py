@@ -97,7 +97,6 @@ def _split(arrays: Mapping[str, NDArray[Any]], name: str, values: Mapping[str, A
 def _add_rows(
     arrays: dict[str, NDArray[Any]], name: str, texts: Sequence[str], where: Sequence[Any]
 ) -> list[str]:
-    """Add the texts and locations of rows to `arrays`, and return the files of the locations."""
     if not isinstance(texts, DiskBackedTexts):
         texts = DiskBackedTexts(texts)
     content, offsets = texts.arrays()

@@ -98,7 +98,6 @@ def read_all_rows(
 
 
 def _rows_in_memory(train_rows: Iterable[Row], config: DataConfig) -> tuple[LabelledRows, Reading]:
-    """Collect the rows of train that are in memory; such rows have no groups."""
     reading = Reading()
     ungrouped = config.model_copy(update={"group_column": None})
     rows = collect_labelled(train_rows, config.train, ungrouped, reading, may_have_none=True)
@@ -106,10 +105,6 @@ def _rows_in_memory(train_rows: Iterable[Row], config: DataConfig) -> tuple[Labe
 
 
 def _read_split(role: str, config: DataConfig, *, has_base: bool) -> tuple[LabelledRows, Reading]:
-    """Read the labelled rows of a split.
-
-    With a base run, a train without rows is a `NothingNewError`.
-    """
     source = getattr(config, role)
     reading = Reading(config.reading_options)
     if role == "train" and config.train_fraction is not None:
@@ -155,8 +150,8 @@ def _divided(
 ) -> tuple[dict[str, LabelledRows], Unlabelled]:
     """Divide the rows of all splits into those with a label and those without.
 
-    The texts of train without a label are kept if such rows may be there. All other rows without a
-    label are left out with a note, or are an error, as `data.bad_rows` says.
+    The texts of train without a label are kept if there may be such rows; others are left out, or
+    are an error.
     """
     labelled_rows = {}
     unlabelled = NO_TEXTS
@@ -183,7 +178,7 @@ def leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None:
 
 
 def check_some_have_labels(rows: LabelledRows, source: str) -> None:
-    """Raise a `DataError` if no row of a source is left, because no row has a label."""
+    """Raise a `DataError` if no row of a source has a label."""
     if not rows.texts:
         raise DataError(source, f"no row has a label; {FASTTEXT_LINES}")
 

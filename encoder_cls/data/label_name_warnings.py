@@ -42,7 +42,6 @@ def label_warnings(dataset: Dataset) -> Iterator[str]:
 
 
 def _names_in_any_split(dataset: Dataset) -> list[str]:
-    """List the classes, then the labels that never occur in train, without repetitions."""
     names = list(dataset.label_names)
     known = set(names)
     for split in dataset.splits.values():
@@ -52,7 +51,7 @@ def _names_in_any_split(dataset: Dataset) -> list[str]:
 
 
 def _unusual_spaces(names: Sequence[str]) -> Iterator[str]:
-    """Warn of labels with unusual spaces, which do not end a label in a fastText file."""
+    """Warn of unusual spaces, which do not end a label in a fastText file."""
     odd_names = [name for name in names if _UNUSUAL_SPACE.search(name)]
     if odd_names:
         yield (
@@ -63,7 +62,6 @@ def _unusual_spaces(names: Sequence[str]) -> Iterator[str]:
 
 
 def _lists_as_text(dataset: Dataset) -> Iterator[str]:
-    """Warn if at least half of the classes look like lists of labels, or like parts of lists."""
     pattern = _LIST
     what = "each is a class"
     if dataset.is_multi_label:
@@ -82,7 +80,6 @@ def _lists_as_text(dataset: Dataset) -> Iterator[str]:
 
 
 def _lists_with_separator(dataset: Dataset) -> Iterator[str]:
-    """Ask about `data.label_separator` if classes look like several labels with a separator."""
     if dataset.is_multi_label:
         return
     counts = dataset.train.class_counts(len(dataset.label_names)).tolist()
@@ -124,10 +121,7 @@ def _first_row(dataset: Dataset, name: str) -> str:
 
 
 def _minus_one(dataset: Dataset) -> Iterator[str]:
-    """Warn if -1 is a class and all others are numbers from 0 on.
-
-    Other libraries write -1 for a row without a label.
-    """
+    """Warn if -1, which other libraries write for no label, is a class beside numbers from 0 on."""
     names = dataset.label_names
     others = [name for name in names if name != "-1"]
     count_from_0 = "0" in others and all(_DIGITS.fullmatch(name) for name in others)
@@ -181,10 +175,7 @@ def _similar_names(dataset: Dataset) -> Iterator[str]:
 
 
 def _distinguishable(names: Sequence[str]) -> str:
-    """List names so that a person sees how they differ.
-
-    Names that look the same are written in ASCII, with escapes for other characters.
-    """
+    """List names so that a person sees how they differ: in ASCII if they look the same."""
     normalized = {unicodedata.normalize("NFC", name) for name in names}
     look_the_same = len(normalized) < len(names)
 
@@ -201,9 +192,8 @@ class SeveralLabels(NamedTuple):
     """A separator with which cells of labels seem to list several labels.
 
     Attributes:
-        num_rows: the number of rows whose cell lists several labels.
-        names: the labels that the separator cuts out of all cells, the most frequent first.
-        example: a cell that lists several labels, the most frequent one.
+        names: the labels that it cuts out of all cells, the most frequent first.
+        example: the most frequent cell that lists several.
     """
 
     separator: str
@@ -225,11 +215,10 @@ _DECIMAL = re.compile("-?[0-9]+(?:,[0-9]+)?")
 
 
 def several_labels(counts: Mapping[str, int]) -> SeveralLabels | None:
-    """Find the separator with which cells of labels list several labels.
+    """Find the separator with which cells of labels list several, by the number of rows by cell.
 
-    It is the one that explains the most rows, of which `counts` has the number by cell; None if no
-    separator does. A comma inside a name is no such separator: the parts of a name hardly occur
-    elsewhere, while labels occur in several combinations, or alone.
+    It is the one that explains the most rows. A comma inside a name is none: the parts of a name
+    hardly occur elsewhere, while labels occur in several combinations, or alone.
     """
     if all(_DECIMAL.fullmatch(cell) for cell in counts):
         return None

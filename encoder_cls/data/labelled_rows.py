@@ -32,13 +32,13 @@ class LabelledRows:
 
     Attributes:
         labels: each label as text, with the location of its first row.
-        numbers: the labels of all rows, one row after the other, as indices into `labels`. After
-            `Classes.numbered` they are indices into `Classes.every`.
+        numbers: the labels of all rows, one row after the other, as indices into `labels`; after
+            `Classes.numbered`, into `Classes.every`.
         counts: the number of labels of each row, (rows,).
         groups: the number of the group of each row, (rows,); None without `data.group_column`.
         weights: the weight of each row, above 0, (rows,); None if no row has a weight.
-        first_multi_label_row: the first row with labels in a list, or with several labels on a
-            fastText line; None if there is no such row.
+        first_multi_label_row: the first row with labels in a list, or with several on a fastText
+            line.
         empty: the rows of train with an empty label.
     """
 
@@ -226,7 +226,6 @@ def _warn_of_lost_labels(
 
 
 def _check_is_unicode(row: Row, labels: Sequence[str]) -> None:
-    """Raise a `DataError` if the text or a label of a row cannot be written as UTF-8."""
     for name, values in (("text", [row.text]), ("label", labels)):
         for value in values:
             if value.isascii():
@@ -243,10 +242,7 @@ ROWS_OF_AN_EMPTY_TEXT = 100
 
 
 def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Reading) -> None:
-    """Raise a `DataError` if too many rows have no text, or if no row has a text.
-
-    It is a `NoRowsError` if the source has no rows at all.
-    """
+    """Raise a `DataError` if too many rows have no text; a `NoRowsError` if there are no rows."""
     weightless = reading.notes.weightless
     if weightless.count:
         reading.note(f"{source}: left out {counted(weightless.count, 'row')} of weight 0")

@@ -92,15 +92,12 @@ def load_dataset(
 ) -> Dataset:
     """Read all splits that a config names, without the rows of the base run.
 
-    If it names no validation data, rows of train are held out for validation. With
-    `data.label_names`, rows of train without a label become unlabelled texts. With `data.cache`,
-    the same data is read from its files only once, and from the cache at any later time.
+    If it names no validation data, rows of train are held out. With `data.label_names`, rows of
+    train without a label become unlabelled texts.
 
-    Rows in memory, `train_rows`, are used as train if they are given, and may lack labels.
-    `data.train` is then only a name for messages.
-
-    The classes of a base run come first and need not occur in the new rows. Rows that the base run
-    has already are left out, and it is no error if no new row can be held out.
+    Rows in memory, `train_rows`, are used as train if they are given, and may lack labels;
+    `data.train` is then only a name for messages. The classes of a base run come first and need not
+    occur in the new rows, and no new row has to be held out.
 
     Raises:
         NothingNewError: a base run is given, and no row of train is new.
@@ -139,8 +136,7 @@ def load_split(
 ) -> Split:
     """Read one labelled source whose classes are known, such as a file to score a model on.
 
-    If `labels_are` is None, the labels themselves decide. `reading` is made from `config` by
-    default.
+    If `labels_are` is None, the labels themselves decide.
 
     Raises:
         DataError: the source cannot be read, or its labels do not fit.
@@ -161,7 +157,7 @@ def load_split(
 
 
 def _content_hashes(config: DataConfig) -> dict[str, str] | None:
-    """Hash each source of a config, by its key in `data`; None if one cannot be identified."""
+    """Hash each source of a config by its key; None if one cannot be identified, such as a pipe."""
     hashes = {}
     for key in SOURCES:
         source = getattr(config, key)
@@ -276,10 +272,10 @@ def _read_dataset(
 def _outside_of_sample(
     split: Split, config: DataConfig
 ) -> tuple[NDArray[np.bool_] | None, float, Notes]:
-    """Which texts of a table of `label` must not be held out, since they are not typical.
+    """Find the texts of a table of `label` that are not typical, so that they must not be held out.
 
-    The result is whether each text must stay, (texts,), or None if any may be held out; the share
-    of the others to hold out; and a note on this.
+    The result is whether each text must stay, (texts,), or None; the share of the others to hold
+    out; and a note.
     """
     is_outside = outside_of_sample(split, config)
     if is_outside is None or not is_outside.any():
@@ -299,7 +295,6 @@ def _outside_of_sample(
 
 
 def _note_labels_not_in_data(all_rows: DatasetRows, classes: Classes) -> None:
-    """Note the labels of `data.label_map` that no row has: they may be misspelt."""
     labels = classes.not_in_data
     if labels:
         all_rows.readings["train"].note(
@@ -355,11 +350,7 @@ def _check_labels_are_known(split: Split, label_names: Sequence[str]) -> None:
 def _to_split(
     rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool
 ) -> Split:
-    """Make a split of rows whose labels are numbered by `Classes.every`.
-
-    In the split they are numbered by `label_names`, and after these by the other names that occur
-    in the rows, which become `unseen_names`.
-    """
+    """Make a split of rows numbered by `Classes.every`; unseen names come after `label_names`."""
     unseen = in_order({*classes.present(rows.numbers)} - {*label_names}, classes.names)
     names = (*label_names, *unseen)
     rows = replace(rows, numbers=renumbered(rows.numbers, classes.every, names))
@@ -377,7 +368,6 @@ def _to_split(
 
 
 def _label_array(rows: LabelledRows, num_classes: int, *, is_multi_label: bool) -> NDArray[Any]:
-    """The labels of a split as `Split.labels` has them, of rows whose labels are class numbers."""
     if not is_multi_label:
         return np.asarray(rows.numbers)
 
@@ -389,11 +379,7 @@ def _label_array(rows: LabelledRows, num_classes: int, *, is_multi_label: bool) 
 
 
 def _by_name(labels: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
-    """Number labels by the sorted names of the classes that occur.
-
-    So the numbers, and with them the rows that are held out, do not depend on the order of
-    `data.label_names`.
-    """
+    """Number labels by sorted names, so that held-out rows do not depend on `data.label_names`."""
     if labels.ndim == 2:
         numbers = np.flatnonzero(labels.any(axis=0))
         present = [names[number] for number in numbers.tolist()]

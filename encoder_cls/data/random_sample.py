@@ -32,10 +32,10 @@ MIN_SAMPLE = 20
 
 
 def drawn_rank(key: str) -> int:
-    """The rank of a text in the order drawn at random, from 0 to 2**64.
+    """The rank of a text in the order drawn at random, from 0 to 2**64, a hash of its key.
 
-    The rank is a hash of the key, so that it depends neither on the order of the pool nor on the
-    other texts. The least ranks of a pool are a random sample of it.
+    It depends neither on the order of the pool nor on the other texts: the least ranks are a random
+    sample.
     """
     digest = hashlib.sha256(f"label {key}".encode()).digest()
     return int.from_bytes(digest[:8])
@@ -44,9 +44,9 @@ def drawn_rank(key: str) -> int:
 def outside_of_sample(split: Split, config: DataConfig) -> NDArray[np.bool_] | None:
     """Whether each training text is outside the random sample of a table of labels, (texts,).
 
-    The sample is all texts up to the last one that was drawn, in the order in which texts are
-    drawn, also those that were suggested first: without them it would have too many easy texts. The
-    result is None if the training data is no table of labels, or its random sample is too small.
+    The sample is all texts up to the last one that was drawn, also those that were suggested first:
+    without them it would have too many easy texts. None if train is no such table, or its sample is
+    too small.
     """
     path = Path(config.train or "")
     if path.suffix != ".csv" or not path.is_file():

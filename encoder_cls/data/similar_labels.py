@@ -40,11 +40,10 @@ MIN_STEM = 4
 def similar_labels(counts: Mapping[str, int]) -> list[SimilarLabels]:
     """Find labels that look like a more frequent label, the most frequent first.
 
-    They differ from it in how umlauts, accents or the spaces between words are written, in an
-    ending such as that of a plural, or in one or two letters and are much rarer. Labels that differ
-    in a number do not look alike, nor do those that `data.fold_labels` makes one class, nor those
-    with hardly a letter, whose signs mean something (1 and -1, A and A+), or with the length of
-    whole texts.
+    They differ from it in how umlauts, accents or spaces are written, in an ending such as that of
+    a plural, or in one or two letters and are much rarer. Labels that differ in a number do not
+    look alike, nor do those that `data.fold_labels` makes one class, nor those with hardly a letter
+    (1 and -1, A and A+).
     """
     is_compared = len(counts) <= MAX_COMPARED
     by_count = sorted(counts, key=lambda label: (-counts[label], label))
@@ -98,12 +97,10 @@ def _plain(label: str) -> str:
 
 
 def _joined(plain: str) -> str:
-    """A plain label without spaces, unless it has nothing else."""
     return plain.replace(" ", "") or plain
 
 
 def _stem(plain: str) -> str:
-    """A plain label without spaces and without the ending of its last word."""
     joined = _joined(plain)
     for ending in _ENDINGS:
         if joined.endswith(ending) and len(joined) - len(ending) >= MIN_STEM:
@@ -112,7 +109,6 @@ def _stem(plain: str) -> str:
 
 
 def _misspelt(label: str, counts: Mapping[str, int], frequent: Mapping[str, object]) -> str | None:
-    """Find the frequent label of which a label seems to be a misspelling; None if there is none."""
     plain = _plain(label)
     for other in frequent:
         is_rarer = counts[label] <= MISSPELLING_SHARE * counts[other]
@@ -127,7 +123,6 @@ LENGTH_FOR_TWO = 9
 
 
 def _differ_little(first: str, second: str) -> bool:
-    """Whether two plain labels differ in a letter or two, and not in a number or a short word."""
     if _DIGITS.findall(first) != _DIGITS.findall(second):
         return False
 
@@ -156,8 +151,7 @@ def _differ_little(first: str, second: str) -> bool:
 def edit_distance(first: str, second: str) -> int:
     """The number of letters to insert, remove, replace or swap with a neighbour.
 
-    This is the optimal string alignment distance, the form of the Damerau-Levenshtein distance in
-    which no letter is changed twice.
+    This is the optimal string alignment distance: no letter is changed twice.
     """
     # distances[i][j] is the distance between the first i letters and the first j letters.
     distances = [list(range(len(second) + 1))]

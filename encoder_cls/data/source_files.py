@@ -46,8 +46,8 @@ def os_errors_as_data_errors(source: Path | str) -> Iterator[None]:
 def files_named(source: str) -> list[Path]:
     """List the files of a source that is a file, a folder or a pattern.
 
-    The files of a folder are listed without hidden files, and without names that start with `~$`:
-    Excel writes such a file beside an open one. A pattern finds hidden files only if it names them.
+    Hidden files of a folder are left out, as are names that start with `~$`, which Excel writes
+    beside an open file. A pattern finds hidden files only if it names them.
     """
     path = Path(source)
     if path.is_dir():
@@ -70,8 +70,8 @@ def every_file(source: str) -> Iterator[Path]:
 def data_files(source: str, *, is_labelled: bool) -> list[Path]:
     """List the data files of a source.
 
-    If its rows need labels (`is_labelled`), .txt files in a folder with tables are left out, unless
-    they look like data.
+    If its rows need labels, .txt files in a folder with tables are left out, unless they look like
+    data.
 
     Raises:
         DataError: the source has no data file, or has files of an unknown format or of several
@@ -109,10 +109,7 @@ def _data_files_of_folder(source: str, files: list[Path], *, is_labelled: bool) 
 
 
 def split_in_name(file: Path) -> str | None:
-    """The split that a word in a file's name names; None if no word names one.
-
-    `my_test.csv` and `TrainData2.csv` name a split; `values.csv` does not.
-    """
+    """The split that a word of a file's name names, as in `my_test.csv` and `TrainData2.csv`."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", file.stem).lower()
     match = _SPLIT_IN_NAME.search(words)
     if match is None:
@@ -121,10 +118,7 @@ def split_in_name(file: Path) -> str | None:
 
 
 def _without_readmes(files: list[Path], file_format: Format, mark: bytes) -> list[Path]:
-    """Leave out the files of one format that lie beside data files, such as a README.txt.
-
-    None is left out if one of them starts with `mark`, as data of this format does.
-    """
+    """Leave out files of one format beside those of others, unless one starts with `mark`."""
     readmes = [file for file in files if format_of(file) is file_format]
     if len(readmes) == len(files):
         return files
@@ -151,8 +145,6 @@ def _starts_with(path: Path, mark: bytes) -> bool:
 
 def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
     """List the class folders of a folder: each subfolder is a class, each .txt file in it a text.
-
-    There are none if the subfolders have no .txt files.
 
     Raises:
         DataError: other data lies beside the class folders, a subfolder has no .txt files, or texts
@@ -191,10 +183,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _data_beside(entries: Sequence[Path], *, is_labelled: bool) -> Path | None:
-    """Find the first data file among the entries of a folder; None if there is none.
-
-    Files of .json, and with labels also of .txt, do not count, since they may be readmes.
-    """
+    """Find the first data file among entries; .json, and with labels .txt, may be a readme."""
     formats_of_readmes = [JSON]
     if is_labelled:
         formats_of_readmes.append(TEXT)
@@ -208,7 +197,6 @@ def _data_beside(entries: Sequence[Path], *, is_labelled: bool) -> Path | None:
 
 
 def _check_not_deeper(folders: Sequence[Path]) -> None:
-    """Raise a DataError if a subfolder of a class folder contains texts."""
     for folder in folders:
         for inner in _visible(folder):
             if not inner.is_dir():

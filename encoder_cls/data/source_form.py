@@ -92,7 +92,6 @@ def source_form(
 
 
 def _splits(source: str) -> tuple[dict[str, str], list[Path]]:
-    """The path or pattern of each split, and the data files that belong to no split."""
     path = Path(source)
     if path.is_dir():
         entries = files_named(source)
@@ -111,7 +110,6 @@ def _splits(source: str) -> tuple[dict[str, str], list[Path]]:
 
 
 def _splits_of_entries(folder: Path, entries: list[Path]) -> tuple[dict[str, str], list[Path]]:
-    """Assign the files or folders of a folder to splits by their names."""
     names = {entry: split_in_name(entry) for entry in entries}
     # Take the names that may mean two splits last: they mean the first one that is still free.
     in_order = sorted(entries, key=lambda entry: names[entry] in ("dev", "eval"))
@@ -141,7 +139,6 @@ def _splits_of_entries(folder: Path, entries: list[Path]) -> tuple[dict[str, str
 
 
 def _path_or_pattern(paths: list[Path]) -> str:
-    """The path of a single file, or a pattern that several files fit, and no other file."""
     if len(paths) == 1:
         return str(paths[0])
 

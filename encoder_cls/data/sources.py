@@ -72,7 +72,6 @@ def read_again(places: Iterable[str], columns: Columns, reading: Reading) -> dic
 def _read_lines_again(
     path: Path, lines: set[int], columns: Columns, reading: Reading, rows: dict[str, Row]
 ) -> None:
-    """Add the rows at some lines of a file to `rows`, up to one that cannot be read."""
     last_line = max(lines)
     for row in _rows(file_records(path, columns, reading), columns, reading):
         if row.where.line in lines:
@@ -88,10 +87,9 @@ def column_names(path: Path, text_columns: Sequence[str], reading: Reading) -> l
 
 
 def content_hash(source: str) -> str | None:
-    """Hash the names and the content of all files of a source.
+    """Hash the names and the content of all files of a source; of a Hub data set, it is the commit.
 
-    For a data set of the Hub, the result is its commit instead. None if the commit is unknown, or
-    if a source is not a file, such as a pipe, which can be read only once.
+    The result is None if it is unknown, or if a source, such as a pipe, can be read only once.
     """
     files: Iterable[Path]
     with os_errors_as_data_errors(source):
@@ -117,7 +115,6 @@ def content_hash(source: str) -> str | None:
 
 
 def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iterator[Row]:
-    """Turn records into rows, without those that `reading` leaves out."""
     for where, record in records:
         try:
             row = row_of(where, record, columns)
@@ -155,7 +152,6 @@ def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iter
 
 
 def _bundled(source: str) -> str | None:
-    """The file of the source `example:NAME`; None for any other source."""
     if not source.startswith(EXAMPLE):
         return None
     return str(EXAMPLE_FOLDER / f"{source.removeprefix(EXAMPLE)}.csv")

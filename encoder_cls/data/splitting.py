@@ -35,16 +35,12 @@ def hold_out(
     their texts differ only in case, white space, punctuation and digits.
 
     Args:
-        split: the rows to divide.
-        fraction: the share of the rows to hold out, between 0 and 1.
-        seed: of the random choice of rows.
         classes: the classes to stratify by, in the shape of `split.labels`, by default these
             labels. Other numbers for the same classes give another choice of rows.
-        uncorrected: the classes of the rows before `data.corrections`, in the same shape. If they
-            are given, they are stratified by in place of `classes`, so that a correction does not
-            change which rows are held out. If a class of `classes` would have no row that stays,
-            `classes` are used after all.
-        must_stay: whether a row must not be held out, (rows,); None: any may be.
+        uncorrected: the classes before `data.corrections`, in the same shape; they are stratified
+            by, so that a correction does not change which rows are held out, unless a class of
+            `classes` would have no row that stays.
+        must_stay: whether a row must not be held out, (rows,).
         is_needed: whether it is an error if no row can be held out.
 
     Raises:
@@ -95,7 +91,6 @@ def hold_out(
 
 
 def _loses_class(classes: NDArray[Any], is_held_out: NDArray[np.bool_]) -> bool:
-    """Whether all rows of some class are held out; `classes` are as in `hold_out`."""
     staying = classes[~is_held_out]
     if classes.ndim == 1:
         return np.setdiff1d(classes, staying).size > 0
@@ -107,9 +102,9 @@ def rows_to_hold_out(
 ) -> NDArray[np.bool_]:
     """Choose rows to hold out, (rows,), so that at least one row of each class stays.
 
-    Labels are class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels).
-    Groups are numbered from 0 on, (rows,); all rows of a group are held out, or none of them. The
-    share of all rows is met as closely as the groups allow.
+    Labels are class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels). All
+    rows of a group, (rows,), are held out, or none of them; the share of all rows is met as closely
+    as the groups allow.
     """
     held_out = _HeldOutRows(labels, groups)
     random = np.random.default_rng(seed)
@@ -124,8 +119,8 @@ class _HeldOutRows:
     """The rows that are held out so far, and their number for each label.
 
     Attributes:
-        labels: class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels). A
-            last column has a 1 where a row has no label.
+        labels: class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels),
+            with a last column for rows without a label.
         sizes: the number of all rows of each label, (labels,).
         held_counts: the number of held-out rows of each label, (labels,).
         is_ungrouped: whether each row is a group by itself.
@@ -156,31 +151,23 @@ class _HeldOutRows:
         return len(self._rows_of_group(row))
 
     def fits(self, row: int, limits: Counts) -> bool:
-        """Whether the group of a row can be held out within limits for each label, (labels,).
-
-        A negative limit counts as 0.
-        """
+        """Whether the group of a row fits within limits for each label, (labels,)."""
         if self.is_held_out[row]:
             return False
         counts = self.held_counts + self._count_labels(self._rows_of_group(row))
         return bool((counts <= np.maximum(limits, 0)).all())
 
     def hold_out_group(self, row: int) -> None:
-        """Hold out a row and all other rows of its group."""
         self.hold_out(self._rows_of_group(row))
 
     def try_to_hold_out(self, row: int, limits: Counts, num_wanted: int) -> None:
-        """Hold out the group of a row if it fits within the limits and the total that is wanted.
-
-        Only the first group may exceed the total.
-        """
+        """Hold out the group of a row if it fits; only the first group may exceed the total."""
         is_first = self.num_held == 0
         is_within_total = self.num_held + self.group_size(row) <= num_wanted
         if (is_first or is_within_total) and self.fits(row, limits):
             self.hold_out_group(row)
 
     def hold_out(self, rows: NDArray[np.int64]) -> None:
-        """Hold out rows that are not held out yet, without a look at their groups."""
         self.is_held_out[rows] = True
         self.num_held += len(rows)
         self.held_counts += self._count_labels(rows)
@@ -259,10 +246,9 @@ REMAINDER_DIGITS = 9
 def _wanted_counts(sizes: Counts, fraction: float, random: np.random.Generator) -> Counts:
     """Decide how many rows of each class to hold out, (classes,).
 
-    Usually each class gives its rounded share of rows, and at least one row. With many small
-    classes, one row of each would be far more than the fraction. Then each class gives its share
-    rounded down, and the missing rows are taken from the classes with the largest remainders
-    (Hamilton's method). Equal remainders are ordered at random.
+    Usually each class gives its rounded share, and at least one row. With many small classes, that
+    would be far more than the fraction: then shares are rounded down, and the missing rows are
+    taken from the largest remainders (Hamilton's method), equal ones at random.
     """
     rounded = np.round(fraction * sizes).astype(np.int64)
     at_least_one: Counts = np.minimum(np.maximum(1, rounded), sizes - 1)
@@ -301,11 +287,9 @@ def _hold_out_of_labels(
 ) -> None:
     """Hold out about a fraction of the rows of each label, where a row may have several labels.
 
-    The labels are stratified one by one, the rarest label first, because rows that are held out for
-    a rare label usually have frequent labels, too.
-
-    Source: Sechidis et al., "On the Stratification of Multi-label Data" (2011),
-    https://doi.org/10.1007/978-3-642-23808-6_10.
+    The rarest label comes first, because its rows usually have frequent labels, too (Sechidis et
+    al., "On the Stratification of Multi-label Data", 2011,
+    https://doi.org/10.1007/978-3-642-23808-6_10).
     """
     # At least one row of each label stays.
     limits = np.maximum(held_out.sizes - 1, 0)

@@ -16,8 +16,7 @@ NO_GROUP = 0
 def group_number(group: str, *, kind: bytes = b"") -> int:
     """Number a group by 64 bits of a hash of its name, so that it has the same number in all data.
 
-    Groups of two kinds have different numbers, even if their names are equal; the kind of a group
-    of `data.group_column` is empty.
+    Groups of two kinds differ, even if their names are equal; that of `data.group_column` is empty.
     """
     name = group.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(name, digest_size=8, person=kind).digest()
@@ -42,10 +41,9 @@ MAX_ALIKE_SHARE = 0.01
 def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
     """Number texts so that similar texts have equal numbers, (texts,).
 
-    Texts are similar if they have the same letters in the same order: case, white space,
-    punctuation and digits do not count. Texts without letters, and frequent patterns such as "order
-    1", "order 2", are numbered by `equal_texts` instead. No group of `data.group_column` has the
-    same number.
+    Texts are similar if they have the same letters in the same order. Texts without letters, and
+    frequent patterns such as "order 1", "order 2", are numbered by `equal_texts` instead. No group
+    of `data.group_column` has the same number.
     """
     equal = equal_texts(texts)
     numbers = (_number_of_letters(text) for text in texts)
@@ -61,7 +59,6 @@ def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _number_of_letters(text: str) -> int:
-    """Number the sequence of letters of a text; `NO_GROUP` if the text has no letters."""
     if text.isascii():
         # Bytes are translated several times as fast as characters.
         letters = text.encode().translate(_ASCII_LETTERS).decode()
@@ -75,7 +72,6 @@ def _number_of_letters(text: str) -> int:
 
 
 def _lower_case_or_space(code: int) -> int:
-    """Turn the code of an ASCII letter into that of its lower case, and any other into a space."""
     character = chr(code)
     if character.isascii() and character.isalpha():
         return ord(character.lower())

@@ -21,12 +21,11 @@ def class_names_in(schema: Any) -> dict[str, list[str]]:
 def batch_records(batch: Any) -> Iterator[dict[str, Any] | str]:
     """Turn the rows of a record batch into Python values by column.
 
-    Times in nanoseconds become times in microseconds, as Python has them, or texts if this would
-    lose digits. pyarrow would turn them into types of pandas, which may not be installed. Bytes
-    that are UTF-8 become texts: some programs do not mark texts as such.
+    Times in nanoseconds become times in microseconds, or texts if this would lose digits: pyarrow
+    would make them types of pandas, which may not be installed. Bytes that are UTF-8 become texts:
+    some programs do not mark texts as such.
 
-    In place of a row that cannot be read, such as one with a text that is not UTF-8, the reason is
-    yielded.
+    In place of a row that cannot be read, the reason is yielded.
     """
     names = batch.schema.names
     try:
@@ -44,7 +43,6 @@ def batch_records(batch: Any) -> Iterator[dict[str, Any] | str]:
 
 
 def _values(name: str, column: Any) -> list[Any]:
-    """The values of a column; raise a ValueError that names it if one of them cannot be read."""
     has_nanoseconds = getattr(column.type, "unit", "") == "ns"
     if has_nanoseconds:
         column = _in_microseconds(column)
@@ -60,7 +58,6 @@ def _values(name: str, column: Any) -> list[Any]:
 
 
 def _decoded(value: Any) -> Any:
-    """Turn bytes that are UTF-8 into a text, also inside lists and objects."""
     if isinstance(value, list):
         return [_decoded(item) for item in value]
     if isinstance(value, dict):
@@ -74,7 +71,6 @@ def _decoded(value: Any) -> Any:
 
 
 def _in_microseconds(column: Any) -> Any:
-    """Convert a column of times or durations from nanoseconds to microseconds, if that is exact."""
     import pyarrow
 
     kind = column.type

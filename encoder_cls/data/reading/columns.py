@@ -19,13 +19,10 @@ OTHER_SEPARATORS = ";|\t"
 
 
 class Columns(NamedTuple):
-    """The columns to read, by name.
+    """The columns to read, by name; without one, rows have no label, group or weight.
 
     Attributes:
         text: the texts of several columns are joined.
-        label: None to read rows without labels.
-        group: None to read rows without groups.
-        weight: None to read rows without weights.
         every: whether a row keeps the values of all columns.
     """
 
@@ -45,7 +42,7 @@ class Columns(NamedTuple):
         return names
 
     def to_read(self, names: Sequence[str]) -> list[str]:
-        """List the columns to read of a source that has these: all, or the named ones and `id`."""
+        """List the columns to read of those that a source has: all, or the named ones and `id`."""
         if self.every:
             return list(names)
 
@@ -93,8 +90,8 @@ class Columns(NamedTuple):
     def checked(self, path: Path | str, header: Sequence[str], *, line: str = "") -> list[str]:
         """Check the header of a table, and return the names of all its columns.
 
-        If all columns are kept, repeated names are numbered. `line` is the line of the header, such
-        as `:1`, for messages; it is empty if the file has no lines.
+        If all columns are kept, repeated names are numbered. `line`, such as `:1`, is for messages;
+        it is empty if the file has no lines.
 
         Raises:
             DataError: a column to read is missing, or two columns have its name.
@@ -120,8 +117,7 @@ class Columns(NamedTuple):
 def repeats_header(where: SourceLocation, values: Sequence[Any], header: Sequence[str]) -> bool:
     """Whether a row repeats the header, as in a file that was joined from several files.
 
-    A row of a single word is the header only if it has a byte order mark, with which the joined
-    file began. Without one, the word could be a text.
+    A row of a single word could be a text, unless it has the byte order mark of such a file.
 
     Raises:
         DataError: the row is a header with its columns in another order.

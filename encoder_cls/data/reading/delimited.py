@@ -40,7 +40,7 @@ NumberedFields = Iterator[tuple[int, list[str]]]
 
 
 def csv_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str]:
-    """List the names of all columns, the repeated ones numbered; none for an empty file."""
+    """List the names of all columns, the repeated ones numbered."""
     table = _open_table(path, columns, reading)
     for _, header in _rows(path, table, reading):
         return numbered(header)
@@ -121,11 +121,10 @@ def guessed_separator(path: Path, reading: Reading) -> str:
 
 
 class _OpenTable(NamedTuple):
-    """The lines of a table from its header on, and where the header was found.
+    """The lines of a table from its header on, and where the header was found, from 1 on.
 
     Attributes:
-        first_line: the number of the header's line, from 1 on.
-        header_row: the number of its row in a spreadsheet, from 1 on.
+        header_row: its row in a spreadsheet.
     """
 
     lines: Iterator[str]
@@ -190,10 +189,7 @@ class _Header(NamedTuple):
 def _header_among(
     lines: Sequence[str], columns: Sequence[str], separators: Sequence[str]
 ) -> _Header:
-    """Find the header among the first lines: the row with these columns, or the likely one.
-
-    The usual separator comes first in `separators`.
-    """
+    """Find the row with these columns, or the likely header; the usual separator is the first."""
     found = []
     for separator in separators:
         rows = _first_rows(lines, separator)[:FIRST_ROWS]
@@ -224,7 +220,6 @@ def _first_lines(path: Path, reading: Reading) -> list[str]:
 
 
 def _first_rows(lines: Sequence[str], separator: str) -> list[tuple[int, list[str]]]:
-    """Split lines into rows, each with the index of its first line, as far as they are CSV."""
     reader = csv.reader(lines, delimiter=separator)
     rows = []
     first_line = 0
@@ -240,7 +235,6 @@ def _likely_header(rows: Sequence[tuple[int, list[str]]]) -> int:
 
 
 def _share_that_fits(rows: Sequence[tuple[int, list[str]]], header: int) -> float:
-    """The share of the rows from the header on that have as many fields as the header."""
     num_fields = [len(fields) for _, fields in rows[header:] if fields]
     if not num_fields:
         return 0.0
@@ -254,9 +248,8 @@ SEPARATORS = (",", ";", "\t", "|")
 def _separator_of(path: Path, header: str, columns: Sequence[str], reading: Reading) -> str:
     """Find the separator of a table by its header.
 
-    It is `data.delimiter` or else the usual separator of the format, unless the header does not fit
-    it and fits exactly one other separator. A header fits a separator if, split at it, the header
-    has all of the given columns. If the usual separator leaves the header in one piece, at least
+    It is the usual one, unless the header does not fit it and fits exactly one other: split at it,
+    the header has all of the given columns. If the usual separator leaves the header in one piece,
     one of the columns is enough.
     """
     usual = reading.options.delimiter or _usual_separator(path)
@@ -302,7 +295,6 @@ def _fields(line: str, separator: str) -> list[str]:
 
 
 def _unquoted_rows(table: _OpenTable) -> NumberedFields:
-    """Read the rows of a table in which a quote is an ordinary character."""
     for number, line in enumerate(table.lines, start=table.first_line):
         text = line.removesuffix("\n").removesuffix("\r")
         if text:
@@ -319,10 +311,7 @@ MEMORY_OF_LINE = 64
 
 
 def _quoted_rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFields:
-    """Read the rows of a table with quotes as in RFC 4180.
-
-    If a row is malformed and is skipped, the reading continues at its second line.
-    """
+    """Read rows as in RFC 4180; after a malformed row, the reading continues at its second line."""
     csv.field_size_limit(LONGEST_FIELD)
     lines = table.lines
     number = table.first_line
@@ -330,7 +319,6 @@ def _quoted_rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFie
     row_lines: list[str] = []
 
     def kept_lines() -> Iterator[str]:
-        """Iterate over the lines, add each to `row_lines`, and refuse a row that is too long."""
         num_bytes = 0
         for line in lines:
             if not row_lines:
@@ -382,8 +370,8 @@ MAX_LINES = 10_000
 def _has_spreadsheet_quotes(path: Path, encoding: str) -> bool:
     """Whether a TSV file has quotes as spreadsheets write them.
 
-    It has if all its rows can be read in this way, and at least one row shows it: the header has a
-    name in quotes, or a field in quotes has a tab, a line break or a doubled quote.
+    All its rows can be read so, and one shows it: the header has a name in quotes, or a field in
+    quotes has a tab, a line break or a doubled quote.
     """
     if not _has_quotes(path):
         return False

@@ -74,8 +74,7 @@ def sheet_layout(path: Path, columns: Sequence[str], reading: Reading) -> SheetL
 def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
     """Read the rows below the header, in the sheet that has the columns.
 
-    In text columns, a number becomes a text of its digits, and an empty cell an empty text. In
-    other columns, values keep their types.
+    In text columns, a number becomes a text of its digits, and an empty cell an empty text.
     """
     with _open_excel(path) as workbook:
         tables = _tables(workbook, columns.named)
@@ -119,7 +118,6 @@ def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
 
 
 def _values(where: SourceLocation, cells: Cells, num_columns: int) -> list[Any]:
-    """List the values of a row in the columns of the header; None for an empty cell."""
     last_column = max(cells)
     if last_column > num_columns:
         cell = shown(str(cells[last_column]))
@@ -129,7 +127,6 @@ def _values(where: SourceLocation, cells: Cells, num_columns: int) -> list[Any]:
 
 
 def _check_values(where: SourceLocation, record: dict[str, Any], columns: Columns) -> None:
-    """Raise a DataError if a column to read has an error or a formula without a result."""
     for name in columns.named:
         value = record[name]
         if value is NO_RESULT:
@@ -141,11 +138,7 @@ def _check_values(where: SourceLocation, record: dict[str, Any], columns: Column
 
 
 def _plain_values(record: dict[str, Any], text_columns: Sequence[str]) -> dict[str, Any]:
-    """Turn values into the types that other formats have.
-
-    The values of text columns become texts. A formula without a result becomes None, and an error
-    becomes the text that the cell shows.
-    """
+    """Turn values into the types of other formats; a formula without a result becomes None."""
     plain: dict[str, Any] = {}
     for name, value in record.items():
         if value is NO_RESULT:
@@ -209,9 +202,8 @@ def _chosen_table(
 ) -> _Table:
     """Choose the sheet to read.
 
-    It is the one of this title if there is one, even if it lacks the columns. Else it is the one
-    that has the columns; a hidden sheet is chosen only if no other has them. If no sheet has all of
-    them, it is the one that has most of them.
+    The one of this title comes first, even if it lacks the columns; then the one that has the
+    columns, a hidden one last; then the one that has most of them.
     """
     if not tables:
         raise DataError(path, "the file is empty")
@@ -236,7 +228,6 @@ def _chosen_table(
 
 
 def _check_present(path: Path, table: _Table, tables: Sequence[_Table], columns: Columns) -> None:
-    """Raise a MissingColumnError if the chosen sheet lacks a column; it names other sheets."""
     try:
         columns.check_present(path, table.header)
     except MissingColumnError as error:

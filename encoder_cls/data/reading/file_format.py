@@ -26,15 +26,15 @@ class Format:
 
     Attributes:
         ending: the ending of its files' names, in lower case.
-        header: reads the names of the columns; None: files have no header.
-        count_rows: counts the rows for progress; None: only reading a file shows how many there
+        header: reads the names of the columns; None if files have no header.
+        count_rows: counts the rows for progress; None if only reading a file shows how many there
             are.
         may_be_gzipped: whether `.gz` may follow the ending.
         has_fixed_columns: whether all rows of a file have the same columns.
         has_only_texts: whether all values are texts.
         needs_label_separator: whether several labels of a row are one text, which
-            `data.label_separator` splits; else they are a list.
-        is_delimited: whether it is text with a separator between the fields, as CSV is.
+            `data.label_separator` splits, and no list.
+        is_delimited: whether it is text with a separator between the fields.
         is_spreadsheet: whether a double click opens its files in a spreadsheet program.
     """
 

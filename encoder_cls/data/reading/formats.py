@@ -57,8 +57,8 @@ def header_of(path: Path, text_columns: Sequence[str], reading: Reading) -> list
 def count_rows(files: Iterable[Path]) -> dict[str, int]:
     """Count the lines, or the rows, of each file, by its path.
 
-    Files of unknown formats, such as a README.md in a folder, are left out, since they are not
-    read. The result is empty if the rows of one file cannot be counted quickly.
+    Files of unknown formats are left out, since they are not read. The result is empty if the rows
+    of one file cannot be counted quickly.
     """
     lines: dict[str, int] = {}
     for path in files:

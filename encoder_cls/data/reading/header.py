@@ -20,8 +20,8 @@ def row_with(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> int | Non
 def likely_header(rows: Sequence[Sequence[str]]) -> int:
     """The index of the row that most likely has the names of the columns.
 
-    A title, a date and merged cells fill few cells of a row. So it is the first row that fills more
-    than half as many cells as the fullest row.
+    A title, a date and merged cells fill few cells: it is the first row that fills more than half
+    as many cells as the fullest.
     """
     num_filled = [sum(1 for name in row if name.strip()) for row in rows]
     for number, filled in enumerate(num_filled):

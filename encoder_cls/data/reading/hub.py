@@ -28,9 +28,7 @@ class _HubSource(NamedTuple):
     """A parsed source `hub:NAME?OPTIONS`.
 
     Attributes:
-        name: the name of a data set of the Hub, or a local folder.
-        config: the configuration of the data set; None for its default.
-        split: None if the source does not name one.
+        name: of a data set of the Hub, or a local folder.
         revision: the branch, tag or commit; None for the main branch.
         streaming: whether rows are downloaded while they are read, without a copy on disk.
     """
@@ -96,7 +94,6 @@ _STREAMING = {"true": True, "false": False}
 
 
 def _parsed(source: str) -> _HubSource:
-    """Parse a source, or raise a DataError that shows the right form."""
     try:
         name, options = parsed_address(source, options=OPTIONS)
         streaming = options.pop("streaming", "false")
@@ -108,7 +105,6 @@ def _parsed(source: str) -> _HubSource:
 
 @contextmanager
 def _errors_named(source: _HubSource, split: str | None) -> Iterator[None]:
-    """Turn any error of `datasets` into a DataError that names the data set and the split."""
     try:
         yield
     except DataError:
@@ -152,9 +148,8 @@ def _loaded(source: _HubSource, split: str) -> Any:
 def _hub_commit(name: str, revision: str | None) -> str | None:
     """Look up the commit of a revision on the Hub.
 
-    The Hub is asked once and with a time limit, because `datasets` itself would try for minutes if
-    a firewall drops its requests. In the offline mode of `datasets`, it is the commit of the last
-    download, or else the given revision, which is None for the main branch.
+    The Hub is asked once and with a time limit: `datasets` would try for minutes behind a firewall.
+    In its offline mode, it is the commit of the last download, or else the given revision.
     """
     import datasets
     import huggingface_hub

@@ -111,7 +111,6 @@ class _UnparsedText:
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[str]:
-    """Cut lines, of which one may be a whole file, into blocks."""
     for line in lines:
         for start in range(0, len(line), BLOCK_CHARACTERS):
             yield line[start : start + BLOCK_CHARACTERS]
@@ -144,7 +143,6 @@ def _array_items(path: Path, lines: Iterable[str]) -> Iterator[tuple[SourceLocat
 
 
 def _next_item(where: SourceLocation, text: _UnparsedText) -> Any:
-    """Parse the next item of an array; raise a DataError if it is not valid or too long."""
     text.next_character()
     while True:
         try:
@@ -167,10 +165,7 @@ def _next_item(where: SourceLocation, text: _UnparsedText) -> Any:
 
 
 def _checked_object(where: SourceLocation, item: Any, columns: Columns) -> dict[str, Any]:
-    """Return an item that is an object with all columns to read, or raise a DataError.
-
-    A column such as `payload.body` is the field `body` of the object `payload`.
-    """
+    """Check that an item is an object with all columns to read, such as `payload.body`."""
     if not isinstance(item, dict):
         raise DataError(where, f"a JSON object is expected, not {kind(item)}")
     if not all(has_field(item, column) for column in columns.named):

@@ -16,9 +16,9 @@ class SourceLocation(str):
     """The location of a row as text: `file:line`, or the file alone if it is a single row.
 
     Attributes:
-        line: the line, from 1 on; -1 if the file is a single row.
-        row: the number of the row in a spreadsheet, from 1 on. In a CSV file it is smaller than the
-            line if a field above has a line feed.
+        line: from 1 on; -1 if the file is a single row.
+        row: the number of the row in a spreadsheet, from 1 on: in CSV, fields may have several
+            lines.
     """
 
     __slots__ = ("file", "line", "row")

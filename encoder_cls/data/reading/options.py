@@ -32,7 +32,7 @@ class LeftOut:
 
     Attributes:
         first: the locations of the first rows.
-        reason: why the first row is left out; empty if there is nothing to say.
+        reason: why the first row is left out.
     """
 
     count: int = 0
@@ -66,7 +66,6 @@ class Notes:
     Attributes:
         skipped: the rows that cannot be read.
         empty: the rows without a text.
-        weightless: the rows of weight 0.
         num_unread: the number of rows that `Reading.fraction` leaves out.
     """
 
@@ -122,23 +121,20 @@ class Reading:
         return self.options.skips_bad_rows
 
     def leaves_out_row(self) -> bool:
-        """Choose whether the next row is left out because of `fraction`; if so, it is counted.
-
-        A reader asks for each row, before it does any work for the row.
-        """
+        """Choose whether the next row is left out because of `fraction`, before any work for it."""
         if self.fraction >= 1 or self.random.random() < self.fraction:
             return False
         self.notes.num_unread += 1
         return True
 
     def note(self, message: str) -> None:
-        """Add a message about a file to the notes, and pass it to `notify`, unless it is known."""
+        """Keep a message, and pass it to `notify`, unless it is known."""
         if message not in self.notes.messages:
             self.notes.messages.append(message)
             self.notify(message)
 
     def bad_row(self, error: DataError) -> None:
-        """Count the row of an error as left out if `bad_rows` is `skip`; else raise the error."""
+        """Count a row that cannot be read if bad rows are skipped; else raise its error."""
         if not self.skips:
             raise error
         self.notes.skipped.add(error.where, error.what)

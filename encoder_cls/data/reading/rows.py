@@ -22,12 +22,10 @@ class Row(NamedTuple):
     """A row of a source.
 
     Attributes:
-        label: the label as it is written; None if the row has none. The labels of a row of
-            multi-label data are a list or a tuple, which may be empty.
-        id: the value of the column `id`; None if there is no such column.
+        label: as it is written; a list or tuple, perhaps empty, in multi-label data.
+        id: the value of the column `id`.
         where: the location; empty for a text that is not from a source.
-        group: the name of the group; None if the row has none.
-        weight: how much the row counts in the loss; None if no weight is given.
+        weight: how much the row counts in the loss.
         record: the values of all columns by name; None unless all columns are read.
     """
 
@@ -126,7 +124,6 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
 
 
 def _group_name(where: SourceLocation, value: Any) -> str | None:
-    """The name of a group; None for an empty cell."""
     if isinstance(value, dict | list):
         what = f"the group is {kind(value)}; a name or a number is expected (data.group_column)"
         raise DataError(where, what)
@@ -145,7 +142,6 @@ MAX_WEIGHT = 1e6
 
 
 def _weight(where: SourceLocation, value: Any) -> float:
-    """The weight as a number; an empty cell is a weight of 1."""
     if is_missing(value) or value == "":
         return 1.0
 

@@ -107,7 +107,6 @@ def class_folder_records(
 
 
 def _check_no_columns(where: Path, columns: Columns) -> None:
-    """Raise a DataError if several text columns, or a group or weight column, are named."""
     if columns.label and len(columns.text) > 1:
         what = "text files have no columns; name a single one in data.text_column"
         raise DataError(where, what)

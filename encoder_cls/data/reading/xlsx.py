@@ -78,8 +78,7 @@ class ColumnLayout(NamedTuple):
 
     Attributes:
         width: in characters; None if the column has the usual width.
-        number_format: the code of the format of its numbers and dates, such as `yyyy-mm-dd`; None
-            if the first rows of the column are empty.
+        number_format: a code such as `yyyy-mm-dd`; None if the first rows of the column are empty.
     """
 
     width: float | None = None
@@ -123,7 +122,7 @@ class Workbook:
             target.finished.clear()
 
     def layout(self, sheet: Sheet, *, header_row: int) -> dict[int, ColumnLayout]:
-        """Find out how a spreadsheet shows the columns of a sheet, by their numbers from 1 on.
+        """Find how a spreadsheet shows the columns of a sheet, by their numbers from 1 on.
 
         The format of a column is that of the first cell below the header that is not empty.
         """
@@ -143,8 +142,7 @@ class Workbook:
     def _related(self, part: str, kind: str) -> dict[str, str]:
         """The paths of the parts related to a part, by the ids of the relationships.
 
-        An empty part is the archive itself. `kind` is the end of the type of the relationships,
-        such as `/worksheet`.
+        An empty part is the archive itself; `kind` is the end of a type, such as `/worksheet`.
         """
         folder, name = posixpath.split(part)
         relationships = _Relationships(kind)
@@ -160,7 +158,6 @@ class Workbook:
         return parts
 
     def _parse(self, part: str, target: _Part) -> None:
-        """Parse a part of the archive as a whole; raise a DataError if it is too large."""
         num_bytes = 0
         for num_new in self._steps(part, target):
             num_bytes += num_new
@@ -294,10 +291,8 @@ _ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
 def _unescaped(text: str) -> str:
     """Turn a text into the form that a spreadsheet shows.
 
-    Escapes become characters. An escape such as `_x000D_` represents a character that XML cannot
-    contain (ST_Xstring, ECMA-376 part 1, 22.9.2.19), and `_x005F_` represents the underscore of a
-    text that looks like an escape. Line ends become line feeds, because some programs write
-    carriage returns, which no spreadsheet shows.
+    `_x000D_` stands for a character that XML cannot contain (ST_Xstring, ECMA-376 part 1,
+    22.9.2.19). Some programs write carriage returns, which no spreadsheet shows.
     """
     plain = text
     if "_x" in text:
@@ -346,12 +341,7 @@ class _Relationships(_Part):
 
 
 class _Book(_Part):
-    """The part `workbook.xml`, which lists the sheets.
-
-    Attributes:
-        sheets: the title of each sheet, the id of its relationship, and whether it is hidden.
-        counts_from_1904: whether dates are counted from 1904 instead of 1900.
-    """
+    """The part `workbook.xml`, which lists the sheets."""
 
     def __init__(self) -> None:
         self.sheets: list[tuple[str, str, bool]] = []
@@ -405,11 +395,7 @@ class _Formats(_Part):
 
 
 class _Pieces(_Part):
-    """The pieces of the text that is being read, up to a limit of their size.
-
-    The text of elements `rPh` is left out, since it only says how the characters before it are
-    pronounced.
-    """
+    """The pieces of a text up to a limit of their size, without `rPh`, its pronunciation."""
 
     def __init__(self, path: Path, text_tags: Sequence[str]) -> None:
         self._path = path
@@ -503,9 +489,8 @@ class _Layout(_Part):
     """The widths of the columns of a sheet, and the formats of their first cells.
 
     Attributes:
-        widths: in characters, of the columns that have one.
-        styles: for each column the number of the format of the first cell below the header that is
-            not empty.
+        styles: by column, the number of the format of the first cell below the header that is not
+            empty.
         row: the number of the last row that has begun.
     """
 

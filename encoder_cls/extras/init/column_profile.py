@@ -26,7 +26,7 @@ class ColumnProfile:
     """What the cells of a column hold, of the rows of a sample.
 
     Attributes:
-        cells: the cells of all rows as texts; a list is a list of texts. None for an empty cell.
+        cells: the cells of all rows as texts or lists of texts; None for an empty cell.
         kinds: the number of cells of each kind: text, code, number, truth value, time, list and
             other.
         counts: the number of cells of each value; of lists, the number of each item.
@@ -101,8 +101,8 @@ class Sample(NamedTuple):
 def sample_of(records: Iterable[Mapping[str, Any]], *, most: int) -> Sample:
     """Take records that are evenly spread over a source, without knowing how many it has.
 
-    At first every record is taken. Whenever the sample has `most` records, an even number, every
-    second record of it goes, and from there on half as many are taken.
+    Whenever the sample has `most` records, an even number, every second one of it goes, and from
+    there on half as many are taken.
     """
     sample: list[Mapping[str, Any]] = []
     stride = 1
@@ -118,14 +118,12 @@ def sample_of(records: Iterable[Mapping[str, Any]], *, most: int) -> Sample:
 
 
 def _fill_up(profiles: Iterable[ColumnProfile], num_rows: int) -> None:
-    """Add an empty cell to each column that the last row does not have."""
     for profile in profiles:
         if len(profile.cells) < num_rows:
             profile.cells.append(None)
 
 
 def _as_text(value: Any) -> str:
-    """A value as a text; a whole number has no decimal point."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).strip()
@@ -150,7 +148,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _kind_of_text(text: str) -> str:
-    """The kind of a cell that is a text, as all cells of a CSV file are."""
     if text.lower() in {"true", "false"}:
         return "truth value"
     for kind, pattern in (("number", _NUMBER), ("time", _DATE), ("code", _CODE)):

@@ -62,8 +62,7 @@ class LabelColumn(NamedTuple):
     """The column with the label.
 
     Attributes:
-        num_labels: the number of different labels in the sample.
-        test: how well words tell the label; None if labels are lists, or without a test.
+        test: how well words tell the label; None if labels are lists, or too many.
         separator: the separator between several labels in a cell; None if there is one label.
         others: the names of the next best columns.
     """
@@ -102,7 +101,6 @@ def text_column(profiles: Sequence[ColumnProfile]) -> TextColumn | None:
 
 
 def _text_score(profile: ColumnProfile) -> float:
-    """How much a column looks like texts; 0 if most of its cells are something else."""
     if profile.kind != "text":
         return 0.0
     text_share = profile.kinds["text"] / max(1, len(profile.cells))
@@ -128,10 +126,7 @@ MIN_LABEL_SCORE = 0.06
 
 
 def label_column(profiles: Sequence[ColumnProfile], text: ColumnProfile) -> LabelColumn | None:
-    """Choose the column whose values occur again and are predicted best from the words of the text.
-
-    The result is None if no column looks like labels.
-    """
+    """Choose the column whose values occur again and are predicted best from words of the text."""
     candidates = []
     scores: dict[str, float] = {}
     for profile in profiles:
@@ -159,7 +154,6 @@ def describe_label_column(profile: ColumnProfile, text: ColumnProfile) -> LabelC
 
 
 def _candidate(profile: ColumnProfile, text: ColumnProfile) -> LabelColumn | None:
-    """Describe a column as labels; None if its values cannot be labels."""
     if profile.kind not in {"text", "code", "number", "truth value", "list"}:
         return None
 
@@ -207,11 +201,7 @@ MAX_GROUP_SHARE = 0.9
 
 
 def group_column(profiles: Sequence[ColumnProfile], used: Sequence[str]) -> str | None:
-    """Find a column such as a customer, whose rows with one value belong together.
-
-    It is the first column that is not used for the text or the label, whose name says so and whose
-    values occur again; None without one.
-    """
+    """Find an unused column such as a customer, by its name and because its values occur again."""
     for profile in profiles:
         max_groups = MAX_GROUP_SHARE * profile.num_filled
         occurs_again = 2 <= len(profile.counts) < max_groups
@@ -231,7 +221,6 @@ def _name_factor(name: str, right: frozenset[str], wrong: frozenset[str]) -> flo
 
 
 def _name_words(name: str) -> set[str]:
-    """The words of a column's name, in lower case: `ticket_Category` has two."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
     return set(re.findall(r"[^\W\d_]+", spaced.lower()))
 

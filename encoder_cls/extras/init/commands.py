@@ -92,7 +92,6 @@ def _run_name(source: str) -> str:
 
 
 def _time_line(dataset: Dataset) -> str:
-    """The time that a training with the default config takes."""
     from encoder_cls import config_of, expected_time
 
     config = config_of({"name": "data", "data.train": "data"})

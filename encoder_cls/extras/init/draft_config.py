@@ -60,7 +60,6 @@ _REASONS = {
 
 
 def _columns(inspection: Inspection) -> Iterator[str]:
-    """The settings of the columns, with the reasons for them and what else is possible."""
     table = inspection.table
     settings = inspection.settings
     if table is None:

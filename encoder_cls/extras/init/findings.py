@@ -122,7 +122,6 @@ def _notes(inspection: Inspection) -> Iterator[str]:
 
 
 def _row_lines(role: str, split: SplitRows, inspection: Inspection) -> Iterator[str]:
-    """The rows of a split that cannot be used as they are, and what happens to them."""
     for warning in split.reading.notes.warnings(role):
         yield f"warning: {warning}"
 
@@ -138,7 +137,6 @@ def _row_lines(role: str, split: SplitRows, inspection: Inspection) -> Iterator[
 
 
 def _class_line(inspection: Inspection, dataset: Dataset) -> str:
-    """The classes with their numbers of rows in train and the validation texts taken from it."""
     num_classes = len(dataset.label_names)
     counts = dataset.train.class_counts(num_classes) + dataset.validation.class_counts(num_classes)
     count_of = dict(zip(dataset.label_names, counts.tolist(), strict=True))
@@ -151,7 +149,6 @@ def _class_line(inspection: Inspection, dataset: Dataset) -> str:
 
 
 def _difference(inspection: Inspection, num_classes: int) -> str:
-    """Why there are fewer classes than different values of the label column, in brackets."""
     label = inspection.table.label if inspection.table else None
     if label is None or "label_separator" in inspection.settings:
         return ""

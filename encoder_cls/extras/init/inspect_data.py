@@ -73,7 +73,6 @@ class SplitRows:
     """The rows of a split.
 
     Attributes:
-        num_texts: the number of rows with a text.
         labels: the number of rows of each label, as it is written.
         has_lists: whether a row has several labels in a list.
         without_label: the locations of the rows with a text and no label.
@@ -177,7 +176,6 @@ def _records(form: SourceForm, reading: Reading) -> Iterator[Mapping[str, Any]]:
 def _table_of(
     profiles: Sequence[ColumnProfile], reading: Reading, chosen: Mapping[str, Any]
 ) -> Table:
-    """Choose the columns of a table, except those that a person has chosen."""
     by_name = {profile.name: profile for profile in profiles}
     label_name = chosen.get("label_column")
     text = _chosen_text(by_name, chosen)
@@ -208,7 +206,6 @@ def _table_of(
 def _chosen_text(
     by_name: Mapping[str, ColumnProfile], chosen: Mapping[str, Any]
 ) -> TextColumn | None:
-    """Describe the text column that a person has chosen; None without one, or if it is missing."""
     names = chosen.get("text_column", ())
     if isinstance(names, str):
         names = [names]
@@ -234,7 +231,6 @@ NAMES_FIRST = "the first row must have the names of the columns: remove the rows
 
 
 def _problem_of_table(table: Table) -> str:
-    """What is missing in a table; empty if nothing is."""
     names = listed(table.names, most=MAX_LISTED_COLUMNS)
     problem = _problem_of_names(table, names) or _problem_of_columns(table, names)
     unread = table.reading.notes.skipped
@@ -279,7 +275,6 @@ def _problem_of_columns(table: Table, names: str) -> str:
 
 
 def _with_rows(inspection: Inspection, chosen: Mapping[str, Any]) -> Inspection:
-    """Read all rows of all splits, and decide what happens to rows that cannot be used."""
     settings = dict(inspection.settings)
     config = _config(settings, inspection.source)
     splits = {}
@@ -322,13 +317,11 @@ def _hint_for_lines(inspection: Inspection) -> str:
 
 
 def _config(settings: Mapping[str, Any], source: str) -> Config:
-    """Make a config of values of its section `data`; one that is not valid is a `ConfigError`."""
     values = {f"data.{key}": value for key, value in settings.items()}
     return config_of({"name": "draft"} | values, source=source)
 
 
 def _read_split(source: str, role: str, config: Config) -> SplitRows:
-    """Read the rows of a split; bad rows, and rows without a text or a label, are counted."""
     split = SplitRows(Reading(replace(config.data.reading_options, bad_rows="skip")))
     columns = Columns(config.data.text_column, config.data.label_column)
     for row in read_rows(source, columns, split.reading, role=role):
@@ -387,7 +380,7 @@ def _settings_of_rows(
 
 
 def _names_of_classes(settings: Mapping[str, Any], source: str) -> list[str]:
-    """The names of all classes, as a training reads them; empty if there are too many to list."""
+    """The names of all classes, as a training reads them; empty if they are too many to list."""
     lenient = {"bad_rows": "skip", "empty_texts": "drop"}
     try:
         dataset = load_data(_config({**settings, **lenient}, source))

@@ -76,8 +76,8 @@ def _fit(
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Fit a multinomial naive Bayes model.
 
-    The result is the logarithm of the probability of each word in each class, (classes, words), and
-    of each class, (classes,).
+    The result is the log probability of each word in each class, (classes, words), and of each
+    class, (classes,).
     """
     counts = np.full((num_classes, BUCKETS), SMOOTHING, dtype=np.float32)
     for row in rows:
@@ -89,7 +89,6 @@ def _fit(
 
 
 def _hashed_words(text: str) -> NDArray[np.int64]:
-    """The numbers of the first words of a text, (words,)."""
     words = _WORD.findall(text.lower())[:MAX_WORDS]
     numbers = [zlib.crc32(word.encode("utf-8", "replace")) % BUCKETS for word in words]
     return np.array(numbers, dtype=np.int64)
