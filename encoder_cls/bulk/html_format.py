@@ -25,7 +25,8 @@ class PageFormat(RowFormat):
     def __init__(self, options: PredictionOptions, classifier: Classifier) -> None:
         self._set_threshold = options.withholding.set_threshold
         self._is_multi_label = classifier.task is MULTI_LABEL
-        self._explained = options.explained
+        if not options.explained:
+            self.num_explained = MAX_EXPLAINED_ROWS
         self._num_rows = 0
         self._model = ""
         if classifier.folder:
@@ -74,15 +75,15 @@ class PageFormat(RowFormat):
         from encoder_cls.classifier.prediction_page import page_around_rows
 
         note = ""
-        if num_first_rows == MAX_EXPLAINED_ROWS and not self._explained:
-            note = f"Words have colours in the first {MAX_EXPLAINED_ROWS:,} rows."
+        if num_first_rows and num_first_rows == self.num_explained:
+            note = f"Words have colours in the first {num_first_rows:,} rows."
         return page_around_rows(is_multi_label=self._is_multi_label, note=note, model=self._model)
 
     def warnings(self) -> Iterator[str]:
         """Warn of rows without colours, and of very many rows."""
-        if self._num_rows > MAX_EXPLAINED_ROWS and not self._explained:
+        if self._num_rows > self.num_explained > 0:
             yield (
-                f"words have colours in the first {MAX_EXPLAINED_ROWS:,} of {self._num_rows:,} "
+                f"words have colours in the first {self.num_explained:,} of {self._num_rows:,} "
                 "rows; --explain colours all, which takes longer"
             )
         if self._num_rows > MANY_ROWS:

@@ -18,7 +18,12 @@ class Output(Protocol):
 
 
 class PredictionFormat(ABC):
-    """A format, of which each process that classifies chunks gets a pickled copy."""
+    """A format, of which each process that classifies chunks gets a pickled copy.
+
+    The first `num_explained` predictions are explained even if the options do not ask for it.
+    """
+
+    num_explained = 0
 
     @abstractmethod
     def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:

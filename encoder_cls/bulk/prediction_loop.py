@@ -8,7 +8,7 @@ from itertools import chain, islice
 from encoder_cls.bulk.attention_file import attention_file
 from encoder_cls.bulk.chunk_classifier import ChunkClassifier, ClassifiedChunk
 from encoder_cls.bulk.delimited_format import DelimitedFormat
-from encoder_cls.bulk.html_format import MAX_EXPLAINED_ROWS, PageFormat
+from encoder_cls.bulk.html_format import PageFormat
 from encoder_cls.bulk.input_texts import CHUNK, Chunk, ColumnTypes, InputTexts, add_columns
 from encoder_cls.bulk.json_format import JsonFormat
 from encoder_cls.bulk.plain_text_format import PlainTextFormat
@@ -75,13 +75,10 @@ def _classified(
     chunks: Iterator[Chunk],
     prediction_format: PredictionFormat,
 ) -> Iterator[ClassifiedChunk]:
-    """Classify chunks in the order of the input.
-
-    The first rows of a page are explained even if the options do not ask for explanations.
-    """
-    if _explains_first_rows(chunk_classifier.options):
+    """Classify chunks in the order of the input; a format may want its first rows explained."""
+    if prediction_format.num_explained:
         rows = chain.from_iterable(chunks)
-        first_rows = list(islice(rows, MAX_EXPLAINED_ROWS))
+        first_rows = list(islice(rows, prediction_format.num_explained))
         if first_rows:
             yield from chunk_classifier.classify([first_rows], prediction_format, explained=True)
         chunks = in_chunks(rows, CHUNK)
@@ -95,9 +92,9 @@ def _write_sorted(
     progress: Progress,
     write: Callable[[Sequence[bytes]], object],
 ) -> None:
-    options = chunk_classifier.options
+    num_explained = prediction_format.num_explained
     kept_texts = DiskBackedTexts()
-    if _explains_first_rows(options):
+    if num_explained:
         chunks = _keeping_texts(chunks, kept_texts)
 
     sorted_rows = SortedRows()
@@ -106,21 +103,18 @@ def _write_sorted(
         progress.done(classified.last, classified.num_texts)
     order = sorted_rows.order()
 
-    # Only now it is known which rows of a page are the first ones. Classify them again, to explain
-    # them.
+    # Only now it is known which rows are the first ones. Classify them again, to explain them.
     first_rows = []
-    if _explains_first_rows(options):
-        first_rows = [Row(text) for text in kept_texts.select(order[:MAX_EXPLAINED_ROWS])]
+    if num_explained:
+        first_rows = [Row(text) for text in kept_texts.select(order[:num_explained])]
     if first_rows:
-        explained = predict_chunk(chunk_classifier.classifier, options, first_rows, explained=True)
+        explained = predict_chunk(
+            chunk_classifier.classifier, chunk_classifier.options, first_rows, explained=True
+        )
         write(prediction_format.encode(explained))
 
     for rows in sorted_rows.read(order[len(first_rows) :]):
         write(rows)
-
-
-def _explains_first_rows(options: PredictionOptions) -> bool:
-    return options.output_format == "html" and not options.explained
 
 
 def _keeping_texts(chunks: Iterator[Chunk], kept_texts: DiskBackedTexts) -> Iterator[Chunk]:

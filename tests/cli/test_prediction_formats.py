@@ -322,7 +322,6 @@ def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monk
 @pytest.fixture
 def two_explained(monkeypatch) -> None:
     """A page explains its first two rows."""
-    monkeypatch.setattr("encoder_cls.bulk.prediction_loop.MAX_EXPLAINED_ROWS", 2)
     monkeypatch.setattr("encoder_cls.bulk.html_format.MAX_EXPLAINED_ROWS", 2)
 
 
