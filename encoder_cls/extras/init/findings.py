@@ -22,8 +22,6 @@ MAX_CLASSES = 30
 MAX_NAME = 40
 # The number of columns that a line lists.
 MAX_COLUMNS = 12
-# The number of rows whose locations a warning lists.
-SHOWN_ROWS = 3
 # The names of separators that cannot be seen.
 _SEPARATOR_NAMES = {"\t": "tab"}
 
@@ -129,11 +127,13 @@ def _row_lines(role: str, split: SplitRows, inspection: Inspection) -> Iterator[
         consequence = "which are left out"
         if role == "train" and "label_names" in inspection.settings:
             consequence = "from which the model learns the language alone"
-        places = ", ".join(split.without_label[:SHOWN_ROWS])
-        if len(split.without_label) > SHOWN_ROWS:
+        places = ", ".join(split.first_without_label)
+        if split.without_label > len(split.first_without_label):
             places += ", …"
-        count = f"{len(split.without_label):,}"
-        yield f"warning: rows of {role} without a label, {consequence}: {count} ({places})"
+        yield (
+            f"warning: rows of {role} without a label, {consequence}: {split.without_label:,} "
+            f"({places})"
+        )
 
 
 def _class_line(inspection: Inspection, dataset: Dataset) -> str:

@@ -49,6 +49,8 @@ MAX_LISTED_CLASSES = 100
 MAX_LISTED_COLUMNS = 20
 # Up to one row without a text for so many rows is left out by itself (`data.empty_texts`).
 ROWS_OF_AN_EMPTY_TEXT = 100
+# The number of rows whose locations a warning lists.
+SHOWN_ROWS = 3
 
 
 class Table(NamedTuple):
@@ -75,14 +77,16 @@ class SplitRows:
     Attributes:
         labels: the number of rows of each label, as it is written.
         has_lists: whether a row has several labels in a list.
-        without_label: the locations of the rows with a text and no label.
+        without_label: the number of rows with a text and no label.
+        first_without_label: where the first of them are.
     """
 
     reading: Reading
     num_texts: int = 0
     labels: Counter[str] = field(default_factory=Counter)
     has_lists: bool = False
-    without_label: list[str] = field(default_factory=list)
+    without_label: int = 0
+    first_without_label: list[str] = field(default_factory=list)
 
     @property
     def num_rows(self) -> int:
@@ -339,7 +343,9 @@ def _read_split(source: str, role: str, config: Config) -> SplitRows:
         split.labels.update(labels)
         split.has_lists |= isinstance(row.label, list)
         if not labels:
-            split.without_label.append(row.where)
+            split.without_label += 1
+            if len(split.first_without_label) < SHOWN_ROWS:
+                split.first_without_label.append(row.where)
 
     if not split.num_rows:
         raise DataError(source, "there are no rows")
@@ -368,7 +374,7 @@ def _settings_of_rows(
 
     train = splits["train"]
     names = []
-    are_many = len(train.without_label) >= MANY_UNLABELLED * train.num_texts
+    are_many = train.without_label >= MANY_UNLABELLED * train.num_texts
     if train.without_label and are_many and not train.has_lists:
         names = _names_of_classes({**settings, **decided}, source)
     if names:
