@@ -163,7 +163,7 @@ def _configure_libraries() -> None:
 
 
 def _app_for(arguments: Sequence[str]) -> typer.Typer:
-    """Return the app with only the command that the arguments name, or with all commands.
+    """The app with only the command that the arguments name, or with all commands.
 
     Typer takes some milliseconds to look through the options of each command.
     """
@@ -177,7 +177,6 @@ def _app_for(arguments: Sequence[str]) -> typer.Typer:
 
 
 def _run_command() -> int:
-    """Run the command of the command line, report a failure, and return the exit code."""
     try:
         command = typer.main.get_command(_app_for(sys.argv[1:]))
         return command(prog_name=PROGRAM, standalone_mode=False) or 0

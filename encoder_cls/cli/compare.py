@@ -96,7 +96,6 @@ def compare_command(
 
 
 def _write_curves(file: Path, runs: list[Path]) -> None:
-    """Draw the curves of runs into a file, after checking its name."""
     check_training_installed()
 
     from encoder_cls.run.curves import check_picture, write_curves

@@ -48,7 +48,6 @@ def is_interrupted(error: BaseException | None) -> bool:
 
 
 def _usage_message(error: Any) -> tuple[str, int]:
-    """The message and the exit code for arguments that a command does not accept."""
     message: str = error.format_message()
     exit_code: int = error.exit_code
     if not message:
@@ -62,7 +61,6 @@ def _usage_message(error: Any) -> tuple[str, int]:
 
 
 def _out_of_memory_message(error: BaseException) -> str:
-    """The message for a lack of memory, with the first line of the error."""
     reason = "no more is available"
     if str(error):
         reason = str(error).splitlines()[0]
@@ -74,7 +72,6 @@ def _out_of_memory_message(error: BaseException) -> str:
 
 
 def _unexpected_message(error: BaseException) -> str:
-    """The message for an error that is not a user's mistake, such as a bug."""
     reason = shortened(" ".join(str(error).split()), limit=_LONGEST_REASON)
     hint = "encoder-cls --debug COMMAND shows where"
 
@@ -87,8 +84,8 @@ def _unexpected_message(error: BaseException) -> str:
 def _environment_variables_in(message: str) -> list[str]:
     """The names of environment variables whose name or value appears in an error message.
 
-    An invalid value may come from an environment variable that a library reads, and the error of
-    the library often does not say so. The value may be a secret.
+    A library may have read an invalid value there, and often does not say so. The value may be a
+    secret.
     """
     variables = []
     for name, value in os.environ.items():

@@ -121,15 +121,7 @@ def eval_command(
 
 
 def _parsed_overrides(overrides: list[str] | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Parse the values of `--set`.
-
-    Returns:
-        How to read `--data`, by key of `data`, and the new paths of the run's own data, by key of
-        `data`.
-
-    Raises:
-        ConfigError: a key cannot be set here, or a value is invalid.
-    """
+    """Parse `--set`: how to read `--data`, and new paths of the run's data, by key of `data`."""
     from encoder_cls.config.loading import parse_setting
 
     reading: dict[str, Any] = {}
@@ -145,7 +137,6 @@ def _parsed_overrides(overrides: list[str] | None) -> tuple[dict[str, Any], dict
 def _check_outputs(
     run: Path, *, data: str | None, against: Path | None, output: Path | None, report: Path | None
 ) -> None:
-    """Raise a `ConfigError` if an output would replace data, or a file of one of the two runs."""
     from encoder_cls.evaluation.file_names import REPORT_FILES
     from encoder_cls.run.output_checks import check_outputs
 

@@ -42,7 +42,6 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
 
 
 def _split_sizes(dataset: Dataset) -> str:
-    """The numbers of texts of all splits that are not empty."""
     sizes = {
         "training": len(dataset.train),
         "validation": len(dataset.validation),
@@ -53,7 +52,6 @@ def _split_sizes(dataset: Dataset) -> str:
 
 
 def _class_sizes(dataset: Dataset) -> str:
-    """The sizes of the splits, and of the smallest and the largest class."""
     class_counts = dataset.train.class_counts(len(dataset.label_names)).tolist()
     by_size = sorted(zip(class_counts, dataset.label_names, strict=True))
 
@@ -70,7 +68,7 @@ def _class_size(num_texts: int, name: str) -> str:
 
 
 def _labels_per_text(dataset: Dataset) -> str:
-    """The numbers of labels per text, and the reason why the task is multi-label."""
+    """The numbers of labels per text, and why the task is multi-label."""
     reason = "data.label_separator"
     if dataset.first_multi_label_row:
         reason = f"{dataset.first_multi_label_row}: labels in a list"
@@ -85,7 +83,6 @@ def _labels_per_text(dataset: Dataset) -> str:
 
 
 def _group_sizes(dataset: Dataset, column: str | None) -> Iterator[str]:
-    """A line with the number of groups in each split, if the data has groups."""
     import numpy as np
 
     from encoder_cls.data.text_groups import NO_GROUP
@@ -109,7 +106,7 @@ def _group_sizes(dataset: Dataset, column: str | None) -> Iterator[str]:
 
 
 def _weights(dataset: Dataset, column: str | None) -> Iterator[str]:
-    """A line with the range of the weights, if the training texts have weights."""
+    """The range of the weights, if the training texts have weights."""
     weights = dataset.train.weights
     if weights is not None:
         bounds = f"{weights.min():g} to {weights.max():g}, {weights.mean():.3g} on average"
@@ -117,7 +114,6 @@ def _weights(dataset: Dataset, column: str | None) -> Iterator[str]:
 
 
 def _token_statistics(prepared: Prepared) -> str:
-    """The size of the vocabulary, and the shares of unknown tokens, long texts and padding."""
     from encoder_cls.training.data_statistics import data_statistics
 
     statistics = data_statistics(prepared)
@@ -134,7 +130,6 @@ def _token_statistics(prepared: Prepared) -> str:
 
 
 def _model(prepared: Prepared) -> str:
-    """The parts of the model, and the size of the encoder."""
     config = prepared.config.model
     if not prepared.plan.has_encoder:
         reason = "few labels" if config.encoder else "model.encoder=false"
@@ -148,7 +143,7 @@ def _model(prepared: Prepared) -> str:
 
 
 def _linear_model(prepared: Prepared) -> str:
-    """The end of the line about the model: whether there is a linear model beside the encoder."""
+    """The end of the line about the model."""
     plan = prepared.plan
     if plan.linear_fit:
         line = ", beside it a linear model"
@@ -162,7 +157,6 @@ def _linear_model(prepared: Prepared) -> str:
 
 
 def _steps(prepared: Prepared) -> str:
-    """The number of steps of the encoder, and its epochs of pretraining and training."""
     plan = prepared.plan
     passes = []
     if plan.pretraining:

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 def show_finished(finished: Finished, run: Path, *, total_steps: int, as_json: bool) -> None:
     """Print the summary of the report, and note the gain, the time, the size and what to do next.
 
-    Args:
-        finished: the outcome of the training.
-        run: the folder of the run.
-        total_steps: the number of steps that the training planned.
-        as_json: whether to print JSON in place of the summary, which is noted then.
+    With `as_json`, JSON is printed in place of the summary, which is noted then.
     """
     if finished.report:
         summary = finished.report.summary()
@@ -48,12 +44,6 @@ def print_main_figures(run: Path) -> None:
 
 
 def _gain_line(gain: EncoderGain, *, is_better: bool) -> str:
-    """The validation scores of the linear model without and with the encoder.
-
-    Args:
-        gain: the two scores.
-        is_better: whether the model includes the encoder, because it is better with it.
-    """
     from encoder_cls.metrics.scores import SCORES
 
     line = f"validation {SCORES[gain.monitor].name}: linear model {gain.linear:.4f}"
@@ -67,7 +57,6 @@ def _gain_line(gain: EncoderGain, *, is_better: bool) -> str:
 
 
 def _time_line(finished: Finished, total_steps: int) -> str:
-    """The time of the training and of its stages, and its steps if it stopped early."""
     line = f"trained in {duration(finished.seconds)}"
     stages = []
     for stage, seconds in finished.seconds_of_stages.items():
@@ -82,7 +71,7 @@ def _time_line(finished: Finished, total_steps: int) -> str:
 
 
 def _model_size(run: Path) -> str:
-    """The size of all files of the model in megabytes."""
+    """In megabytes."""
     num_bytes = sum(file.stat().st_size for file in (run / "model").iterdir())
     megabytes = num_bytes / 1e6
     if megabytes < 10:

@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def process_group() -> Iterator[ProcessGroup]:
-    """Join the processes that torchrun has started, if any.
+    """Join the processes that torchrun has started, if any; otherwise this process is the group.
 
     Only the first process writes notes and reports errors.
-
-    Yields:
-        The group of processes, which consists of this process alone without torchrun.
 
     Raises:
         ConfigError: a library that training needs is not installed.

@@ -159,15 +159,7 @@ def _run_before_restart(run_dir: Path | None) -> Path | None:
 def _dry_run(
     config: Config, config_file: Path | None, run: RunDir, *, device: str, budget: TimeBudget
 ) -> None:
-    """Read and check the data, and show what a training would do; no file is written.
-
-    Args:
-        config: the config of the run.
-        config_file: the file of the config; None means the bundled example.
-        run: the run folder.
-        device: the device of the option `--device`.
-        budget: the time limits of the run.
-    """
+    """Read and check the data, and show what a training would do; no file is written."""
     from encoder_cls.encoder_training.distributed import device_of_rank
 
     _check_sources(config, config_file, run)
@@ -189,17 +181,6 @@ def _prepare_and_train(
     budget: TimeBudget,
     as_json: bool,
 ) -> None:
-    """Read the data, train, and show the report.
-
-    Args:
-        config: the config of the run.
-        run: the run folder, which is locked.
-        device: the device of the option `--device`.
-        resume: whether a run in the folder is continued.
-        group: the processes that train together.
-        budget: the time limits of the run.
-        as_json: whether to print the main figures as JSON.
-    """
     from encoder_cls.encoder_training.distributed import device_of_rank
     from encoder_cls.run.checkpoint_files import fingerprint
     from encoder_cls.training.train import train
@@ -235,13 +216,6 @@ def _prepare_and_train(
 
 
 def _check_sources(config: Config, config_file: Path | None, run: RunDir) -> None:
-    """Check that the data is there.
-
-    Args:
-        config: the config of the run.
-        config_file: the file of the config; None means the bundled example.
-        run: the run folder.
-    """
     from encoder_cls.config.data_paths import check_sources
 
     resumed_config = run.config_file if run.is_run() else None
@@ -249,18 +223,11 @@ def _check_sources(config: Config, config_file: Path | None, run: RunDir) -> Non
 
 
 def _note_reading(config: Config) -> None:
-    """Note which data is read."""
     note(f"reading {config.data.train}", has_time=True)
 
 
 def _train_fraction(config: Config, run: RunDir, *, budget: TimeBudget) -> float | None:
-    """Decide which share of the training rows is read.
-
-    Args:
-        config: the config of the run.
-        run: the run folder.
-        budget: the time limits of the run.
-    """
+    """The share of the training rows to read; None for all."""
     from encoder_cls.training.reading_time import affordable_train_fraction
 
     with _explained_errors(config):
@@ -268,13 +235,7 @@ def _train_fraction(config: Config, run: RunDir, *, budget: TimeBudget) -> float
 
 
 def _prepare(config: Config, fraction: float | None, *, budget: TimeBudget) -> Prepared:
-    """Read the data, and plan the training.
-
-    Args:
-        config: the config of the run.
-        fraction: the share of the training rows to read; None for all rows.
-        budget: the time limits of the run.
-    """
+    """Read the data, or a share of its training rows (`fraction`), and plan the training."""
     from encoder_cls.training.prepare import prepare
     from encoder_cls.training.reading_time import with_train_fraction
 
@@ -298,13 +259,7 @@ def _explained_errors(config: Config) -> Iterator[None]:
 
 
 def _show_plan(prepared: Prepared, device: str, *, is_new: bool) -> None:
-    """Note the data, the sizes and steps of the training, its time, and the warnings.
-
-    Args:
-        prepared: the data and the plan of the run.
-        device: the type of the device that trains the encoder: `cpu` or `cuda`.
-        is_new: whether the run begins now. The time of a resumed run is not estimated.
-    """
+    """Note the data, the plan, its time (not of a resumed run), and the warnings."""
     for line in plan_lines(prepared):
         note(line)
     if is_new:
@@ -313,7 +268,6 @@ def _show_plan(prepared: Prepared, device: str, *, is_new: bool) -> None:
 
 
 def _show_dry_run(prepared: Prepared, device: str) -> None:
-    """Print the whole config, and note the data, the plan, the time and the warnings."""
     # Print the config first, because it is long: the plan is then at the bottom of a terminal.
     print_out(prepared.config.to_yaml())
 
@@ -342,11 +296,7 @@ def _show_time(prepared: Prepared, device: str) -> None:
 
 
 def _update_finished_run(run: RunDir, config: Config) -> str:
-    """Remove files that a finished run does not need, and record where its data has been moved to.
-
-    Returns:
-        A message that says what has been done.
-    """
+    """Remove what a finished run does not need, record where its data is now, and say so."""
     from encoder_cls.run.checkpoint_files import remove_files_to_resume
     from encoder_cls.run.reloaded_data import record_moved_data
 

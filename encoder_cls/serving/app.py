@@ -48,10 +48,9 @@ PAGE = html_page(
 class Service:
     """The handlers of all requests, with the classifier that they use.
 
-    Assign another classifier to the attribute `classifier` to replace it while requests come.
+    Assign another classifier to `classifier` to replace it while requests come.
 
     Args:
-        classifier: the classifier to begin with.
         warn: called with messages about failures that concern the owner of the server.
         hosts: the names of the server that requests may use, besides `localhost` and IP
             addresses; None allows all names.
@@ -136,13 +135,10 @@ class Service:
         return json_response({"predictions": predictions, "model": classifier.sha256})
 
     async def _read(self, request: Request, body: bytearray) -> None:
-        """Append the body of a request to `body`.
+        """Append the body of a request to `body`; its bytes are the caller's, also after an error.
 
-        The caller releases the bytes that `body` has in the end, also after an error.
-
-        Raises:
-            RefusedError: the body is too large (413), arrives too slowly (408), or exceeds the
-                memory for all bodies (429).
+        It is refused if it is too large (413), too slow (408), or exceeds the memory for all
+        bodies (429).
         """
         too_large = RefusedError(
             413,
@@ -164,11 +160,7 @@ class Service:
             raise RefusedError(408, reason) from None
 
     def _hold(self, num_bytes: int) -> None:
-        """Add bytes of a body to the total size of all bodies.
-
-        Raises:
-            RefusedError: all bodies together would take too much memory (429).
-        """
+        """Add bytes of a body to the total of all bodies, or refuse them if it is too much."""
         max_bytes = limits.MAX_HELD_BYTES
         if self._held_bytes + num_bytes > max_bytes:
             reason = f"requests of {max_bytes >> 20} MiB wait already; try again in a second"
@@ -180,10 +172,7 @@ class Service:
     ) -> list[TextResult]:
         """Wait for the results of a request, or until its client closes the connection.
 
-        Raises:
-            ClientDisconnect: the client has closed the connection. The future is cancelled, so
-                that the remaining texts of the request are not computed.
-            RefusedError: the computation failed (500).
+        Then the future is cancelled, so that the remaining texts are not computed.
         """
         results = asyncio.wrap_future(future)
         # The whole body has been received. The next message can only be that the client has
@@ -205,12 +194,11 @@ class Service:
         return json_response({"status": "ok"})
 
     def _check_thread(self) -> None:
-        """Raise an error (503) if the thread that computes predictions has ended."""
+        """Refuse (503) if the thread that computes predictions has ended."""
         if not self.batcher.thread.is_alive():
             raise RefusedError(503, "the computing thread has ended")
 
     async def _health(self, _: Request) -> Response:
-        """Respond whether new requests get predictions."""
         if self.batcher.is_stopping:
             raise RefusedError(503, "the server is stopping")
         self._check_thread()
@@ -232,7 +220,6 @@ class Service:
 
 
 async def _unknown_request(request: Request, error: HTTPException) -> Response:
-    """Respond to a path or method that does not exist with those that do."""
     known = "POST /predict, GET /health, /live and /metrics, and GET / to try texts"
     message = f"{request.method} {shown(request.url.path)}: no such request; known are {known}"
     return json_response({"error": message}, error.status_code, error.headers)

@@ -29,14 +29,7 @@ CONFIDENCE_BUCKETS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.99, 1)
 
 
 class Metrics:
-    """Counts of all requests and texts, and rates among the last `RECENT_TEXTS` texts.
-
-    Attributes:
-        requests: the number of requests by path and status.
-        seconds: the time from a request's head to its predictions.
-        batch_requests: the number of requests in a batch.
-        reloads: the number of reloads of the model by outcome, which is "done" or "failed".
-    """
+    """Counts of all requests and texts, and rates among the last `RECENT_TEXTS` texts."""
 
     def __init__(self) -> None:
         self._recent: deque[TextResult] = deque(maxlen=RECENT_TEXTS)
@@ -123,12 +116,7 @@ class Metrics:
         self._recent.extend(results)
 
     def text(self, *, num_waiting: int, model_sha256: str) -> bytes:
-        """Write all metrics in the text format of Prometheus.
-
-        Args:
-            num_waiting: the number of requests without a response.
-            model_sha256: the SHA-256 of the model in use.
-        """
+        """Write all metrics in the text format of Prometheus."""
         num_words = 0
         num_unknown_words = 0
         texts_by_label: Counts[str] = Counts()

@@ -32,7 +32,7 @@ class TextResult:
         record: the prediction as JSON, with the keys of `predict --format jsonl`.
         labels: the most probable label, even if the threshold withholds it, or all labels that a
             multi-label model predicts; empty for a blank text.
-        num_words: the number of words that the model reads, unknown words included.
+        num_words: the number of words that the model reads, unknown ones included.
         confidence: the probability that the prediction is correct; None for a blank text.
     """
 
@@ -44,11 +44,9 @@ class TextResult:
 
 @dataclass(eq=False)
 class _Job:
-    """A waiting request.
+    """A waiting request, with the classifier that was in use when it came.
 
     Attributes:
-        request: the texts and options of the request.
-        classifier: the classifier that was in use when the request came.
         results: the results of the texts that are done, which are the first of the request.
         future: gets the results of all texts, or an error.
     """
@@ -60,11 +58,9 @@ class _Job:
 
     @property
     def remaining_texts(self) -> list[str]:
-        """The texts of the request that have no result yet."""
         return self.request.texts[len(self.results) :]
 
     def add(self, results: list[TextResult]) -> None:
-        """Add the results of the next texts; complete the future if there are no more texts."""
         self.results += results
         if not self.remaining_texts:
             # If the client has closed the connection, the future is cancelled and takes no result.
@@ -72,14 +68,11 @@ class _Job:
                 self.future.set_result(self.results)
 
     def fail(self, error: RefusedError) -> None:
-        """Complete the future with an error, unless it is cancelled."""
         with suppress(InvalidStateError):
             self.future.set_exception(error)
 
 
 class _Piece(NamedTuple):
-    """Consecutive texts of a request that are computed in one batch."""
-
     job: _Job
     texts: list[str]
 
@@ -88,11 +81,10 @@ class Batcher:
     """A queue of requests, and the thread that computes their results.
 
     Args:
-        on_batch: called with the number of requests in a batch before the batch is computed.
+        on_batch: called with the number of requests of each batch before it is computed.
 
     Attributes:
-        is_stopping: whether the queue accepts no more requests.
-        thread: the thread, which ends after `stop` once all accepted requests have results.
+        thread: it ends after `stop` once all accepted requests have results.
     """
 
     def __init__(self, on_batch: Callable[[int], None] = lambda _: None) -> None:
@@ -113,11 +105,9 @@ class Batcher:
         return len(self._waiting)
 
     def submit(self, request: PredictRequest, classifier: Classifier) -> Future[list[TextResult]]:
-        """Add a request to the queue.
+        """Add a request to the queue; the future gets the results of all its texts, in their order.
 
-        Returns:
-            A future that gets the results of all texts of the request, in their order. To remove
-            the request from the queue, cancel the future.
+        To remove the request from the queue, cancel the future.
 
         Raises:
             RefusedError: too many requests wait (429), or the server is stopping (503).
@@ -142,7 +132,6 @@ class Batcher:
             self._changed.notify()
 
     def _work(self) -> None:
-        """Compute one batch after the other, until the queue is stopped and empty."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._jobs or self.is_stopping)
@@ -162,10 +151,7 @@ class Batcher:
                         self._jobs.append(piece.job)
 
     def _take_batch(self) -> list[_Piece]:
-        """Take the next batch from the queue.
-
-        Requests that do not fit into the batch keep their places in the queue.
-        """
+        """Take the next batch; requests that do not fit into it keep their places in the queue."""
         batch: list[_Piece] = []
         passed_over: list[_Job] = []
         has_explained = False
@@ -195,11 +181,7 @@ class Batcher:
 
 
 def _texts_within(max_characters: int, texts: list[str]) -> tuple[list[str], int]:
-    """Take texts from the beginning of a list up to a number of characters, but at least one text.
-
-    Returns:
-        The texts, and their number of characters.
-    """
+    """Texts from the beginning of a list, at least one, and their number of characters."""
     chosen: list[str] = []
     total = 0
     for text in texts:
@@ -237,11 +219,7 @@ def _compute(batch: list[_Piece]) -> None:
 
 
 def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
-    """Compute all texts of a batch together.
-
-    Returns:
-        For each piece the results of its texts.
-    """
+    """Compute all texts of a batch together; each piece has a list of results."""
     classifier = batch[0].job.classifier
     texts = [text for piece in batch for text in piece.texts]
     tokenized = classifier.tokenize(texts)

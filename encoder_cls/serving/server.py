@@ -42,12 +42,10 @@ def serve(
     signal stops it at once. SIGHUP loads the model again from the folder.
 
     Args:
-        folder: the folder of a run or of an exported model.
-        host: the address to listen on.
-        port: the port to listen on; 0 takes any free port.
+        port: 0 takes any free port.
         allowed_hosts: names of the server that requests may use besides `host`, `localhost` and
-            IP addresses. If this is empty and `host` is not a loopback address, requests
-            may use any name.
+            IP addresses. Without any, requests may use all names, unless `host` is a loopback
+            address.
         keep_alive: the seconds for which a connection stays open without a request.
         same_labels: whether a model with other classes than the one in use is not loaded.
         log: called with a line for each change of state and each failure.
@@ -86,8 +84,7 @@ class _Server(Server):
     """A server that finishes all accepted requests at a signal, and reloads its classifier.
 
     Attributes:
-        stop_error: the error for a second stop signal, after which requests have no response; None
-            if there was no second signal.
+        stop_error: the error of a second stop signal, if there was one.
     """
 
     def __init__(
@@ -159,7 +156,6 @@ class _Server(Server):
         Thread(target=self._finish_requests_and_exit, daemon=True).start()
 
     def _finish_requests_and_exit(self) -> None:
-        """Exit once all accepted requests have their results."""
         # For a moment keep the connections open and respond to new requests with the status 503,
         # so that clients and load balancers learn that they should use another server.
         time.sleep(limits.STOPPING_SECONDS)
@@ -167,7 +163,6 @@ class _Server(Server):
         self.should_exit = True
 
     def _exit_now(self, number: int) -> None:
-        """Exit without responses to the waiting requests."""
         if self.stop_error is None:
             num_waiting = self._service.batcher.num_waiting
             reason = f"stopped at once; requests without a response: {num_waiting}"
@@ -179,7 +174,6 @@ class _Server(Server):
             connection.transport.abort()
 
     def _reload(self) -> None:
-        """Load the classifier of the folder again, and use it if it can predict."""
         with self._reload_lock:
             reloads = self._service.metrics.reloads
             old = self._service.classifier
@@ -203,7 +197,7 @@ class _Server(Server):
 
 
 def _difference_of_labels(old: Classifier, new: Classifier) -> str:
-    """The classes that a new model has added or lost, and its task if that changed; or empty."""
+    """The classes that a new model has added or lost, and its task if that changed."""
     old_names = set(old.label_names)
     new_names = set(new.label_names)
     added = [name for name in new.label_names if name not in old_names]
@@ -220,7 +214,6 @@ def _difference_of_labels(old: Classifier, new: Classifier) -> str:
 
 
 def _check_same_labels(difference: str) -> None:
-    """Raise a `ConfigError` if a new model has other classes than the one in use."""
     if difference:
         raise ConfigError(f"--same-labels: the new model has other classes: {difference}")
 
@@ -228,8 +221,8 @@ def _check_same_labels(difference: str) -> None:
 def _load_and_try(folder: Path) -> Classifier:
     """Load a classifier and predict one text, so that errors appear before it is used.
 
-    The engine is always NumPy. Equal texts therefore get equal predictions under any load, and
-    the slow import of PyTorch never delays requests.
+    The engine is always NumPy, so that equal texts get equal predictions under any load, and the
+    slow import of PyTorch never delays requests.
     """
     classifier = load_classifier(folder, engine="numpy")
     classifier.predict(["a text"])

@@ -72,7 +72,7 @@ def key_named(name: str) -> str:
 
 
 def class_weights(class_weight: Any, labels: Sequence[Any]) -> Any:
-    """The value of `train.class_weights` for the argument `class_weight` and the different labels.
+    """The value of `train.class_weights` for the argument `class_weight`.
 
     Weights of labels that no text has are left out with a warning, since a fold of cross-validation
     may lack a class. If no text has any of them, the training refuses the weights.

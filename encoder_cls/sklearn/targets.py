@@ -91,10 +91,7 @@ def _targets_of_matrix(matrix: Any, known_classes: NDArray[Any] | None) -> Targe
 
 
 def _check_columns(classes: NDArray[Any], known_classes: NDArray[Any]) -> None:
-    """Check that the columns of an indicator matrix are the columns that were given to `fit`.
-
-    It is a `ValueError` if the number of columns differs, or both have names and the names differ.
-    """
+    """A `ValueError` unless an indicator matrix has the columns that were given to `fit`."""
     both_have_names = _has_names(classes) and _has_names(known_classes)
     if len(classes) != len(known_classes) or both_have_names:
         given = listed([str(name) for name in classes])
@@ -103,7 +100,7 @@ def _check_columns(classes: NDArray[Any], known_classes: NDArray[Any]) -> None:
 
 
 def _has_names(columns: NDArray[Any]) -> bool:
-    """Whether columns have names. Otherwise they are numbered from 0."""
+    """Whether columns have names, not numbers from 0."""
     return not np.array_equal(columns, np.arange(len(columns)))
 
 
@@ -125,10 +122,7 @@ def _targets_of_lists(texts_labels: Any) -> Targets:
 
 
 def _checked(numbers: Iterable[int], labels: Any) -> NDArray[Any]:
-    """Return labels as an array, (labels,); `numbers` are the indices of their texts, for messages.
-
-    It is a `ValueError` if they are neither all strings nor all integers, or one is empty.
-    """
+    """Labels as an array, (labels,), all strings or all integers, or a `ValueError`."""
     values = list(np.asarray(labels, dtype=object).reshape(-1))
     for number, label in zip(numbers, values, strict=True):
         has_type = isinstance(label, str) if isinstance(values[0], str) else _is_integer(label)
@@ -153,8 +147,6 @@ def _is_integer(label: Any) -> bool:
 
 def check_comparable(given: NDArray[Any], known: NDArray[Any]) -> None:
     """Check that labels to score have the type of the labels that were given to `fit`.
-
-    Otherwise, no prediction could be correct.
 
     Raises:
         ValueError: some labels are strings, and the others are numbers.

@@ -150,13 +150,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             X: the texts. None and NaN are blank texts, which are left out like those of a file
                 (`data.empty_texts`).
-            y: the labels, all strings or all integers. None or NaN means a text without a
-                label. If texts may have several labels: a list of labels for each text, or an
-                indicator matrix, (texts, classes).
-            sample_weight: how much each text counts in the loss, in both parts of the classifier.
-                Weights are divided by their mean, so only their ratios matter; a text of weight 0
-                is left out. The held-out texts, by which the best weights are chosen and
-                probabilities calibrated, all count alike.
+            y: the labels, all strings or all integers; None or NaN means a text without a label. If
+                texts may have several labels: a list for each text, or an indicator matrix,
+                (texts, classes).
+            sample_weight: how much each text counts in the loss of both parts. Only ratios matter;
+                a text of weight 0 is left out. Held-out texts all count alike.
 
         Raises:
             TypeError: a text is not a string.
@@ -211,12 +209,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Sequence[str]) -> Any:
-        """Predict the labels of texts.
+        """The most probable label of each text, (texts,).
 
-        Returns:
-            The most probable label of each text, (texts,). If texts may have several labels: all
-            predicted labels of each text, as lists or as an indicator matrix, depending on the form
-            of the labels that were given to `fit`.
+        If texts may have several labels: all predicted ones of each text, as lists or as an
+        indicator matrix, in the form that was given to `fit`.
         """
         probabilities = self._probabilities(X, "predict")
         if self._form == "one":
@@ -241,16 +237,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The share of texts whose predicted labels are exactly the correct labels.
 
         Labels with equal values are equal, such as 1, 1.0 and True. Texts whose label is None or
-        NaN do not count. The columns of a `DataFrame` may be in any order.
-
-        Args:
-            X: the texts.
-            y: the correct labels, in one of the forms that `fit` takes.
-            sample_weight: the weight of each text in the mean.
+        NaN do not count. The columns of a `DataFrame` may be in any order. `sample_weight` has the
+        weight of each text in the mean.
 
         Raises:
-            ValueError: no text has a label, or the labels are of another type than the labels that
-                were given to `fit`.
+            ValueError: no text has a label, or the labels are of another type than those of `fit`.
         """
         predictions = self.predict(X)
         given = as_targets(y, self.classes_)
@@ -289,13 +280,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def top_features(self, label: Any, *, top_k: int = 20) -> list[NgramWeight]:
         """The words and pairs of words that speak most for a class, by the linear model.
 
-        They are at most `top_k`, as `ngram`, with their `weight` in the linear model, the largest
-        first. An estimator that has been pickled and loaded again has no texts, in which pairs are
-        looked up; it lists words alone.
+        They are at most `top_k`, as `ngram`, with their `weight`, the largest first. An estimator
+        that has been pickled and loaded again has no texts in which pairs are looked up: it lists
+        words.
 
         Raises:
-            ValueError: the label is not one of `classes_`, or the settings leave out the linear
-                model.
+            ValueError: the label is not one of `classes_`, or there is no linear model.
         """
         check_is_fitted(self, "classifier_")
         texts = [row.text for row in self._rows]
@@ -334,11 +324,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _text_files(self, folder: Path, config: Config) -> tuple[dict[str, bytes], dict[str, Any]]:
-        """The texts of `fit` as files in a run folder.
-
-        The result is the content of the files by name, and the values of the config's section
-        `data` with which a command reads them.
-        """
+        """The texts of `fit` as files by name, and the values of `data` that read them."""
         texts_file = folder / "texts.jsonl"
         files = {}
         data: dict[str, Any] = {
@@ -431,10 +417,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return nullcontext(WarningReporter(warn_caller))
 
     def _config(self, labels: Sequence[Any] = ()) -> Config:
-        """Make the config of a training from the arguments and the different labels of the texts.
-
-        It is a `ConfigError` if a setting is unknown or invalid.
-        """
         from encoder_cls.config.loading import config_of
 
         settings = {} if self.settings is None else self.settings
@@ -449,10 +431,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 @contextmanager
 def _run_folder(name: str, log_dir: str | Path | None) -> Iterator[Path]:
-    """A folder to train in, which keeps its logs and nothing else if there is a `log_dir`.
+    """A folder to train in: temporary, or a new one in `log_dir`, which keeps its logs alone.
 
-    In a `log_dir` it is a new folder whose name begins with `name`; otherwise it is temporary. It
-    is a `ConfigError` if it cannot be made.
+    It is a `ConfigError` if it cannot be made.
     """
     if log_dir is None:
         with tempfile.TemporaryDirectory(prefix=PREFIX) as temporary_folder:

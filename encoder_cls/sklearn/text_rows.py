@@ -62,10 +62,7 @@ def _label_names(labels: frozenset[Any] | None, form: Form) -> str | list[str] |
 
 
 def _checked_weights(sample_weight: Sequence[float]) -> list[float]:
-    """The weights of all texts as numbers, divided by the largest.
-
-    It is a `ValueError` if they are not finite numbers from 0, or all of them are 0.
-    """
+    """Finite weights from 0, divided by the largest; a `ValueError` if they are not, or all 0."""
     weights = np.asarray(sample_weight, dtype=np.float64)
     is_valid = weights.ndim == 1 and np.isfinite(weights).all() and (weights >= 0).all()
     if not is_valid or not weights.any():

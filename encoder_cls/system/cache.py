@@ -45,8 +45,7 @@ LOCK_FILE = ".lock"
 class CacheEntry:
     """The content of an entry of the cache.
 
-    The arrays of an entry that was read are memory maps; changes to them are not written to the
-    disk.
+    The arrays of an entry that was read are memory maps whose changes are not written to the disk.
     """
 
     values: Mapping[str, Any]
@@ -63,10 +62,9 @@ def cached(
 ) -> CacheEntry:
     """Return the entry for a key, which is made the first time and read from then on.
 
-    If several processes need the same new entry, one of them makes it and the others wait. The key
-    has all JSON values on which the entry depends, except for the code and the versions of
-    libraries. The name of the entry's folder begins with `kind`. A note says whether the entry was
-    made or read.
+    If several processes need the same new entry, one makes it and the others wait. The key has all
+    JSON values on which the entry depends, except for the code and the versions of libraries. The
+    entry's folder is named `kind` and a hash. A note says whether it was made or read.
 
     Raises:
         EncoderClsError: the entry cannot be read or written.
@@ -135,7 +133,7 @@ def _npy_file(array: NDArray[Any]) -> list[bytes | memoryview]:
 
 
 def _read(path: Path) -> CacheEntry | None:
-    """Read an entry; None if it is missing or damaged."""
+    """An entry; None if it is missing or damaged."""
     arrays = {}
     try:
         digest, _, content = (path / RECORD_FILE).read_bytes().partition(b"\n")

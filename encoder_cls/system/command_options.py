@@ -96,17 +96,10 @@ def check_is_new(output: Path | None) -> None:
 
 
 def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, Any]:
-    """Parse and check options `--set data.KEY=VALUE`.
-
-    Args:
-        overrides: the options, such as "data.encoding=utf-16".
-        *allowed: the keys of `data` that may be set.
-
-    Returns:
-        The values by key.
+    """Parse options `--set data.KEY=VALUE`, and return the values by key.
 
     Raises:
-        ConfigError: a key is not allowed, or its value is invalid.
+        ConfigError: a key is not `allowed`, or its value is invalid.
     """
     values: dict[str, Any] = {}
     for override in overrides or ():
@@ -124,7 +117,6 @@ def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, 
 
 
 def _listed_keys(keys: Sequence[str]) -> str:
-    """The keys for a message, such as "data.delimiter and data.encoding"."""
     *others, last = [f"data.{key}" for key in keys]
     return f"{', '.join(others)} and {last}"
 

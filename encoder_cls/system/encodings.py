@@ -208,7 +208,7 @@ def text_lines(
 
 
 def _check_is_text(path: Path, head: bytes) -> None:
-    """Raise a `DataError` if a file begins as an archive or as another file that is not text."""
+    """Raise a `DataError` if a file begins as an archive or another file that is not text."""
     for mark, what in _NO_TEXTS.items():
         if not head.startswith(mark):
             continue
@@ -327,8 +327,7 @@ def joins_utf8(path: Path, encoding: str) -> bool:
 def guessed_encoding(path: Path) -> str | None:
     """Guess the encoding of a text file by its whole content.
 
-    It is UTF-8, even if a few lines are not; UTF-16; or Windows-1252; None if the file is in none
-    of them.
+    It is UTF-8, even if a few lines are not; UTF-16; Windows-1252; or None.
 
     Raises:
         DataError: the file is not text, or joins parts in UTF-8 and in Windows-1252.

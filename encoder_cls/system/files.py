@@ -88,8 +88,7 @@ def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """Open a file for reading, and yield it with its size in bytes.
 
     Raises:
-        EncoderClsError: the file cannot be read, or is not a plain file, such as a pipe that may
-            never end.
+        EncoderClsError: the file cannot be read, or is a pipe or a device, which may never end.
     """
     with reporting_os_errors(path, "be read"):
         status = path.stat()
@@ -192,7 +191,6 @@ def _remove(path: Path) -> None:
 
 
 def _mark_of_file(path: Path) -> str:
-    """The part of a temporary name that identifies the final file."""
     name_hash = sha256(os.fsencode(path.name))[:12]
     return f"{name_hash}-"
 
@@ -206,8 +204,8 @@ def _mark_of_writer(path: Path) -> str:
 def _remove_unfinished(path: Path) -> None:
     """Remove the temporary files for a path that killed processes have left.
 
-    A temporary file of this machine is removed if no process holds its lock. The locks of other
-    machines may not be visible here, so their temporary files are removed only when they are old.
+    Those of this machine are removed if no process holds their lock. The locks of other machines
+    may not be visible here, so their files are removed only when they are old.
     """
     with suppress(OSError):
         for temporary in list(path.parent.glob(f"{TEMPORARY_PREFIX}{_mark_of_file(path)}*")):
@@ -216,7 +214,6 @@ def _remove_unfinished(path: Path) -> None:
 
 
 def _is_abandoned(temporary: Path, path: Path) -> bool:
-    """Whether no process is still writing a temporary file for `path`."""
     is_of_this_machine = temporary.name.startswith(f"{TEMPORARY_PREFIX}{_mark_of_writer(path)}")
     if is_of_this_machine and not _is_being_written(temporary):
         return True
@@ -276,7 +273,7 @@ def flush_folder(folder: Path) -> None:
 def _flushed_file(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
     """Create a file, and write its content to the disk when the block ends.
 
-    `mode` is its permissions; None keeps the default of this process (umask).
+    `mode` is its permissions; None keeps the default of this process.
     """
     with path.open("xb") as file:
         # Ignore errors, because some file systems have no permissions, and some have no locks.
@@ -410,10 +407,9 @@ class LockedError(EncoderClsError):
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True, doing: str = "working") -> Iterator[None]:
-    """Hold a lock while the block runs.
+    """Hold a lock while the block runs; the system releases it even if this process is killed.
 
-    The system releases the lock even if this process is killed. The lock file is not removed. The
-    message of another process says what this one is doing, such as "training".
+    The lock file is not removed. The message of another process says what this one is `doing`.
 
     Raises:
         LockedError: another process, which the message names, holds the lock, and `wait` is False.
@@ -444,7 +440,6 @@ def locked(path: Path, *, wait: bool = True, doing: str = "working") -> Iterator
 
 
 def _holder_of(lock_file: Path) -> str:
-    """The process that holds a lock, as the lock file names it."""
     holder = ""
     # On Windows, a locked file cannot be read.
     with suppress(OSError, ValueError):

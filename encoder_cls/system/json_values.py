@@ -14,9 +14,7 @@ from encoder_cls.errors import DataError
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Write a value as JSON with every unprintable character escaped.
-
-    `indent` is the number of spaces of nested values; None writes one line.
+    """Write a value as JSON with every unprintable character escaped; `indent` None is one line.
 
     Raises:
         TypeError: JSON has no type for a value.

@@ -50,8 +50,7 @@ def is_installed(library: str) -> bool:
 def check_installed(library: str, *, needed_by: str, install: str | None = None) -> None:
     """Check that a library is installed, which is named as it is imported.
 
-    The message names the command or option that needs it, and the argument of `pip install` if that
-    is not the name of the library.
+    The message names what needs it, and the argument of `pip install` if that is not its name.
 
     Raises:
         ConfigError: the library is not installed.

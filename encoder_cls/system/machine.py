@@ -59,7 +59,7 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
     """The number type in which training multiplies matrices: `float32`, `bfloat16` or `auto`.
 
     `auto` means bfloat16 if the device has instructions for it (CUDA since Ampere, CPUs with AMX or
-    AVX-512 bfloat16), and float32 otherwise, because bfloat16 is often slower without them.
+    AVX-512 bfloat16): without them it is often slower than float32.
     """
     import torch
 
@@ -120,8 +120,8 @@ if hasattr(os, "register_at_fork"):
 def release_memory() -> None:
     """Return freed memory to the system; it does nothing unless the C library is glibc.
 
-    glibc keeps freed blocks of up to 32 MB for later blocks of the same size. Batches differ in
-    size, so that the kept blocks would grow to many times the memory in use.
+    glibc keeps freed blocks of up to 32 MB for later blocks of the same size, which would grow to
+    many times the memory in use, since batches differ in size.
     """
     if sys.platform != "linux":
         return

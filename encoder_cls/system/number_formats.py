@@ -54,7 +54,6 @@ class NumberFormat(NamedTuple):
     Attributes:
         code: the code of the format, such as `yyyy-mm-dd`.
         is_time: whether numbers are dates, times of day or durations.
-        has_clock: whether the format shows hours, minutes or seconds.
         num_digits: the number of digits to which whole numbers are filled up by zeros.
     """
 

@@ -27,8 +27,8 @@ class Taken(NamedTuple):
     """Files that no output may be.
 
     Attributes:
-        why: why an output cannot be one of them, for the message about it.
-        files: their paths or file descriptors. They need not exist.
+        why: what a message says of an output that is one of them.
+        files: paths, also of files that do not exist, or file descriptors.
         holds: whether a path without links is one of them, too.
     """
 
@@ -48,8 +48,8 @@ def check_output_paths(
 ) -> None:
     """Check that each output can be written, is not taken, and is not another output, too.
 
-    It warns if standard output is the only output and is closed. `is_printing` says that standard
-    output is an output. `taken` is looked at only if an output is a file.
+    `is_printing` says that standard output is an output; if it is the only one and is closed, there
+    is a warning. `taken` is looked at only if an output is a file.
 
     Raises:
         ConfigError: an output is not allowed.
@@ -77,12 +77,7 @@ def check_output_paths(
 
 
 class _Target(NamedTuple):
-    """An output to check.
-
-    Attributes:
-        path: the path without links; None for a stream, a pipe or a device.
-        identity: the device and the inode; None if the output is not an existing file.
-    """
+    """An output to check; a stream, a pipe or a device has no path."""
 
     name: str
     path: Path | None

@@ -13,9 +13,8 @@ T = TypeVar("T")
 def prefetched(items: Iterable[T]) -> Iterator[T]:
     """Yield items, and meanwhile make the next one in a thread, which alone iterates over `items`.
 
-    Both run at the same time as far as they are operations of NumPy on large arrays, during which
-    other threads of Python run. At most two items are in memory. An error in the making is raised
-    where its item is asked for.
+    Both run at the same time where NumPy works on large arrays. At most two items are in memory. An
+    error in the making is raised where its item is asked for.
     """
     iterator = iter(items)
 

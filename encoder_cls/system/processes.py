@@ -44,10 +44,9 @@ def map_in_processes(
 ) -> Iterator[Result]:
     """Apply a function to items in as many processes as are useful, and yield the results in order.
 
-    Only a few more items are taken than results have been yielded, so that memory does not grow
-    with the number of items. The function must be one that can be pickled. The first `alone` items
-    are handled in this process: starting others takes about a second, which is not worthwhile for a
-    few items.
+    Only a few more items are taken than results have been yielded, so memory does not grow with
+    their number. The function must be one that can be pickled. The first `alone` items are handled
+    in this process: starting others takes about a second.
     """
     items = iter(items)
     number = usable_processes()
@@ -70,8 +69,7 @@ def usable_processes() -> int:
 def _usable_processors() -> int:
     """The number of processors that this process may use.
 
-    It is limited by the system, by a container, and by the variable LOKY_MAX_CPU_COUNT. The
-    processes of torchrun share the processors.
+    The system, a container, torchrun and the variable LOKY_MAX_CPU_COUNT may limit it.
     """
     if hasattr(os, "sched_getaffinity"):
         limits = [len(os.sched_getaffinity(0))]
@@ -95,8 +93,8 @@ def _usable_processors() -> int:
 class Workers(Generic[Item, Result]):
     """Processes that apply a function to items.
 
-    The processes start with the first item. They end with the block, and also if this process is
-    killed. Ctrl-C reaches only this process.
+    They start with the first item. They end with the block, and also if this process is killed.
+    Ctrl-C reaches only this process.
 
     `concurrent.futures.ProcessPoolExecutor` is not used for three reasons. Its processes run the
     main module again, which fails if a user has written the module without a guard. They continue
@@ -104,10 +102,10 @@ class Workers(Generic[Item, Result]):
     each process, and a process ends when its pipe is closed.
 
     Args:
-        function: the function, which is sent to each process once.
+        function: is sent to each process once.
         number: the number of processes, which share the processors.
         respond: answers what the function asks by `ask_parent`, in this process, in a thread for
-            each other one; None if the function asks nothing.
+            each other one.
     """
 
     def __init__(
@@ -139,9 +137,10 @@ class Workers(Generic[Item, Result]):
     def map(self, items: Iterable[Item]) -> Iterator[Result]:
         """Apply the function to items, and yield the results in the order of the items.
 
+        What the function raises is raised here.
+
         Raises:
             EncoderClsError: a process was killed.
-            Exception: the function has raised this exception for an item.
         """
         waiting: deque[Future[Result]] = deque()
         for item in items:
@@ -189,8 +188,6 @@ class _Question(NamedTuple):
 
 
 class _Worker:
-    """A process that applies a function to one item after the other."""
-
     def __init__(self, environment: dict[str, str], respond: Callable[[Any], Any] | None) -> None:
         self._respond = respond
 
@@ -258,7 +255,7 @@ _parent: Connection[Any, Any] | None = None
 def ask_parent(content: Any) -> Any:
     """Ask the process that started this worker process, and return the response of its `respond`.
 
-    It may be called while the function of `Workers` is working on an item, by its thread alone.
+    Only the thread of the function of `Workers` may call it, while it works on an item.
     """
     assert _parent is not None
     _parent.send(_Question(content))
@@ -269,7 +266,7 @@ def work(descriptor: int) -> None:
     """Receive a function from a pipe, and apply it to each item that comes after it.
 
     This is the main function of a worker process. It returns when the other end of the pipe is
-    closed, which also happens if the parent is killed.
+    closed, as it is when the parent is killed.
     """
     from multiprocessing.connection import Connection
 

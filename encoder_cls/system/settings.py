@@ -42,11 +42,7 @@ def own_settings() -> Iterator[None]:
 
 
 def _enter_own_settings_of_thread(settings: ExitStack, torch: Any) -> None:
-    """Set the defaults of torch that each thread has for itself.
-
-    Tensors are made on the CPU unless a device is named, gradients are computed, and autocast is
-    disabled.
-    """
+    """Make tensors on the CPU, with gradients and without autocast, in this thread."""
     settings.enter_context(torch.inference_mode(False))
     settings.enter_context(torch.enable_grad())
 
@@ -71,8 +67,7 @@ _callers_settings: dict[str, Any] = {}
 def _own_settings_of_process(torch: Any) -> Iterator[None]:
     """Set the defaults of torch that all threads share.
 
-    If several threads are in such blocks, the first block changes the settings, and the last block
-    to end restores them.
+    Of several threads in such blocks, the first changes the settings, and the last restores them.
     """
     global _num_blocks, _callers_settings  # noqa: PLW0603 - torch has these settings once, too
     with _lock:

@@ -74,8 +74,8 @@ def check_stop() -> None:
 def run_interruptibly(work: Callable[[], T]) -> T:
     """Run a blocking call in a thread, and stop waiting for it if `check_stop` raises an error.
 
-    The thread is then abandoned. If the call itself calls `check_stop`, it ends there. An error of
-    the call or of `check_stop` is raised.
+    The thread is then abandoned, unless the call itself calls `check_stop`. An error of the call or
+    of `check_stop` is raised.
     """
     # Imported here, because predicting needs no thread, and the import takes some milliseconds.
     from concurrent.futures import CancelledError, Future, wait

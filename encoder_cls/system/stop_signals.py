@@ -43,12 +43,9 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
     ends the process at once. A SIGHUP never counts as a second signal, because a closing terminal
     may send it more than once.
 
-    If torchrun has started several processes, the first process stops, and the others pass their
-    signals on to it. Second signals are ignored then, because torchrun repeats the signals of the
-    terminal.
-
-    Args:
-        group: the processes of torchrun; None if there is only this process.
+    If torchrun has started several processes (`group`), the first one stops, and the others pass
+    their signals on to it. Second signals are ignored then, because torchrun repeats the signals of
+    the terminal.
     """
     signals = _ReceivedSignals(group)
     handled = (signal.SIGINT, signal.SIGTERM, *signals.hangups)
@@ -57,11 +54,7 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
 
 
 class _ReceivedSignals:
-    """The signals that this process has received.
-
-    Attributes:
-        hangups: SIGHUP, or empty if this process does not handle SIGHUP.
-    """
+    """The signals that this process has received; `hangups` has SIGHUP if it is handled."""
 
     def __init__(self, group: ProcessGroup | None) -> None:
         self.hangups = hangup_signals()
@@ -81,7 +74,6 @@ class _ReceivedSignals:
         return self._group.asked_to_stop() if self._group else None
 
     def receive(self, number: int) -> None:
-        """Handle a signal with this number."""
         is_alone = self._group is None
         is_hangup = number in self.hangups
         if is_hangup:

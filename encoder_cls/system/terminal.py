@@ -29,9 +29,8 @@ _shows_warnings = True
 def open_streams() -> None:
     """Open closed standard streams, and let standard output be UTF-8 in any environment.
 
-    If a standard stream stayed closed, the next file that is opened would get its number, and all
-    printed lines would be written to that file. `sys.stdin` remains None if standard input is
-    closed.
+    Otherwise the next file that is opened would get the number of a closed stream, and all printed
+    lines would go into it. `sys.stdin` remains None if standard input is closed.
     """
     for number in (0, 1, 2):
         try:
@@ -92,8 +91,7 @@ def note(
     """Write a line to standard error, if there is one; a failure to write is ignored.
 
     An error is written even if this process is quiet. With `has_time`, date and time stand before
-    the line, unless standard error is a terminal: a person who reads a log file wants to know when
-    something happened. The line appears above a progress bar of tqdm, if there is one.
+    the line, unless standard error is a terminal. The line appears above a progress bar of tqdm.
     """
     if sys.stderr is None:
         return
@@ -139,8 +137,8 @@ def _discard(stream: TextIO) -> None:
 def end_at_sigterm_as_process_1() -> None:
     """Let SIGTERM end this process if it is process 1, as the program of a container is.
 
-    Linux ignores signals to process 1 that have no handler. Without a handler, `docker stop` would
-    wait for ten seconds and then kill the process.
+    Linux ignores signals to process 1 that have no handler, so `docker stop` would wait for ten
+    seconds and then kill the process.
     """
 
     def exit_at_once(number: int, _: object) -> None:
@@ -153,8 +151,7 @@ def end_at_sigterm_as_process_1() -> None:
 def hangup_signals() -> tuple[signal.Signals, ...]:
     """SIGHUP, the signal of a terminal that is closed, if this process should handle it.
 
-    The result is empty on Windows, which has no SIGHUP, and in a program that was started by
-    `nohup`, which ignores SIGHUP.
+    Windows has no SIGHUP, and a program that was started by `nohup` ignores it.
     """
     if not hasattr(signal, "SIGHUP"):
         return ()

@@ -23,9 +23,8 @@ MIN_SHARE = 0.02
 class TerminalReporter(Reporter):
     """Writes the progress of a training to standard error.
 
-    Use it as a context manager: while it is open, a thread shows how long the current work takes.
-    The first line names the run folder, if there is one, and the number of processes that train
-    together.
+    While it is open, as a context manager, a thread shows how long the current work takes. The
+    first line names the run folder and the number of processes that train together, if it has them.
 
     Args:
         score_names: the scores of a validation that are shown, with their names, by key.
@@ -209,7 +208,6 @@ class TerminalReporter(Reporter):
                 self._show_work()
 
     def _show_work(self) -> None:
-        """Show the current work: how long it has taken, how far it is and how long it will take."""
         if not self._work:
             return
         now = time.monotonic()

@@ -39,8 +39,8 @@ def parse_body(body: bytes, form: type[AnyForm], *, example: str) -> AnyForm:
     """Parse a body that is a JSON object with the fields of a form; a message shows the example.
 
     Raises:
-        RefusedError: the body is not JSON (400), is no object, repeats a name, or a field is
-            missing, unknown or not valid (422).
+        RefusedError: the body is not JSON (400); it is no object, repeats a name, or has other
+            fields or values than the form (422).
     """
     fields = parse_json_object(body, example=example)
     try:
@@ -85,8 +85,7 @@ def parse_json_object(body: bytes, *, example: str) -> dict[str, Any]:
 def _without_repeated_names(members: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make a dict of the members of a JSON object, and refuse an object that repeats a name.
 
-    JSON parsers differ in which value of a repeated name they take. A proxy in front of this server
-    could therefore have checked another value.
+    Parsers differ in which value they take, so a proxy could have checked another one.
     """
     fields: dict[str, Any] = {}
     for name, value in members:

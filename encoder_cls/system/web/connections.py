@@ -38,10 +38,10 @@ class Connection(H11Protocol):
         self._on_refused = on_refused
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Make room for this new connection if there are too many, or refuse this connection.
+        """Make room for this new connection if there are too many, or refuse it.
 
-        Room is made by closing the connection that has waited longest for its client. If no
-        connection waits for its client, the new connection gets the status 429.
+        The connection that has waited longest for its client is closed. If none waits for its
+        client, the new connection gets the status 429.
         """
         super().connection_made(transport)
         self._last_active = self.loop.time()
@@ -65,7 +65,6 @@ class Connection(H11Protocol):
             )
 
     def _other_open_connections(self) -> list[Connection]:
-        """All connections of the server except this connection and those that are being closed."""
         others = []
         for connection in self.connections:
             if not isinstance(connection, Connection) or connection is self:
@@ -90,8 +89,7 @@ class Connection(H11Protocol):
     def is_waiting_for_client(self) -> bool:
         """Whether the client has sent no request, or does not read its response.
 
-        A request whose body is still being sent does not count as waiting: bodies have a time
-        limit of their own.
+        A body that is still being sent does not count: bodies have a time limit of their own.
         """
         has_request = self.cycle is not None and not self.cycle.response_complete
         return not has_request or self.flow.write_paused
@@ -101,7 +99,6 @@ class Connection(H11Protocol):
         self._refuse(400, "Bad Request", msg)
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
-        """Send an error response and close the connection."""
         body = f'{{"error": "{message}"}}'
         head = (
             f"HTTP/1.1 {status} {reason}\r\n"

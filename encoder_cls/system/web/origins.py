@@ -15,11 +15,8 @@ def refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | No
 
     The name of the server in the request is checked as well as the site of the page: the owner of
     a site can let its name lead to a loopback address (DNS rebinding), and browsers then consider
-    this server a part of that site.
-
-    Args:
-        request: the request, of which only the headers are read.
-        hosts: the allowed names of the server besides IP addresses; None allows all names.
+    this server a part of that site. `hosts` are the allowed names of the server besides IP
+    addresses; None allows all names.
     """
     host = request.headers.get("host")
     if host and hosts is not None:

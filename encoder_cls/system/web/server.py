@@ -90,9 +90,7 @@ class Server(uvicorn.Server):
 def listening(host: str, port: int) -> Iterator[socket.socket]:
     """Open a socket at an address, and close the socket at the end of the block.
 
-    Args:
-        host: a name or an IP address of this machine.
-        port: the port; 0 takes any free port.
+    The port 0 takes any free port.
 
     Raises:
         ConfigError: this machine has no such address.
