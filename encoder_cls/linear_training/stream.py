@@ -37,10 +37,10 @@ from encoder_cls.linear_training.features import (
 from encoder_cls.linear_training.folds import first_held_out
 from encoder_cls.linear_training.nb_svm import OneVsRest, binary_problems, naive_bayes_ratios
 from encoder_cls.linear_training.online_svm import Batch, OnlineSvms
+from encoder_cls.linear_training.prefetch import prefetched
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import Task, task_of
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
-from encoder_cls.system.prefetch import prefetched
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 

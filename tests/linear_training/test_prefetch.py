@@ -8,7 +8,7 @@ from threading import enumerate as running_threads
 
 import pytest
 
-from encoder_cls.system.prefetch import prefetched
+from encoder_cls.linear_training.prefetch import prefetched
 
 SECONDS_TO_WAIT = 10
 
