@@ -119,7 +119,7 @@ def train_command(
         with group.failing_together():
             if group.is_first:
                 _check_sources(config, config_file, run)
-        _note_reading(config)
+        note(f"reading {config.data.train}", has_time=True)
 
         # PyTorch is imported only from here on, because that takes more than a second. So the first
         # line appears at once, and a second training in the folder fails at once.
@@ -163,12 +163,19 @@ def _dry_run(
     from encoder_cls.encoder_training.distributed import device_of_rank
 
     _check_sources(config, config_file, run)
-    _note_reading(config)
+    note(f"reading {config.data.train}", has_time=True)
     torch_device = device_of_rank(device)
 
     fraction = _train_fraction(config, run, budget=budget)
     prepared = _prepare(config, fraction, budget=budget)
-    _show_dry_run(prepared, torch_device.type)
+
+    # Print the config first, because it is long: the plan is then at the bottom of a terminal.
+    print_out(prepared.config.to_yaml())
+    for line in plan_lines(prepared):
+        note(line)
+    note(f"plan: {prepared.plan}")
+    _show_time(prepared, torch_device.type)
+    _show_warnings(prepared)
 
 
 def _prepare_and_train(
@@ -195,7 +202,12 @@ def _prepare_and_train(
 
     with group.failing_together():
         prepared = _prepare(config, fraction, budget=budget)
-    _show_plan(prepared, torch_device.type, is_new=not run.is_run())
+    for line in plan_lines(prepared):
+        note(line)
+    # The time of a resumed run is not estimated.
+    if not run.is_run():
+        _show_time(prepared, torch_device.type)
+    _show_warnings(prepared)
 
     with group.failing_together():
         config = prepared.config
@@ -220,10 +232,6 @@ def _check_sources(config: Config, config_file: Path | None, run: RunDir) -> Non
 
     resumed_config = run.config_file if run.is_run() else None
     check_sources(config.data, config_file=config_file, of_run=resumed_config)
-
-
-def _note_reading(config: Config) -> None:
-    note(f"reading {config.data.train}", has_time=True)
 
 
 def _train_fraction(config: Config, run: RunDir, *, budget: TimeBudget) -> float | None:
@@ -256,26 +264,6 @@ def _explained_errors(config: Config) -> Iterator[None]:
             for annex in annexes_with("data_errors").values():
                 explained = annex.explained(explained, config.data.train)
         raise explained from None
-
-
-def _show_plan(prepared: Prepared, device: str, *, is_new: bool) -> None:
-    """Note the data, the plan, its time (not of a resumed run), and the warnings."""
-    for line in plan_lines(prepared):
-        note(line)
-    if is_new:
-        _show_time(prepared, device)
-    _show_warnings(prepared)
-
-
-def _show_dry_run(prepared: Prepared, device: str) -> None:
-    # Print the config first, because it is long: the plan is then at the bottom of a terminal.
-    print_out(prepared.config.to_yaml())
-
-    for line in plan_lines(prepared):
-        note(line)
-    note(f"plan: {prepared.plan}")
-    _show_time(prepared, device)
-    _show_warnings(prepared)
 
 
 def _show_warnings(prepared: Prepared) -> None:
