@@ -79,8 +79,10 @@ class FewLabels(NamedTuple):
         if any(isinstance(label, str) for label in labels.values()):
             task = SINGLE_LABEL
         lists = [[label] if isinstance(label, str) else label for label in labels.values()]
-        if class_names is None:
-            class_names = sorted({name for names in lists for name in names})
+        found = {name for names in lists for name in names}
+        class_names = sorted(found) if class_names is None else class_names
+        if found - set(class_names):
+            raise ValueError(f"no class {min(found - set(class_names))!r}")
         if len(class_names) < task.min_classes:
             raise ValueError(f"too few classes: {len(class_names)} of {task.min_classes}")
         return cls(
@@ -102,7 +104,7 @@ class FewLabels(NamedTuple):
 
     @property
     def options(self) -> LinearOptions:
-        """The features of the model."""
+        """Which features the model has."""
         class_weights = np.ones(len(self.class_names), dtype=np.float32)
         return LinearOptions(MAX_TOKENS, char_ngrams=True, class_weights=class_weights)
 
@@ -113,11 +115,10 @@ class PoolFit(NamedTuple):
     Attributes:
         class_names: the classes that labelled texts have.
         probabilities: (texts, classes).
-        is_predicted: whether a text gets a label, (texts, classes); one label, unless texts have
-            any number.
-        uncertainty: how uncertain each prediction is, from 0 to 1, (texts,).
+        is_predicted: whether a text gets a label, (texts, classes).
+        uncertainty: from 0 to 1, (texts,).
         is_right: for each labelled text, whether a model that has not learned from it would predict
-            exactly its labels, (labelled,): what `estimate_accuracy` needs.
+            exactly its labels, (labelled,).
         error_factor: the factor by which errors would fall with twice as many labels, from 0 to 1;
             None if it is unknown.
     """
@@ -130,7 +131,7 @@ class PoolFit(NamedTuple):
     error_factor: float | None
 
     def labels_of(self, text: int) -> list[str]:
-        """The predicted labels of the text with this number."""
+        """The predicted labels of a text."""
         numbers = np.flatnonzero(self.is_predicted[text]).tolist()
         return [self.class_names[number] for number in numbers]
 
@@ -185,7 +186,6 @@ def _predictions(
 def _fit_to_few_labels(
     tokenizer: Tokenizer, texts: TokenizedTexts, labels: FewLabels, *, pool_size: int
 ) -> tuple[LinearModel, FewLabelsFit]:
-    """Fit to single labels and to the texts without labels."""
     is_unlabelled = np.arange(len(texts)) < pool_size
     is_unlabelled[labels.texts] = False
     chosen = texts.take(np.concatenate([labels.texts, np.flatnonzero(is_unlabelled)]))
@@ -255,13 +255,11 @@ def _error_factor(found: FewLabelsFit) -> float | None:
 
 
 class AccuracyEstimate(NamedTuple):
-    """How often a model is right on new texts.
+    """How often a model is right on new texts, with the 95% interval.
 
     Attributes:
         labels: the number of labels that it has learned from.
-        accuracy: the estimated share of new texts that it predicts correctly.
-        low: the lower end of the 95% interval, whose upper end is `high`.
-        with_twice: the estimated accuracy with twice as many labels; None if it is unknown.
+        with_twice: the accuracy with twice as many labels; None if it is unknown.
     """
 
     labels: int

@@ -131,11 +131,7 @@ class _Handlers:
 
 
 async def _fields(request: Request, **types: type) -> dict[str, Any]:
-    """Read the fields of a request, all of which must be there; a list has strings.
-
-    It is a `RefusedError` if the body is too large (413), not JSON (400, 415), or has other fields
-    (422).
-    """
+    """Read the fields of a request, all of which must be there; a list has strings."""
     check_content_type(request)
     body = bytearray()
     async for chunk in request.stream():

@@ -30,12 +30,12 @@ class BackgroundThread:
         self._thread.start()
 
     def notify(self) -> None:
-        """Let the thread look again whether there is work; returns at once."""
+        """Let the thread look again whether there is work."""
         with self._has_news:
             self._has_news.notify()
 
     def stop(self) -> None:
-        """Let `wait_for` return None from now on; returns at once."""
+        """Let `wait_for` return None from now on."""
         with self._has_news:
             self._is_stopping = True
             self._has_news.notify()
@@ -45,10 +45,9 @@ class BackgroundThread:
         self._thread.join()
 
     def wait_for(self, find_work: Callable[[], Found | None]) -> Found | None:
-        """Wait until there is work and return it; None once the thread is stopped.
+        """Wait, in the thread itself, until there is work; None once the thread is stopped.
 
-        The thread itself calls this. `find_work` returns None if there is no work, and is called
-        again after each `notify`.
+        `find_work` returns None if there is none, and is called again after each `notify`.
         """
         with self._has_news:
             while not self._is_stopping:

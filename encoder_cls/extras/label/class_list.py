@@ -19,13 +19,10 @@ SEPARATOR = "|"
 
 
 class ClassList:
-    """The names of the classes, which a person may extend and change.
+    """The names of the classes, in the order of their keys.
 
-    A name that is not valid, or is like another one, is a `ValueError`.
-
-    Attributes:
-        names: the names, in the order of their keys. A class keeps its place, its number, when it
-            is renamed; new classes come last.
+    A class keeps its place, its number, when it is renamed. A name that is not valid, or is like
+    another one, is a `ValueError`.
     """
 
     def __init__(self, names: Iterable[str], *, is_multi_label: bool) -> None:
@@ -37,10 +34,7 @@ class ClassList:
 
     @classmethod
     def of_data(cls, names: Sequence[str], *, is_multi_label: bool, separator: str) -> Self:
-        """Make the list of the classes that data have, in the order of their keys, with any names.
-
-        The separator is that between several labels of a text.
-        """
+        """Make the list of the classes of data, which may have any names."""
         classes = cls((), is_multi_label=is_multi_label)
         classes.names = list(names)
         classes._separator = separator
@@ -51,7 +45,7 @@ class ClassList:
         self.names.append(self._checked(name, self.names))
 
     def renamed(self, name: str, new_name: str) -> ClassList:
-        """Return a list in which a class, which must be in this list, has another name."""
+        """Return a list in which a class of this list has another name."""
         if name not in self.names:
             raise ValueError(f"no class {shown(name)}")
 
@@ -65,7 +59,7 @@ class ClassList:
     def renamed_cell(self, cell: str, renamed: ClassList) -> str:
         """Write the labels of a cell by their names in a renamed list.
 
-        Labels that are not classes are left out: a guess may name a class that is gone.
+        A guess may name a class that is gone, which is left out.
         """
         new_labels = []
         for label in self.labels_in(cell):
@@ -97,7 +91,6 @@ class ClassList:
         return split_labels(cell, self._separator)
 
     def _checked(self, name: str, others: Sequence[str]) -> str:
-        """Return a valid name without outer spaces."""
         name = name.strip()
         if not label_key(name):
             raise ValueError("the name of a class is empty")

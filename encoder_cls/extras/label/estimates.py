@@ -26,8 +26,8 @@ MIN_TIMES = 5
 def random_sample(rows: Sequence[LabelledText]) -> list[int]:
     """The rows whose texts are a random sample of the pool, whether suggested or drawn.
 
-    They are all labelled texts up to the last one that was drawn, in the order in which texts are
-    drawn. Without those that were suggested first, the sample would have too many easy texts.
+    They are all texts up to the last one that was drawn, in the order in which texts are drawn.
+    Without those that were suggested first, the sample would have too many easy texts.
     """
     ranks = [drawn_rank(row.key) for row in rows]
     drawn = [rank for rank, row in zip(ranks, rows, strict=True) if row.how == RANDOM]
@@ -36,10 +36,7 @@ def random_sample(rows: Sequence[LabelledText]) -> list[int]:
 
 
 def estimate(fit: Fit, sample: Collection[int]) -> AccuracyEstimate | None:
-    """Estimate how often the model is right on new texts; None with too few texts drawn at random.
-
-    The random sample is given by its rows among the labelled texts.
-    """
+    """Estimate the accuracy on new texts; None with too few rows in the random sample."""
     if len(sample) < MIN_RANDOM:
         return None
     return estimate_accuracy(fit.is_right, sample, error_factor=fit.error_factor)
@@ -75,7 +72,7 @@ def outlook_line(found: AccuracyEstimate, rows: Sequence[LabelledText]) -> str:
 
 
 def labels_per_hour(rows: Sequence[LabelledText]) -> int | None:
-    """The number of labels in an hour at the median speed, without breaks; None if unknown."""
+    """The median speed of labelling, without breaks; None if unknown."""
     times = []
     for row in rows:
         try:
@@ -96,8 +93,7 @@ def labels_per_hour(rows: Sequence[LabelledText]) -> int | None:
 def acceptance(rows: Sequence[LabelledText], *, is_random: bool) -> tuple[int, int]:
     """How many guesses were the label that a person gave, and how many guesses there were.
 
-    With `is_random`, texts drawn at random count, whose guess was hidden; otherwise the others,
-    whose guess was shown.
+    With `is_random`, those for texts drawn at random, which were hidden; else those shown.
     """
     guessed = [row for row in rows if row.guess and (row.how == RANDOM) == is_random]
     num_accepted = sum(row.guess == row.label for row in guessed)

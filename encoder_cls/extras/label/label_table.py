@@ -45,12 +45,11 @@ class LabelledText(NamedTuple):
     """A row of the table.
 
     Attributes:
-        label: the label as it is written; several labels are joined by a separator.
-        labelled_at: the time at which the label was given, in ISO 8601; empty if unknown.
+        label: as it is written; several labels are joined by a separator.
+        labelled_at: in ISO 8601; empty if unknown.
         how: how the text was chosen: `random`, `suggested`, `review`; empty if unknown.
-        guess: what the model had predicted, whether or not it was shown; empty if nothing.
-        label_in_data: the label in the data of a run that is reviewed, else empty.
-        cells: the values of the columns of the pool, by name.
+        guess: what the model had predicted, whether or not it was shown.
+        label_in_data: in a review, the label that the data has.
     """
 
     key: str
@@ -84,11 +83,10 @@ class LabelTable:
         added: Sequence[str] = ADDED_COLUMNS,
         fixed_names: Mapping[str, str] | None = None,
     ) -> None:
-        """Describe a table without rows; `read` reads those of the file.
+        """Describe a table without rows.
 
-        The columns are those of the pool, in order, and its form, such as its separator, is kept;
-        `added` columns come after them. With `needs_label`, only rows with a label count.
-        `fixed_names` are the names in the file of added columns that other programs look for.
+        It has the columns of the pool, then the `added` ones; `fixed_names` are the names of those
+        that other programs look for. With `needs_label`, only rows with a label count.
         """
         self.path = path
         self.rows: list[LabelledText] = []
@@ -110,16 +108,15 @@ class LabelTable:
 
     @property
     def label_column(self) -> str:
-        """The name of the column of labels in the file."""
+        """The name in the file of the column of labels."""
         return self._own_names[LABEL]
 
     def read(self, encoding: str, texts: Sequence[PoolText] = ()) -> list[str]:
         """Read the rows of the file, if there is one, mend what a power cut has left, return notes.
 
         A file that was sorted, edited or saved by a spreadsheet keeps its rows and columns, and is
-        written again in the form of this table. A file that is not UTF-8 has the encoding of the
-        pool. If the last line is only the beginning of the line of one of the texts, it is moved to
-        another file.
+        written again in the form of this table. One that is not UTF-8 has the encoding of the pool.
+        A last line that is only the beginning of that of one of the texts goes to another file.
 
         Raises:
             DataError: the file is not a table of labels, or is malformed.
@@ -176,11 +173,7 @@ class LabelTable:
         self.rows = list(rows)
 
     def check_unchanged(self) -> None:
-        """Check that the file is as this process has left it.
-
-        Raises:
-            EncoderClsError: another program has changed, removed or made it.
-        """
+        """Raise an `EncoderClsError` if another program has changed, removed or made the file."""
         if self._written is not None:
             with self._opened():
                 return
@@ -188,10 +181,7 @@ class LabelTable:
             raise self._changed()
 
     def _append_line(self, file: BinaryIO, line: bytes) -> None:
-        """Write a line at the end of the file, and wait until it is on the disk.
-
-        If the disk is full, the part of the line that was written is removed.
-        """
+        """Append a line durably; if the disk is full, remove the part of it that was written."""
         size = file.seek(0, os.SEEK_END)
         try:
             num_written = 0
@@ -207,10 +197,7 @@ class LabelTable:
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
-        """Open the file to write, without the part of a line that could not be removed before.
-
-        It is an `EncoderClsError` if the file cannot be written, or another program has changed it.
-        """
+        """Open the file to write, without the part of a line that could not be removed before."""
         with reporting_os_errors(self.path), self.path.open("r+b", buffering=0) as file:
             content = file.readall()
             if self._torn:
@@ -309,7 +296,6 @@ class LabelTable:
         return b""
 
     def _is_torn(self, added: bytes, key: str) -> bool:
-        """Whether the added columns at the end of the file are those of a line that is cut."""
         line = added.decode("utf-8", "replace").rstrip("\r")
         try:
             fields = next(csv.reader([line], delimiter=self._form.separator), [])
@@ -320,7 +306,6 @@ class LabelTable:
         return len(fields) <= len(self._added) and is_time and by_name.get(KEY) != key
 
     def _move_torn_line(self, content: bytes, torn: bytes) -> str:
-        """Move the part of a line at the end of the file to another file; return a note."""
         moved = torn_file(self.path)
         with reporting_os_errors(moved), moved.open("ab") as file:
             file.write(torn + LINE_END.encode())
@@ -335,10 +320,7 @@ class LabelTable:
     # Writing
 
     def _free_names(self) -> dict[str, str]:
-        """The names of the added columns, which no column of the pool has.
-
-        A column `label` of the pool is continued: only texts that have no label there are asked.
-        """
+        """The names of the added columns; a column `label` of the pool is continued."""
         taken = {*self._columns.values(), *self._fixed_names.values()}
         if LABEL not in self._text_columns:
             taken.discard(LABEL)
@@ -351,7 +333,6 @@ class LabelTable:
         return names
 
     def _content(self, rows: Sequence[LabelledText]) -> bytes:
-        """Write the whole table; rows without a label come first."""
         keys = {row.key for row in rows}
         blank_rows = [row for key, row in self.blank_rows.items() if key not in keys]
         header = [self._columns[column] for column in self._written_columns()]
@@ -367,7 +348,7 @@ class LabelTable:
         return self._cells(row, self._written_columns()) + [fields[name] for name in self._added]
 
     def _written_columns(self) -> list[str]:
-        """The columns of the pool without one that an added column continues."""
+        """The columns of the pool that no added column continues."""
         own_names = self._own_names.values()
         return [column for column, name in self._columns.items() if name not in own_names]
 
@@ -387,7 +368,7 @@ class LabelTable:
 
 
 def is_own_table(path: Path) -> bool:
-    """Whether a file has the columns that this program adds to texts, or to a review."""
+    """Whether a file has the columns that `label` adds."""
     try:
         with path.open("rb") as file:
             header = file.readline().decode("utf-8", "replace").rstrip()
@@ -398,19 +379,18 @@ def is_own_table(path: Path) -> bool:
 
 
 def _names_in_file(columns: Iterable[str]) -> dict[str, str]:
-    """The names of columns as a file has them and as they are read from it, by column."""
+    """The names of columns as they are read from a file, by column."""
     different = list(dict.fromkeys(columns))
     names = numbered([_encoded(column).decode() for column in different])
     return dict(zip(different, names, strict=True))
 
 
 def _encoded(text: str) -> bytes:
-    """Encode a text of the file; half surrogate pairs, which UTF-8 cannot hold, are escaped."""
     return text.encode("utf-8", "backslashreplace")
 
 
 def _last_line(content: bytes) -> bytes:
-    """What follows the last line end that is in no field; empty if the last line is complete."""
+    """What follows the last line end outside of fields; empty if the last line is complete."""
     rest: list[bytes] = []
     is_quoted = False
     for line in content.split(LINE_END.encode()):

@@ -49,7 +49,7 @@ def labels_of_last_fit(num_labels: int) -> int:
     """The number of labels of the last fit that is due with this many labels; 0 if none is.
 
     Fits are due at the same numbers in every process, so a session that continues makes the fit
-    that a killed one has made.
+    of a killed one.
     """
     due = 0
     next_due = FIRST_FIT
@@ -62,13 +62,11 @@ def labels_of_last_fit(num_labels: int) -> int:
 class ModelLoop:
     """Fits the model in another process while its block runs, and keeps its predictions.
 
-    It is the model of the session, and gives its suggestions to the queue.
-
     Args:
         log: called with a message if a fit fails.
-        run: the folder of a run or model whose guesses are shown until the fits are better.
-        classes_of_run: the names of its classes, some of which the session may have renamed.
-        apply: does a task of `PoolModel`; by default, another process does it.
+        run: a run or model whose guesses are shown until the fits are better.
+        classes_of_run: its classes, some of which the session may have renamed.
+        apply: does a task of `PoolModel`, in place of another process.
     """
 
     def __init__(
@@ -138,7 +136,7 @@ class ModelLoop:
         self._thread.join()
 
     def guess(self, key: str) -> Guess | None:
-        """The prediction for a text of the pool; None if there is none yet."""
+        """The prediction for a text; None if there is none yet."""
         guess = self._numbered_guess(key)
         if guess is None:
             return None
@@ -149,7 +147,7 @@ class ModelLoop:
         return Guess(labels=names[: guess.num_predicted], top=top[:num_listed])
 
     def _numbered_guess(self, key: str) -> RememberedGuess | None:
-        """The prediction for a text by the numbers of classes, which renaming keeps."""
+        """The prediction by the numbers of classes, which renaming keeps."""
         # The thread may exchange the fit at any time.
         fit = self._shown
         if fit is None:
@@ -164,7 +162,7 @@ class ModelLoop:
         )
 
     def words(self, key: str) -> None:
-        """The words that speak for classes, which only a review has."""
+        """None: only a review has words."""
 
     def labels_changed(self) -> None:
         """Look whether a fit is due; returns at once."""
@@ -172,7 +170,7 @@ class ModelLoop:
 
     @property
     def estimate(self) -> AccuracyEstimate | None:
-        """How often the model is right on new texts; None if that is unknown."""
+        """How often the model is right; None if that is unknown."""
         return self._estimate
 
     def summary(self) -> Mapping[str, Any]:
@@ -210,7 +208,7 @@ class ModelLoop:
             due = self._thread.wait_for(self.due)
 
     def work(self, task: Task) -> None:
-        """Let the process fit, predict or choose the first texts, and take its result."""
+        """Let the process do a task, and take its result."""
         if isinstance(task, Labels):
             self._status = f"learning from your {len(task.texts):,} labels"
             self._fitted = task
@@ -242,14 +240,13 @@ class ModelLoop:
         self._status = status
 
     def _show(self, fit: Fit) -> None:
-        """Show the guesses of a fit, and ask what it suggests."""
         self._shown = fit
         self._queue.suggestions = fit.suggestions
         if self._session.memory:
             self._keep_guesses(self._session.memory, fit)
 
     def _keep_guesses(self, memory: SessionMemory, fit: Fit) -> None:
-        """Keep the guesses for the next texts, for a process that continues."""
+        """Keep the guesses for the next texts."""
         keys = list(self._index_of)[: self._pool_size]
         suggested = [keys[index] for index in fit.suggestions]
         asked = self._session.asked
@@ -263,7 +260,6 @@ class ModelLoop:
         memory.keep(suggested=suggested, guesses=guesses)
 
     def _take(self, labels: Labels, fit: Fit) -> None:
-        """Use a fit: its guesses, its suggestions, and what it says of its accuracy."""
         rows = self._rows_of(labels)
         sample = random_sample(rows)
 
@@ -283,7 +279,7 @@ class ModelLoop:
                 file.write(json_text(self._estimate._asdict()) + "\n")
 
     def _are_right(self, fit: Fit, rows: Sequence[LabelledText]) -> list[bool]:
-        """Whether a fit that has not learned from these labels predicts all labels of each row."""
+        """Whether a fit that has not learned from these rows predicts all their labels."""
         classes = self._session.classes
         is_right = []
         for row in rows:
@@ -296,7 +292,7 @@ class ModelLoop:
         return is_right
 
     def due(self) -> Labels | None:
-        """The labels of the fit that is due; None if it was made, or there are too few labels."""
+        """The labels of the fit that is due; None if it was made, or there are too few."""
         # Leave out rows that a person has added to the table in the meantime.
         session = self._session
         rows = session.labels.rows[: labels_of_last_fit(len(session.labels.rows))]
@@ -332,12 +328,12 @@ class ModelLoop:
 def _with_point(
     curve: Sequence[AccuracyEstimate], point: AccuracyEstimate
 ) -> list[AccuracyEstimate]:
-    """Add a point to a curve, in place of those with as many labels or more."""
+    """Add a point in place of those with as many labels or more."""
     return [*(old for old in curve if old.labels < point.labels), point]
 
 
 def _read_curve(path: Path, *, most_labels: int) -> list[AccuracyEstimate]:
-    """Read the curve of earlier processes, without damaged lines and labels that are gone."""
+    """Read the curve of earlier processes, but for damaged lines and labels that are gone."""
     curve: list[AccuracyEstimate] = []
     with suppress(OSError):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -30,8 +30,7 @@ def open_session(
 ) -> OpenedSession:
     """Open a session on a pool, and continue the labels of its output.
 
-    The first classes are `class_names`, which come from an option; further ones are those in the
-    table.
+    `class_names`, from an option, come before those that only the table has.
 
     Raises:
         ConfigError: the name of a class is not valid.
@@ -79,10 +78,7 @@ def open_session(
 
 
 def _classes(names: Sequence[str], memory: SessionMemory, *, is_multi_label: bool) -> ClassList:
-    """The classes that the session has had, by their keys, and then new ones.
-
-    It is a `ConfigError` if a name is not valid, or is like another one.
-    """
+    """The classes that the session has had, by their keys, and then new ones."""
     try:
         given = ClassList(names, is_multi_label=is_multi_label)
         classes = ClassList(memory.now.classes, is_multi_label=is_multi_label)

@@ -52,8 +52,7 @@ class Pool:
     Attributes:
         texts: the distinct texts, in an order drawn at random that depends only on the texts: a
             pool that was sorted or extended keeps it.
-        form: the form of its first file, for tables in CSV.
-        notes: notes and warnings for the user.
+        form: that of its first file.
     """
 
     texts: Sequence[PoolText]
@@ -65,10 +64,9 @@ class Pool:
 def read_pool(
     options: PoolOptions, *, label_column: str | None = None, left_out: Sequence[Path] = ()
 ) -> Pool:
-    """Read the texts of a pool.
+    """Read the texts of a pool, without rows that have a label in `label_column`.
 
-    Rows that are not empty in `label_column` have been labelled. Files that are `left_out` are not
-    part of the pool, though a pattern may match them.
+    Files that are `left_out` are not part of the pool, though a pattern may match them.
 
     Raises:
         DataError: the pool is missing or malformed, or has no text.
@@ -159,7 +157,7 @@ def without_near_duplicates(
 ) -> list[PoolText]:
     """Keep the first of texts that are alike, so that they are asked once.
 
-    `known_texts` have been labelled or skipped, by key. Texts that are like them are left out; they
+    Texts like the `known_texts`, which have been labelled or skipped, are left out; those
     themselves are kept.
     """
     unknown = [text for text in texts if text.key not in known_texts]

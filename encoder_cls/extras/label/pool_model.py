@@ -31,13 +31,12 @@ NICENESS = 5
 
 
 class Labels(NamedTuple):
-    """The labels that the model learns from.
+    """The labels to learn from.
 
     Attributes:
-        texts: the labelled texts, as indices of texts, (labelled,).
-        labels: the labels of each of them.
-        class_names: the names of the classes that have labelled texts.
-        class_numbers: the numbers of these classes in the session, which renaming keeps.
+        texts: the labelled texts, by their numbers.
+        class_names: the classes that have labelled texts.
+        class_numbers: their numbers in the session, which renaming keeps.
     """
 
     texts: Sequence[int]
@@ -51,16 +50,12 @@ class Fit(NamedTuple):
     """What the model has learned.
 
     Attributes:
-        top_classes: the most probable classes of each text, by their numbers in the session,
-            (texts, top). Predicted classes come before all others.
-        top_probabilities: their probabilities, (texts, top).
-        num_predicted: how many of these classes are predicted for each text, (texts,); always 1
-            unless the task is multi-label.
-        suggestions: the indices of texts to label next, the most useful first.
-        is_right: for each labelled text, whether a model without this text would predict exactly
-            its labels, (labelled,).
-        error_factor: the factor by which errors would fall with twice as many labels, from 0 to 1;
-            None if it is unknown.
+        top_classes: the most probable classes by their numbers in the session, (texts, top), the
+            predicted ones first.
+        top_probabilities: (texts, top).
+        num_predicted: how many of these classes are predicted, (texts,).
+        suggestions: the numbers of texts to label next, the most useful first.
+        is_right: as in `PoolFit`; so is `error_factor`.
     """
 
     top_classes: NDArray[np.int32]
@@ -74,7 +69,7 @@ class Fit(NamedTuple):
 
 @dataclass
 class PoolModel:
-    """A model of a pool, whose texts come first, before further labelled texts.
+    """A model of a pool, whose texts come first, before further labelled ones.
 
     A copy of it works in a process of its own.
     """
@@ -84,11 +79,7 @@ class PoolModel:
     _is_nice: bool = field(default=False, init=False)
 
     def __call__(self, task: Labels | Path | None) -> Fit | list[int]:
-        """Fit to labels, or predict the pool by the run or model in a folder.
-
-        For None, choose the texts that represent the pool without a model, and return their
-        indices.
-        """
+        """Fit to labels, or predict the pool by a run or model; for None, suggest first texts."""
         if not self._is_nice:
             self._is_nice = True
             with suppress(OSError, AttributeError):
@@ -105,7 +96,6 @@ class PoolModel:
         return TextPool(self.texts[: self.pool_size], self.texts[self.pool_size :])
 
     def _fit(self, labels: Labels) -> Fit:
-        """Fit to labels and to the pool without labels, predict the pool, and suggest texts."""
         began = time.monotonic()
         if labels.is_multi_label:
             found = self._pool.fit(
@@ -131,10 +121,7 @@ class PoolModel:
         )
 
     def _predict_by_run(self, run: Path) -> Fit:
-        """Predict the first texts of the pool by a trained model, and suggest texts among them.
-
-        The classes of the model are the first ones of the session, in the same order.
-        """
+        """Predict the first texts by a run or model, whose classes are the session's first ones."""
         began = time.monotonic()
         classifier = load_classifier(run, engine="numpy")
         predictions = classifier.predict(self.texts[: self.pool_size][:PREDICTED_BY_RUN])
@@ -167,10 +154,10 @@ def _values_of(probabilities: Floats, columns: NDArray[np.int64]) -> NDArray[np.
 def top_classes(
     probabilities: Floats, is_predicted: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Choose the classes that the guess for each text lists, and count those that are predicted.
+    """Choose the classes that the guess for each text lists, and count the predicted ones.
 
     Both arguments are (texts, classes). The chosen columns are (texts, top), the predicted ones
-    first; their counts are (texts,).
+    first; the counts are (texts,).
     """
     # Each label has a threshold of its own, so a label that is not predicted may be more probable
     # than one that is. The last key of `lexsort` counts first.
@@ -181,6 +168,6 @@ def top_classes(
 
 
 def has_enough(labels: Labels) -> bool:
-    """Whether there is something to learn: two classes, or one label of a multi-label task."""
+    """Whether there is something to learn: two classes, or one of a multi-label task."""
     least = 1 if labels.is_multi_label else 2
     return len(labels.class_names) >= least

@@ -45,7 +45,7 @@ class ReviewQueue:
         self._texts = texts
 
     def next(self, asked: Collection[str]) -> ChosenText | None:
-        """The next text whose key is not among those that were asked; None if there is none."""
+        """The next text whose key has not been asked; None if there is none."""
         for text in self._texts:
             if text.key not in asked:
                 return ChosenText(text, REVIEW)
@@ -63,8 +63,7 @@ class OpenedReview(NamedTuple):
 def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedReview | None:
     """Find the doubtful labels of a run, and continue the corrections of the output.
 
-    `moved` has the new paths of the run's data by key of `DataConfig`. The result is None if the
-    run has no doubtful label.
+    `moved` has the new paths of the run's data, by key. None if no label is doubtful.
 
     Raises:
         ConfigError: the path is not a run, or the run has no classifier yet.
@@ -202,7 +201,7 @@ class ReviewModel:
         }
 
     def _explain_ahead(self) -> None:
-        """Explain the texts in their order, at most `AHEAD` texts before they are asked."""
+        """Explain the texts in their order, at most `AHEAD` before they are asked."""
         rows = list(self._rows.items())
 
         def next_row() -> tuple[str, LabelRow] | None:

@@ -27,9 +27,6 @@ def serve_session(
 ) -> None:
     """Serve the page of a session until a signal stops the server, and log the address.
 
-    The port 0 takes any free port. With `opens_browser`, the page opens in the browser of this
-    machine.
-
     Raises:
         EncoderClsError: the port cannot be used.
     """
@@ -54,8 +51,7 @@ def leading_to(address: str, folder: Path) -> Iterator[Path]:
     """Write a file that leads a browser to an address, while the block runs.
 
     Everybody on this machine can list the arguments of a browser, but only the owner reads the
-    file. It lies where the person works, because some browsers may not read the folder of temporary
-    files or hidden ones.
+    file. Some browsers may read neither the folder of temporary files nor hidden ones.
     """
     # This makes a file that its owner alone may read.
     handle, name = tempfile.mkstemp(prefix="label-", suffix=".html", dir=folder)

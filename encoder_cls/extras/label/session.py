@@ -30,12 +30,7 @@ MAX_SHOWN_CELL = 300
 
 
 class Guess(NamedTuple):
-    """What the model predicts for a text.
-
-    Attributes:
-        top: the most probable classes with their probabilities.
-        labels_now: in a review, the labels that the text has; else empty.
-    """
+    """What the model predicts for a text. In a review, `labels_now` are those that the text has."""
 
     labels: Sequence[str]
     top: Sequence[tuple[str, float]]
@@ -54,44 +49,43 @@ class Model(Protocol):
     """What a session asks of the model in the loop."""
 
     def guess(self, key: str, /) -> Guess | None:
-        """The prediction for a text of the pool; None if there is none yet."""
+        """The prediction for a text; None if there is none yet."""
 
     def words(self, key: str, /) -> Sequence[WordsOfClass] | None:
-        """The words of a text that speak for and against classes; None if they are unknown."""
+        """The words that speak for and against classes; None if they are unknown."""
 
     def labels_changed(self) -> None:
-        """Take note that labels were given or changed; returns at once."""
+        """Take note of changed labels; returns at once."""
 
     def summary(self) -> Mapping[str, Any] | None:
         """What the page shows of the model, as JSON; None if there is no model."""
 
 
 class NoModel:
-    """The model of a session that has no model yet: it knows nothing."""
+    """The model of a session that has none yet."""
 
     def guess(self, _key: str) -> Guess | None:
-        """Nothing is predicted."""
+        """None."""
         return None
 
     def words(self, _key: str) -> Sequence[WordsOfClass] | None:
-        """No words are known."""
+        """None."""
         return None
 
     def labels_changed(self) -> None:
-        """Nothing learns from labels."""
+        """Do nothing."""
 
     def summary(self) -> None:
-        """The page shows nothing of a model."""
+        """None."""
 
 
 class _Action(NamedTuple):
     """A label or a skip.
 
     Attributes:
-        row: the row. In the table of skipped texts, its column `how` says why.
+        row: the row; in the table of skipped texts, its column `how` says why.
         how: how the text was chosen.
-        replaced: the earlier action with this text and its position, if this one is a change made
-            by this process; undoing a change brings them back.
+        replaced: what this action has changed, with its position; an undo brings it back.
     """
 
     table: LabelTable
@@ -101,12 +95,7 @@ class _Action(NamedTuple):
 
 
 class Session:
-    """The state of a labelling.
-
-    Attributes:
-        skipped: the table of texts that were skipped or fit no class.
-        memory: keeps the classes and the last guesses for the next process; None in a review.
-    """
+    """The state of a labelling; `memory` is None in a review."""
 
     def __init__(
         self,
@@ -122,8 +111,7 @@ class Session:
     ) -> None:
         """Continue a labelling, whose tables have been read.
 
-        In a review, `reviewed` has the label in the data of each text by its key, and the classes
-        are those of the data.
+        In a review, `reviewed` has the label in the data of each text by its key.
         """
         self.classes = classes
         self.labels = labels
@@ -149,7 +137,7 @@ class Session:
 
     @property
     def asked(self) -> dict[str, LabelledText]:
-        """The texts that have been asked, by key, in the order of the actions."""
+        """The texts that have been asked, by key, in their order."""
         return {action.row.key: action.row for action in self._actions}
 
     def label(
@@ -162,8 +150,8 @@ class Session:
     ) -> None:
         """Give a text its labels; it is the text that is asked unless `is_change`.
 
-        `shown_guess` is the prediction that the page showed. A page that has no response to its
-        request may send it again: the same label for the same text changes nothing.
+        A page that has no response to its request may send it again: the same label for the same
+        text changes nothing.
 
         Raises:
             RefusedError: the text is not asked any more, or the labels are not valid.
@@ -201,7 +189,7 @@ class Session:
         self._do(self.skipped, row, current.how)
 
     def undo(self, num_asked: int) -> None:
-        """Take back the last action: ask the text of a label or skip again, or undo a change.
+        """Take back the last action: ask its text again, or undo a change.
 
         `num_asked` is the number of texts that had been asked when the page was shown.
 
@@ -272,7 +260,6 @@ class Session:
     def _with_new_row(
         self, action: _Action, new_row: Callable[[LabelledText], LabelledText]
     ) -> _Action:
-        """The same action after the rows of the table of labels have been exchanged."""
         if action.table is not self.labels:
             return action
         replaced = None
@@ -282,10 +269,7 @@ class Session:
         return action._replace(row=new_row(action.row), replaced=replaced)
 
     def state(self, back: int = 0) -> dict[str, Any]:
-        """What the page shows, as JSON.
-
-        `back` is 0 for the text that is asked, 1 for the last one before, and so on.
-        """
+        """What the page shows, as JSON: the text that is asked, or one of `back` texts before."""
         back = max(0, min(back, len(self._actions)))
         counts = Counter[str]()
         for row in self.labels.rows:
@@ -315,7 +299,6 @@ class Session:
         return self._queue.next(self.asked.keys())
 
     def _checked_current(self, key: str) -> ChosenText:
-        """The text that is asked, which must have this key."""
         if self._current is None or self._current.text.key != key:
             raise RefusedError(
                 409, "this text is not asked any more: another page has labelled or undone it"
@@ -335,7 +318,7 @@ class Session:
             raise RefusedError(422, str(error)) from None
 
     def _row(self, text: PoolText, how: str, *, label: str, guess: str) -> LabelledText:
-        """Make a row of this moment; `how` is how the text was chosen, or why it has no label."""
+        """Make a row; `how` is how the text was chosen, or why it has no label."""
         label_in_data = ""
         if self._reviewed is not None:
             label_in_data = self._reviewed.get(text.key, "")
@@ -361,7 +344,7 @@ class Session:
         self.model.labels_changed()
 
     def _change(self, position: int, label: str) -> None:
-        """Give a text that has been labelled or skipped another label, as the last action."""
+        """Give an earlier text another label, as the last action."""
         earlier = self._actions[position]
 
         # The row of a skipped text says why it was skipped, that of a label how it was chosen.
@@ -373,7 +356,6 @@ class Session:
         self.model.labels_changed()
 
     def _exchange(self, old: _Action, new: _Action) -> None:
-        """Write the row of one action in place of that of another one with the same text."""
         if old.table is new.table:
             rows = [new.row if row is old.row else row for row in old.table.rows]
             old.table.replace(rows)
@@ -386,10 +368,9 @@ class Session:
         old.table.replace([row for row in old.table.rows if row is not old.row])
 
     def _guess_to_keep(self, chosen: ChosenText, shown_guess: Sequence[str]) -> str:
-        """The guess for the column of guesses.
+        """The guess for the column of guesses: the one shown, or the hidden one.
 
-        The guess for a text drawn at random is not shown before it is labelled. It is kept, because
-        it tells how often the model is right. Another guess is kept only if it was shown.
+        Those for texts drawn at random are hidden: they tell how often the model is right.
         """
         kept = shown_guess
         if chosen.how == RANDOM:
@@ -404,7 +385,7 @@ class Session:
         return self._written(known)
 
     def _shown_text(self, back: int) -> dict[str, Any] | None:
-        """The text that the page shows, as JSON; None if all texts have been asked."""
+        """The text that the page shows, as JSON; None if all have been asked."""
         if back:
             return self._shown_earlier_text(self._actions[-back])
         if self._current is None:
@@ -454,7 +435,7 @@ class Session:
 
 
 def _shown_text_alone(text: PoolText) -> dict[str, Any]:
-    """A text and the other columns of its row, as JSON, both cut to what the page shows."""
+    """A text and the other columns of its row, cut to what the page shows."""
     columns = []
     for name, cell in text.cells.items():
         if cell and cell.strip() != text.text.strip():

@@ -19,12 +19,7 @@ from encoder_cls.system.files import read_file, to_json, write_file
 
 
 class RememberedGuess(BaseModel, strict=True, extra="forbid"):
-    """The guess for a text.
-
-    Attributes:
-        classes: the numbers of the most probable classes, the predicted ones first.
-        num_predicted: how many of the classes are predicted.
-    """
+    """The guess for a text: the numbers of the most probable classes, the predicted ones first."""
 
     classes: list[int]
     probabilities: list[float]
@@ -35,10 +30,10 @@ class Remembered(BaseModel, strict=True, extra="forbid"):
     """The content of the file.
 
     Attributes:
-        classes: the names of the classes; the place of a class is its number for ever.
+        classes: the place of a class is its number for ever.
         renamed: the names of today, by names of before.
-        suggested: the keys of the texts that the model suggests, the most useful first.
-        guesses: the last guesses for the next texts, by key.
+        suggested: the keys of texts, the most useful first.
+        guesses: for the next texts, by key.
     """
 
     classes: list[str] = []
@@ -49,7 +44,7 @@ class Remembered(BaseModel, strict=True, extra="forbid"):
 
     @model_validator(mode="after")
     def _check_guesses(self) -> Self:
-        """Refuse guesses of classes that do not exist, as in a file that a person has edited."""
+        """Refuse guesses of classes that do not exist: a person may have edited the file."""
         for guess in self.guesses.values():
             is_of_classes = all(0 <= number < len(self.classes) for number in guess.classes)
             if not is_of_classes or len(guess.probabilities) != len(guess.classes):
@@ -58,10 +53,10 @@ class Remembered(BaseModel, strict=True, extra="forbid"):
 
 
 class SessionMemory:
-    """The file, which the page and the thread of the model write; `now` is what is remembered."""
+    """What is remembered, `now`; the page and the thread of the model write it."""
 
     def __init__(self, output: Path) -> None:
-        """Read what the session of a table of labels has kept; nothing if the file is damaged."""
+        """Read the file; a damaged one is as good as none."""
         self._path = session_file(output)
         self._lock = Lock()
         self.now = Remembered()
@@ -73,22 +68,19 @@ class SessionMemory:
         return self.now.renamed.get(name, name)
 
     def keep(self, **changes: Any) -> None:
-        """Keep new values of fields.
-
-        A full disk fails no action because of this file, since labels do not depend on it.
-        """
+        """Keep new values of fields. No action fails because of this file, if the disk is full."""
         with self._lock:
             self.now = self.now.model_copy(update=changes)
             with suppress(EncoderClsError):
                 write_file(self._path, to_json(self.now.model_dump()))
 
     def keep_classes(self, classes: Sequence[str]) -> None:
-        """Keep the names of the classes; a name that is new is no longer one of before."""
+        """Keep the names of classes; a new one is no longer a name of before."""
         renamed = {old: new for old, new in self.now.renamed.items() if old not in classes}
         self.keep(classes=list(classes), renamed=renamed)
 
     def keep_new_name(self, old: str, new: str, classes: Sequence[str]) -> None:
-        """Keep the names of the classes after one has been renamed."""
+        """Keep the names after a class has been renamed."""
         renamed = {name: new if today == old else today for name, today in self.now.renamed.items()}
         renamed[old] = new
         self.keep(
@@ -98,7 +90,7 @@ class SessionMemory:
 
 
 def session_file(output: Path) -> Path:
-    """The file with what a session has decided, beside its table of labels."""
+    """The file of a session, beside its table of labels."""
     return output.with_name(f"{output.stem}-session.json")
 
 
@@ -113,7 +105,7 @@ def skipped_file(output: Path) -> Path:
 
 
 def files_of_session(output: Path) -> list[Path]:
-    """All files that a session may write: none of them is a part of the pool."""
+    """All files that a session may write, none of which is a part of the pool."""
     tables = [output, skipped_file(output)]
     return [*tables, *map(torn_file, tables), curve_file(output), session_file(output)]
 
@@ -124,5 +116,5 @@ def curve_file(output: Path) -> Path:
 
 
 def order_of_keys(names: Sequence[str], like: Sequence[str]) -> list[str]:
-    """The names in the order of other ones, and then those that are new."""
+    """The names in the order of other ones, then those that are new."""
     return [name for name in like if name in names] + [name for name in names if name not in like]

@@ -88,11 +88,7 @@ def suggest_command(
     if is_printing and as_json:
         print_out(table.to_json_lines())
     elif is_printing:
-        print_out(
-            table.to_csv(
-                csv_form(pool, columns, source_reading), is_for_terminal=sys.stdout.isatty()
-            )
-        )
+        print_out(table.to_csv(form, is_for_terminal=sys.stdout.isatty()))
     if output is None:
         return
 

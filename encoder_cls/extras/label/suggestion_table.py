@@ -85,10 +85,7 @@ class SuggestionTable:
         )
 
     def _columns_and_records(self) -> tuple[list[str], list[dict[str, Any]]]:
-        """The names of the columns, and the values of each row by column, with their types.
-
-        Several labels are one cell.
-        """
+        """The columns, and the values of each row with their types; several labels are one cell."""
         records = [self._record(suggestion) for suggestion in self.suggestions]
         columns = self._columns_of(records)
 
@@ -100,10 +97,7 @@ class SuggestionTable:
         return columns, records
 
     def _record(self, suggestion: Suggestion) -> dict[str, Any]:
-        """The values of a suggestion by column.
-
-        There is a value for the column `row` only if the number of the row is not its line.
-        """
+        """The values by column; `row` is there only if it is not the line."""
         where = suggestion.row.where
         prediction = suggestion.prediction
 
@@ -145,7 +139,7 @@ class SuggestionTable:
 
 
 def _columns_of_suggestions(record: Mapping[str, Any]) -> set[str]:
-    """The columns that an earlier `suggest` has added to a row, perhaps with numbers of rows."""
+    """The columns that an earlier `suggest` has added to a row."""
     columns = list(record)
     with_row = (*ADDED_COLUMNS, ROW_COLUMN)
     return added_before(columns, with_row, PREFIX) or added_before(columns, ADDED_COLUMNS, PREFIX)

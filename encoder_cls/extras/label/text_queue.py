@@ -26,7 +26,7 @@ BLOCK = 10
 
 
 class ChosenText(NamedTuple):
-    """A text that is asked, and how it was chosen, such as `RANDOM` or `SUGGESTED`."""
+    """A text that is asked, and how it was chosen."""
 
     text: PoolText
     how: str
@@ -36,22 +36,18 @@ class Queue(Protocol):
     """What decides which text is asked next."""
 
     def next(self, asked: Collection[str]) -> ChosenText | None:
-        """The next text whose key is not among those that were asked; None if there is none."""
+        """The next text whose key has not been asked; None if there is none."""
 
 
 class TextQueue:
-    """Chooses texts of a pool.
-
-    Attributes:
-        suggestions: the indices of texts that the model suggests, the most useful first.
-    """
+    """Chooses texts of a pool; `suggestions` are numbers of texts, the most useful first."""
 
     def __init__(self, texts: Sequence[PoolText]) -> None:
         self.suggestions: Sequence[int] = ()
         self._texts = texts
 
     def next(self, asked: Collection[str]) -> ChosenText | None:
-        """The next text whose key is not among those that were asked; None if there is none."""
+        """The next text whose key has not been asked; None if there is none."""
         suggested = _first([self._texts[index] for index in self.suggestions], asked)
         drawn = _first(self._texts, asked)
         if drawn is None:
