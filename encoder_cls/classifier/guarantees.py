@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.metrics.row_groups import RowGroups
-from encoder_cls.metrics.tasks import task_of
+from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
 
 # The probability that a guaranteed precision holds.
 CONFIDENCE = 0.9
@@ -219,7 +219,7 @@ class Guarantees(PrecisionCounts):
 
         # Count the texts that get each label of a multi-label task.
         counts_of_labels = []
-        if labels.ndim > 1:
+        if task is MULTI_LABEL:
             for number in range(num_classes):
                 gets_label = predictions[:, number]
                 has_label = labels[gets_label, number] > 0
