@@ -51,18 +51,22 @@ class Withholding:
             # The threshold is in place of those of the model, so nothing counts as withheld.
             return Answer(tuple(prediction.names_from(self.threshold)), (), is_withheld=False)
 
-        kept: list[str] = []
-        withheld: list[str] = []
+        labels = prediction.all_labels
+        probabilities = prediction.probabilities
         withholds_text = prediction.prediction_probability < (self.text_threshold or 0)
-        for name in prediction.all_labels:
-            least = self.threshold or 0
-            if self.label_thresholds is not None:
-                least = self.label_thresholds.get(name, math.inf)
-            if withholds_text or prediction.probabilities[name] < least:
-                withheld.append(name)
-            else:
-                kept.append(name)
-        return Answer(tuple(kept), tuple(withheld), is_withheld=withholds_text or bool(withheld))
+        kept = labels
+        if withholds_text:
+            kept = ()
+        elif self.threshold is not None:
+            kept = tuple(name for name in labels if probabilities[name] >= self.threshold)
+        elif self.label_thresholds is not None:
+            least = {name: self.label_thresholds.get(name, math.inf) for name in labels}
+            kept = tuple(name for name in labels if probabilities[name] >= least[name])
+
+        if kept == labels:
+            return Answer(labels, (), withholds_text)
+        withheld = tuple(name for name in labels if name not in kept)
+        return Answer(kept, withheld, is_withheld=True)
 
 
 class Answer(NamedTuple):
