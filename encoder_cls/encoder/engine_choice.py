@@ -188,8 +188,6 @@ class AutomaticEncoder:
 
 
 class _Choice(NamedTuple):
-    """An engine, `numpy` or `torch`, and its device, `cpu` or `cuda`."""
-
     engine: str
     device: str
 

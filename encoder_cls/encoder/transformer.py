@@ -394,7 +394,6 @@ class Layer(nn.Module):
     def _residual(
         self, x_BTD: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Add the output of a sublayer to its input, with dropout and a norm."""
         if self.pre_norm:
             return x_BTD + self.dropout(sublayer(norm(x_BTD)))
 

@@ -45,7 +45,6 @@ def sum_gradients(model: nn.Module, group: ProcessGroup) -> None:
 
 
 def _sum_dense(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
-    """Sum dense gradients over all processes, in a single exchange."""
     gradients = []
     for parameter in parameters:
         if parameter.grad is None:
@@ -71,10 +70,7 @@ def _sum_dense(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
 
 
 def _sum_sparse(table: Tensor, group: ProcessGroup) -> None:
-    """Sum the sparse gradient of a table over all processes.
-
-    Only the rows that have a gradient are exchanged, which are few.
-    """
+    """Only the rows that have a gradient are exchanged, which are few."""
     if table.grad is None:
         rows = torch.empty(0, dtype=torch.int64, device=table.device)
         values = table.new_empty(0, table.shape[1])

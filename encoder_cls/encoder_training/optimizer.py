@@ -186,7 +186,6 @@ class RowwiseAdam(Optimizer):
                 self._update_rows_unless(found_inf, table, state, group)
 
     def _update_rows(self, table: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-        """Update the rows of a table, (rows, D), that have a gradient, and their moments."""
         assert table.grad is not None
         rows, gradients = sum_by_row(table.grad)
         beta1, beta2 = group["betas"]

@@ -71,8 +71,6 @@ class StepGraphs(Generic[Inputs, Outputs]):
 
 
 class _StepGraph(Generic[Inputs, Outputs]):
-    """A CUDA graph of a function for inputs of these shapes."""
-
     def __init__(
         self, function: Callable[[Inputs], Outputs], inputs: Inputs, recorder: Recorder
     ) -> None:

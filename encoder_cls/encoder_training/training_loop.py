@@ -206,7 +206,6 @@ class EncoderTraining:
     def _take_steps(
         self, state: TrainingState, limiter: StepLimiter, speed: Speed
     ) -> Generator[StepDone, None, TrainingState]:
-        """Take a step, or several if the training runs ahead; return the state after them."""
         # Start the steps, then wait for their metrics.
         started = time.perf_counter()
         steps = self._start_steps(state, limiter, started)

@@ -253,7 +253,6 @@ class Trainer:
         return mean_loss
 
     def _seed_shard(self, step: int, shard: int) -> None:
-        """The random numbers of a shard do not depend on the process that has it."""
         if self.num_shards > 1:
             seed = derive_seed(self.seed, step)
             seed_random_numbers(derive_seed(seed, shard, 1), self.device)

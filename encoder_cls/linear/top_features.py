@@ -122,5 +122,4 @@ def _pair_name(first: int, second: int, *, word_of: Callable[[int], str]) -> str
 
 
 def _has_meaning(word: str) -> bool:
-    """Whether a word is neither punctuation nor a whole number."""
     return any(character.isalnum() for character in word) and not word.isdecimal()

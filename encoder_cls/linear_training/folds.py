@@ -93,6 +93,5 @@ def first_held_out(
 
 
 def _number_groups(split_groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The group of each text, counted from 0, and the size of each group."""
     _, groups, sizes = np.unique(split_groups, return_inverse=True, return_counts=True)
     return groups, sizes

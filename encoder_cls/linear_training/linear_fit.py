@@ -93,7 +93,7 @@ def repeat_linear_fit(data: FitData, work: LinearWork, *, reporter: Reporter = S
 
 
 def _fit_without_limit(fits: _Fits, on_preliminary: OnPreliminary | None) -> LinearFit:
-    """Fit as planned, after a first model for a person who waits.
+    """A person who waits gets a first model at once.
 
     It is the fit in passes that must end now, which has learned from the first chunk of texts.
     """
@@ -106,7 +106,6 @@ def _fit_without_limit(fits: _Fits, on_preliminary: OnPreliminary | None) -> Lin
 
 
 def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) -> LinearFit:
-    """Fit as planned, or with less work if there is too little time."""
     # Fit in passes first: this fit is there when the time is over.
     fits.reporter.working(FIRST_FIT)
     words = fits.words_in_passes(on_preliminary)
@@ -159,7 +158,6 @@ class _Fits:
         self.reporter = reporter
 
     def planned(self, on_preliminary: OnPreliminary | None = None) -> LinearFit:
-        """Fit as planned, with as much effort as there is time for."""
         if self.data.kind == "stream":
             return self.words_in_passes(on_preliminary)
 

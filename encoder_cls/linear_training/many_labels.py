@@ -140,13 +140,11 @@ class _FitToTrain(NamedTuple):
         return self.run(texts, is_quick=is_quick)
 
     def num_fits(self, *, is_quick: bool) -> float:
-        """How many fits to the training texts `run` usually makes."""
         train = self.data.train
         num_held_out = RowGroups(self.data.validation.split_groups).num_groups
         return usual_fits(len(train), num_held_out, task_of(train.labels), is_quick=is_quick)
 
     def work(self, *, is_quick: bool) -> float:
-        """The usual work of `count_and_run`."""
         train = self.data.train
         task = task_of(train.labels)
         num_classifiers = task.num_one_vs_rest(len(self.options.class_weights))

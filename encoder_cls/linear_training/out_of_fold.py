@@ -181,7 +181,7 @@ class CrossValidation(NamedTuple):
     def _weights_like_pool(
         self, margins: _SelfTrainingMargins, labels: NDArray[np.int64], groups: RowGroups
     ) -> Floats:
-        """Weight labelled texts by how sure a model is of them, so that they resemble all texts.
+        """Weight labelled texts by how sure a model is of them.
 
         The model is that of the last round; its calibration for this purpose has no weights.
         """

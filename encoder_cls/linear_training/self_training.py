@@ -125,10 +125,7 @@ class SelfTraining:
         return rounds
 
     def _fit(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
-        """Fit to the texts in these corpus rows.
-
-        Targets are the weight of a text in the column of its class, else 0, (texts, classes).
-        """
+        """Targets are the weight of a text in the column of its class, else 0, (texts, classes)."""
         classifiers = self._fit_svm(rows, targets)
         if self._has_naive_bayes:
             naive_bayes = self._fit_naive_bayes(rows, targets)

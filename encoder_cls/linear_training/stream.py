@@ -278,8 +278,6 @@ def _count_features(
 
 
 class _HeldOut:
-    """The held-out texts, by which classifiers are calibrated."""
-
     def __init__(
         self,
         texts: TokenizedTexts,

@@ -187,14 +187,12 @@ PASSES_PER_STEP = 3
 
 
 def _validation_cost(prepared: Prepared, texts: TokenizedTexts, length: TrainingLength) -> float:
-    """Estimate the time of a validation in training steps, by its number of tokens."""
     tokens_per_step = int(texts.lengths.sum()) / length.steps_per_epoch
     num_tokens = int(prepared.validation_texts.lengths.sum())
     return num_tokens / tokens_per_step / PASSES_PER_STEP
 
 
 def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:
-    """The random embedding tables with which the first training of the run starts."""
     seed = prepared.config.seed
     if prepared.plan.pretraining:
         seed = _pretraining_seed(prepared.config)

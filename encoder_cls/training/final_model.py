@@ -87,7 +87,7 @@ def finish_model(
 def _with_measurements(
     best: Classifier, prepared: Prepared, held_out_predictions: HeldOutPredictions | None
 ) -> Classifier:
-    """Measure the guarantees and the familiarity of the best model.
+    """Measure guarantees and familiarity of the best model.
 
     They are measured on all validation texts that are not in train, also on those whose labels do
     not occur there, and on training texts that cross-validation has predicted.
@@ -101,7 +101,7 @@ def _with_measurements(
         linear_predictions.append(held_out_predictions.validation._replace(rows=rows))
 
     # Below, the training texts follow the validation texts, so shift their rows.
-    if held_out_predictions and prepared.plan.predicts_labels_out_of_fold:
+    if held_out_predictions and prepared.plan.saves_out_of_fold_predictions:
         splits.append(dataset.train)
         rows = held_out_predictions.train.rows + len(new_rows)
         linear_predictions.append(held_out_predictions.train._replace(rows=rows))
@@ -149,7 +149,6 @@ def compact(
 def _probabilities(
     classifier: Classifier, dtype: str, texts: TokenizedTexts, *, device: str
 ) -> Probabilities:
-    """Predict texts with weights rounded to a number type."""
     part_logits = {}
     for part in classifier.parts:
         weights = getattr(classifier, part).named_weights()
@@ -220,7 +219,6 @@ def is_close(
 
 
 def _score(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
-    """The accuracy, or the micro-F1 in a multi-label task."""
     if task_of(labels) is MULTI_LABEL:
         return ClassCounts.of(predictions, labels).micro_f1
     return float((predictions == labels).mean())

@@ -170,7 +170,6 @@ def _fit_data(prepared: Prepared) -> FitData:
 
 
 def _scored(prepared: Prepared, fit: LinearFit) -> FittedLinear:
-    """Make a classifier of a linear model, calibrated and scored on the validation texts."""
     if fit.held_out:
         logits = held_out_predictions(prepared, fit.held_out).validation.logits
     else:

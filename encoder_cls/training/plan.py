@@ -85,7 +85,7 @@ class Plan:
         return self.training is not None
 
     @property
-    def predicts_labels_out_of_fold(self) -> bool:
+    def saves_out_of_fold_predictions(self) -> bool:
         """Whether the run saves out-of-fold predictions for all labelled texts."""
         return (
             self.linear_fit == "few_labels" and self.refits_on_validation and not self.has_encoder

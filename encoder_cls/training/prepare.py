@@ -174,7 +174,6 @@ def _checked_base_run(path: Path, config: Config) -> RunDir:
 
 
 def _check_shape(base: Classifier, base_run: RunDir, config: Config) -> None:
-    """Raise a `ConfigError` if the encoder of the base run differs in shape from the config's."""
     # A base run without an encoder fits any shape: a new encoder is trained.
     if base.encoder is None or not config.model.encoder:
         return

@@ -148,10 +148,7 @@ class RunProgress:
             self._log.log(0, "data", data_statistics(self.prepared))
 
     def _save_beginning(self) -> None:
-        """Save the state before the first step, for a run that keeps no other checkpoint.
-
-        Its fingerprint shows later whether the data has changed.
-        """
+        """Its fingerprint shows later whether the data has changed."""
         beginning = Checkpoint(state=self.state, fingerprint=self._fingerprint)
         save_checkpoint(self._run.checkpoints, beginning, keep=1)
 
