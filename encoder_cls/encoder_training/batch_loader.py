@@ -56,7 +56,7 @@ class BatchLoader(Generic[Batches]):
         self._next = {}
 
     def _made_ahead(self, step: int) -> Batches:
-        """The batches of a step from the thread, which then makes those of the next one."""
+        """The batches of a step from the thread, which goes on with the next one."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1)
 

@@ -31,7 +31,7 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """The target probabilities of texts, and how much each text and each class counts.
+    """The target probabilities of texts, and how much each text and each class, (C,), counts.
 
     A labelled text has probability 1 of each of its labels, an unlabelled one the probabilities of
     its pseudo-label. Labelled texts come first.
@@ -39,7 +39,6 @@ class Targets:
     Attributes:
         labels: class numbers, (texts,), or multi-label indicators, (texts, C), of the labelled
             texts.
-        class_weights: (C,).
         text_weights: of the labelled texts, (texts,), 1 on average; None if all count alike.
         pseudo_labels: of the unlabelled texts, (texts, C); None without any.
     """

@@ -63,10 +63,6 @@ class Optimizer(ABC):
 
     A subclass of it would import torch's compiler, which doubles the start-up time.
 
-    Args:
-        groups: each with its `params` and its own options.
-        lr: at the start.
-
     Attributes:
         param_groups: the groups with all their options.
         state: the moments and step count of each parameter that was updated.

@@ -127,8 +127,6 @@ def mask_tokens(
 
     Args:
         candidates: the distinct tokens of the batch, increasing, (V,).
-        fraction: the probability with which a word is replaced.
-        generator: None for torch's default generator.
     """
     ids_BT = batch.input_ids
     is_masked_BT = torch.rand(ids_BT.shape, generator=generator) < fraction

@@ -14,13 +14,7 @@ from encoder_cls.encoder_training.training_state import TrainingState
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingLength:
-    """The maximum length of a training, and the interval of its validations.
-
-    Attributes:
-        epochs: at most.
-        steps_per_epoch: optimizer steps.
-        validate_every: in optimizer steps.
-    """
+    """The most epochs of a training, and the optimizer steps between its validations."""
 
     epochs: int
     steps_per_epoch: int

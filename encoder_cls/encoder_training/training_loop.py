@@ -35,15 +35,13 @@ from encoder_cls.system.stop import check_stop
 
 
 class StepDone(NamedTuple):
-    """The event that the loop yields for each step.
+    """What the loop yields for each step.
 
     A training that runs ahead yields the events of several steps at once, when their metrics are
     known. The model is then that of the last of these steps. So a checkpoint or a validation is due
     only after the last one.
 
     Attributes:
-        state: after the step.
-        loss: the mean loss.
         values: to log; None between two rows of the log.
     """
 
@@ -53,12 +51,10 @@ class StepDone(NamedTuple):
 
 
 class ValidationDone(NamedTuple):
-    """The event that the loop yields after each validation.
+    """What the loop yields after each validation.
 
     Attributes:
-        state: after the validation.
         result: None in all processes but the first.
-        is_best: so far.
     """
 
     state: TrainingState
@@ -67,7 +63,7 @@ class ValidationDone(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The last event of the loop; the state has the outcome of the training."""
+    """What the loop yields last."""
 
     state: TrainingState
 
