@@ -49,7 +49,7 @@ def uses_words_alone(events: list[Event]) -> bool:
 
 def test_words_alone_are_used_where_they_are_surely_better(config, tmp_path, monkeypatch):
     """A model may have 140 features: all words, or the most frequent parts of words."""
-    monkeypatch.setattr(features, "MAX_BYTES", 140 * 4 * (NUM_CLASSES + 2))
+    monkeypatch.setattr(features, "MAX_FEATURES", 140)
 
     events = run_all(config, tmp_path / "run")
 
@@ -78,7 +78,7 @@ def test_the_comparison_with_words_alone_is_a_part_of_the_progress(config, monke
 
 def test_a_further_fit_to_words_alone_is_a_part_of_the_progress(config, monkeypatch):
     shares = shares_of_fit(config)
-    monkeypatch.setattr(features, "MAX_BYTES", 140 * 4 * (NUM_CLASSES + 2))
+    monkeypatch.setattr(features, "MAX_FEATURES", 140)
     shares_with_further_fit = shares_of_fit(config)
 
     assert len(shares_with_further_fit) > len(shares) + NUM_CLASSES
