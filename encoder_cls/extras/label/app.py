@@ -18,9 +18,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.extras.label.session import NO_CLASS, SKIPPED, Session
+from encoder_cls.extras.label.requests import (
+    ClassRequest,
+    LabelRequest,
+    RenamingRequest,
+    SkipRequest,
+    UndoRequest,
+)
+from encoder_cls.extras.label.session import Session
 from encoder_cls.system.html_pages import html_page
-from encoder_cls.system.web.bodies import check_content_type, parse_json_object
+from encoder_cls.system.web.bodies import AnyForm, check_content_type, parse_body
 from encoder_cls.system.web.limits import MAX_BODY_BYTES
 from encoder_cls.system.web.origins import refusal_of_origin
 from encoder_cls.system.web.responses import PAGE_HEADERS, RefusedError, json_response, refused
@@ -94,44 +101,39 @@ class _Handlers:
     async def state(self, request: Request) -> Response:
         back = request.query_params.get("back", "0")
         if not back.isdecimal() or len(back) > 9:
-            raise RefusedError(422, "back: expected is a whole number from 0")
+            raise RefusedError(422, "back: expected a whole number from 0")
         return json_response(self._session.state(int(back)))
 
     async def label(self, request: Request) -> Response:
-        fields = await _fields(request, key=str, labels=list, shown_guess=list, is_change=bool)
+        asked = await _parsed(request, LabelRequest)
         self._session.label(
-            fields["key"],
-            fields["labels"],
-            shown_guess=fields["shown_guess"],
-            is_change=fields["is_change"],
+            asked.key, asked.labels, shown_guess=asked.shown_guess, is_change=asked.is_change
         )
         return json_response(self._session.state())
 
     async def skip(self, request: Request) -> Response:
-        fields = await _fields(request, key=str, why=str)
-        if fields["why"] not in {SKIPPED, NO_CLASS}:
-            raise RefusedError(422, f"why: expected is {SKIPPED!r} or {NO_CLASS!r}")
-        self._session.skip(fields["key"], fields["why"])
+        asked = await _parsed(request, SkipRequest)
+        self._session.skip(asked.key, asked.why)
         return json_response(self._session.state())
 
     async def undo(self, request: Request) -> Response:
-        fields = await _fields(request, num_asked=int)
-        self._session.undo(fields["num_asked"])
+        asked = await _parsed(request, UndoRequest)
+        self._session.undo(asked.num_asked)
         return json_response(self._session.state())
 
     async def add_class(self, request: Request) -> Response:
-        fields = await _fields(request, name=str)
-        self._session.add_class(fields["name"])
+        asked = await _parsed(request, ClassRequest)
+        self._session.add_class(asked.name)
         return json_response(self._session.state())
 
     async def rename_class(self, request: Request) -> Response:
-        fields = await _fields(request, name=str, new_name=str)
-        self._session.rename_class(fields["name"], fields["new_name"])
+        asked = await _parsed(request, RenamingRequest)
+        self._session.rename_class(asked.name, asked.new_name)
         return json_response(self._session.state())
 
 
-async def _fields(request: Request, **types: type) -> dict[str, Any]:
-    """Read the fields of a request, all of which must be there; a list has strings."""
+async def _parsed(request: Request, form: type[AnyForm]) -> AnyForm:
+    """Read the body of a request, or refuse it (`RefusedError`)."""
     check_content_type(request)
     body = bytearray()
     async for chunk in request.stream():
@@ -139,19 +141,8 @@ async def _fields(request: Request, **types: type) -> dict[str, Any]:
         if len(body) > MAX_BODY_BYTES:
             raise RefusedError(413, f"the body is larger than {MAX_BODY_BYTES:,} bytes")
 
-    example = "{" + ", ".join(f'"{name}": ...' for name in types) + "}"
-    fields = parse_json_object(bytes(body), example=example)
-    if fields.keys() != types.keys():
-        raise RefusedError(422, f"body: expected is {example}")
-    for name, kind in types.items():
-        value = fields[name]
-        # `isinstance` would take True for a number.
-        is_valid = type(value) is kind
-        if is_valid and kind is list:
-            is_valid = all(isinstance(item, str) for item in value)
-        if not is_valid:
-            raise RefusedError(422, f"{name}: expected is a {kind.__name__}")
-    return fields
+    example = "{" + ", ".join(f'"{name}": ...' for name in form.model_fields) + "}"
+    return parse_body(bytes(body), form, example=example)
 
 
 async def _failed(_: Request, error: EncoderClsError) -> Response:
