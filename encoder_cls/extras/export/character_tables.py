@@ -1,8 +1,8 @@
 """Tables of what the `tokenizers` library does with each Unicode character.
 
-JavaScript has Unicode properties and normalization of its own, but in the version of each browser,
-which is not the version of the library. So an exported model carries these tables. They are found
-by asking the library about every character.
+The Unicode properties and the normalization of a browser are of another version of Unicode than
+those of the library. So an exported model carries these tables, for which the library is asked
+about every character.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ HIGHEST_MARK = "\u0345"
 def character_tables() -> dict[str, Any]:
     """Make the tables of all characters, as JSON values.
 
-    Returns:
-        `bits`, runs of code points with the same bits as a flat list of lengths and bits, and
-        `lowercase`, the lower case of all letters that have one.
+    They are `bits`, runs of code points with the same bits as a flat list of lengths and bits, and
+    `lowercase`, the lower case of all letters that have one.
     """
     characters = [chr(code_point) for code_point in CODE_POINTS.tolist()]
     lower = _normalized(characters, normalizers.Lowercase())
@@ -159,9 +158,8 @@ def _runs(bits: NDArray[np.int64]) -> list[int]:
 def _lowercase(characters: list[str], lower: list[str]) -> dict[str, Any]:
     """Convert the lower case of letters to runs of letters with the same difference.
 
-    Returns:
-        `runs`, groups of four numbers: the first and the last code point, the step from one to the
-        next, and the difference; and `others`, the letters whose lower case is several characters.
+    `runs` are groups of four numbers: the first and the last code point, the step from one to the
+    next, and the difference. `others` are the letters whose lower case is several characters.
     """
     runs: list[list[int]] = []
     others = {}

@@ -21,11 +21,11 @@ MAX_MODEL_BYTES = 300_000_000
 
 
 class ExportedModel(NamedTuple):
-    """A model to export.
+    """A model to export, of a model folder.
 
     Attributes:
         classifier: the classifier of the folder, whole.
-        content: the content of the weights file to export.
+        content: that of the weights file to export.
         is_linear_part: whether the content has the linear part of the classifier alone.
     """
 

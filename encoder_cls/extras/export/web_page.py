@@ -37,9 +37,9 @@ class ModelFacts:
 
 
 def model_facts(path: Path, model: ExportedModel) -> ModelFacts:
-    """Collect what is known of the model of a run, of a model folder or of the Hub, at `path`.
+    """Collect what is known of a model, with the report of its run if it has one.
 
-    Without its run, only what is in the model folder is known.
+    `path` is what the user calls the model.
     """
     name = path.resolve().name
     report: Mapping[str, Any] = {}

@@ -2,7 +2,7 @@
 // the page itself stays responsive.
 
 // The characters of the texts of a table that are predicted before other messages are read. They
-// take some milliseconds.
+// take some milliseconds by the linear model, a fifth of a second by an encoder.
 const SLICE_CHARACTERS = 4000;
 // The most tokens that are read to explain a text: a second or two, also with an encoder.
 const MAX_EXPLAINED_TOKENS = 8192;

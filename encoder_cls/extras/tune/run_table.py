@@ -19,10 +19,9 @@ from encoder_cls.system.files import write_file
 def show_in_run_table(
     run: Path, columns: Mapping[str, Any], *, warn: Callable[[str], None]
 ) -> None:
-    """Show a run in the table, by values of its columns.
+    """Show a run in the table, by a file of its own beside that of the training.
 
-    They are written into a file of their own beside that of the training. It is a warning if that
-    is not possible.
+    If it cannot be written, `warn` is called.
     """
     # Pass scores as settings, because TensorBoard would draw metrics as curves of one point. Leave
     # out the first summary, which declares the columns, because TensorBoard would use the columns

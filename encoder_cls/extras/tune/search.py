@@ -1,8 +1,8 @@
-"""Search for good settings with Optuna: hyperparameter search.
+"""Hyperparameter search with Optuna.
 
 Trials are compared by their validation scores alone. Several processes can work on one search: they
-share a journal in its folder. If a process is killed, the next process that needs a trial resumes
-the unfinished trial.
+share a journal in its folder. A trial whose process was killed is resumed by the next process that
+needs one.
 
 Akiba et al., "Optuna: A Next-generation Hyperparameter Optimization Framework", 2019,
 https://arxiv.org/abs/1907.10902.
@@ -29,7 +29,6 @@ from encoder_cls.extras.tune.search_space import own_values, search_space, sugge
 from encoder_cls.extras.tune.study import open_study
 from encoder_cls.extras.tune.trial_reporter import (
     PrunedTrialError,
-    SearchReporter,
     TrainingReporter,
     TrialReporter,
 )
@@ -49,12 +48,12 @@ class TrialResult:
     """The result of a trial that has ended; trial 0 has the unchanged config.
 
     Attributes:
-        values: the values of the searched settings, by config key.
-        score: the best validation score of the trial (`train.monitor`); None if the trial had no
-            validation. In `Search.results`, None unless the trial is complete.
-        state: `complete`; `pruned` if the trial was ended early; `fail` if its training diverged.
-        seconds: the time from the start to the end of the trial, pauses included.
-        is_best: whether the trial was the best complete trial when it ended.
+        values: those of the searched settings, by config key.
+        score: the best validation score (`train.monitor`); None without a validation. In
+            `Search.results`, None unless the trial is complete.
+        state: `complete`; `pruned` if it was ended early; `fail` if the training diverged.
+        seconds: from the start to the end of the trial, pauses included.
+        is_best: whether it was the best complete trial when it ended.
     """
 
     number: int
@@ -86,7 +85,9 @@ class Search:
     ) -> None:
         self.folder = folder
         self._device = device
-        self._reporter = SearchReporter(reporter)
+        self._reporter = reporter
+        # The notes and warnings of trainings that have been passed on.
+        self._messages: set[str] = set()
         self._base = config.model_copy(update={"tune": {}})
         self._space = search_space(config)
         self._monitor = config.train.monitor
@@ -144,7 +145,7 @@ class Search:
         return self.folder / "trials" / f"{number:03}"
 
     def config_of(self, number: int, values: Mapping[str, Any]) -> Config:
-        """Make the config of a trial by its values; that of trial 0 has no others."""
+        """Make the config of a trial by its values; trial 0 has those of the search."""
         changed = {} if number == 0 else dict(values)
 
         # A trial reads as many rows as trial 0 had time for, so that their scores compare.
@@ -165,11 +166,8 @@ class Search:
     def run_trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
         """Run trials until the search has no time left, and yield their results.
 
-        There is at least one complete trial, even if the time is over before. Once there is one, a
-        trial that is in training when the time is over is pruned, unless it is trial 0.
-
-        Raises:
-            StoppedError: a signal arrived. A resumed search resumes the trial.
+        There is at least one complete trial, even if the time is over before. After it, a trial
+        that is in training when the time is over is pruned, unless it is trial 0.
         """
 
         def goes_on() -> bool:
@@ -186,9 +184,9 @@ class Search:
                     time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def _next_trial(self, locks: ExitStack) -> Trial | None:
-        """Choose an unfinished trial that no process is training, or start a new trial; lock it.
+        """Choose and lock an unfinished trial that no process is training, or a new one.
 
-        It is None while another process finds out in trial 0 how many rows there is time to read.
+        It is None while another process finds out, in trial 0, how many rows there is time to read.
         """
         for unfinished in self._trials(TrialState.RUNNING):
             # If the trial is locked, another process is training it: try the next one.
@@ -221,6 +219,7 @@ class Search:
         reporter = TrialReporter(
             self._reporter,
             trial,
+            self._messages,
             best_score=lambda: self._best_score(run),
             goes_on=goes_on,
             last_report=self._trials()[trial.number].last_step or 0,
@@ -247,10 +246,7 @@ class Search:
         return replace(result, score=score, is_best=is_best)
 
     def _train_trial(self, trial: Trial, config: Config, reporter: Reporter) -> TrialState:
-        """Train a trial, and return the state in which it has ended.
-
-        Only trial 0, which has the unchanged config, raises a `DivergedError`.
-        """
+        """Train a trial; a `DivergedError` is raised only of trial 0, the unchanged config."""
         try:
             train(
                 config,
@@ -283,21 +279,18 @@ class Search:
     # The trainings after the search
 
     def trained_again(self, number: int) -> Path:
-        """Return the run folder in which a trial is trained again, with a report."""
+        """The run folder in which a trial is trained again, with a report."""
         return self.folder / f"trained-{number:03}"
 
     def train_again(self, best: TrialResult) -> bool:
-        """Train the best trial and the unchanged config again, with reports.
-
-        It is False if another process of the search is training them.
-        """
+        """Train the best trial and the unchanged config again, unless another process does."""
         for number in sorted({best.number, 0}, reverse=True):
             run = self.trained_again(number)
             # A training writes the model card last.
             if (run / "model" / "README.md").is_file():
                 continue
 
-            reporter = TrainingReporter(self._reporter, run.name)
+            reporter = TrainingReporter(self._reporter, run.name, self._messages)
             try:
                 with self._lock(run):
                     self._reporter.note(f"training {run}, with a report")

@@ -1,4 +1,4 @@
-"""The reporters of a search, which pass messages on and prune trials that are worse than others."""
+"""What the trainings of a search report, and which trials end early."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ class PrunedTrialError(Exception):
     """A trial ends early, because it is worse than others or the time of the search is over."""
 
 
-class SearchReporter(Reporter):
-    """Passes on the messages of all trainings of a search, each note and each warning once."""
+class TrainingReporter(Reporter):
+    """Passes on the messages of one training of a search, with the name of the training.
 
-    def __init__(self, reporter: Reporter) -> None:
+    All trainings of a search give much the same notes and warnings, so each is passed on once:
+    `messages` has those that have been.
+    """
+
+    def __init__(self, reporter: Reporter, name: str, messages: set[str]) -> None:
         self._reporter = reporter
-        self._messages: set[str] = set()
+        self._name = name
+        self._messages = messages
 
     def note(self, message: str) -> None:
         """Pass a note on, unless it has been passed on before."""
@@ -37,41 +42,13 @@ class SearchReporter(Reporter):
         if self._is_new(message):
             self._reporter.warning(message)
 
-    def working(self, what: str) -> None:
-        """Pass the name of the work on."""
-        self._reporter.working(what)
-
-    def progressed(self, share: float) -> None:
-        """Pass on how far the work is."""
-        self._reporter.progressed(share)
-
-    def steps_decided(self, name: str, *, steps: int, total_steps: int) -> None:
-        """Pass the number of steps on."""
-        self._reporter.steps_decided(name, steps=steps, total_steps=total_steps)
-
     def _is_new(self, message: str) -> bool:
         is_new = message not in self._messages
         self._messages.add(message)
         return is_new
 
-
-class TrainingReporter(Reporter):
-    """Passes on the messages of one training of a search, with the name of the training."""
-
-    def __init__(self, reporter: Reporter, name: str) -> None:
-        self._reporter = reporter
-        self._name = name
-
-    def note(self, message: str) -> None:
-        """Pass a note on."""
-        self._reporter.note(message)
-
-    def warning(self, message: str) -> None:
-        """Pass a warning on."""
-        self._reporter.warning(message)
-
     def working(self, what: str) -> None:
-        """Pass the name of the work on, after the name of the training."""
+        """Pass the name of the work on, after that of the training."""
         if what:
             self._reporter.working(f"{self._name}: {what}")
         else:
@@ -89,11 +66,11 @@ class TrainingReporter(Reporter):
         total_steps: int,  # noqa: ARG002
         epochs: int,  # noqa: ARG002
     ) -> None:
-        """Pass the name of the encoder's training on, as the name of the work."""
+        """Pass the encoder's training on as work."""
         self.working(name)
 
     def steps_decided(self, name: str, *, steps: int, total_steps: int) -> None:
-        """Pass the number of steps on, with the name of the training."""
+        """Pass the number of steps on."""
         self._reporter.steps_decided(f"{name} ({self._name})", steps=steps, total_steps=total_steps)
 
 
@@ -101,9 +78,8 @@ class TrialReporter(TrainingReporter):
     """Reports the scores of a trial to the study, and prunes the trial if it is not worth its time.
 
     Args:
-        best_score: returns the best validation score of the trial so far; None before its first
-            validation.
-        goes_on: returns whether the search goes on; if not, the trial is pruned.
+        best_score: the best validation score of the trial so far; None before its first validation.
+        goes_on: whether the search goes on; if not, the trial is pruned.
         last_report: the number of the last report of a resumed trial; 0 if it has none.
     """
 
@@ -111,12 +87,13 @@ class TrialReporter(TrainingReporter):
         self,
         reporter: Reporter,
         trial: Trial,
+        messages: set[str],
         *,
         best_score: Callable[[], float | None],
         goes_on: Callable[[], bool],
         last_report: int,
     ) -> None:
-        super().__init__(reporter, f"trial {trial.number}")
+        super().__init__(reporter, f"trial {trial.number}", messages)
         self._trial = trial
         self._best_score = best_score
         self._goes_on = goes_on
@@ -126,7 +103,7 @@ class TrialReporter(TrainingReporter):
         self._epochs = 1
 
     def encoder_started(self, name: str, *, step: int, total_steps: int, epochs: int) -> None:
-        """Keep the number of epochs, which the reports are parts of."""
+        """Learn the number of epochs, of which the reports are tenths."""
         super().encoder_started(name, step=step, total_steps=total_steps, epochs=epochs)
         self._epochs = epochs
 
