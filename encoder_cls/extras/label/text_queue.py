@@ -2,12 +2,12 @@
 
 One text in ten is drawn at random, at a random place among the ten. These texts are a random sample
 of the pool, so they give an honest accuracy, and the guess of the model is hidden. The others are,
-in turns, one that the model suggests (`representative_texts`) and the next one in the order drawn
-at random: a model of suggested texts alone is not better than one of random texts. If there are no
-suggestions, as in the first seconds, all texts count as drawn at random.
+alternately, one that the model suggests and the next one in the order drawn at random: a model of
+suggested texts alone is not better than one of random texts. Without suggestions, as in the first
+seconds, all texts count as drawn at random.
 
-The choice depends only on the number of texts that have been asked and on the suggestions. So the
-same command continues after it was killed.
+The choice depends only on the number of texts that have been asked and on the suggestions, so a
+killed session continues.
 """
 
 from __future__ import annotations
