@@ -183,17 +183,17 @@ def parameters_of(node: ast.ClassDef | ast.FunctionDef) -> set[str]:
     return set()
 
 
-@pytest.mark.parametrize("module", MODULES, ids=page_name)
-def test_docstrings_describe_parameters_and_attributes_that_exist(module):
+def test_docstrings_describe_parameters_and_attributes_that_exist():
     """Names under `Args:` are parameters, and those under `Attributes:` are in the class."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            unknown = set(described_names(node, "Args")) - parameters_of(node)
-            assert not unknown, f"Args of {node.name}"
+    for module in MODULES:
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                unknown = set(described_names(node, "Args")) - parameters_of(node)
+                assert not unknown, f"{module}: Args of {node.name}"
 
-        if isinstance(node, ast.ClassDef):
-            unknown = set(described_names(node, "Attributes")) - attributes_of(node)
-            assert not unknown, f"Attributes of {node.name}"
+            if isinstance(node, ast.ClassDef):
+                unknown = set(described_names(node, "Attributes")) - attributes_of(node)
+                assert not unknown, f"{module}: Attributes of {node.name}"
 
 
 # ---------------------------------------------------------------- commands are accepted

@@ -16,7 +16,6 @@ import pytest
 from support.programs import assert_failed
 from support.tables import read_table, write_table
 
-from encoder_cls.bulk.input_texts import CHUNK
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 
 HEADER = ["id", "text", "note"]
@@ -180,9 +179,12 @@ def test_tabs_and_line_breaks_are_escaped_where_tsv_cannot_hold_them(cli, traine
         ('{"text": "soup", "y": 2}', 3, "column 'y' is not in the first rows"),
     ],
 )
-def test_a_pipe_has_the_columns_of_its_first_rows(cli, trained_run, late_row, code, message):
+def test_a_pipe_has_the_columns_of_its_first_rows(
+    cli, trained_run, monkeypatch, late_row, code, message
+):
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 4)
     os.mkfifo("pipe.jsonl")
-    lines = '{"text": "rain", "x": 1}\n' * CHUNK + f"{late_row}\n"
+    lines = '{"text": "rain", "x": 1}\n' * 4 + f"{late_row}\n"
     writer = Thread(target=Path("pipe.jsonl").write_text, args=[lines], daemon=True)
     writer.start()
 
@@ -338,10 +340,11 @@ def test_parquet_of_json_lines_has_the_types_of_all_rows(cli, trained_run):
 
 
 @pytest.mark.parametrize("late_value", ["1.5", '"x"', str(1 << 63), "true"])
-def test_types_that_a_pipe_shows_late_are_refused(cli, trained_run, late_value):
+def test_types_that_a_pipe_shows_late_are_refused(cli, trained_run, monkeypatch, late_value):
     """The first rows have chosen the type of the column; a value is never cut to fit it."""
+    monkeypatch.setattr("encoder_cls.bulk.input_texts.CHUNK", 4)
     os.mkfifo("pipe.jsonl")
-    first_lines = '{"text": "rain", "n": 1}\n' * CHUNK
+    first_lines = '{"text": "rain", "n": 1}\n' * 4
     late_line = f'{{"text": "soup", "n": {late_value}}}\n'
     content = first_lines + late_line
     writer = Thread(target=Path("pipe.jsonl").write_text, args=[content], daemon=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from encoder_cls.classifier.guarantees import THRESHOLDS, Guarantees
 from encoder_cls.metrics.row_groups import RowGroups
@@ -115,6 +116,21 @@ def test_one_wrong_label_among_the_surest_predictions_does_not_prevent_a_guarant
 
     assert threshold is not None
     assert threshold <= 0.6
+
+
+def test_several_sequences_of_tests_share_the_permitted_error():
+    """Four of them test a thousand predictions of one probability, so each may err less often."""
+
+    def threshold(num_correct: int) -> float | None:
+        labels = (np.arange(1000) >= num_correct).astype(int)
+        probabilities = np.tile([0.9, 0.1], (1000, 1))
+        guarantees = Guarantees.of(probabilities, labels, groups=RowGroups.single(1000))
+        return guarantees.precision_threshold(0.8)
+
+    assert 0.1 / 4 < binomtest(819, 1000, 0.8, alternative="greater").pvalue < 0.1
+    assert threshold(819) is None
+    assert binomtest(830, 1000, 0.8, alternative="greater").pvalue < 0.1 / 4
+    assert threshold(830) is not None
 
 
 def test_certainty_is_not_guaranteed():

@@ -242,9 +242,14 @@ def test_another_kind_needs_more_correct_predictions_than_chance_would_give(mean
     assert choose_kind(right_by_kind, RowGroups.single(len(alone))) == expected
 
 
-@pytest.mark.parametrize("num_classes", [2, 3])
-@pytest.mark.parametrize("kept", [LAST_ROUND, MEAN_OF_ROUNDS])
-@pytest.mark.parametrize("techniques", [NO_TECHNIQUES, {}], ids=["SVM alone", "everything"])
+@pytest.mark.parametrize(
+    ("num_classes", "kept", "techniques"),
+    [
+        pytest.param(3, LAST_ROUND, NO_TECHNIQUES, id="SVM alone"),
+        pytest.param(3, LAST_ROUND, {}, id="everything"),
+        pytest.param(2, MEAN_OF_ROUNDS, {}, id="mean of rounds"),
+    ],
+)
 def test_a_teacher_predicts_texts_held_out_as_cross_validation_does(
     monkeypatch, num_classes, kept, techniques
 ):
@@ -267,17 +272,12 @@ def test_a_teacher_predicts_texts_held_out_as_cross_validation_does(
     assert np.corrcoef(logits.ravel(), result.logits[:10].ravel())[0, 1] > 0.9
 
 
-@pytest.mark.parametrize("num_classes", [2, 3])
-def test_same_texts_give_the_same_bits(monkeypatch, num_classes):
+def test_same_texts_give_the_same_bits(monkeypatch):
     """The mean of all rounds is kept, so it holds for all rounds."""
     keep_always(MEAN_OF_ROUNDS, monkeypatch)
 
     def weights() -> tuple[bytes, bytes, bytes, bytes]:
-        linear, _ = fit(
-            num_classes,
-            names=CLASS_NAMES[:num_classes],
-            effort_choice=EffortChoice(TWO_ROUNDS),
-        )
+        linear, _ = fit(3, names=CLASS_NAMES, effort_choice=EffortChoice(TWO_ROUNDS))
         return (
             linear.feature_ids.tobytes(),
             linear.idf.tobytes(),
@@ -327,13 +327,12 @@ def test_labels_of_hard_texts_do_not_lower_the_estimate():
     assert low < result.accuracy < high
 
 
-@pytest.mark.parametrize("self_training", [True, False])
-def test_the_progress_of_a_fit_rises_to_its_end(self_training):
+def test_the_progress_of_a_fit_rises_to_its_end():
     """It counts the folds, the rounds of self-training and the last fit."""
     shares: list[float] = []
 
     with reporting_progress(shares.append):
-        fit(3, self_training=self_training)
+        fit(3)
 
     assert len(set(shares)) > 50
     assert shares == sorted(shares)

@@ -120,13 +120,6 @@ def test_it_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(cor
     assert loss(streamed) < 1.1 * loss(whole)
 
 
-def test_same_texts_give_the_same_bits(corpus):
-    first = fit_stream(corpus.texts, corpus.labels)
-    second = fit_stream(corpus.texts, corpus.labels)
-
-    assert np.array_equal(first.logits(corpus.test_texts), second.logits(corpus.test_texts))
-
-
 def test_two_classes_have_one_machine(corpus):
     labels = np.minimum(corpus.labels, 1)
     test_labels = np.minimum(corpus.test_labels, 1)

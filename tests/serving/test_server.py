@@ -460,6 +460,16 @@ def test_bodies_that_take_too_much_memory_are_refused(small_server):
     assert b"\r\nretry-after: 1\r\n" in refused
 
 
+def test_bodies_that_take_too_much_memory_together_are_refused(small_server):
+    """The room of a body that is still coming is free once its client hangs up."""
+    body = json.dumps({"texts": ["rain snow " * 2500]}).encode()
+    unfinished = raw(small_server, post(body)[:-1])
+
+    wait_until(lambda: small_server.ask("POST", "/predict", body)[0] == 429)
+    unfinished.close()
+    wait_until(lambda: small_server.ask("POST", "/predict", body)[0] == 200)
+
+
 # Reloads
 
 

@@ -223,10 +223,7 @@ def test_a_model_exists_while_the_linear_model_is_fitted(
 # What the models learn, and how they are scored
 
 
-@pytest.mark.parametrize(("weight", "low", "high"), [(0.1, 0.0, 0.1), (10.0, 0.9, 1.0)])
-def test_the_encoder_prefers_a_class_of_more_weight_if_words_decide_nothing(
-    tmp_path, weight, low, high
-):
+def test_the_encoder_prefers_a_class_of_more_weight_if_words_decide_nothing(tmp_path):
     # Each word occurs equally often in each class.
     texts = [f"w{number // 3 % 20}" for number in range(180)]
     lines = ["text,label"]
@@ -234,12 +231,12 @@ def test_the_encoder_prefers_a_class_of_more_weight_if_words_decide_nothing(
     (tmp_path / "train.csv").write_text("\n".join(lines) + "\n")
 
     # Validate only at the end, because it is chance here which weights are best.
-    config = make_config(tmp_path, class_weights={"red": weight}, validate_every=1000)
+    config = make_config(tmp_path, class_weights={"red": 10.0}, validate_every=1000)
     run_all(config, tmp_path / "run")
 
     predictions = load_classifier(tmp_path / "run").predict(texts)
     share = np.mean([prediction.label == "red" for prediction in predictions])
-    assert low <= share <= high
+    assert share > 0.9
 
 
 def test_the_best_validation_has_the_scores_of_the_report(tmp_path):

@@ -387,7 +387,7 @@ def test_a_new_class_with_one_text_to_learn_from_is_a_class():
     assert counts[dataset.label_names.index("black")] == 1
 
 
-@pytest.mark.parametrize("split_seed", range(8))
+@pytest.mark.parametrize("split_seed", range(2))
 def test_a_new_class_is_never_held_out_as_a_whole(split_seed):
     """Rows of the base run are dropped first; at least one new row stays in training."""
     text = "the only new text of the class"
@@ -491,10 +491,9 @@ def test_if_the_base_run_has_no_encoder_a_new_one_is_trained():
 
 
 @pytest.mark.usefixtures("encoder_joins")
-@pytest.mark.parametrize("times", [1, 9])
-def test_a_stopped_continued_run_resumes_exactly(times):
+def test_a_stopped_continued_run_resumes_exactly():
     with pytest.raises(StoppedError):
-        run_all(new_config(), Path("stopped"), stop_signal=stop_after(times))
+        run_all(new_config(), Path("stopped"), stop_signal=stop_after(9))
     run_all(new_config(), Path("stopped"), resume=True)
 
     assert result(Path("stopped")) == result(Path("new"))

@@ -29,29 +29,22 @@ def forbid_tokenizing(monkeypatch) -> None:
 
 
 def test_weights_are_those_of_a_run_without_a_cache(tmp_path, monkeypatch):
-    """The first run writes the cache, and the second run reads it."""
-    run_all(make_config(tmp_path, **WITH_LINEAR), tmp_path / "without")
+    """The first run writes the cache, the second reads it, the third is resumed without it."""
+    without_cache = make_config(tmp_path, **WITH_LINEAR)
+    run_all(without_cache, tmp_path / "without")
     config = cached_config(tmp_path, **WITH_LINEAR)
 
     run_all(config, tmp_path / "first")
-    forbid_tokenizing(monkeypatch)
-    run_all(config, tmp_path / "second")
+    with monkeypatch.context() as patch:
+        forbid_tokenizing(patch)
+        run_all(config, tmp_path / "second")
+        with pytest.raises(StoppedError):
+            run_all(config, tmp_path / "third", stop_signal=stop_after(5))
+    RunDir(tmp_path / "third").check_trainable(without_cache, resume=True)
+    run_all(without_cache, tmp_path / "third", resume=True)
 
-    assert result(tmp_path / "first") == result(tmp_path / "without")
-    assert result(tmp_path / "second") == result(tmp_path / "without")
-
-
-def test_a_run_with_a_cache_resumes_without_the_cache(tmp_path):
-    without_cache = make_config(tmp_path, **WITH_LINEAR)
-    run_all(without_cache, tmp_path / "undisturbed")
-
-    folder = tmp_path / "stopped"
-    with pytest.raises(StoppedError):
-        run_all(cached_config(tmp_path, **WITH_LINEAR), folder, stop_signal=stop_after(5))
-    RunDir(folder).check_trainable(without_cache, resume=True)
-    run_all(without_cache, folder, resume=True)
-
-    assert result(folder) == result(tmp_path / "undisturbed")
+    for name in ("first", "second", "third"):
+        assert result(tmp_path / name) == result(tmp_path / "without")
 
 
 def notes_of_cache(config: Config, capsys) -> list[str]:

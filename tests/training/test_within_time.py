@@ -218,7 +218,6 @@ def test_the_baseline_gets_the_time_that_is_left_after_scoring(tmp_path, monkeyp
     [
         ("15s", 0),
         ("10h", 1),
-        (None, 1),
     ],
 )
 def test_class_weights_are_not_tried_where_time_is_short(
@@ -420,31 +419,14 @@ def too_little_time(*_: object, **__: object) -> None:
     raise TooLittleTimeError("no time")
 
 
-@pytest.mark.parametrize(
-    ("relative_cost", "name"),
-    [
-        pytest.param(math.inf, WORDS_ALONE.name, id="words"),
-        pytest.param(0, IN_PASSES.name, id="all features"),
-    ],
-)
-def test_without_time_for_the_planned_fit_one_in_passes_is_kept(
-    tmp_path, monkeypatch, relative_cost, name
-):
-    """A resumed run repeats it."""
+def test_without_time_for_the_planned_fit_words_in_passes_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(cost, "affordable_effort", too_little_time)
-    monkeypatch.setattr(linear_fit, "ALL_FEATURES_COST", relative_cost)
-    config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
+    monkeypatch.setattr(linear_fit, "ALL_FEATURES_COST", math.inf)
 
-    events = run_all(config, tmp_path / "undisturbed")
-    assert any(name in warning for warning in warnings_of(events))
+    events = run_all(make_config(tmp_path, **WITH_LINEAR, time_budget="10h"), tmp_path / "run")
 
-    with pytest.raises(StoppedError):
-        run_all(config, tmp_path / "stopped", stop_signal=stop_after(12))
-    run_all(config, tmp_path / "stopped", resume=True)
-    assert linear_biases(tmp_path / "stopped") == linear_biases(tmp_path / "undisturbed")
-
-    has_all_features = load_classifier(tmp_path / "stopped").linear.feature_ids.max() > TEMPLATE_IDS
-    assert has_all_features == (name == IN_PASSES.name)
+    assert any(WORDS_ALONE.name in warning for warning in warnings_of(events))
+    assert load_classifier(tmp_path / "run").linear.feature_ids.max() < TEMPLATE_IDS
 
 
 def test_held_out_predictions_of_a_killed_process_that_had_more_time_are_removed(
@@ -462,20 +444,25 @@ def test_held_out_predictions_of_a_killed_process_that_had_more_time_are_removed
     assert not run.held_out_predictions.exists()
 
 
-def test_all_features_in_passes_are_kept_only_if_they_are_better_than_words(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("loss", "expected"), [(0.0, IN_PASSES), (math.inf, WORDS_ALONE)])
+def test_all_features_in_passes_are_kept_only_if_they_are_better_than_words(
+    tmp_path, monkeypatch, loss, expected
+):
     fit_stream = linear_fit.fit_linear_from_stream
 
-    def fit_badly_with_all_features(labelled, options, **arguments):
+    def fit_with_loss(labelled, options, **arguments):
         fit = fit_stream(labelled, options, **arguments)
         if options.char_ngrams:
-            return fit._replace(loss=math.inf)
+            return fit._replace(loss=loss)
         return fit
 
     monkeypatch.setattr(cost, "affordable_effort", too_little_time)
     monkeypatch.setattr(linear_fit, "ALL_FEATURES_COST", 0)
-    monkeypatch.setattr(linear_fit, "fit_linear_from_stream", fit_badly_with_all_features)
+    monkeypatch.setattr(linear_fit, "fit_linear_from_stream", fit_with_loss)
 
     prepared = prepare(make_config(tmp_path, **WITH_LINEAR, time_budget="10h"))
     fitted = fit_linear_classifier(prepared)
 
-    assert fitted.fit.effort is WORDS_ALONE
+    assert fitted.fit.effort is expected
+    has_all_features = fitted.classifier.linear.feature_ids.max() > TEMPLATE_IDS
+    assert has_all_features == (expected is IN_PASSES)

@@ -105,14 +105,12 @@ def test_the_linear_model_reads_eight_times_as_much_of_a_text_as_an_encoder(fini
     assert [prediction.truncated for prediction in predictions] == [False, False, False, True]
 
 
-@pytest.mark.parametrize("num_checks", [0, 1])
-def test_a_stopped_run_starts_again_and_has_the_same_result(tmp_path, num_checks):
-    """The result does not depend on where the run was stopped."""
+def test_a_stopped_run_starts_again_and_has_the_same_result(tmp_path):
     config = without_encoder(tmp_path)
     run_all(config, tmp_path / "straight")
 
     with pytest.raises(StoppedError, match="stopped at step 0; a checkpoint is written"):
-        run_all(config, tmp_path / "run", stop_signal=stop_after(num_checks))
+        run_all(config, tmp_path / "run", stop_signal=stop_after(1))
     run_all(config, tmp_path / "run", resume=True)
 
     assert model_hash(tmp_path / "run") == model_hash(tmp_path / "straight")

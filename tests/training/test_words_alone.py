@@ -76,15 +76,6 @@ def test_the_comparison_with_words_alone_is_a_part_of_the_progress(config, monke
     assert shares[-1] == pytest.approx(1)
 
 
-def test_a_further_fit_to_words_alone_is_a_part_of_the_progress(config, monkeypatch):
-    shares = shares_of_fit(config)
-    monkeypatch.setattr(features, "MAX_FEATURES", 140)
-    shares_with_further_fit = shares_of_fit(config)
-
-    assert len(shares_with_further_fit) > len(shares) + NUM_CLASSES
-    assert shares_with_further_fit[-1] == pytest.approx(1)
-
-
 def shares_of_fit(config: Config) -> list[float]:
     """The shares of the work that the fit of the linear model reports as done."""
     shares: list[float] = []
