@@ -11,7 +11,7 @@ import typer
 from encoder_cls.system.command_options import TrainedModel
 from encoder_cls.system.libraries import WHOLE, check_installed, installed_version
 from encoder_cls.system.terminal import note
-from encoder_cls.system.web.limits import KEEP_ALIVE_SECONDS
+from encoder_cls.system.web.server_limits import KEEP_ALIVE_SECONDS
 
 
 def serve_command(

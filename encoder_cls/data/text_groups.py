@@ -1,4 +1,4 @@
-"""Give rows group numbers: rows of a group that the data names, and rows with similar texts."""
+"""Give rows group numbers: rows of a group that the data names, and near-duplicates."""
 
 from __future__ import annotations
 

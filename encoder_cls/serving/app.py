@@ -29,9 +29,9 @@ from encoder_cls.serving.requests import parse_predict_request
 from encoder_cls.system.display import shown
 from encoder_cls.system.html_pages import PREDICTION_VIEW, html_page
 from encoder_cls.system.web.bodies import check_content_type
-from encoder_cls.system.web.limits import MAX_BODY_BYTES
 from encoder_cls.system.web.origins import in_origin_form, refusal_of_origin
 from encoder_cls.system.web.responses import HEADERS, PAGE_HEADERS, RefusedError, json_response
+from encoder_cls.system.web.server_limits import MAX_BODY_BYTES
 
 # The status of a request whose client has closed the connection; proxies such as nginx log it.
 CLIENT_CLOSED_REQUEST = 499

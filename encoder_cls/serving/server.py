@@ -18,9 +18,9 @@ from encoder_cls.serving.app import Service
 from encoder_cls.system.display import listed
 from encoder_cls.system.terminal import discard_output_to_lost_terminal, has_lost_terminal
 from encoder_cls.system.web.connections import max_connections
-from encoder_cls.system.web.limits import MAX_CONNECTIONS
 from encoder_cls.system.web.origins import host_name, is_loopback
 from encoder_cls.system.web.server import Server, listening, uvicorn_config
+from encoder_cls.system.web.server_limits import MAX_CONNECTIONS
 
 # The number of characters of a model's SHA-256 that log lines show.
 SHORT_HASH_LENGTH = 12

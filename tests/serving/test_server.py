@@ -24,8 +24,8 @@ from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.serving.app import PAGE
 from encoder_cls.serving.metrics import Metrics
 from encoder_cls.serving.request_queue import TextResult
-from encoder_cls.system.web.limits import KEEP_ALIVE_SECONDS, MAX_BODY_BYTES
 from encoder_cls.system.web.server import listening
+from encoder_cls.system.web.server_limits import KEEP_ALIVE_SECONDS, MAX_BODY_BYTES
 
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "", "rain " * 200]
 HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -322,7 +322,9 @@ def test_a_slow_body_has_an_end(start, trained_run):
 
 
 # The lines of Python that let a server keep four connections.
-FEW_CONNECTIONS = "from encoder_cls.system.web import limits; limits.MAX_CONNECTIONS = 4"
+FEW_CONNECTIONS = (
+    "from encoder_cls.system.web import server_limits; server_limits.MAX_CONNECTIONS = 4"
+)
 
 
 def test_idle_connections_lock_nobody_out(start, trained_run):

@@ -28,9 +28,9 @@ from encoder_cls.extras.label.requests import (
 from encoder_cls.extras.label.session import Session
 from encoder_cls.system.html_pages import html_page
 from encoder_cls.system.web.bodies import AnyForm, check_content_type, parse_body
-from encoder_cls.system.web.limits import MAX_BODY_BYTES
 from encoder_cls.system.web.origins import refusal_of_origin
 from encoder_cls.system.web.responses import PAGE_HEADERS, RefusedError, json_response, refused
+from encoder_cls.system.web.server_limits import MAX_BODY_BYTES
 
 # The number of random bytes of a token.
 TOKEN_BYTES = 18

@@ -1,4 +1,7 @@
-"""Classify the rows of Parquet files in the processes of Ray, at any place that fsspec opens."""
+"""Classify the rows of Parquet files in the processes of Ray, at any place that fsspec opens.
+
+The columns of the predictions are those of `encoder_cls.Predictor`.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from encoder_cls.system.web import limits
+from encoder_cls.system.web import server_limits
 
 
 def max_connections() -> int:
@@ -17,12 +17,12 @@ def max_connections() -> int:
     try:
         import resource
     except ImportError:  # Windows, where connections do not count as open files
-        return limits.MAX_CONNECTIONS
+        return server_limits.MAX_CONNECTIONS
 
     max_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if max_files == resource.RLIM_INFINITY:
-        return limits.MAX_CONNECTIONS
-    return min(limits.MAX_CONNECTIONS, max_files // 2)
+        return server_limits.MAX_CONNECTIONS
+    return min(server_limits.MAX_CONNECTIONS, max_files // 2)
 
 
 class Connection(H11Protocol):

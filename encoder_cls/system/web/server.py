@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.system.terminal import discard_output_to_lost_terminal, handling_signals
 from encoder_cls.system.web.connections import Connection
-from encoder_cls.system.web.limits import KEEP_ALIVE_SECONDS
+from encoder_cls.system.web.server_limits import KEEP_ALIVE_SECONDS
 
 # The signals that stop the server. Not all of them exist on every system.
 STOP_SIGNALS = tuple(
