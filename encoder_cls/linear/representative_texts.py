@@ -82,8 +82,8 @@ def _shared_features(texts: TokenizedTexts) -> tuple[SparseRows, int]:
     # Each text has one value for each of its features, so the values of a feature count texts.
     ids_of_values = [piece.ids[piece.columns] for piece in pieces]
     ids, num_texts = np.unique(np.concatenate(ids_of_values), return_counts=True)
-    is_kept = (num_texts > 1) & ((ids < HASHES) | (ids >= CHAR_NGRAM_IDS))
-    feature_ids = ids[is_kept]
+    is_shared = num_texts > 1
+    feature_ids = ids[is_shared]
     if not len(feature_ids):
         return SparseRows(
             columns=np.zeros(0, dtype=np.int32),
@@ -100,8 +100,13 @@ def _shared_features(texts: TokenizedTexts) -> tuple[SparseRows, int]:
         values=np.concatenate([piece.values for piece in known]),
         offsets=offsets_of_lengths(np.concatenate([np.diff(piece.offsets) for piece in known])),
     )
-    idf = (np.log((1 + len(texts)) / (1 + num_texts[is_kept])) + 1).astype(np.float32)
-    return tfidf(counts, feature_ids, idf), len(feature_ids)
+    idf = (np.log((1 + len(texts)) / (1 + num_texts[is_shared])) + 1).astype(np.float32)
+    values = tfidf(counts, feature_ids, idf)
+
+    # Pairs count in the length of a text, and are left out like templates: see `latent_semantics`.
+    is_used = (feature_ids < HASHES) | (feature_ids >= CHAR_NGRAM_IDS)
+    columns = np.where(is_used, np.cumsum(is_used) - 1, -1).astype(np.int32)
+    return keep_known(values, columns[values.columns]), int(is_used.sum())
 
 
 def _transposed(rows: SparseRows, num_columns: int) -> SparseRows:
