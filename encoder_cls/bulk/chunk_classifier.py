@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from encoder_cls.bulk.input_size import processes_for
-from encoder_cls.bulk.input_texts import Chunk, size_of
+from encoder_cls.bulk.input_texts import Chunk
 from encoder_cls.bulk.predicted_text import predict_chunk
 from encoder_cls.bulk.prediction_format import PredictionFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
@@ -148,16 +146,15 @@ class ChunkClassifier:
 def open_chunk_classifier(
     classifier: Classifier,
     options: PredictionOptions,
-    files: Sequence[Path],
     *,
+    num_processes: int,
     warn: Callable[[str], None],
 ) -> Iterator[ChunkClassifier]:
-    """Share the work on large files among processes, which end with the block.
+    """Share the work among processes, which end with the block; 1 is this process alone.
 
     If a GPU computes the encoder, they do everything else, and ask this process for its logits.
     """
-    number = processes_for(size_of(files))
-    if number == 1:
+    if num_processes == 1:
         yield ChunkClassifier(classifier, options, warn=warn)
         return
 
@@ -169,5 +166,5 @@ def open_chunk_classifier(
         respond = EncoderForWorkers(encoder)
 
     classify = partial(classify_chunk, classifier_of_workers, options)
-    with Workers(classify, number, respond=respond) as workers:
+    with Workers(classify, num_processes, respond=respond) as workers:
         yield ChunkClassifier(classifier, options, warn=warn, workers=workers)

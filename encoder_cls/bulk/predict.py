@@ -70,13 +70,14 @@ def _predict_here(request: Request) -> None:
     # For a folder this is the size of all parts, even those that other processes classify, so that
     # all processes choose the same engine.
     num_bytes = size_of(files)
+    num_processes = processes_for(num_bytes)
     if request.source == STANDARD_INPUT:
         num_bytes = size_of_standard_input()
     choose_engine(
         classifier,
         num_bytes,
         is_explained=options.explained,
-        num_processes=processes_for(size_of(files)),
+        num_processes=num_processes,
         first_texts=texts.first_texts,
     )
 
@@ -92,7 +93,9 @@ def _predict_here(request: Request) -> None:
     folder_summary = None
     with (
         Progress(files, doing="classified", bar=not on_terminal) as progress,
-        open_chunk_classifier(classifier, options, files, warn=progress.note) as chunk_classifier,
+        open_chunk_classifier(
+            classifier, options, num_processes=num_processes, warn=progress.note
+        ) as chunk_classifier,
     ):
         if parts:
             folder_summary = ResumableFolder(parts, chunk_classifier, progress).fill()
