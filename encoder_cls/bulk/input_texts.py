@@ -64,7 +64,7 @@ class InputTexts:
         self._text_columns = request.text_columns or classifier.text_format.columns
         self._output_format = request.output_format
         self._reading_options = classifier.text_format.reading.overridden(
-            **request.reading, bad_rows=request.bad_rows
+            **request.reading_overrides, bad_rows=request.bad_rows
         )
         self._reading = Reading(self._reading_options)
 

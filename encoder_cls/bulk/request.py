@@ -207,8 +207,8 @@ class Request:
         return path.is_dir() or (has_several_files and is_new_name)
 
     @property
-    def reading(self) -> dict[str, Any]:
-        """How files are read, as far as it differs from the training."""
+    def reading_overrides(self) -> dict[str, Any]:
+        """The options of reading, by name, that differ from those of the training."""
         return data_overrides(self.overrides, "delimiter", "encoding", "sheet")
 
 
@@ -326,7 +326,7 @@ def _check_input(request: Request) -> None:
                 'give texts, such as: encoder-cls predict "some text", or --input FILE'
             )
 
-    if request.reading and not request.has_files:
+    if request.reading_overrides and not request.has_files:
         raise ConfigError("--set works only with files: it sets how files are read")
 
 
