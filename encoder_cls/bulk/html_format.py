@@ -10,7 +10,6 @@ from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_format import Output, RowFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.metrics.tasks import MULTI_LABEL
 
 # The number of rows of a page whose words are coloured without `--explain`: to explain a text takes
 # about as long as to classify 20 texts.
@@ -24,7 +23,7 @@ class PageFormat(RowFormat):
 
     def __init__(self, options: PredictionOptions, classifier: Classifier) -> None:
         self._set_threshold = options.withholding.set_threshold
-        self._is_multi_label = classifier.task is MULTI_LABEL
+        self._is_multi_label = classifier.is_multi_label
         if not options.explained:
             self.num_explained = MAX_EXPLAINED_ROWS
         self._num_rows = 0

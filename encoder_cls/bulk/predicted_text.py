@@ -12,7 +12,6 @@ from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.classifier.withholding import Answer
 from encoder_cls.data.reading.rows import Row
-from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.json_values import is_missing
 from encoder_cls.system.label_cells import cell_separator, joined_labels
 from encoder_cls.text.tokenizer import count_tokens
@@ -77,7 +76,7 @@ def _cell_of(
     labels: tuple[str, ...], classifier: Classifier, options: PredictionOptions
 ) -> str | list[str] | None:
     """What a person would write into a cell with the labels: in a table, labels are one text."""
-    if classifier.task is not MULTI_LABEL:
+    if not classifier.is_multi_label:
         return labels[0] if labels else None
     if options.output_format == "jsonl":
         return list(labels)

@@ -11,7 +11,6 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.withholding import NOTHING, Withholding
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.run.run_folder import run_of
 from encoder_cls.system.display import counted, listed
 from encoder_cls.system.files import read_json
@@ -36,8 +35,7 @@ def prediction_options(request: Request, classifier: Classifier) -> PredictionOp
     Raises:
         ConfigError: the held-out texts of the model do not guarantee the precision or coverage.
     """
-    is_multi_label = classifier.task is MULTI_LABEL
-    if request.whole_texts and not is_multi_label:
+    if request.whole_texts and not classifier.is_multi_label:
         raise ConfigError(
             f"--whole-texts: is for models that predict several labels a text; "
             f"{classifier.folder or 'the model'} predicts one"
@@ -45,7 +43,7 @@ def prediction_options(request: Request, classifier: Classifier) -> PredictionOp
 
     withholding = Withholding(threshold=request.threshold)
     if request.min_precision is not None:
-        if not is_multi_label:
+        if not classifier.is_multi_label:
             threshold = _threshold_of_precision(classifier, request.min_precision)
             withholding = Withholding(threshold=threshold)
         elif request.whole_texts:

@@ -14,7 +14,6 @@ from encoder_cls.bulk.table_columns import prediction_column
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import DataError
-from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.display import kind
 from encoder_cls.system.json_values import is_missing
 
@@ -120,7 +119,7 @@ class Predictor:
         predictions = self.classifier.predict(texts) if texts else []
         reasons = [prediction.reason for prediction in predictions]
 
-        if self.classifier.task is not MULTI_LABEL:
+        if not self.classifier.is_multi_label:
             return {
                 "label": [prediction.label for prediction in predictions],
                 "probability": [prediction.probability for prediction in predictions],

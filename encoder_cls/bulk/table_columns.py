@@ -12,7 +12,6 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.csv_cells import cell
 from encoder_cls.system.display import listed, shown
 
@@ -26,9 +25,8 @@ MAX_LISTED = 20
 class TableColumns:
     """The columns of a table of predictions, and the values of a prediction in these columns.
 
-    Beside all columns of the input, rather than `id` alone, a table has only the labels and
-    probabilities, `answered_by` if the classifier is a cascade, and `unfamiliar` if the model
-    measures it.
+    A table that keeps all columns of the input, rather than `id` alone, leaves out `truncated`,
+    `unknown_words` and `reason`, and `unfamiliar` if the model does not measure it.
 
     Attributes:
         kept: the columns of the input.
@@ -48,7 +46,7 @@ class TableColumns:
         self.kept = list(columns)
         self._kept_set = set(columns)
         self._keeps_all = keeps_all
-        self._is_multi_label = classifier.task is MULTI_LABEL
+        self._is_multi_label = classifier.is_multi_label
         self._set_threshold = options.withholding.set_threshold
         self._has_whole_texts = options.withholding.text_threshold is not None
         self._has_withheld_labels = options.withholding.names_withheld_labels

@@ -106,7 +106,7 @@ class Classifier:
 
     def __post_init__(self) -> None:
         self.dtypes = self.dtypes or dict.fromkeys(self.parts, "float32")
-        if self.task is not SINGLE_LABEL:
+        if self.is_multi_label:
             self.thresholds = self.thresholds or (0.5,) * len(self.label_names)
 
     @property

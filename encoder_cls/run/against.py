@@ -19,7 +19,6 @@ from encoder_cls.evaluation.comparisons import (
 )
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.split_predictions import SplitPredictions
-from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.run.labelled_source import learned_texts
 from encoder_cls.run.run_folder import RunDir, run_of
 from encoder_cls.system.display import listed
@@ -34,7 +33,7 @@ def load_other(path: Path, classifier: Classifier, classifier_path: Path) -> Cla
     other = load_classifier(path, engine="torch")
     if other.task is not classifier.task:
         single_label, multi_label = path, classifier_path
-        if other.task is MULTI_LABEL:
+        if other.is_multi_label:
             single_label, multi_label = classifier_path, path
         raise ConfigError(
             f"--against {path}: {multi_label} may predict several labels a text, and "

@@ -14,7 +14,6 @@ from encoder_cls.data.reading.formats import format_of
 from encoder_cls.data.reading.options import Notes, Reading
 from encoder_cls.errors import DataError
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
-from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.lazy_sequences import ConcatenatedTexts
 from encoder_cls.system.reporter import Reporter
 
@@ -32,7 +31,6 @@ def load_labelled(
     `dataset`, the data of the classifier's run, is None if it is unknown. A `DataError` says that
     the source is missing or malformed.
     """
-    is_multi_label = classifier.task is MULTI_LABEL
     reading = Reading(data_config.reading_options)
     try:
         split = load_split(
@@ -40,7 +38,7 @@ def load_labelled(
             data_config,
             classifier.label_names,
             labels_are=dataset.labels_are if dataset else None,
-            is_multi_label=is_multi_label,
+            is_multi_label=classifier.is_multi_label,
             reading=reading,
         )
     except DataError as error:
@@ -49,7 +47,7 @@ def load_labelled(
         is_in_row = error.where != source
         file_format = format_of(Path(source))
         needs_separator = file_format is not None and file_format.needs_label_separator
-        has_no_separator = is_multi_label and data_config.label_separator is None
+        has_no_separator = classifier.is_multi_label and data_config.label_separator is None
         if not (is_in_row and needs_separator and has_no_separator):
             raise
         raise DataError(
