@@ -171,7 +171,7 @@ def _divided(
 def leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None:
     """Leave out lines without a label, or raise a `DataError` that counts these lines."""
     what = "the line has no label"
-    if not reading.skips and len(unlabelled.texts) > 1:
+    if not reading.options.skips_bad_rows and len(unlabelled.texts) > 1:
         what += f" ({len(unlabelled.texts):,} lines have none)"
     for where in unlabelled.where:
         reading.bad_row(DataError(where, f"{what}; {FASTTEXT_LINES}", hint))

@@ -105,7 +105,8 @@ def read_labelled(source: str, role: str, config: DataConfig, reading: Reading) 
 
     # Rows of train may lack a label if the classes are named. If they are not named, let empty
     # labels pass here, too, unless bad rows are skipped: a later error counts all of them.
-    may_have_none = role == "train" and (config.label_names is not None or not reading.skips)
+    skips_bad_rows = reading.options.skips_bad_rows
+    may_have_none = role == "train" and (config.label_names is not None or not skips_bad_rows)
     return collect_labelled(rows, source, config, reading, may_have_none=may_have_none)
 
 

@@ -62,6 +62,7 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
     if table.header_row > 1:
         reading.note(note_on_rows_above(path, first_line, unit="line"))
     file = str(path)
+    skips_bad_rows = reading.options.skips_bad_rows
     for row, (line, fields) in enumerate(rows, start=table.header_row + 1):
         if not fields and len(header) > 1:
             # Skip an empty line. In a table of one column it is a row with an empty cell.
@@ -77,7 +78,7 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
             reading.bad_row(DataError(where, what, SKIP))
         elif repeats_header(where, values, header):
             reading.notes.repeated_headers.add(where)
-        elif not reading.skips or reading.is_valid(path, where, " ".join(values)):
+        elif not skips_bad_rows or reading.is_valid(path, where, " ".join(values)):
             yield where, dict(zip(names, values, strict=True))
 
 
@@ -99,16 +100,16 @@ def guessed_separator(path: Path, reading: Reading) -> str:
     fields, and into the most fields; if there is none, the usual one of the format.
     """
     first_lines = _first_lines(path, reading)
-    usual = reading.options.delimiter or _usual_separator(path)
+    separators = _separators(path, reading)
+    best = separators[0]
     if reading.options.delimiter is not None or not first_lines:
-        return usual
+        return best
     named = _SEPARATOR_LINE.fullmatch(first_lines[0])
     if named:
         return named[1]
 
-    best = usual
     most_fields = 1
-    for separator in (usual, *SEPARATORS):
+    for separator in separators:
         rows = _first_rows(first_lines, separator)
         header = _likely_header(rows)
         if _share_that_fits(rows, header) >= MIN_FITTING and len(rows[header][1]) > most_fields:
@@ -156,8 +157,7 @@ def _open_table(path: Path, columns: Sequence[str], reading: Reading) -> _OpenTa
         separators = [named[1]]
         first = next(lines, "")
     else:
-        usual = reading.options.delimiter or _usual_separator(path)
-        separators = [usual, *(separator for separator in SEPARATORS if separator != usual)]
+        separators = _separators(path, reading)
 
     header = _Header(0, 0)
     is_usual = columns and set(columns) <= set(_fields(first, separators[0]))
@@ -168,14 +168,11 @@ def _open_table(path: Path, columns: Sequence[str], reading: Reading) -> _OpenTa
         for _ in range(header.line):
             first = next(lines)
 
-    separator = separators[0]
-    if not named and first:
-        separator = _separator_of(path, first, columns, reading)
     return _OpenTable(
         lines=chain([first], lines) if first else lines,
         first_line=header.line + (2 if named else 1),
         header_row=header.row + 1,
-        separator=separator,
+        separator=_separator_of(path, first, columns, separators, reading),
     )
 
 
@@ -245,21 +242,30 @@ def _share_that_fits(rows: Sequence[tuple[int, list[str]]], header: int) -> floa
 SEPARATORS = (",", ";", "\t", "|")
 
 
-def _separator_of(path: Path, header: str, columns: Sequence[str], reading: Reading) -> str:
+def _separators(path: Path, reading: Reading) -> list[str]:
+    """The separators that a table may have, the usual one first."""
+    usual = reading.options.delimiter
+    if usual is None:
+        usual = "\t" if _is_tsv(path) else ","
+    return [usual, *(separator for separator in SEPARATORS if separator != usual)]
+
+
+def _separator_of(
+    path: Path, header: str, columns: Sequence[str], separators: Sequence[str], reading: Reading
+) -> str:
     """Find the separator of a table by its header.
 
-    It is the usual one, unless the header does not fit it and fits exactly one other: split at it,
-    the header has all of the given columns. If the usual separator leaves the header in one piece,
-    one of the columns is enough.
+    It is the first, usual one, unless the header does not fit it and fits exactly one other: split
+    at it, the header has all of the given columns. If the usual separator leaves the header in one
+    piece, one of the columns is enough.
     """
-    usual = reading.options.delimiter or _usual_separator(path)
+    usual = separators[0]
     min_found = len(set(columns))
     if len(_fields(header, usual)) == 1:
         min_found = 1
 
-    others = [separator for separator in SEPARATORS if separator != usual]
     fitting = []
-    for separator in (usual, *others):
+    for separator in separators:
         found = set(columns) & set(_fields(header, separator))
         if len(found) >= min_found:
             fitting.append(separator)
@@ -271,12 +277,6 @@ def _separator_of(path: Path, header: str, columns: Sequence[str], reading: Read
         "(data.delimiter)"
     )
     return fitting[0]
-
-
-def _usual_separator(path: Path) -> str:
-    if _is_tsv(path):
-        return "\t"
-    return ","
 
 
 def _is_tsv(path: Path) -> bool:

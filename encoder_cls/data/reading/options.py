@@ -115,11 +115,6 @@ class Reading:
     notify: Callable[[str], None] = _ignore
     notes: Notes = field(default_factory=Notes)
 
-    @property
-    def skips(self) -> bool:
-        """Whether rows that cannot be read are left out."""
-        return self.options.skips_bad_rows
-
     def leaves_out_row(self) -> bool:
         """Choose whether the next row is left out because of `fraction`, before any work for it."""
         if self.fraction >= 1 or self.random.random() < self.fraction:
@@ -135,7 +130,7 @@ class Reading:
 
     def bad_row(self, error: DataError) -> None:
         """Count a row that cannot be read if bad rows are skipped; else raise its error."""
-        if not self.skips:
+        if not self.options.skips_bad_rows:
             raise error
         self.notes.skipped.add(error.where, error.what)
 
@@ -165,11 +160,13 @@ class Reading:
                 f"warning: {path}: is read as {encoding} (data.encoding), but some of its lines "
                 "seem to be UTF-8; save all of it as UTF-8"
             )
-        yield from text_lines(path, encoding, keep_invalid=self.skips, longest=longest)
+        yield from text_lines(
+            path, encoding, keep_invalid=self.options.skips_bad_rows, longest=longest
+        )
 
     def is_valid(self, path: Path, where: SourceLocation, text: str) -> bool:
         """Whether a row that `lines` returned has no undecodable bytes; else it is counted."""
-        invalid = INVALID.search(text) if self.skips else None
+        invalid = INVALID.search(text) if self.options.skips_bad_rows else None
         if invalid is None:
             return True
 
