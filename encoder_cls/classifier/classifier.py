@@ -406,7 +406,7 @@ class Classifier:
     def part_logits_and_familiarity(
         self, texts: TokenizedTexts
     ) -> tuple[dict[str, Logits], FamiliarityFeatures | None]:
-        """Compute the same, and the features of familiarity; None without a linear part."""
+        """Compute `part_logits`, and the features of familiarity; None without a linear part."""
         return replace(self, gate=None)._logits_and_familiarity(texts, with_familiarity=True)
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:

@@ -163,7 +163,7 @@ class NumpyEncoder:
         return np.concatenate(blocks)
 
     def _means_of_ngrams(self, char_ngrams: CharNgrams) -> Array:
-        """The same for a few words."""
+        """The vectors of a few words, (W, D)."""
         num_ngrams = np.diff(char_ngrams.offsets)
         means_WD = np.zeros((len(num_ngrams), self.architecture.d_model), dtype=np.float32)
 

@@ -246,7 +246,7 @@ class TextSums:
         return products
 
     def _products_of_words(self) -> Array:
-        """The same sums over the character n-grams of words."""
+        """The sum of values times weights over the character n-grams of each text's words."""
         # A single classifier has the weights of the last class.
         num_classifiers = self._features.weights.shape[1]
         effects = self._word_sums.effects[:, -num_classifiers:].take(self._words, axis=0)

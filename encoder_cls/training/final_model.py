@@ -87,10 +87,10 @@ def finish_model(
 def _with_measurements(
     best: Classifier, prepared: Prepared, held_out_predictions: HeldOutPredictions | None
 ) -> Classifier:
-    """Measure guarantees and familiarity of the best model.
+    """Measure the guarantees and the familiarity of the best model on held-out texts of its run.
 
-    They are measured on all validation texts that are not in train, also on those whose labels do
-    not occur there, and on training texts that cross-validation has predicted.
+    These are all validation texts that are not in train, also those whose labels do not occur
+    there, and training texts that cross-validation has predicted.
     """
     dataset = prepared.dataset
     new_rows = dataset.new_validation_rows
