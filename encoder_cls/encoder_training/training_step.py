@@ -89,8 +89,8 @@ class Trainer:
         model: has the same weights in all processes.
         max_grad_norm: the norm above which dense gradients are clipped.
         precision: of matrix products, torch.float32 or torch.bfloat16.
-        loss_function: a user's own, in place of `TrainingBatch.loss`; it returns the summed loss of
-            a batch.
+        objective: a user's own loss, in place of `TrainingBatch.loss`; it returns the summed loss
+            of a batch.
         runs_ahead: whether steps start before the metrics of earlier ones are known, and batches
             are made ahead. This suits a GPU, which computes while this process continues.
         recorder: records a CUDA graph for each shape of a batch, if the trainer runs ahead: then
@@ -106,7 +106,7 @@ class Trainer:
     device: torch.device
     precision: torch.dtype
     group: ProcessGroup
-    loss_function: Callable[[EncoderClassifier, TrainingBatch], Tensor] | None = None
+    objective: Callable[[EncoderClassifier, TrainingBatch], Tensor] | None = None
     runs_ahead: bool = False
     recorder: Recorder | None = None
 
@@ -258,10 +258,9 @@ class Trainer:
             seed_random_numbers(derive_seed(seed, shard, 1), self.device)
 
     def _summed_loss(self, batch: TrainingBatch) -> Tensor:
-        """The sum of the losses of a batch, (), by the user's function if there is one."""
-        if self.loss_function is None:
+        if self.objective is None:
             return batch.loss(self.model)
-        return self.loss_function(self.model, batch)
+        return self.objective(self.model, batch)
 
     def _update(self, found_inf: Tensor | None = None) -> None:
         """`found_inf` is that of `Optimizer.step`."""

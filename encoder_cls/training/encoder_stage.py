@@ -107,7 +107,7 @@ def make_training_on_labels(
         seed=seed,
         device=device,
         group=group,
-        loss_function=prepared.objective,
+        objective=prepared.objective,
     )
 
     # The report scores the validation texts several times, and the test texts once.
@@ -135,9 +135,8 @@ def _make_trainer(
     seed: int,
     device: torch.device,
     group: ProcessGroup,
-    loss_function: Objective | None = None,
+    objective: Objective | None = None,
 ) -> Trainer:
-    """A user's own `loss_function` replaces the task's loss."""
     config = prepared.config.train
     return Trainer(
         task=task,
@@ -149,7 +148,7 @@ def _make_trainer(
         device=device,
         precision=resolve_precision(config.precision, device),
         group=group,
-        loss_function=loss_function,
+        objective=objective,
         runs_ahead=_runs_ahead(device, group),
         recorder=_recorder(prepared, device=device, group=group),
     )
