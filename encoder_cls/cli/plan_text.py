@@ -170,7 +170,7 @@ def _steps(prepared: Prepared) -> str:
     return f"steps: {plan.total_steps:,} in all; {', '.join(passes)}"
 
 
-def time_line(expected: ExpectedTime, *, budget: float | None = None) -> str:
+def time_line(expected: ExpectedTime, *, budget: float | None) -> str:
     """The time that a training is expected to take; the budget is in minutes."""
     line = f"time: {expected}"
     if budget is not None and 60 * budget < expected.total:

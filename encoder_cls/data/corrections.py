@@ -157,7 +157,7 @@ def with_corrections(
     classes: Classes,
     config: DataConfig,
     *,
-    is_multi_label: bool = False,
+    is_multi_label: bool,
 ) -> tuple[dict[str, LabelledRows], dict[str, str]]:
     """Correct the label of each row whose text has the key of a correction.
 

@@ -116,7 +116,7 @@ def collect_labelled(
     config: DataConfig,
     reading: Reading,
     *,
-    may_have_none: bool = False,
+    may_have_none: bool,
 ) -> LabelledRows:
     """Collect the rows that have a text; their labels may be empty only if `may_have_none`.
 

@@ -287,7 +287,7 @@ def labels_predicted_by(
     classifier: Classifier,
     split: Split,
     class_names: Sequence[str],
-    validation_predictions: ValidationPredictions | None = None,
+    validation_predictions: ValidationPredictions | None,
 ) -> NDArray[Any]:
     """Predict the class of each text of a split, (texts,), as an index into `class_names`.
 

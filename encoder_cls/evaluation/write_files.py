@@ -27,7 +27,7 @@ def write_report(
     *,
     data: DataConfig,
     run_name: str,
-    config_yaml: str = "",
+    config_yaml: str,
     with_picture: bool = True,
 ) -> list[str]:
     """Write the files of a report into a folder, and return their names.

@@ -18,7 +18,7 @@ from encoder_cls.system.json_values import json_text
 from encoder_cls.system.reporter import Reporter
 
 
-def config_with_moved_data(run: RunDir, moved: Mapping[str, str] | None = None) -> Config:
+def config_with_moved_data(run: RunDir, moved: Mapping[str, str] | None) -> Config:
     """Load the config of a run, with the new paths of its data by key of `DataConfig`."""
     settings = []
     if moved:

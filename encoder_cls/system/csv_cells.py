@@ -69,7 +69,7 @@ def csv_row(fields: Iterable[str], *, separator: str = ",") -> str:
     return line
 
 
-def csv_lines(rows: Iterable[Iterable[str]], *, separator: str = ",") -> list[str]:
+def csv_lines(rows: Iterable[Iterable[str]], *, separator: str) -> list[str]:
     """Write rows of CSV without line ends and without guards."""
     # The writer writes each row with one call, so each row becomes an item of the list.
     lines: list[str] = []

@@ -44,7 +44,7 @@ def everything_in(folder: Path, why: str) -> Taken:
 
 
 def check_output_paths(
-    outputs: Sequence[Path], taken: Iterable[Taken], *, is_printing: bool = False
+    outputs: Sequence[Path], taken: Iterable[Taken], *, is_printing: bool
 ) -> None:
     """Check that each output can be written, is not taken, and is not another output, too.
 

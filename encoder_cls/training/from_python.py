@@ -138,7 +138,7 @@ def train_texts(
     texts: Iterable[TextInMemory],
     run: RunDir,
     *,
-    with_tensorboard: bool = False,
+    with_tensorboard: bool,
     reporter: Reporter,
 ) -> Classifier:
     """Train on texts in memory into an empty run folder, without a report.

@@ -15,7 +15,7 @@ def make_classifier(
     prepared: Prepared,
     *,
     encoder: PredictingEncoder | None = None,
-    linear: LinearModel | None = None,
+    linear: LinearModel | None,
     result: ValidationResult,
 ) -> Classifier:
     """Make a classifier of one part or both, with the mixture and thresholds of a validation."""
