@@ -65,7 +65,7 @@ SYSTEMS = {
     ),
 }
 # The libraries that predicting needs, and the one that training needs besides.
-LIBRARIES = "import numpy, tokenizers, typer"
+LIBRARIES = "import numpy, pydantic, tokenizers, typer"
 TORCH = "import torch"
 COMMANDS = {
     "encoder-cls --help": ["--help"],
