@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 from collections.abc import Iterator
 
 # Workers share the cores: one thread each, set before any library counts the cores.
@@ -16,10 +15,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-# A shell that starts the suite in the background lets it ignore Ctrl-C, and the programs that tests
-# start would ignore it, too, though tests stop them by Ctrl-C.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples are drawn slowly on a busy machine, which says nothing about what is tested.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -58,9 +53,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect tests without looking for garbage, of which imports leave next to none."""
+    """Collect tests without looking for garbage, of which imports leave next to none.
+
+    What they have loaded stays to the end, so no later search looks at it again.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()

@@ -70,7 +70,7 @@ def numbers(name: str, folder: Path) -> dict[str, Any]:
     return {"losses": losses, "norms": norms}
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [pytest.param("default", marks=pytest.mark.slow), "encoder"])
 def test_a_short_run_has_the_numbers_that_were_recorded(name, tmp_path):
     """The batches, the random draws and the defaults are those of the recording."""
     found = numbers(name, tmp_path)

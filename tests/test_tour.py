@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.programs import TIME_OF_LINE
@@ -25,8 +24,6 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = "$ "
 CONTINUED = ">"
 WORK_IN_PROGRESS = re.compile(r"[a-z][a-z -]*(: \d+%)?, \d+ s(, about .* left)?")
-# The other journeys train models.
-QUICK_JOURNEY = "Somebody who mistypes"
 
 
 def journeys(page: str) -> dict[str, str]:
@@ -119,16 +116,8 @@ def check(text: str, folder: Path) -> None:
             assert comparable(found) == comparable(expected), f"$ {command}\n{found}"
 
 
-def journeys_as_parameters() -> Iterator[Any]:
-    """The names of the sections of the tour; those that take long are marked."""
-    for name in journeys(TOUR.read_text()):
-        marks = []
-        if name != QUICK_JOURNEY:
-            marks.append(pytest.mark.slow)
-        yield pytest.param(name, marks=marks)
-
-
-@pytest.mark.parametrize("journey", list(journeys_as_parameters()))
+@pytest.mark.slow
+@pytest.mark.parametrize("journey", journeys(TOUR.read_text()))
 def test_the_tour_shows_what_happens(journey, tmp_path):
     check(journeys(TOUR.read_text())[journey], tmp_path)
 

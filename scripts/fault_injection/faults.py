@@ -674,7 +674,7 @@ FAULTS = [
         "all texts of a page are explained",
         case="sizes[0-page_of_many_texts]",
         fraction=1,
-        target="encoder_cls.bulk.prediction_loop.MAX_EXPLAINED_ROWS",
+        target="encoder_cls.bulk.html_format.MAX_EXPLAINED_ROWS",
         make=constant(10**9),
     ),
     Fault(

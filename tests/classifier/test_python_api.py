@@ -131,7 +131,7 @@ def test_what_is_no_list_of_texts_is_refused(classifier, method, texts, message)
         getattr(classifier, method)(texts)
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch", "auto"])
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
 def test_threads_that_predict_at_once_get_the_same_predictions(trained_run, engine):
     """Eight threads with texts of their own get, bit for bit, what each would get alone."""
     classifier = load_classifier(trained_run.path, engine=engine)

@@ -55,16 +55,16 @@ LINES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "texts", "first_lines"),
+    ("name", "texts", "lines", "first_lines"),
     [
-        ("a.csv", ["a", "c", "f", "é"], [3, 4, 5]),
-        ("a.tsv", ["a", "c"], [3, 4]),
-        ("a.jsonl", ["a", "z"], [2, 3, 4]),
-        ("a.txt", ["a", "c"], [2, 3, 4]),
+        ("a.csv", ["a", "c", "f", "é"], [2, 6, 8, 10], [3, 4, 5]),
+        ("a.tsv", ["a", "c"], [2, 5], [3, 4]),
+        ("a.jsonl", ["a", "z"], [1, 9], [2, 3, 4]),
+        ("a.txt", ["a", "c"], [1, 5], [2, 3, 4]),
     ],
 )
-def test_bad_rows_are_left_out_where_that_is_asked_for(name, texts, first_lines):
-    """All others are read unchanged; the warning counts the bad rows, and has the first places."""
+def test_bad_rows_are_left_out_where_that_is_asked_for(name, texts, lines, first_lines):
+    """All others keep text and place; the warning counts the bad rows, and has the first places."""
     write(name, b"\n".join(LINES[name]) + b"\n")
     config = DataConfig(train=name, bad_rows="skip")
     reading = Reading(config.reading_options)
@@ -72,6 +72,7 @@ def test_bad_rows_are_left_out_where_that_is_asked_for(name, texts, first_lines)
     rows = read_labelled(name, "train", config, reading)
 
     assert list(rows.texts) == texts
+    assert list(rows.where) == [f"{name}:{line}" for line in lines]
     skipped = reading.notes.skipped
     assert skipped.first == [f"{name}:{line}" for line in first_lines]
     assert next(reading.notes.warnings("train")).startswith(

@@ -272,7 +272,7 @@ CSV_TEXTS = st.text(
 )
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     written=st.lists(st.tuples(CSV_TEXTS, CSV_TEXTS, CSV_TEXTS), max_size=5),
     dialect=st.sampled_from(["excel", "unix"]),

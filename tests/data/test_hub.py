@@ -283,6 +283,7 @@ def test_the_stand_in_knew_each_path_that_was_asked_for(ended, hub):
     assert hub.unknown == []
 
 
+@pytest.mark.slow
 def test_what_was_read_before_is_read_offline_if_it_is_of_that_revision(ended, cache):
     """Of the config `german`, revision v1 was loaded last.
 
@@ -304,6 +305,7 @@ def test_what_was_read_before_is_read_offline_if_it_is_of_that_revision(ended, c
     assert offline.slept[never_loaded] < PATIENCE
 
 
+@pytest.mark.slow
 def test_a_hub_out_of_reach_is_given_up_soon(tmp_path):
     source = ("train", "hub:owner/name")
     with socket.socket() as deaf:

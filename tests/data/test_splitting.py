@@ -73,7 +73,7 @@ def test_the_seed_decides_which_of_many_equal_classes_are_validated():
     assert chosen[0] != chosen[1]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), min_size=2, max_size=120),
     fraction=st.sampled_from([0.1, 0.3]),

@@ -304,6 +304,7 @@ print(os.waitpid(child, 0)[1], torch.get_num_threads())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_predicts(trained_run):
     """The child predicts although PyTorch has predicted on several threads before the fork."""

@@ -43,7 +43,7 @@ def text_order(sampler: BatchSampler, *, epoch: int) -> list[int]:
     return np.concatenate(batches_of_epoch(sampler, epoch)).tolist()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     lengths=st.lists(st.integers(1, 300), min_size=1, max_size=200),
     batch_size=st.integers(1, 40),

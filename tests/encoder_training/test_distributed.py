@@ -131,7 +131,7 @@ def run_jobs(folder: Path, *jobs: dict[str, Any], epochs: int) -> Jobs:
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory) -> Jobs:
-    """The jobs of the quick tests, none of which trains to its end."""
+    """Jobs of which none trains to its end."""
     folder = tmp_path_factory.mktemp("processes")
     other_data = ["--set", f"data.train={folder}/nowhere.csv"]
     return run_jobs(
@@ -146,7 +146,7 @@ def jobs(tmp_path_factory) -> Jobs:
 
 @pytest.fixture(scope="module")
 def finished_jobs(tmp_path_factory) -> Jobs:
-    """Two jobs of the slow tests, which differ in the number of processes alone."""
+    """Two jobs that differ in the number of processes alone."""
     return run_jobs(
         tmp_path_factory.mktemp("finished-processes"),
         {"name": "one", "size": 1},
@@ -156,8 +156,8 @@ def finished_jobs(tmp_path_factory) -> Jobs:
 
 
 @pytest.fixture(scope="module")
-def slow_jobs(tmp_path_factory) -> Jobs:
-    """The jobs of the slow tests."""
+def whole_jobs(tmp_path_factory) -> Jobs:
+    """Jobs that train to their end, or until something stops them."""
     return run_jobs(
         tmp_path_factory.mktemp("more-processes"),
         {"name": "one", "size": 1},
@@ -206,6 +206,7 @@ def test_weights_are_close_however_many_processes_there_are(finished_jobs):
         torch.testing.assert_close(load_file(found), load_file(expected), atol=2e-3, rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_ends_all(jobs):
     """The error is printed once, and there is a checkpoint of the last step of all processes."""
     killed = jobs.ended["killed 0"]
@@ -218,42 +219,45 @@ def test_a_process_that_is_killed_ends_all(jobs):
     assert list(jobs.run("killed").glob("checkpoints/step-*"))
 
 
+@pytest.mark.slow
 def test_too_many_processes_are_refused(jobs):
     jobs.ended["four 1"].check_failed(code=2, message="train.gradient_shards: 3, for 4 processes")
 
 
+@pytest.mark.slow
 def test_data_that_one_process_does_not_find_ends_all(jobs):
     """The first process waits for the other one for longer than either had time to join."""
     message = f"process 1: {jobs.folder}/nowhere.csv: no such file"
     jobs.ended["missing 2"].check_failed(code=3, message=message)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_there_already_ends_all(jobs):
     jobs.ended["killed 3"].check_failed(code=2, message="already holds a run")
 
 
 @pytest.mark.slow
-def test_another_config_in_one_process_ends_all(slow_jobs):
+def test_another_config_in_one_process_ends_all(whole_jobs):
     message = "process 1 has another config than process 0"
-    slow_jobs.ended["unequal 6"].check_failed(code=2, message=message)
+    whole_jobs.ended["unequal 6"].check_failed(code=2, message=message)
 
 
 @pytest.mark.slow
-def test_numbers_that_are_not_finite_end_all(slow_jobs):
-    slow_jobs.ended["diverged 7"].check_failed(code=4, message="diverged at step")
+def test_numbers_that_are_not_finite_end_all(whole_jobs):
+    whole_jobs.ended["diverged 7"].check_failed(code=4, message="diverged at step")
 
 
 @pytest.mark.slow
-def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(slow_jobs):
+def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(whole_jobs):
     """torchrun restarts a killed job; a job that was stopped by a signal is resumed by its user."""
-    restarted = slow_jobs.ended["killed 3"]
+    restarted = whole_jobs.ended["killed 3"]
     restarted.check_succeeded()
     assert "continuing after step" in restarted.outputs[0]
 
-    slow_jobs.ended["stopped 4"].check_failed(code=143, message="stopped at step")
-    slow_jobs.ended["stopped 5"].check_succeeded()
+    whole_jobs.ended["stopped 4"].check_failed(code=143, message="stopped at step")
+    whole_jobs.ended["stopped 5"].check_succeeded()
 
-    assert_close(slow_jobs, "one", "two", "killed", "stopped")
+    assert_close(whole_jobs, "one", "two", "killed", "stopped")
 
 
 def test_a_process_does_not_wait_long_for_one_that_never_begins(monkeypatch):

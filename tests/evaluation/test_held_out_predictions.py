@@ -8,16 +8,19 @@ from __future__ import annotations
 import csv
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from support.blank_plots import PLOTS, blank_plot
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config
 from encoder_cls.errors import EncoderClsError
+from encoder_cls.evaluation import matplotlib_figures
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import plan as training_plan
@@ -55,16 +58,35 @@ def trained(name: str, *overrides: str, from_run: Path | None = None):
     return setup
 
 
-@pytest.fixture(params=["plain", "few_labels"])
-def learned(request, monkeypatch):
-    """The data of the run `a`, whose linear model was fitted again with the validation texts."""
-    if request.param == "plain":
+@pytest.fixture(scope="module", params=["plain", "few_labels"])
+def run_once(request, tmp_path_factory):
+    """The kind of the linear model, the folder of a run `a` with its data, and what was prepared.
+
+    The linear model was fitted again with the validation texts.
+    """
+    folder = tmp_path_factory.mktemp(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name in PLOTS:
+            patch.setattr(matplotlib_figures, name, blank_plot)
+        if request.param == "plain":
+            patch.setattr(training_plan, "MAX_LABELLED", 0)
+        write("a.csv", random_rows())
+        return request.param, folder, trained("a", "data.train=a.csv")
+
+
+@pytest.fixture
+def learned(run_once, monkeypatch):
+    """The data of a copy of the run `a`."""
+    kind, folder, setup = run_once
+    assert setup.plan.linear_fit == kind
+    if kind == "plain":
         monkeypatch.setattr(training_plan, "MAX_LABELLED", 0)
-    write("a.csv", random_rows())
 
-    setup = trained("a", "data.train=a.csv")
-
-    assert setup.plan.linear_fit == request.param
+    shutil.copytree(folder, Path(), dirs_exist_ok=True)
+    for name in ("config.yaml", "sources.json"):
+        file = Path("a", name)
+        file.write_text(file.read_text().replace(str(folder), str(Path.cwd())))
     return setup.dataset
 
 

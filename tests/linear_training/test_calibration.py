@@ -42,7 +42,7 @@ LOGITS = arrays(
 )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(logits=LOGITS)
 def test_softmax_is_scipy_s(logits):
     """They are equal even if the exponentials of the logits overflow."""
@@ -83,7 +83,7 @@ def test_the_temperature_that_made_the_labels_is_fitted(temperature, num_classes
     assert fitted == pytest.approx(temperature, rel=0.1)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(logits=LOGITS, seed=st.integers(0, 99))
 def test_a_temperature_is_bounded_and_changes_no_prediction(logits, seed):
     """This holds for any logits and labels, even for a few random ones."""
@@ -98,7 +98,7 @@ def test_a_temperature_is_bounded_and_changes_no_prediction(logits, seed):
     assert np.array_equal(scaled[np.arange(num_texts), predictions], scaled.max(axis=1))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(margins=LOGITS, seed=st.integers(0, 99))
 def test_a_scale_and_a_shift_are_bounded_and_keep_logarithms_finite(margins, seed):
     num_texts, num_classes = margins.shape

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +17,12 @@ from torch.distributions import Bernoulli, kl_divergence
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import config_of
 from encoder_cls.encoder_training.classification_loss import MultiLabelBatch
-from encoder_cls.errors import StoppedError
 from encoder_cls.linear_training.class_weights import class_weights
 from encoder_cls.run.checkpoint_files import load_newest
 from encoder_cls.run.run_folder import RunDir, read_metrics
-from encoder_cls.system.stop import stopping_at
 from encoder_cls.training.linear_stage import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
-from encoder_cls.training.train import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots", "usual_c")
 
@@ -214,23 +210,3 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
     expected = (weights * cross_entropies).sum() + 0.5 * (weights[:2] * divergences).sum()
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
     assert float(batch.normalizer) == 4
-
-
-def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path):
-    source = write_json_lines(tmp_path / "train.jsonl", labelled_texts(100, seed=0))
-    setup = prepared(source, **ENCODER)
-    whole = RunDir(tmp_path / "whole")
-    resumed = RunDir(tmp_path / "resumed")
-    train(setup, whole, **BARE)
-
-    # The sixth time that it looks for a signal, there is one.
-    signals = iter([None] * 5)
-    with pytest.raises(StoppedError), stopping_at(lambda: next(signals, signal.SIGTERM)):
-        train(setup, resumed, **BARE)
-    train(setup, resumed, resume=True, **BARE)
-
-    expected = load_classifier(whole.path)
-    found = load_classifier(resumed.path)
-    assert found.sha256 == expected.sha256
-    assert found.thresholds == expected.thresholds
-    assert found.thresholds != (0.5, 0.5, 0.5)

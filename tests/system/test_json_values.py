@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,3 +24,9 @@ def test_json_text_keeps_the_value(value):
     assert json.loads(json_text(value)) == value
     assert json.loads(json_text(value, indent=2)) == value
     assert json_text(value, indent=2).replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_numbers_that_json_does_not_have_are_refused(number):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json_text({"values": [number]})

@@ -26,7 +26,7 @@ def max_in_memory(request, tmp_path, monkeypatch) -> int:
 ANY_TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), max_size=5)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(parts=st.lists(ANY_TEXTS, max_size=5))
 def test_texts_are_read_back(parts):
     column = DiskBackedTexts()

@@ -15,10 +15,10 @@ from encoder_cls.system.libraries import check_training_installed, needs_torch
     ("missing", "message"),
     [
         (["torch"], "needs PyTorch: pip install encoder-cls"),
-        (["torch", "pydantic"], "needs PyTorch: pip install encoder-cls"),
+        (["torch", "scipy"], "needs PyTorch: pip install encoder-cls"),
         (
-            ["pydantic", "yaml"],
-            "needs PyTorch: pip install encoder-cls (not installed: pydantic, yaml)",
+            ["scipy", "pyarrow"],
+            "needs PyTorch: pip install encoder-cls (not installed: scipy, pyarrow)",
         ),
     ],
 )

@@ -112,7 +112,7 @@ def test_words_of_any_script(text, words):
 ASCII_TEXTS = st.text(st.characters(max_codepoint=127), max_size=24)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     texts=st.lists(ODD_TEXTS | ASCII_TEXTS, max_size=4),
     normalization=st.sampled_from(["none", "nfc", "nfkc"]),
@@ -145,7 +145,7 @@ def test_words_of_any_text_are_those_of_the_library(texts, normalization, strip_
 
 
 @pytest.mark.parametrize("kind", ["word_piece", "bpe", "unigram"])
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(texts=st.lists(ODD_TEXTS, min_size=1, max_size=4))
 def test_pieces_of_words_are_those_of_the_vocabulary(kind, texts):
     """Each piece is an entry of the vocabulary, or `[UNK]` if there is none."""

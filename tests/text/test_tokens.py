@@ -83,7 +83,7 @@ WORDS = ["a", "bb", "é", "日本", "[UNK]", "c" * 50, "c" * 51]
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join), max_size=6)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(texts=TEXTS, max_seq_len=st.integers(1, 5))
 def test_each_text_keeps_its_tokens_up_to_the_limits(texts, max_seq_len):
     found, words = find(texts, max_seq_len=max_seq_len)
@@ -104,7 +104,7 @@ def test_each_text_keeps_its_tokens_up_to_the_limits(texts, max_seq_len):
     assert found.input_ids().tolist() == found.words.tolist()
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(texts=TEXTS)
 def test_each_word_has_its_own_n_grams_and_special_tokens_have_none(texts):
     found, words = find(texts)
@@ -114,7 +114,7 @@ def test_each_word_has_its_own_n_grams_and_special_tokens_have_none(texts):
         assert ngrams_of(found.char_ngrams, number) == ngrams_of(hash_char_ngrams([spelling]))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(
     texts=TEXTS,
     max_seq_len=st.integers(1, 5),
@@ -200,7 +200,7 @@ def ngrams_within(word: str) -> list[str]:
 ODD_WORDS = st.text(st.characters() | st.sampled_from("aé日🙂"), max_size=50)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(words=st.lists(ODD_WORDS, max_size=8))
 def test_n_grams_are_hashed_by_the_crc_32_of_their_bytes(words):
     """The hashes of a word do not depend on the other words that are hashed with it."""
@@ -219,7 +219,7 @@ def test_n_grams_are_hashed_by_the_crc_32_of_their_bytes(words):
 SPELT = ["cat", "", "a", "naïve", "", "🙂", "x" * 99, "日本"]
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     numbers=st.lists(st.integers(0, len(SPELT) - 1), max_size=20),
     number_type=st.sampled_from([np.int32, np.int64]),

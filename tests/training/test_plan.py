@@ -211,7 +211,7 @@ def test_a_validation_file_is_not_learned_from(counts):
 # The length of the encoder's trainings
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(
     num_tokens=st.integers(1, 10**11),
     num_classes=st.integers(2, 1000),
@@ -274,7 +274,7 @@ def test_the_length_of_pretraining_depends_on_all_texts_and_that_of_training_on_
     )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     num_tokens=st.sampled_from(SIZES),
     steps_per_epoch=st.sampled_from([1, 30, MANY_STEPS]),

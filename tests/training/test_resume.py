@@ -75,7 +75,6 @@ def newest_state(folder: Path) -> RunState:
         pytest.param(
             WITH_LINEAR, [14], False, 9, 8, id="in the last validation beside a linear model"
         ),
-        pytest.param(FEW_LABELS, [15], False, 9, 9, id="in the report on both with few labels"),
         pytest.param(DENOISED, [3, 3], True, 3, 2, id="in denoising"),
         pytest.param(PRETRAINED, [6, 7, 3, 4], False, 11, 10, id="in both trainings"),
     ],
@@ -240,7 +239,6 @@ def test_an_interrupted_run_resumes_with_data_that_has_been_moved(tmp_path, cli)
         pytest.param(
             WITH_LINEAR, "model", EncoderStarted, 0, id="after the linear model was fitted"
         ),
-        pytest.param(WITH_LINEAR, "model", Stepped, 11, id="after a step beside a linear model"),
         pytest.param(PRETRAINED, "pretraining", Stepped, 5, id="in pretraining"),
         pytest.param(PRETRAINED, "model", EncoderStarted, 12, id="after pretraining"),
     ],

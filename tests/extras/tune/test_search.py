@@ -243,7 +243,7 @@ def test_notes_and_warnings_of_trials_reach_the_person_once(tmp_path, config):
 
 
 def test_the_steps_that_a_time_budget_allows_reach_the_person_with_the_trial(tmp_path):
-    config = search_config(tmp_path, time_budget="10h", epochs=30)
+    config = search_config(tmp_path, time_budget="10h", epochs=10)
     reporter = RecordingReporter()
     search = Search(config, tmp_path / "search", device="cpu", reporter=reporter)
 
