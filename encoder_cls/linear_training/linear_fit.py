@@ -28,6 +28,8 @@ from encoder_cls.linear_training.few_labels import fit_linear_from_few_labels
 from encoder_cls.linear_training.fit_data import FitData, HeldOutLogits, LinearFit
 from encoder_cls.linear_training.many_labels import fit_to_many_labels
 from encoder_cls.linear_training.stream import fit_linear_from_stream
+from encoder_cls.metrics.log_loss import surely_lowers_the_loss
+from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.system.reporter import SILENT, Reporter
 
 # How long a planned fit takes at least, relative to a pass over words and pairs of words: it fits
@@ -120,10 +122,14 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
     needs_teacher = fits.data.with_teacher
     if needs_teacher or end - time.monotonic() > PLANNED_COST * seconds_of_pass:
         try:
-            return fits.planned(on_preliminary)
+            planned = fits.planned(on_preliminary)
         except TooLittleTimeError:
             if needs_teacher:
                 raise
+        else:
+            if fits.data.kind == "plain" and _is_surely_better(words, planned, fits.data):
+                return words
+            return planned
 
     # Otherwise, learn from all features in passes, and keep the better of both fits.
     if end - time.monotonic() > ALL_FEATURES_COST * seconds_of_pass:
@@ -132,6 +138,30 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
         if all_features.stream.loss < words.stream.loss:
             return all_features
     return words
+
+
+# The model that was there before is kept if its mean loss on the validation texts is lower by more
+# than this number of standard errors.
+STANDARD_ERRORS = 2.0
+
+
+def _is_surely_better(fit: LinearFit, planned: LinearFit, data: FitData) -> bool:
+    """Whether a fit predicts the validation texts surely better than the planned one."""
+    validation = data.validation
+    if not len(validation):
+        return False
+
+    if planned.held_out:
+        planned_logits = planned.held_out.logits
+    else:
+        planned_logits = planned.linear.logits(data.validation_texts)
+    return surely_lowers_the_loss(
+        planned_logits,
+        fit.linear.logits(data.validation_texts),
+        validation.labels,
+        RowGroups(validation.split_groups),
+        standard_errors=STANDARD_ERRORS,
+    )
 
 
 class _Fits:

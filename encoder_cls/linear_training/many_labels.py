@@ -20,7 +20,11 @@ from encoder_cls.linear_training.cost import (
 )
 from encoder_cls.linear_training.features import CountedTexts, LinearOptions
 from encoder_cls.linear_training.fit_data import FitData, HeldOutLogits, LinearFit
-from encoder_cls.linear_training.model_selection import fit_calibrated, fit_linear
+from encoder_cls.linear_training.model_selection import (
+    fit_calibrated,
+    fit_linear,
+    has_many_classes,
+)
 from encoder_cls.linear_training.nb_svm import seconds_to_fit
 from encoder_cls.metrics.log_loss import surely_lowers_the_loss
 from encoder_cls.metrics.row_groups import RowGroups
@@ -55,11 +59,15 @@ def fit_to_many_labels(
     """
     all_features = _FitToTrain(data, data.options)
     words = _FitToTrain(data, data.options._replace(char_ngrams=False))
-    validation_groups = RowGroups(data.validation.split_groups)
-    compares_words = validation_groups.num_groups >= MIN_TEXTS_FOR_WORDS
+    # With very many classes, the fits to words alone, which are quick, choose C.
+    task = task_of(data.train.labels)
+    words_choose_c = has_many_classes(len(data.train), all_features.num_classifiers, task)
 
     def num_fits(effort: Effort) -> float:
-        number = all_features.num_fits(is_quick=not effort.tries_all_c_values)
+        is_quick = not effort.tries_all_c_values
+        number = all_features.num_fits(is_quick=is_quick or words_choose_c)
+        if words_choose_c:
+            number += WORDS_COST * words.num_fits(is_quick=is_quick)
         if data.refits_on_validation:
             number += 1
         return number
@@ -72,40 +80,80 @@ def fit_to_many_labels(
 
     # Expect all work now, so that each fit is reported as a part of the whole. The features of the
     # training texts are counted already.
-    expect_work(all_features.work(is_quick=is_quick) - COUNTING_WORK * len(texts))
-    if compares_words:
+    expect_work(all_features.work(is_quick=is_quick or words_choose_c) - COUNTING_WORK * len(texts))
+    if words_choose_c:
+        expect_work(WORDS_COST * words.work(is_quick=is_quick))
+    elif all_features.compares_words:
         expect_work(WORDS_COST * words.work(is_quick=True))
     if data.refits_on_validation:
         num_final = len(texts) + len(data.validation)
         expect_work((COUNTING_WORK + texts.num_classifiers) * num_final)
 
+    if words_choose_c:
+        fitted = _fit_with_c_of_words(texts, all_features, words, is_quick, on_first)
+    else:
+        fitted = _fit_and_try_words(texts, all_features, words, is_quick, on_first)
+
+    linear = fitted.linear
+    fit = LinearFit(linear, effort, uses_words_alone=fitted.of is words)
+    if data.refits_on_validation:
+        linear, held_out = _refit_on_validation(data, linear, fitted.of.options, fitted.calibration)
+        fit = fit._replace(linear=linear, held_out=held_out)
+    return fit
+
+
+class _Fitted(NamedTuple):
+    of: _FitToTrain
+    linear: LinearModel
+    calibration: Calibration
+
+
+def _fit_and_try_words(
+    texts: CountedTexts,
+    all_features: _FitToTrain,
+    words: _FitToTrain,
+    is_quick: bool,
+    on_first: Callable[[LinearModel], None] | None,
+) -> _Fitted:
     # Fit to all features. The validation texts choose C and the calibration.
     linear, calibration = all_features.run(texts, is_quick=is_quick, on_first=on_first)
 
     # Use words alone if they surely predict the validation texts better.
-    options = data.options
-    uses_words_alone = False
-    if compares_words:
+    if all_features.compares_words:
         with counting_at(WORDS_COST):
             quick, _ = words.count_and_run(is_quick=True)
-        uses_words_alone = surely_lowers_the_loss(
-            linear.logits(data.validation_texts),
-            quick.logits(data.validation_texts),
-            data.validation.labels,
-            validation_groups,
-            standard_errors=STANDARD_ERRORS_FOR_WORDS,
-        )
-    if uses_words_alone:
-        options = words.options
-        with counting_at(WORDS_COST):
-            expect_work(words.work(is_quick=is_quick))
-            linear, calibration = words.count_and_run(is_quick=is_quick)
+        if _are_words_better(all_features.data, linear, quick):
+            with counting_at(WORDS_COST):
+                expect_work(words.work(is_quick=is_quick))
+                return _Fitted(words, *words.count_and_run(is_quick=is_quick))
+    return _Fitted(all_features, linear, calibration)
 
-    fit = LinearFit(linear, effort, uses_words_alone=uses_words_alone)
-    if data.refits_on_validation:
-        linear, held_out = _refit_on_validation(data, linear, options, calibration)
-        fit = fit._replace(linear=linear, held_out=held_out)
-    return fit
+
+def _fit_with_c_of_words(
+    texts: CountedTexts,
+    all_features: _FitToTrain,
+    words: _FitToTrain,
+    is_quick: bool,
+    on_first: Callable[[LinearModel], None] | None,
+) -> _Fitted:
+    """Choose C by fits to words alone, which are quick, and fit to all features once."""
+    with counting_at(WORDS_COST):
+        of_words, words_calibration = words.count_and_run(is_quick=is_quick, on_first=on_first)
+    linear, calibration = all_features.run(texts, is_quick=True, svm_c=words_calibration.svm_c)
+
+    if all_features.compares_words and _are_words_better(all_features.data, linear, of_words):
+        return _Fitted(words, of_words, words_calibration)
+    return _Fitted(all_features, linear, calibration)
+
+
+def _are_words_better(data: FitData, linear: LinearModel, of_words: LinearModel) -> bool:
+    return surely_lowers_the_loss(
+        linear.logits(data.validation_texts),
+        of_words.logits(data.validation_texts),
+        data.validation.labels,
+        RowGroups(data.validation.split_groups),
+        standard_errors=STANDARD_ERRORS_FOR_WORDS,
+    )
 
 
 class _FitToTrain(NamedTuple):
@@ -123,21 +171,35 @@ class _FitToTrain(NamedTuple):
         texts: CountedTexts,
         *,
         is_quick: bool,
+        svm_c: float | None = None,
         on_first: Callable[[LinearModel], None] | None = None,
     ) -> tuple[LinearModel, Calibration]:
-        """A quick fit tries only the usual C."""
+        """A quick fit tries only the usual C, or `svm_c` if it is given."""
         return fit_linear(
             texts,
             held_out=self.data.validation,
             split_groups=self.data.train.split_groups,
             is_quick=is_quick,
+            svm_c=svm_c,
             on_first=on_first,
         )
 
-    def count_and_run(self, *, is_quick: bool) -> tuple[LinearModel, Calibration]:
+    def count_and_run(
+        self, *, is_quick: bool, on_first: Callable[[LinearModel], None] | None = None
+    ) -> tuple[LinearModel, Calibration]:
         texts = self.counted()
         count_work(COUNTING_WORK * len(texts))
-        return self.run(texts, is_quick=is_quick)
+        return self.run(texts, is_quick=is_quick, on_first=on_first)
+
+    @property
+    def compares_words(self) -> bool:
+        """Whether there are enough validation texts to compare words alone with all features."""
+        groups = RowGroups(self.data.validation.split_groups)
+        return groups.num_groups >= MIN_TEXTS_FOR_WORDS
+
+    @property
+    def num_classifiers(self) -> int:
+        return task_of(self.data.train.labels).num_one_vs_rest(len(self.options.class_weights))
 
     def num_fits(self, *, is_quick: bool) -> float:
         train = self.data.train
@@ -145,10 +207,8 @@ class _FitToTrain(NamedTuple):
         return usual_fits(len(train), num_held_out, task_of(train.labels), is_quick=is_quick)
 
     def work(self, *, is_quick: bool) -> float:
-        train = self.data.train
-        task = task_of(train.labels)
-        num_classifiers = task.num_one_vs_rest(len(self.options.class_weights))
-        return (COUNTING_WORK + self.num_fits(is_quick=is_quick) * num_classifiers) * len(train)
+        work_of_text = COUNTING_WORK + self.num_fits(is_quick=is_quick) * self.num_classifiers
+        return work_of_text * len(self.data.train)
 
 
 def _refit_on_validation(

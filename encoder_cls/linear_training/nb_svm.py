@@ -209,10 +209,10 @@ def texts_to_learn(
     centre = np.asarray(features[is_class].sum(axis=0)).ravel()
     likeness = features @ centre
     others = np.flatnonzero(~is_class)
-    most_alike_first = others[np.argsort(-likeness[others], kind="stable")]
 
     num_hard = num_others // 2
     num_drawn = num_others - num_hard
+    most_alike_first = others[np.argpartition(-likeness[others], num_hard)]
     hard, rest = most_alike_first[:num_hard], most_alike_first[num_hard:]
     drawn = np.random.default_rng(seed).choice(rest, num_drawn, replace=False)
 

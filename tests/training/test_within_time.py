@@ -466,3 +466,20 @@ def test_all_features_in_passes_are_kept_only_if_they_are_better_than_words(
     assert fitted.fit.effort is expected
     has_all_features = fitted.classifier.linear.feature_ids.max() > TEMPLATE_IDS
     assert has_all_features == (expected is IN_PASSES)
+
+
+def test_a_planned_fit_that_is_surely_worse_does_not_replace_the_one_before(tmp_path, monkeypatch):
+    fit_to_many_labels = linear_fit.fit_to_many_labels
+
+    def fit_badly(*arguments, **options):
+        fit = fit_to_many_labels(*arguments, **options)
+        assert fit.held_out
+        wrong = fit.held_out._replace(logits=-10 * fit.held_out.logits)
+        return fit._replace(held_out=wrong)
+
+    monkeypatch.setattr(linear_fit, "PLANNED_COST", 0)
+    prepared = prepare(make_config(tmp_path, **WITH_LINEAR, time_budget="10h"))
+    assert fit_linear_classifier(prepared).fit.effort is PLANNED
+
+    monkeypatch.setattr(linear_fit, "fit_to_many_labels", fit_badly)
+    assert fit_linear_classifier(prepared).fit.effort is WORDS_ALONE
