@@ -153,7 +153,6 @@ def _score_own_data(
     report_notes(name, split, notes, classifier, reporter=reporter)
 
     loaded = LoadedRun(
-        folder=run,
         classifier=classifier,
         config=config,
         dataset=dataset,

@@ -36,7 +36,6 @@ class LoadedRun:
     texts; None if it does not include them.
     """
 
-    folder: RunDir
     classifier: Classifier
     config: Config
     dataset: Dataset

@@ -376,7 +376,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 run.held_out_predictions, classifier, dataset.validation
             )
             loaded = LoadedRun(
-                folder=run,
                 classifier=classifier,
                 config=config,
                 dataset=dataset,

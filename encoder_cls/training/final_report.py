@@ -52,7 +52,6 @@ def write_final_report(
         num_unread = progress.state.linear_work.num_unread
 
     loaded = LoadedRun(
-        folder=run,
         classifier=best,
         config=config,
         dataset=dataset,
