@@ -53,12 +53,12 @@ def choose_engine(
         num_tokens *= EXPLAINED_WORDS
     classifier.encoder.choose_engine(
         num_tokens,
-        fraction_computed=lambda: fraction_computed(classifier, first_texts(GATED_TEXTS)),
+        fraction_computed=lambda: _fraction_computed(classifier, first_texts(GATED_TEXTS)),
         num_processes=num_processes,
     )
 
 
-def fraction_computed(classifier: Classifier, texts: Sequence[str]) -> float:
+def _fraction_computed(classifier: Classifier, texts: Sequence[str]) -> float:
     """The fraction of texts that do not skip the encoder; 1 if there are no texts."""
     if not classifier.linear or not texts:
         return 1.0

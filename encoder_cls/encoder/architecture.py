@@ -73,7 +73,7 @@ class EncoderArchitecture:
 
     @classmethod
     def of(cls, config: Any) -> EncoderArchitecture:
-        """Those of a `ModelConfig`."""
+        """The architecture that a `ModelConfig` describes."""
         return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
     def weight_shapes(self, *, vocab_size: int, num_classes: int) -> Shapes:

@@ -29,7 +29,7 @@ class SplitPredictions:
         logits: calibrated, (texts, classes).
         label_names: the classes, then the labels that do not occur in the training data.
         thresholds: the probability from which a text gets each label, (classes,); empty in a
-            single- label task.
+            single-label task.
     """
 
     name: str
