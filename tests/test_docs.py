@@ -380,13 +380,7 @@ def write_config(block: str, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("blank_plots", "usual_c")
-@pytest.mark.parametrize(
-    "page",
-    [
-        page if page == "README.md" else pytest.param(page, marks=pytest.mark.slow)
-        for page in RUN_PAGES
-    ],
-)
+@pytest.mark.parametrize("page", RUN_PAGES)
 def test_the_blocks_of_a_page_run(page, cli, documented_run, tmp_path):
     """They run in order, in one folder with small files under the names that the page has."""
     write_stand_ins(page, tmp_path, documented_run)
