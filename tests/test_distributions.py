@@ -78,6 +78,7 @@ def add_installed(requirements: list[str], found: dict[str, metadata.Distributio
             add_installed(found[name].requires or [], found)
 
 
+@pytest.mark.slow
 def test_all_are_of_the_version_of_the_package(built):
     names = [file.name for file in built.iterdir() if file.is_file()]
     assert len(names) == 4
@@ -86,6 +87,7 @@ def test_all_are_of_the_version_of_the_package(built):
         assert re.match(rf"encoder_cls(_runtime)?-{version}[-.]", name)
 
 
+@pytest.mark.slow
 def test_both_hold_the_same_code(built):
     """Both have every file of the package, also if built from the source archive."""
     whole = next(built.glob("encoder_cls-*.whl"))
@@ -175,6 +177,7 @@ def run_runtime(install) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
+@pytest.mark.slow
 def test_the_runtime_predicts_with_nothing_but_what_it_declares(run_runtime, trained_run, cli):
     texts = ["rain and snow", "a big soup"]
     for output_format in ("jsonl", "html"):
@@ -189,6 +192,7 @@ def test_the_runtime_predicts_with_nothing_but_what_it_declares(run_runtime, tra
     assert run_runtime("--version").stdout == version
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -215,6 +219,7 @@ def read(address: str) -> bytes:
         return reply.read()
 
 
+@pytest.mark.slow
 def test_the_runtime_serves_with_its_extra(install, trained_run, classifier):
     start = install("serve")
     command = start("serve", trained_run.path, "--port", 0)

@@ -236,7 +236,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ended(hub: HubStandIn, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """A process that has read all sources, and prepared a training on some of them at the end."""
+    """A process that has read all sources."""
     folder = tmp_path_factory.mktemp("hub")
     for path, content in repository("local").items():
         file = folder / "copy" / path
@@ -244,7 +244,14 @@ def ended(hub: HubStandIn, cache: Path, tmp_path_factory: pytest.TempPathFactory
         file.write_bytes(content)
 
     with contextlib.chdir(folder):
-        return run([*READ, *REFUSED], *TRAIN, cache=cache, HF_ENDPOINT=hub.url)
+        return run([*READ, *REFUSED], cache=cache, HF_ENDPOINT=hub.url)
+
+
+@pytest.fixture(scope="module")
+def prepared(hub: HubStandIn, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """A process that has prepared a training on some of the sources."""
+    with contextlib.chdir(tmp_path_factory.mktemp("prepared")):
+        return run([], *TRAIN, cache=cache, HF_ENDPOINT=hub.url)
 
 
 @pytest.mark.parametrize("source", READ, ids=" of ".join)
@@ -257,22 +264,24 @@ def test_what_cannot_be_read_is_named_with_what_to_check(ended, source):
     assert_refused(ended.results[source], *REFUSED[source])
 
 
-def test_train_takes_its_data_from_the_hub(ended):
+@pytest.mark.slow
+def test_train_takes_its_data_from_the_hub(prepared):
     """Its first line is the first on standard error."""
-    data = yaml.safe_load(ended.out)["data"]
+    data = yaml.safe_load(prepared.out)["data"]
     assert data["train"] == "hub:owner/name"
     assert data["test"] == "hub:owner/name?config=german"
 
-    lines = ended.err.splitlines()
+    lines = prepared.err.splitlines()
     assert lines[0] == "reading hub:owner/name"
     counts = "data: 6 training, 2 validation, 2 test texts, 2 classes"
     assert any(line.startswith(counts) for line in lines)
 
 
-def test_train_caches_data_of_the_hub(ended):
+@pytest.mark.slow
+def test_train_caches_data_of_the_hub(prepared):
     """It keeps the rows and their tokens."""
     kept = []
-    for line in ended.err.splitlines():
+    for line in prepared.err.splitlines():
         if line.startswith("data.cache: "):
             kept.append(line.split()[1])
     assert kept == ["rows", "tokens"]

@@ -274,7 +274,7 @@ def unlabelled(tmp_path) -> Path:
 def unlabelled_config(tmp_path, unlabelled) -> Config:
     """The config of a run whose encoder learns from unlabelled texts in both trainings."""
     data = {"unlabelled": str(unlabelled)}
-    return make_config(tmp_path, **FEW_LABELS, pretrain={"epochs": 1}, data=data)
+    return make_config(tmp_path, **FEW_LABELS, pretrain={"epochs": 1}, epochs=1, data=data)
 
 
 def test_unlabelled_texts_are_learned_from(unlabelled, unlabelled_config):
