@@ -75,6 +75,10 @@ FOUND = {
         {"speed": 2000.0},
         "| RUN | test | Node | 2,000 |",
     ),
+    "many_classes": (
+        {"accuracy": 0.7, "top_5": 0.8, "seconds": 20.0, "peak_bytes": 1e9},
+        "| 800 | 20 | 70.0, 80.0 (20 s, 1.0 GB) | 70.0, 80.0 (20 s, 1.0 GB) |",
+    ),
     "memory": (
         {"trainings": [TRAINING]},
         "| 100,000 | 1.5 | 3.0 | 100 | 50 | 2,000 |",

@@ -54,6 +54,8 @@ MAX_BYTES = 1 << 25
 # With many classes, a model may be larger: it knows this many features in any case, since each
 # class has words of its own.
 ALWAYS_FEATURES = 50_000
+# Of still more classes, a model has so many weights: a fit keeps up to seven arrays of them.
+MAX_WEIGHTS = 100_000_000
 
 
 class Vocabulary(NamedTuple):
@@ -104,7 +106,8 @@ class Vocabulary(NamedTuple):
 
         num_classifiers = task.num_one_vs_rest(len(self.options.class_weights))
         bytes_per_feature = 4 * (2 + num_classifiers)
-        limit = min(MAX_FEATURES, max(ALWAYS_FEATURES, MAX_BYTES // bytes_per_feature))
+        always = min(ALWAYS_FEATURES, MAX_WEIGHTS // num_classifiers)
+        limit = min(MAX_FEATURES, max(always, MAX_BYTES // bytes_per_feature))
 
         most_frequent = np.argsort(-num_texts, kind="stable")[:limit]
         return self._replace(feature_ids=ids[np.sort(most_frequent)])
