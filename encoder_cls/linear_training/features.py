@@ -55,7 +55,7 @@ MAX_BYTES = 1 << 25
 # class has words of its own.
 ALWAYS_FEATURES = 50_000
 # Of still more classes, a model has so many weights: a fit keeps up to seven arrays of them.
-MAX_WEIGHTS = 100_000_000
+MAX_WEIGHTS = 60_000_000
 
 
 class Vocabulary(NamedTuple):

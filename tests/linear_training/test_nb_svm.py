@@ -450,6 +450,20 @@ def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classe
     assert whole.idf[is_kept].max() <= whole.idf[~is_kept].min()
 
 
+def test_with_many_classes_a_model_is_larger_within_a_limit(monkeypatch):
+    texts, labels = corpus(3)
+    read = Reader(texts)
+    monkeypatch.setattr(feature_matrix, "MAX_BYTES", 1)
+    monkeypatch.setattr(feature_matrix, "ALWAYS_FEATURES", 60)
+
+    large = fit(read, texts, labels, char_ngrams=True)
+    monkeypatch.setattr(feature_matrix, "MAX_WEIGHTS", 50 * 3)
+    within_limit = fit(read, texts, labels, char_ngrams=True)
+
+    assert len(large.feature_ids) == 60
+    assert len(within_limit.feature_ids) == 50
+
+
 def test_texts_without_words_are_of_the_most_frequent_class():
     """Nothing else can be learned from such texts, and the fit does not fail."""
     read = Reader(("some words",))
