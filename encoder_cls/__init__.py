@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from encoder_cls.data.random_sample import drawn_rank
     from encoder_cls.data.reading.columns import Columns
     from encoder_cls.data.reading.csv_form import csv_form
-    from encoder_cls.data.reading.options import Reading
+    from encoder_cls.data.reading.reading import Reading
     from encoder_cls.data.reading.rows import Row
     from encoder_cls.data.similar_labels import similar_labels
     from encoder_cls.data.source_form import SourceForm, source_form
@@ -138,7 +138,7 @@ _MODULES = {
     "PoolFit": "linear_training.pool_fit",
     "Prediction": "classifier.prediction",
     "Predictor": "bulk.predictor",
-    "Reading": "data.reading.options",
+    "Reading": "data.reading.reading",
     "ReadingOptions": "config.reading_options",
     "Report": "evaluation.report",
     "Review": "run.review",

@@ -19,8 +19,8 @@ from encoder_cls.data.reading.csv_form import csv_form
 from encoder_cls.data.reading.excel import EXCEL, SheetLayout, sheet_layout
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.formats import count_rows, format_of
-from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.parquet import PARQUET
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.reading.text_lines import LABEL_PREFIX
 from encoder_cls.data.source_files import files_named

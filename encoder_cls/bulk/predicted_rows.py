@@ -11,7 +11,7 @@ from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.reading.text_lines import LABEL_PREFIX
 from encoder_cls.data.source_files import files_named

@@ -19,7 +19,7 @@ from encoder_cls.data.dataset import (
     renumbered,
     without_labelled_texts,
 )
-from encoder_cls.data.reading.options import Notes
+from encoder_cls.data.reading.reading import Notes
 from encoder_cls.data.text_groups import NO_GROUP, equal_texts, texts_alike
 from encoder_cls.errors import ConfigError, DataError, NothingNewError
 from encoder_cls.system.display import counted, listed

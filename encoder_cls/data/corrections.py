@@ -18,7 +18,7 @@ from encoder_cls.data.key_of_text import KEY, key_of_text
 from encoder_cls.data.labelled_rows import LabelledRows
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import SourceLocation
-from encoder_cls.data.reading.options import Notes, Reading
+from encoder_cls.data.reading.reading import Notes, Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import column_names, read_rows

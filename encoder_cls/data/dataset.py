@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.reading.options import Notes
+from encoder_cls.data.reading.reading import Notes
 from encoder_cls.data.text_groups import NO_GROUP, equal_texts, texts_alike
 from encoder_cls.system.display import counted
 from encoder_cls.system.lazy_sequences import Column, ConcatenatedTexts, in_chunks

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from encoder_cls.data.dataset import Dataset, Split, Unlabelled
 from encoder_cls.data.reading.locations import DiskBackedLocations
-from encoder_cls.data.reading.options import Notes
+from encoder_cls.data.reading.reading import Notes
 from encoder_cls.system.cache import CacheEntry
 from encoder_cls.system.lazy_sequences import DiskBackedTexts
 

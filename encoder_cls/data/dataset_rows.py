@@ -15,7 +15,7 @@ from encoder_cls.data.labelled_rows import (
 )
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import SourceLocation
-from encoder_cls.data.reading.options import LeftOut, Notes, Reading
+from encoder_cls.data.reading.reading import LeftOut, Notes, Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError, NoRowsError, NothingNewError

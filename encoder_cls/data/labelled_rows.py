@@ -15,7 +15,7 @@ from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import NO_TEXTS, Unlabelled
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import DiskBackedLocations, SourceLocation
-from encoder_cls.data.reading.options import LeftOut, Reading
+from encoder_cls.data.reading.reading import LeftOut, Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 from encoder_cls.data.text_groups import NO_GROUP, group_number

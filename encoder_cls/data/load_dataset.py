@@ -43,7 +43,7 @@ from encoder_cls.data.dataset_rows import (
 )
 from encoder_cls.data.labelled_rows import LabelledRows, read_labelled
 from encoder_cls.data.random_sample import outside_of_sample
-from encoder_cls.data.reading.options import Notes, Reading
+from encoder_cls.data.reading.reading import Notes, Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import content_hash
 from encoder_cls.data.splitting import hold_out

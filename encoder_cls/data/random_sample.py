@@ -16,7 +16,7 @@ from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.dataset import Split
 from encoder_cls.data.key_of_text import KEY, key_of_text
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.system.added_columns import added_before
 

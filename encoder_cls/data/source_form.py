@@ -10,8 +10,8 @@ from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.reading.delimited import CSV, TSV, guessed_separator
 from encoder_cls.data.reading.excel import EXCEL, visible_sheets
 from encoder_cls.data.reading.formats import format_of
-from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.parquet import PARQUET
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.text_lines import FASTTEXT, TEXT
 from encoder_cls.data.source_files import class_folders, data_files, files_named, split_in_name
 from encoder_cls.errors import DataError

@@ -16,7 +16,7 @@ from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.formats import file_records, format_of, header_of
 from encoder_cls.data.reading.hub import hub_folder_or_commit, hub_records
 from encoder_cls.data.reading.locations import SourceLocation
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Record, Row, row_of
 from encoder_cls.data.reading.text_lines import class_folder_records
 from encoder_cls.data.source_files import (

@@ -11,7 +11,7 @@ from encoder_cls.data.corrections import LABEL_IN_DATA, PREFIX, added_column, ro
 from encoder_cls.data.key_of_text import KEY
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.csv_form import form_of
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import read_again

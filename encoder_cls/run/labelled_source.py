@@ -11,7 +11,7 @@ from encoder_cls.data.data_warnings import split_warnings
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.reading.formats import format_of
-from encoder_cls.data.reading.options import Notes, Reading
+from encoder_cls.data.reading.reading import Notes, Reading
 from encoder_cls.errors import DataError
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.system.lazy_sequences import ConcatenatedTexts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from encoder_cls.encoder.architecture import EncoderArchitecture
-from encoder_cls.training.encoder_stage import new_encoder
+from encoder_cls.training.encoder_stage import untrained_encoder
 from encoder_cls.training.prepared import Prepared
 
 
@@ -45,7 +45,7 @@ def num_parameters(prepared: Prepared) -> int:
     if not prepared.plan.has_encoder:
         return 0
     if prepared.model_class:
-        own_encoder = new_encoder(prepared, prepared.config.seed)
+        own_encoder = untrained_encoder(prepared, prepared.config.seed)
         return sum(weight.numel() for weight in own_encoder.parameters())
 
     shapes = EncoderArchitecture.of(prepared.config.model).weight_shapes(

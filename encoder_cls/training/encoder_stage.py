@@ -45,7 +45,7 @@ PRETRAINING_SEED = 1000
 REPORTED_VALIDATIONS = 3
 
 
-def new_encoder(
+def untrained_encoder(
     prepared: Prepared, seed: int, kind: type[EncoderClassifier] | None = None
 ) -> EncoderClassifier:
     """Make an encoder with random weights, which depend only on the seed.
@@ -70,7 +70,7 @@ def make_pretraining(
 
     seed = _pretraining_seed(prepared.config)
     task = PretrainingTask(prepared, seed=seed, group=group)
-    model = new_encoder(prepared, seed, task.model_class).to(device)
+    model = untrained_encoder(prepared, seed, task.model_class).to(device)
     return EncoderTraining(
         name=PRETRAINING,
         trainer=_make_trainer(prepared, task, model, seed=seed, device=device, group=group),
@@ -99,7 +99,7 @@ def make_training_on_labels(
     task = ClassificationTask(
         prepared, group=group, linear_logits=linear_logits, pseudo_labels=pseudo_labels
     )
-    model = new_encoder(prepared, seed).to(device)
+    model = untrained_encoder(prepared, seed).to(device)
     trainer = _make_trainer(
         prepared,
         task,
@@ -195,7 +195,7 @@ def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:
     seed = prepared.config.seed
     if prepared.plan.pretraining:
         seed = _pretraining_seed(prepared.config)
-    return embedding_tables(new_encoder(prepared, seed))
+    return embedding_tables(untrained_encoder(prepared, seed))
 
 
 def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDir) -> None:

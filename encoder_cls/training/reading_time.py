@@ -11,7 +11,7 @@ from typing import NamedTuple
 from encoder_cls.config.schema import Config
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.formats import count_rows
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.source_files import every_file
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError

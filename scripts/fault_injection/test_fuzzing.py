@@ -20,7 +20,7 @@ from samples import ENGINES, engine_of, fuzz, predict, tries, variant_of
 from encoder_cls.config.loading import load_config
 from encoder_cls.config.schema import Config
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError, DataError
 

@@ -18,7 +18,7 @@ from support.excel import read_excel, write_sheets, xml_of
 from support.programs import assert_failed, setting, succeed
 
 from encoder_cls.data.reading.excel import SheetLayout, sheet_layout
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.system.excel_sheet import kept_cell
 
 DAY = datetime.datetime(2026, 3, 1)

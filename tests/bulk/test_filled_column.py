@@ -11,7 +11,7 @@ from support.programs import assert_failed, succeed
 from support.tables import read_table, write_table
 
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.sources import read_rows
 
 NAMES = ["no", "text", "topic"]

@@ -9,7 +9,7 @@ from support.data import refusal, write
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.labelled_rows import read_labelled
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.errors import DataError
 
 # The lines of a file of each format.

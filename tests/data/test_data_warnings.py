@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from encoder_cls.data.data_warnings import data_warnings, seen_warnings, split_warnings
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.reading.options import LeftOut, Notes
+from encoder_cls.data.reading.reading import LeftOut, Notes
 from encoder_cls.system.display import counted
 
 Rows = Sequence[tuple[str, int]]

@@ -17,7 +17,7 @@ from support.tables import read_table, write_table
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.formats import FORMATS, count_rows, format_of, header_of
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.sources import read_rows
 
 COLUMNS = ["text", "label", "number"]

@@ -11,7 +11,7 @@ from support.excel import write_excel, write_sheets
 
 from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError
 

@@ -19,7 +19,7 @@ from support.excel import write_excel
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.sources import read_rows
 
 

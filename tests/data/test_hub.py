@@ -37,7 +37,7 @@ READ_SOURCES = """
 import datasets.config, json, sys, time, traceback
 from encoder_cls.cli.app import main
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError
 

@@ -16,8 +16,8 @@ from support.data import classes_of, load, refusal
 
 from encoder_cls.data.reading import parquet
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.parquet import BATCH_BYTES, MAX_ROWS, rows_at_once
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 

@@ -9,7 +9,7 @@ from support.excel import write_excel
 from support.tables import write_table
 
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import MissingColumnError
 

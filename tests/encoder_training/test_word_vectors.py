@@ -17,7 +17,7 @@ from encoder_cls.encoder.transformer import INITIAL_STD, InputEmbedding
 from encoder_cls.encoder_training.word_vectors import neighbour_information
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.training.encoder_stage import load_first_weights, new_encoder
+from encoder_cls.training.encoder_stage import load_first_weights, untrained_encoder
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 
@@ -46,7 +46,7 @@ def first_tables(setup: Prepared, folder: Path) -> tuple[InputEmbedding, InputEm
     """The random embeddings of an encoder, and the embeddings with which it starts."""
     training = make_training(setup)
     load_first_weights(training, setup, RunDir(folder))
-    random = new_encoder(setup, training.trainer.seed)
+    random = untrained_encoder(setup, training.trainer.seed)
     started = training.trainer.model.requires_grad_(False)
     return random.encoder.embedding, started.encoder.embedding
 

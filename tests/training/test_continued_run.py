@@ -29,7 +29,7 @@ from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.evaluation import matplotlib_figures
 from encoder_cls.evaluation.changes_since_base import compare_with_base
 from encoder_cls.training import run_progress
-from encoder_cls.training.encoder_stage import new_encoder, start_from
+from encoder_cls.training.encoder_stage import start_from, untrained_encoder
 from encoder_cls.training.plan import CONTINUED_EPOCHS, TRAINING_EPOCHS
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run_warnings import run_warnings
@@ -435,11 +435,11 @@ def test_old_words_and_classes_keep_their_weights():
     assert old_words.items() < words.items()
     assert "v3" in words.keys() - old_words.keys()
 
-    model = new_encoder(setup, setup.config.seed)
+    model = untrained_encoder(setup, setup.config.seed)
     start_from(base, model, label_names=setup.dataset.label_names)
     first_weights = model.state_dict()
 
-    random_weights = new_encoder(setup, setup.config.seed).state_dict()
+    random_weights = untrained_encoder(setup, setup.config.seed).state_dict()
     base_weights = base.encoder.named_weights()
     assert set(base_weights) == set(first_weights)
     base_classes = [base.label_names.index("green"), base.label_names.index("red")]

@@ -18,7 +18,7 @@ from encoder_cls.system import stop
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.text import tokenizer_training
 from encoder_cls.training.data_statistics import data_statistics, num_parameters
-from encoder_cls.training.encoder_stage import new_encoder
+from encoder_cls.training.encoder_stage import untrained_encoder
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.run_warnings import run_warnings
@@ -162,7 +162,7 @@ def test_statistics_count_truncated_texts_and_padding(tmp_path):
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
     setup = prepared(tmp_path)
     before = make_training(setup).trainer.model.state_dict()
-    parameters = list(new_encoder(setup, setup.config.seed).parameters())
+    parameters = list(untrained_encoder(setup, setup.config.seed).parameters())
 
     assert num_parameters(setup) == sum(parameter.numel() for parameter in parameters)
 

@@ -13,7 +13,7 @@ from support.small_runs import CPU, WITH_LINEAR, make_config
 from encoder_cls.config.schema import Config
 from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.findings import Kind

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from encoder_cls.data.reading.delimited import CSV, separator_of
 from encoder_cls.data.reading.formats import format_of
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.source_files import files_named
 from encoder_cls.errors import DataError
 from encoder_cls.system.csv_cells import CsvForm

@@ -20,7 +20,7 @@ from encoder_cls.data.reading.header import (
     row_with,
 )
 from encoder_cls.data.reading.locations import SourceLocation
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
 from encoder_cls.system.added_columns import numbered

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Record
 
 RecordReader = Callable[[Path, Columns, Reading], Iterator[Record]]

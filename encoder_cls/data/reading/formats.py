@@ -10,8 +10,8 @@ from encoder_cls.data.reading.delimited import CSV, TSV
 from encoder_cls.data.reading.excel import EXCEL
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.json_files import JSON, JSON_LINES
-from encoder_cls.data.reading.options import Reading
 from encoder_cls.data.reading.parquet import PARQUET
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.data.reading.text_lines import FASTTEXT, TEXT
 from encoder_cls.system.encodings import ending_of, is_gzipped

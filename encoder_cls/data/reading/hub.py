@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from encoder_cls.data.reading.class_labels import class_names_of, with_class_names
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import SourceLocation
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown

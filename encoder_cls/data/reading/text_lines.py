@@ -9,7 +9,7 @@ from pathlib import Path
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.locations import SourceLocation
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown

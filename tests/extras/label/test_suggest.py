@@ -20,7 +20,7 @@ from encoder_cls.config.loading import load_config
 from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.load_dataset import load_data
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.options import Reading
+from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import read_rows
 from encoder_cls.extras.label import suggestions
