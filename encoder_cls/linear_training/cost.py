@@ -54,6 +54,9 @@ class Effort(NamedTuple):
 
 PLANNED = Effort("planned", "all that is planned")
 ONE_C_VALUE = Effort("one_penalty", "one value of C", tries_all_c_values=False)
+WORDS_ONE_C_VALUE = Effort(
+    "words_one_penalty", "words alone, with one value of C", tries_all_c_values=False
+)
 TWO_ROUNDS = Effort(
     "two_rounds",
     "self-training in 2 rounds with 2,000 texts without labels, 3 folds",
@@ -85,13 +88,16 @@ LABELS_ALONE = Effort(
 IN_PASSES = Effort("in_passes", "all features, learned in passes over the texts")
 WORDS_ALONE = Effort("words_alone", "words alone, learned in passes over the texts")
 
-# The efforts of a fit to many labels and of a fit to few labels, from the most work to the least.
-# If there is no time even for the least of them, the model of `IN_PASSES` or `WORDS_ALONE` is kept.
+# The efforts of a fit to many labels, to those of very many classes and to few labels, from the
+# most work to the least. If there is no time even for the least of them, the model of `IN_PASSES`
+# or `WORDS_ALONE` is kept.
 PLAIN_EFFORTS = (PLANNED, ONE_C_VALUE)
+MANY_CLASSES_EFFORTS = (*PLAIN_EFFORTS, WORDS_ONE_C_VALUE)
 FEW_LABELS_EFFORTS = (PLANNED, TWO_ROUNDS, ONE_ROUND, LABELS_ALONE)
 
 EFFORTS = {
-    effort.key: effort for effort in (*PLAIN_EFFORTS, *FEW_LABELS_EFFORTS, IN_PASSES, WORDS_ALONE)
+    effort.key: effort
+    for effort in (*MANY_CLASSES_EFFORTS, *FEW_LABELS_EFFORTS, IN_PASSES, WORDS_ALONE)
 }
 
 

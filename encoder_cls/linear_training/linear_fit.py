@@ -27,14 +27,20 @@ from encoder_cls.linear_training.features import LinearOptions
 from encoder_cls.linear_training.few_labels import fit_linear_from_few_labels
 from encoder_cls.linear_training.fit_data import FitData, HeldOutLogits, LinearFit
 from encoder_cls.linear_training.many_labels import fit_to_many_labels
+from encoder_cls.linear_training.model_selection import has_many_classes
 from encoder_cls.linear_training.stream import fit_linear_from_stream
 from encoder_cls.metrics.log_loss import surely_lowers_the_loss
 from encoder_cls.metrics.row_groups import RowGroups
+from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.reporter import SILENT, Reporter
 
 # How long a planned fit takes at least, relative to a pass over words and pairs of words: it fits
 # each binary classifier by itself. It took 20 to 100 times as long as a pass.
 PLANNED_COST = 20
+# The same with very many classes. There, a quick fit to words alone is better than any passes, so
+# these get only a share of the time.
+PLANNED_COST_OF_MANY_CLASSES = 2
+FIRST_SHARE = 0.25
 # How long a fit in passes to all features takes at least, relative to the same pass: it counts
 # twenty times as many features of a text, and learns from four times as many.
 ALL_FEATURES_COST = 10
@@ -110,7 +116,13 @@ def _fit_without_limit(fits: _Fits, on_preliminary: OnPreliminary | None) -> Lin
 def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) -> LinearFit:
     # Fit in passes first: this fit is there when the time is over.
     fits.reporter.working(FIRST_FIT)
-    words = fits.words_in_passes(on_preliminary)
+    planned_cost = PLANNED_COST
+    first_fits = fits
+    if _has_many_classes(fits.data):
+        planned_cost = PLANNED_COST_OF_MANY_CLASSES
+        now = time.monotonic()
+        first_fits = _Fits(fits.data, end=now + FIRST_SHARE * (end - now), reporter=fits.reporter)
+    words = first_fits.words_in_passes(on_preliminary)
     if on_preliminary:
         on_preliminary(words.linear)
 
@@ -120,7 +132,7 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
     assert words.stream
     seconds_of_pass = words.stream.seconds_of_pass
     needs_teacher = fits.data.with_teacher
-    if needs_teacher or end - time.monotonic() > PLANNED_COST * seconds_of_pass:
+    if needs_teacher or end - time.monotonic() > planned_cost * seconds_of_pass:
         try:
             planned = fits.planned(on_preliminary)
         except TooLittleTimeError:
@@ -143,6 +155,12 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
 # The model that was there before is kept if its mean loss on the validation texts is lower by more
 # than this number of standard errors.
 STANDARD_ERRORS = 2.0
+
+
+def _has_many_classes(data: FitData) -> bool:
+    task = task_of(data.train.labels)
+    num_classifiers = task.num_one_vs_rest(len(data.options.class_weights))
+    return data.kind == "plain" and has_many_classes(len(data.train), num_classifiers, task)
 
 
 def _is_surely_better(fit: LinearFit, planned: LinearFit, data: FitData) -> bool:

@@ -10,7 +10,9 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear_training.calibration import Calibration
 from encoder_cls.linear_training.cost import (
     COUNTING_WORK,
+    MANY_CLASSES_EFFORTS,
     PLAIN_EFFORTS,
+    WORDS_ONE_C_VALUE,
     Effort,
     EffortChoice,
     count_work,
@@ -60,10 +62,11 @@ def fit_to_many_labels(
     all_features = _FitToTrain(data, data.options)
     words = _FitToTrain(data, data.options._replace(char_ngrams=False))
     # With very many classes, the fits to words alone, which are quick, choose C.
-    task = task_of(data.train.labels)
-    words_choose_c = has_many_classes(len(data.train), all_features.num_classifiers, task)
+    words_choose_c = all_features.has_many_classes
 
     def num_fits(effort: Effort) -> float:
+        if effort is WORDS_ONE_C_VALUE:
+            return WORDS_COST * (1 + data.refits_on_validation)
         is_quick = not effort.tries_all_c_values
         number = all_features.num_fits(is_quick=is_quick or words_choose_c)
         if words_choose_c:
@@ -74,32 +77,46 @@ def fit_to_many_labels(
 
     texts = all_features.counted()
     effort = effort_choice.choose(
-        PLAIN_EFFORTS, seconds_of_fit=lambda: seconds_to_fit(texts), num_fits=num_fits
+        MANY_CLASSES_EFFORTS if words_choose_c else PLAIN_EFFORTS,
+        seconds_of_fit=lambda: seconds_to_fit(texts),
+        num_fits=num_fits,
     )
     is_quick = not effort.tries_all_c_values
 
-    # Expect all work now, so that each fit is reported as a part of the whole. The features of the
-    # training texts are counted already.
-    expect_work(all_features.work(is_quick=is_quick or words_choose_c) - COUNTING_WORK * len(texts))
-    if words_choose_c:
-        expect_work(WORDS_COST * words.work(is_quick=is_quick))
-    elif all_features.compares_words:
-        expect_work(WORDS_COST * words.work(is_quick=True))
-    if data.refits_on_validation:
-        num_final = len(texts) + len(data.validation)
-        expect_work((COUNTING_WORK + texts.num_classifiers) * num_final)
+    _expect_fits(all_features, words, is_quick=is_quick, words_choose_c=words_choose_c)
 
-    if words_choose_c:
+    if effort is WORDS_ONE_C_VALUE:
+        fitted = _Fitted(words, *words.count_and_run(is_quick=True))
+    elif words_choose_c:
         fitted = _fit_with_c_of_words(texts, all_features, words, is_quick, on_first)
     else:
         fitted = _fit_and_try_words(texts, all_features, words, is_quick, on_first)
 
     linear = fitted.linear
-    fit = LinearFit(linear, effort, uses_words_alone=fitted.of is words)
+    uses_words_alone = fitted.of is words and effort is not WORDS_ONE_C_VALUE
+    fit = LinearFit(linear, effort, uses_words_alone=uses_words_alone)
     if data.refits_on_validation:
         linear, held_out = _refit_on_validation(data, linear, fitted.of.options, fitted.calibration)
         fit = fit._replace(linear=linear, held_out=held_out)
     return fit
+
+
+def _expect_fits(
+    all_features: _FitToTrain, words: _FitToTrain, *, is_quick: bool, words_choose_c: bool
+) -> None:
+    """Expect all work now, so that each fit is reported as a part of the whole."""
+    data = all_features.data
+    num_texts = len(data.train)
+
+    # The features of the training texts are counted already.
+    expect_work(all_features.work(is_quick=is_quick or words_choose_c) - COUNTING_WORK * num_texts)
+    if words_choose_c:
+        expect_work(WORDS_COST * words.work(is_quick=is_quick))
+    elif all_features.compares_words:
+        expect_work(WORDS_COST * words.work(is_quick=True))
+    if data.refits_on_validation:
+        num_final = num_texts + len(data.validation)
+        expect_work((COUNTING_WORK + all_features.num_classifiers) * num_final)
 
 
 class _Fitted(NamedTuple):
@@ -196,6 +213,11 @@ class _FitToTrain(NamedTuple):
         """Whether there are enough validation texts to compare words alone with all features."""
         groups = RowGroups(self.data.validation.split_groups)
         return groups.num_groups >= MIN_TEXTS_FOR_WORDS
+
+    @property
+    def has_many_classes(self) -> bool:
+        labels = self.data.train.labels
+        return has_many_classes(len(labels), self.num_classifiers, task_of(labels))
 
     @property
     def num_classifiers(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,16 @@ from support.small_runs import NO_TECHNIQUES, make_config, run_all
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.linear.ngrams import TEMPLATE_IDS
-from encoder_cls.linear_training import features, many_labels, model_selection, nb_svm
+from encoder_cls.linear_training import (
+    cost,
+    features,
+    linear_fit,
+    many_labels,
+    model_selection,
+    nb_svm,
+)
 from encoder_cls.system.reporter import Reporter
+from encoder_cls.training import linear_stage
 from encoder_cls.training.linear_stage import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
@@ -99,6 +108,21 @@ def test_with_very_many_classes_words_alone_choose_c(config, monkeypatch):
     assert len(of_all) == 1
     assert of_all <= of_words
     assert shares[-1] == pytest.approx(1)
+
+
+def test_with_very_many_classes_and_little_time_only_words_are_fitted(config, monkeypatch):
+    monkeypatch.setattr(model_selection, "MANY_CLASSES", NUM_CLASSES)
+    monkeypatch.setattr(nb_svm, "MAX_WORK", 1000)
+    monkeypatch.setattr(linear_fit, "PLANNED_COST_OF_MANY_CLASSES", 0)
+    monkeypatch.setattr(cost, "affordable_effort", lambda efforts, *_, **__: efforts[-1])
+    monkeypatch.setattr(linear_stage, "_end_of_fit", lambda _: time.monotonic() + 600)
+
+    fitted = fit_linear_classifier(prepare(config))
+    again = fit_linear_classifier(prepare(config), work=fitted.fit.work)
+
+    assert fitted.fit.effort is cost.WORDS_ONE_C_VALUE
+    assert fitted.classifier.linear.feature_ids.max() < TEMPLATE_IDS
+    assert again.classifier.linear.biases.tolist() == fitted.classifier.linear.biases.tolist()
 
 
 def shares_of_fit(config: Config) -> list[float]:
