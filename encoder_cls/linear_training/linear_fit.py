@@ -27,11 +27,7 @@ from encoder_cls.linear_training.features import LinearOptions
 from encoder_cls.linear_training.few_labels import fit_linear_from_few_labels
 from encoder_cls.linear_training.fit_data import FitData, HeldOutLogits, LinearFit
 from encoder_cls.linear_training.many_labels import fit_to_many_labels
-from encoder_cls.linear_training.model_selection import has_many_classes
 from encoder_cls.linear_training.stream import fit_linear_from_stream
-from encoder_cls.metrics.log_loss import surely_lowers_the_loss
-from encoder_cls.metrics.row_groups import RowGroups
-from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.reporter import SILENT, Reporter
 
 # How long a planned fit takes at least, relative to a pass over words and pairs of words: it fits
@@ -118,7 +114,7 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
     fits.reporter.working(FIRST_FIT)
     planned_cost = PLANNED_COST
     first_fits = fits
-    if _has_many_classes(fits.data):
+    if fits.data.has_many_classes:
         planned_cost = PLANNED_COST_OF_MANY_CLASSES
         now = time.monotonic()
         first_fits = _Fits(fits.data, end=now + FIRST_SHARE * (end - now), reporter=fits.reporter)
@@ -152,43 +148,20 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
     return words
 
 
-# The model that was there before is kept if its mean loss on the validation texts is lower by more
-# than this number of standard errors.
-STANDARD_ERRORS = 2.0
-
-
-def _has_many_classes(data: FitData) -> bool:
-    task = task_of(data.train.labels)
-    num_classifiers = task.num_one_vs_rest(len(data.options.class_weights))
-    return data.kind == "plain" and has_many_classes(len(data.train), num_classifiers, task)
-
-
 def _is_surely_better(fit: LinearFit, planned: LinearFit, data: FitData) -> bool:
     """Whether a fit predicts the validation texts surely better than the planned one."""
-    validation = data.validation
-    if not len(validation):
+    if not len(data.validation):
         return False
-
     if planned.held_out:
-        planned_logits = planned.held_out.logits
-    else:
-        planned_logits = planned.linear.logits(data.validation_texts)
-    return surely_lowers_the_loss(
-        planned_logits,
-        fit.linear.logits(data.validation_texts),
-        validation.labels,
-        RowGroups(validation.split_groups),
-        standard_errors=STANDARD_ERRORS,
-    )
+        return data.is_surely_better(fit.linear, planned.held_out.logits)
+    return data.is_surely_better(fit.linear, planned.linear.logits(data.validation_texts))
 
 
 class _Fits:
     """The ways to fit the linear model of a run.
 
-    Args:
-        end: when a fit must end, a time of `time.monotonic`; None without a limit.
-        effort: how much work a fit does if it has no limit.
-        stream_work: the work of an earlier fit to repeat; None for a new fit.
+    A fit ends at `end`, a time of `time.monotonic`; without it, a fit makes its effort, or repeats
+    the `stream_work` of an earlier one.
     """
 
     def __init__(

@@ -22,20 +22,13 @@ from encoder_cls.linear_training.cost import (
 )
 from encoder_cls.linear_training.features import CountedTexts, LinearOptions
 from encoder_cls.linear_training.fit_data import FitData, HeldOutLogits, LinearFit
-from encoder_cls.linear_training.model_selection import (
-    fit_calibrated,
-    fit_linear,
-    has_many_classes,
-)
+from encoder_cls.linear_training.model_selection import fit_calibrated, fit_linear
 from encoder_cls.linear_training.nb_svm import seconds_to_fit
-from encoder_cls.metrics.log_loss import surely_lowers_the_loss
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import task_of
 
-# Words alone replace all features if they lower the mean loss on the validation texts by more than
-# this number of standard errors. Otherwise, all features are more accurate on most data.
-STANDARD_ERRORS_FOR_WORDS = 2.0
-# The minimum number of groups of validation texts to decide that on.
+# All features are more accurate on most data. Words alone replace them where words are surely better
+# on the validation texts, if these are in at least so many groups.
 MIN_TEXTS_FOR_WORDS = 50
 # The work of counting words alone and of a fit to them, relative to the same with all features. It
 # was 0.14 to 0.19 on texts of 10 to 20 words, in 2 to 77 classes.
@@ -62,7 +55,7 @@ def fit_to_many_labels(
     all_features = _FitToTrain(data, data.options)
     words = _FitToTrain(data, data.options._replace(char_ngrams=False))
     # With very many classes, the fits to words alone, which are quick, choose C.
-    words_choose_c = all_features.has_many_classes
+    words_choose_c = data.has_many_classes
 
     def num_fits(effort: Effort) -> float:
         if effort is WORDS_ONE_C_VALUE:
@@ -116,7 +109,7 @@ def _expect_fits(
         expect_work(WORDS_COST * words.work(is_quick=True))
     if data.refits_on_validation:
         num_final = num_texts + len(data.validation)
-        expect_work((COUNTING_WORK + all_features.num_classifiers) * num_final)
+        expect_work((COUNTING_WORK + data.num_classifiers) * num_final)
 
 
 class _Fitted(NamedTuple):
@@ -139,7 +132,8 @@ def _fit_and_try_words(
     if all_features.compares_words:
         with counting_at(WORDS_COST):
             quick, _ = words.count_and_run(is_quick=True)
-        if _are_words_better(all_features.data, linear, quick):
+        data = all_features.data
+        if data.is_surely_better(quick, linear.logits(data.validation_texts)):
             with counting_at(WORDS_COST):
                 expect_work(words.work(is_quick=is_quick))
                 return _Fitted(words, *words.count_and_run(is_quick=is_quick))
@@ -158,19 +152,12 @@ def _fit_with_c_of_words(
         of_words, words_calibration = words.count_and_run(is_quick=is_quick, on_first=on_first)
     linear, calibration = all_features.run(texts, is_quick=True, svm_c=words_calibration.svm_c)
 
-    if all_features.compares_words and _are_words_better(all_features.data, linear, of_words):
+    data = all_features.data
+    if all_features.compares_words and data.is_surely_better(
+        of_words, linear.logits(data.validation_texts)
+    ):
         return _Fitted(words, of_words, words_calibration)
     return _Fitted(all_features, linear, calibration)
-
-
-def _are_words_better(data: FitData, linear: LinearModel, of_words: LinearModel) -> bool:
-    return surely_lowers_the_loss(
-        linear.logits(data.validation_texts),
-        of_words.logits(data.validation_texts),
-        data.validation.labels,
-        RowGroups(data.validation.split_groups),
-        standard_errors=STANDARD_ERRORS_FOR_WORDS,
-    )
 
 
 class _FitToTrain(NamedTuple):
@@ -214,22 +201,13 @@ class _FitToTrain(NamedTuple):
         groups = RowGroups(self.data.validation.split_groups)
         return groups.num_groups >= MIN_TEXTS_FOR_WORDS
 
-    @property
-    def has_many_classes(self) -> bool:
-        labels = self.data.train.labels
-        return has_many_classes(len(labels), self.num_classifiers, task_of(labels))
-
-    @property
-    def num_classifiers(self) -> int:
-        return task_of(self.data.train.labels).num_one_vs_rest(len(self.options.class_weights))
-
     def num_fits(self, *, is_quick: bool) -> float:
         train = self.data.train
         num_held_out = RowGroups(self.data.validation.split_groups).num_groups
         return usual_fits(len(train), num_held_out, task_of(train.labels), is_quick=is_quick)
 
     def work(self, *, is_quick: bool) -> float:
-        work_of_text = COUNTING_WORK + self.num_fits(is_quick=is_quick) * self.num_classifiers
+        work_of_text = COUNTING_WORK + self.num_fits(is_quick=is_quick) * self.data.num_classifiers
         return work_of_text * len(self.data.train)
 
 
