@@ -302,7 +302,8 @@ def seconds_of_fit(
     fitted = fit_nb_svms(
         features, targets[:, timed], sample_weights[:, timed], num_others=num_others
     )
-    assert len(list(fitted)) == len(timed)
+    for _ in fitted:
+        pass
     seconds = time.monotonic() - began
 
     return float(seconds * num_classifiers / len(timed))
