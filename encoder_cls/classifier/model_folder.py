@@ -479,7 +479,6 @@ def save_linear_part(model: str | Path, folder: str | Path) -> None:
 
     Args:
         model: a run folder, a model folder or `hub:owner/name`.
-        folder: the new model folder.
 
     Raises:
         ConfigError: the model has no linear part.

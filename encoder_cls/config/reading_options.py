@@ -14,7 +14,6 @@ class ReadingOptions:
     Attributes:
         delimiter: the separator between the fields of CSV and TSV files, as a character or by name,
             such as `tab`; None for the usual one, or the only one that fits the header.
-        encoding: the encoding of text files.
         is_encoding_sure: whether to insist on `encoding`. If not, a file that seems to be UTF-8 is
             read as UTF-8.
         sheet: the sheet of Excel files; None for the one that has the columns.

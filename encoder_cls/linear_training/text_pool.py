@@ -62,7 +62,6 @@ class TextPool:
             number: the most texts to choose.
             weights: how much each text matters, (texts,), such as the uncertainty of its
                 prediction; None if all matter equally.
-            labelled: the texts that have labels.
             among: the number of first texts that are chosen from, and represented.
 
         Returns:

@@ -38,11 +38,8 @@ MAX_ROUNDING = 0.05
 def sharded_config(folder: Path, *, epochs: int) -> Config:
     """A run with pretraining, and with a linear model that teaches the encoder.
 
-    Three shards do not divide its batches.
-
-    Args:
-        folder: the folder of its data.
-        epochs: the epochs of pretraining, and of the training on labels.
+    Three shards do not divide its batches. Pretraining, and the training on labels, have so many
+    epochs.
     """
     lines = []
     for number, colour in enumerate(["green", "red"] * 15):

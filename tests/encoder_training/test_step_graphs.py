@@ -127,10 +127,6 @@ class CpuRecorder:
     """Records functions on the CPU: a replay computes them again.
 
     As on a GPU, the outputs of a replay are overwritten by the next one.
-
-    Attributes:
-        num_recorded: the number of recorded functions.
-        num_replayed: the number of replays.
     """
 
     device = CPU

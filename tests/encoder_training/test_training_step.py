@@ -42,8 +42,6 @@ def take_step(
     """Take one step of a new training.
 
     Args:
-        setup: data and config.
-        step: the number of the step.
         scale: a factor of the head's weights.
         drawn_before: how many random numbers are drawn before the step.
     """

@@ -52,12 +52,8 @@ def reader_and_linear(num_classes: int) -> tuple[Reader, LinearModel]:
 class Reference:
     """NB-SVM as in the paper, except for `NB_RATIO_POWER`; features are strings, without hashing.
 
-    Args:
-        vocabulary: the known words.
-        texts: the texts to learn from.
-        labels: the class of each text, (texts,).
-        num_classes: the number of classes, each of which has a classifier.
-        use_char_ngrams: whether templates and character n-grams are features, too.
+    The labels are class numbers, (texts,); each class has a classifier. With `use_char_ngrams`,
+    templates are features, too.
     """
 
     def __init__(

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -124,15 +123,10 @@ class ModelLoop:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.stop()
         # This kills the process. The thread then has an error in place of a fit.
-        self._workers.__exit__(kind, error, traceback)
+        self._workers.__exit__()
         self._thread.join()
 
     def guess(self, key: str) -> Guess | None:

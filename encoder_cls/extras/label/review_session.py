@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from encoder_cls import Classifier, LabelRow, load_classifier, review
@@ -149,12 +148,7 @@ class ReviewModel:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.stop()
 
     def guess(self, key: str) -> Guess | None:
