@@ -27,8 +27,8 @@ from encoder_cls.linear_training.nb_svm import seconds_to_fit
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import task_of
 
-# All features are more accurate on most data. Words alone replace them where words are surely better
-# on the validation texts, if these are in at least so many groups.
+# All features are more accurate on most data. Words alone replace them where words are surely
+# better on the validation texts, if these are in at least so many groups.
 MIN_TEXTS_FOR_WORDS = 50
 # The work of counting words alone and of a fit to them, relative to the same with all features. It
 # was 0.14 to 0.19 on texts of 10 to 20 words, in 2 to 77 classes.
