@@ -19,7 +19,7 @@ from pathlib import Path
 from shared.benchmark import Benchmark, Case, Found, Row, grouped, mean_and_spread, values
 from shared.commands import report, train
 from shared.data import add_data_arguments, overrides
-from shared.page import NOT_MEASURED, table
+from shared.page import table
 
 DATA = ("R8", "R52", "mr", "ohsumed", "20ng")
 OURS = "encoder-cls"

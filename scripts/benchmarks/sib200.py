@@ -26,7 +26,7 @@ from accuracy import FOREVER, search
 from shared.benchmark import Benchmark, Case, Found, Row, grouped, values
 from shared.commands import report, train
 from shared.data import Texts, write
-from shared.page import NOT_MEASURED, table
+from shared.page import NOT_MEASURED, table, wrapped
 
 OURS = "encoder-cls"
 SVM = "TF-IDF and SVM"
@@ -61,10 +61,8 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     rows = {split: read_rows(arguments.file, case["language"], split) for split in SPLITS}
     system = case["system"]
     if system in ANSWERS:
-        labels = {row["label"] for row in rows["train"]}
-        right = [
-            class_named(row[ANSWERS[system]], labels) == row["label"] for row in rows["test"]
-        ]
+        classes = {row["label"] for row in rows["train"]}
+        right = [class_named(row[ANSWERS[system]], classes) == row["label"] for row in rows["test"]]
         return {"accuracy": mean(right)}
 
     with tempfile.TemporaryDirectory() as name:
@@ -112,20 +110,19 @@ def lines(rows: Sequence[Row]) -> list[str]:
     cells = []
     for language, found in sorted(accuracies.items()):
         cells.append([language, *(_percent(found.get(system)) for system in SYSTEMS)])
-    for name, summary in (("mean", mean), ("median", median)):
-        cells.append([name, *(_percent(summary(_column(whole, system))) for system in SYSTEMS)])
+    for name, middle in (("mean", mean), ("median", median)):
+        cells.append([name, *(_percent(middle(_column(whole, system))) for system in SYSTEMS)])
 
     above = []
     for system in (OURS, SVM):
         count = sum(found[system] > found[GPT_4] for found in whole)
         above.append(f"{system} in {count}")
     seconds = [row for row in rows if row.case["system"] == OURS]
-    return [
-        *table(["language", *SYSTEMS], cells),
-        "",
-        f"Above GPT-4, of {len(whole)} languages: {', '.join(above)}. A training of encoder-cls takes "
-        f"{median(values(seconds, 'seconds')):.0f} seconds of processor time.",
-    ]
+    summary = (
+        f"Above GPT-4, of {len(whole)} languages: {', '.join(above)}. A training of encoder-cls "
+        f"takes {median(values(seconds, 'seconds')):.0f} seconds of processor time."
+    )
+    return [*table(["language", *SYSTEMS], cells), "", *wrapped(summary)]
 
 
 def _column(languages: Sequence[dict[str, float]], system: str) -> list[float]:

@@ -23,10 +23,9 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from textwrap import fill
 from typing import Any, TypeVar
 
-from shared.page import NOT_MEASURED, table, write_section
+from shared.page import NOT_MEASURED, table, wrapped, write_section
 
 ROOT = Path(__file__).parents[3]
 # The libraries whose versions a measured case records.
@@ -41,8 +40,6 @@ LIBRARIES = (
 )
 # The exit code of a benchmark that Ctrl-C has ended.
 INTERRUPTED = 130
-# Characters of a line of a page.
-WIDTH = 120
 
 Case = dict[str, Any]
 """What is measured, as values of JSON by name, such as `{"data": "sst2", "round": 0}`."""
@@ -117,9 +114,7 @@ class Benchmark:
         parser = self.parser()
         arguments = parser.parse_args(words)
 
-        cases = []
-        for number in range(arguments.rounds):
-            cases += [{**case, "round": number} for case in self.cases(arguments)]
+        cases = self._cases_of_rounds(arguments)
 
         failed = []
         if not arguments.tables_only:
@@ -140,6 +135,18 @@ class Benchmark:
             failed.append("nothing is measured")
         if failed:
             sys.exit("\n".join(failed))
+
+    def missing(self, words: Sequence[str]) -> int:
+        """How many cases of a command have no line of the newest commit in its file of results."""
+        arguments = self.parser().parse_args(words)
+        cases = self._cases_of_rounds(arguments)
+        return len(cases) - len(of_newest_commit(read(arguments.results, cases)))
+
+    def _cases_of_rounds(self, arguments: argparse.Namespace) -> list[Case]:
+        cases = []
+        for number in range(arguments.rounds):
+            cases += [{**case, "round": number} for case in self.cases(arguments)]
+        return cases
 
     def parser(self) -> argparse.ArgumentParser:
         """The parser of the script's own arguments and of those that all benchmarks have."""
@@ -240,19 +247,26 @@ def read(path: Path, cases: Sequence[Case]) -> list[Row]:
 
     Lines of another processor than that of the newest line are left out.
     """
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-
-    newest_of_case = {}
-    for line in lines:
-        if line.endswith("}"):  # else it was cut off
-            row = Row(**json.loads(line))
-            newest_of_case[_key(row.case)] = row
-
+    newest_of_case = {_key(row.case): row for row in read_all(path)}
     found = [newest_of_case[_key(case)] for case in cases if _key(case) in newest_of_case]
     if not found:
         return []
     newest = max(found, key=lambda row: row.finished)
     return [row for row in found if row.cpu == newest.cpu]
+
+
+def read_all(path: Path) -> list[Row]:
+    """Read all lines of a file of results, of which the last one may be cut off."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [Row(**json.loads(line)) for line in lines if line.endswith("}")]
+
+
+def of_newest_commit(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the commit that was measured last."""
+    if not rows:
+        return []
+    newest = max(rows, key=lambda row: row.finished)
+    return [row for row in rows if row.commit == newest.commit]
 
 
 def _key(case: Case) -> str:
@@ -321,11 +335,10 @@ def origin(rows: Sequence[Row]) -> list[str]:
     threads = _listed(row.threads for row in rows)
     commits = _listed(row.commit for row in rows)
     libraries = _listed(row.versions for row in rows)
-    text = (
+    return wrapped(
         f"{rows[-1].cpu}, {rows[-1].cores} cores, threads of a process: {threads}; "
         f"commit {commits}; {libraries}."
     )
-    return fill(text, WIDTH, break_on_hyphens=False).splitlines()
 
 
 def _listed(facts: Iterable[object]) -> str:

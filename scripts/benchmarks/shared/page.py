@@ -6,8 +6,16 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 NOT_MEASURED = "-"
+# Characters of a line of a page.
+WIDTH = 120
+
+
+def wrapped(text: str) -> list[str]:
+    """The lines of a paragraph."""
+    return fill(text, WIDTH, break_on_hyphens=False).splitlines()
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:

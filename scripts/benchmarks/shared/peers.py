@@ -43,10 +43,13 @@ Predict = Callable[[Sequence[str]], Sequence[str]]
 
 
 class Trial(NamedTuple):
-    """A trained model: its setting, the seconds that it took alone, and how it predicts."""
+    """A trained model: its setting, the seconds that it took alone, and how it predicts.
+
+    The seconds are None if it took all of the search so far.
+    """
 
     setting: str
-    seconds: float
+    seconds: float | None
     predict: Predict
 
 
@@ -117,7 +120,7 @@ def search(system: str, seed: int, limit: float, splits: dict[str, Texts]) -> Cu
         if is_in_time and score > best_score:
             best_score = score
             curve.chosen = trial.setting
-            curve.chosen_seconds = trial.seconds
+            curve.chosen_seconds = curve.seconds if trial.seconds is None else trial.seconds
             curve.points.append((curve.seconds, accuracy(trial.predict, splits["test"])))
             # The search does not pay for the test texts.
             began += time.perf_counter() - now
@@ -371,7 +374,7 @@ def hf_trainer(train: Texts, seed: int, take: Callable[[Trial], bool]) -> None:
     fit(
         bert,
         train,
-        after_epoch=lambda: take(Trial("", 0.0, bert.predict)),
+        after_epoch=lambda: take(Trial("", None, bert.predict)),
         num_train_epochs=30,
         learning_rate=5e-4,
         warmup_steps=100,
