@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 import torch
 
@@ -18,8 +19,10 @@ from shared.benchmark import Benchmark, cpu_name
 from shared.data import Texts, overrides, splits, write
 from shared.page import write_section
 from shared.peers import search
+from shared.readme_table import PARTS_OF_TABLE
 
-SCRIPTS = sorted(path.stem for path in Path(sys.path[0]).glob("*.py"))
+ALL = "all"  # runs the others
+SCRIPTS = sorted({path.stem for path in Path(sys.path[0]).glob("*.py")} - {ALL})
 ROW = {
     "commit": "abc",
     "cpu": "a processor",
@@ -93,6 +96,18 @@ FOUND = {
         },
         "| trec6 | imdb | 0.900 | 0.800 | 50% | 10.0% |",
     ),
+    "published": (
+        {"accuracy": 0.979, "num_test": 2189, "seconds": 200.0},
+        "| R8 | 2,189 | 1 | 97.9 | 97.3 | 97.1 | 97.8 |",
+    ),
+    "sib200": (
+        {"accuracy": 0.75, "seconds": 41.0},
+        "| median | 75.0 | 75.0 | 75.0 | 75.0 |",
+    ),
+    "size": (
+        {"bytes": 2e6, "packages": 32},
+        "| pip install encoder-cls-runtime | 2.0 | 32 |",
+    ),
     "serve": (
         {"speed": 9, "p50": 1.0, "p99": 2.0},
         "| served, 8 clients | 9 | 1.0 | 2.0 |",
@@ -131,6 +146,8 @@ def test_a_script_describes_itself_and_lays_out_its_tables(name, tmp_path, capsy
     """A file of measured cases becomes tables in the script's section of a page."""
     benchmark = importlib.import_module(name).BENCHMARK
     found, line = FOUND[name]
+    if name == "sib200":
+        pyarrow.parquet.write_table(pyarrow.table({"language": ["eng", "fin"]}), "FILE")
     with pytest.raises(SystemExit, match="0"):
         benchmark.main(["--help"])
     assert f"scripts/benchmarks/{name}.py" in capsys.readouterr().out
@@ -180,6 +197,55 @@ def test_the_same_command_goes_on_with_what_is_missing(tmp_path, capsys):
 
     assert measured == [(1, 0), (2, 0), (2, 0)]
     assert f"1 on {cpu_name()}\n2 on {cpu_name()}" in capsys.readouterr().out
+
+
+def test_tables_of_complete_parts_are_written(tmp_path, monkeypatch, capsys):
+    """The others stay as they are, and README's table is made once all of its parts are there."""
+    run_all = importlib.import_module(ALL)
+    monkeypatch.setattr(run_all, "ROOT", tmp_path)
+    parts = [part for part in run_all.PARTS if part.name in {*PARTS_OF_TABLE, "cold"}]
+    results = tmp_path / "results"
+    results.mkdir()
+    (tmp_path / "docs").mkdir()
+    sections = [f"<!-- {part.name} -->\nold {part.name}\n<!-- end -->\n" for part in parts]
+    (tmp_path / "docs" / "results.md").write_text("".join(sections))
+    readme = tmp_path / "README.md"
+    readme.write_text("<!-- compared -->\nold\n<!-- end -->\n")
+    monkeypatch.setattr(sys, "argv", ["all", str(results), "--data", str(tmp_path), "--write-docs"])
+
+    def add_rows(part):
+        found, _ = FOUND[part.name]
+        words = run_all.words_of(part, results, tmp_path)
+        arguments = part.benchmark.parser().parse_args(words)
+        cases = part.benchmark.cases_of_rounds(arguments)
+        rows = [{**ROW, "case": case, "found": found} for case in cases]
+        path = results / f"{part.name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    for part in parts:
+        if part.name not in {"bulk", "cold"}:
+            add_rows(part)
+    run_all.main()
+    assert "old\n" in readme.read_text()
+    assert "README's table stays: it needs bulk" in capsys.readouterr().err
+
+    add_rows(next(part for part in parts if part.name == "bulk"))
+    run_all.main()
+    page = (tmp_path / "docs" / "results.md").read_text()
+    assert re.findall("^old (.*)", page, re.MULTILINE) == ["cold"]
+    assert "| trec6 | 500 | 3 | **90.0 ± 0.0** |" in page
+    table = readme.read_text()
+    assert "| accuracy, TREC-6 (4,906 texts) | **90.0** |" in table
+    assert "| predictions a second, sentences, file to file, 2 cores | 9,000 |" in table
+    assert "a processor, 2 cores" in table
+
+
+def test_a_free_answer_names_its_first_class():
+    class_named = importlib.import_module("sib200").class_named
+    classes = {"science/technology", "travel"}
+    assert class_named("This is Science/Technology, not travel.", classes) == "science/technology"
+    assert class_named("I'm sorry.", classes) is None
+    assert class_named(None, classes) is None
 
 
 def test_a_page_without_the_section_is_refused(tmp_path):

@@ -4,8 +4,7 @@
         [--output docs/published.md]
 
 FOLDER is as that of `accuracy.py`, with the data sets of the page, whose splits are those of the
-papers. A round's number is its seed, which also draws a tenth of train for validation. Published
-figures are in this script, each with its source; where those are higher, the table says so.
+papers. A round's number is its seed, which also draws a tenth of train for validation.
 """
 
 from __future__ import annotations
@@ -21,8 +20,14 @@ from shared.commands import report, train
 from shared.data import add_data_arguments, overrides
 from shared.page import table
 
-DATA = ("R8", "R52", "mr", "ohsumed", "20ng")
+DATA = ("R8", "mr", "ohsumed", "20ng")
 OURS = "encoder-cls"
+# In percent, by the order of DATA. The page says where each is from.
+PUBLISHED = {
+    "WideMLP [1]": (97.3, 76.7, 66.1, 84.2),
+    "TextGCN [2]": (97.1, 76.7, 68.4, 86.3),
+    "BERT, pretrained [2]": (97.8, 85.7, 70.5, 85.3),
+}
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
@@ -47,8 +52,10 @@ def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each data set."""
     cells = []
     for (data,), group in grouped(rows, "data").items():
-        cells.append([data, mean_and_spread(values(group, "accuracy"))])
-    return table(["data set", OURS], cells)
+        ours = mean_and_spread(values(group, "accuracy"))
+        published = [f"{figures[DATA.index(data)]:.1f}" for figures in PUBLISHED.values()]
+        cells.append([data, f"{group[0].found['num_test']:,}", str(len(group)), ours, *published])
+    return table(["data set", "test texts", "seeds", OURS, *PUBLISHED], cells)
 
 
 ADD_ARGUMENTS = partial(add_data_arguments, names=DATA)

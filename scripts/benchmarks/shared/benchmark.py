@@ -114,7 +114,7 @@ class Benchmark:
         parser = self.parser()
         arguments = parser.parse_args(words)
 
-        cases = self._cases_of_rounds(arguments)
+        cases = self.cases_of_rounds(arguments)
 
         failed = []
         if not arguments.tables_only:
@@ -139,14 +139,13 @@ class Benchmark:
     def missing(self, words: Sequence[str]) -> int:
         """How many cases of a command have no line of the newest commit in its file of results."""
         arguments = self.parser().parse_args(words)
-        cases = self._cases_of_rounds(arguments)
+        cases = self.cases_of_rounds(arguments)
         return len(cases) - len(of_newest_commit(read(arguments.results, cases)))
 
-    def _cases_of_rounds(self, arguments: argparse.Namespace) -> list[Case]:
-        cases = []
-        for number in range(arguments.rounds):
-            cases += [{**case, "round": number} for case in self.cases(arguments)]
-        return cases
+    def cases_of_rounds(self, arguments: argparse.Namespace) -> list[Case]:
+        """The cases of all rounds, a number for each round."""
+        cases = list(self.cases(arguments))
+        return [{**case, "round": number} for number in range(arguments.rounds) for case in cases]
 
     def parser(self) -> argparse.ArgumentParser:
         """The parser of the script's own arguments and of those that all benchmarks have."""

@@ -48,12 +48,11 @@ PROPERTIES = [
     ["needs PyTorch", "to train; not to predict", "no", "no", "yes"],
 ]
 NOTES = (
-    "Accuracy is in percent, on test texts: means of three seeds, for 100 labelled texts of five "
-    "draws, with 5 million texts of one run. Training time leaves out the search for the settings "
-    "of fastText and TF-IDF; of words and characters, the better one counts. HF (Hugging Face) "
-    "trains a small BERT from random weights, for 400 seconds. The 5 million texts are changed "
-    "copies of others; for them, the script hashes words and learns by SGD. "
-    "[Results](docs/results.md) has methods and commands."
+    "Accuracy is in percent, on test texts. Training time leaves out the search for settings; of "
+    "words and characters, the better one counts. HF (Hugging Face) trains a small BERT from "
+    "random weights, for 400 seconds; the 5 million texts are changed copies of others, for which "
+    "the script hashes words and learns by SGD. [Results](docs/results.md) has methods and "
+    "commands."
 )
 
 Rows = list[Row]
