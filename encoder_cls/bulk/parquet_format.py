@@ -36,6 +36,8 @@ WORD = pyarrow.struct([("word", TEXT), ("weight", NUMBER)])
 # The Arrow types of the columns of predictions by their usual names.
 TYPES = {
     "label": TEXT,
+    "name": TEXT,
+    "level": TEXT,
     "probability": NUMBER,
     "labels": pyarrow.list_(TEXT),
     "probabilities": pyarrow.list_(NUMBER),

@@ -80,8 +80,12 @@ class PlainTextFormat(LineFormat):
         answer = predicted.answer
         top = prediction.top(self._options.top_k)
         if prediction.labels is None:
-            best_probability = top[0][1]
-            return _with_probabilities([(shown_labels(predicted), best_probability), *top[1:]])
+            best_probability = prediction.probability or 0.0
+            others = []
+            for label, probability in top:
+                if label != prediction.label:
+                    others.append((prediction.shown(label), probability))
+            return _with_probabilities([(shown_labels(predicted), best_probability), *others])
 
         named = [(label, prediction.probabilities[label]) for label in answer.labels]
         labels = _with_probabilities(named) or shown_labels(predicted)
@@ -98,7 +102,7 @@ def shown_labels(predicted: PredictedText) -> str:
     """The labels of a text, or what is shown in their place."""
     answer = predicted.answer
     if answer.labels:
-        return ", ".join(answer.labels)
+        return ", ".join(map(predicted.prediction.shown, answer.labels))
     if answer.is_withheld or predicted.prediction.labels is None:
         return WITHHELD
     return NO_LABEL

@@ -43,14 +43,16 @@ def predict_chunk(
     predictions = classifier.predict_tokenized(tokenized, batch_tokens=options.batch_tokens)
 
     explanations: Sequence[Explanation | None] = [None] * len(chunk)
-    if explained:
+    # Words speak for a class, not for a code above it.
+    if explained and options.level is None:
         best_labels = [prediction.label for prediction in predictions]
         explanations = classifier.explain_tokenized(
             texts, tokenized, best_labels, batch_tokens=options.batch_tokens
         )
 
     predicted_texts = []
-    for row, prediction, words in zip(chunk, predictions, explanations, strict=True):
+    for row, of_classes, words in zip(chunk, predictions, explanations, strict=True):
+        prediction = options.withholding.at_level(of_classes)
         answer = options.withholding.answer(prediction)
 
         length = None

@@ -8,7 +8,7 @@ from typing import Any
 
 from encoder_cls.bulk.request import NOT_RECORDED, Request
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.guarantees import Guarantees
+from encoder_cls.classifier.guarantees import Guarantees, PrecisionCounts
 from encoder_cls.classifier.withholding import NOTHING, Withholding
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.run.run_folder import run_of
@@ -41,11 +41,15 @@ def prediction_options(request: Request, classifier: Classifier) -> PredictionOp
             f"{classifier.folder or 'the model'} predicts one"
         )
 
+    _check_levels(request, classifier)
+
     withholding = Withholding(threshold=request.threshold)
     if request.min_precision is not None:
         if not classifier.is_multi_label:
-            threshold = _threshold_of_precision(classifier, request.min_precision)
-            withholding = Withholding(threshold=threshold)
+            threshold = _threshold_of_precision(
+                classifier, request.min_precision, level=request.level, back_off=request.back_off
+            )
+            withholding = Withholding(threshold=threshold, back_off=request.back_off)
         elif request.whole_texts:
             threshold = _threshold_of_precision(classifier, request.min_precision)
             withholding = Withholding(text_threshold=threshold)
@@ -53,18 +57,38 @@ def prediction_options(request: Request, classifier: Classifier) -> PredictionOp
             thresholds = _thresholds_of_labels(classifier, request.min_precision)
             withholding = Withholding(label_thresholds=thresholds)
     if request.coverage is not None:
-        set_threshold = _threshold_of_coverage(classifier, request.coverage)
+        set_threshold = _threshold_of_coverage(classifier, request.coverage, level=request.level)
         withholding = replace(withholding, set_threshold=set_threshold)
+    withholding = replace(withholding, level=request.level)
 
     return PredictionOptions(**vars(request), withholding=withholding)
 
 
-def _threshold_of_precision(classifier: Classifier, share: float) -> float:
+def _check_levels(request: Request, classifier: Classifier) -> None:
+    option = "--back-off" if request.back_off else "--level"
+    if request.level is None and not request.back_off:
+        return
+    model = classifier.folder or "the model"
+    if classifier.codes is None or not classifier.codes.has_levels:
+        raise ConfigError(f"{option}: {model} has no levels; train it with data.levels")
+    num_levels = classifier.codes.num_levels
+    if request.level is not None and request.level > num_levels:
+        raise ConfigError(f"--level {request.level}: {model} has {num_levels} levels")
+
+
+def _threshold_of_precision(
+    classifier: Classifier, share: float, *, level: int | None = None, back_off: bool = False
+) -> float:
     option = "--min-precision"
-    guarantees = _guarantees_of(classifier, option)
-    threshold = guarantees.precision_threshold(share)
+    guarantees = _guarantees_of(classifier, option).at_level(level)
+    counts: PrecisionCounts = guarantees
+    if back_off:
+        assert guarantees.back_off
+        counts = guarantees.back_off
+
+    threshold = counts.precision_threshold(share)
     if threshold is None:
-        remedy = f"{_highest(guarantees.highest_precision)}{_suggestion_of_report(classifier)}"
+        remedy = f"{_highest(counts.highest_precision)}{_suggestion_of_report(classifier)}"
         raise _not_guaranteed(option, share, guarantees, remedy)
     return threshold
 
@@ -100,9 +124,9 @@ def _thresholds_of_labels(classifier: Classifier, share: float) -> dict[str, flo
     return thresholds
 
 
-def _threshold_of_coverage(classifier: Classifier, share: float) -> float:
+def _threshold_of_coverage(classifier: Classifier, share: float, *, level: int | None) -> float:
     option = "--coverage"
-    guarantees = _guarantees_of(classifier, option)
+    guarantees = _guarantees_of(classifier, option).at_level(level)
     threshold = guarantees.coverage_threshold(share)
     if threshold is None:
         remedy = _highest(guarantees.highest_coverage)

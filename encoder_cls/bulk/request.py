@@ -141,6 +141,22 @@ class Request:
             "has the correct class. Held-out texts guarantee it.",
         ),
     ] = None
+    level: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Predict the codes of this level, 1 at the top, of a model with data.levels. "
+            "Default: the classes.",
+        ),
+    ] = None
+    back_off: Annotated[
+        bool,
+        typer.Option(
+            "--back-off",
+            help="With --min-precision, for a model with data.levels: predict the deepest code "
+            "that is sure enough, such as 25 where 2512 is not. The share holds for all answers.",
+        ),
+    ] = False
     batch_tokens: Annotated[
         int | None,
         typer.Option(
@@ -310,6 +326,14 @@ def _check_thresholds(request: Request) -> None:
         )
     if request.whole_texts and request.min_precision is None:
         raise ConfigError("--whole-texts: needs --min-precision, which it applies to whole texts")
+
+    if request.back_off and request.min_precision is None:
+        raise ConfigError("--back-off: needs --min-precision, which says how sure a code must be")
+    if request.level is not None and (request.back_off or request.explained):
+        raise ConfigError(
+            "--level: names the level of all answers, which are not explained; leave out "
+            "--back-off and --explain"
+        )
 
 
 def _check_input(request: Request) -> None:

@@ -10,6 +10,7 @@ from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import Explanation
+from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.csv_cells import cell
@@ -51,23 +52,19 @@ class TableColumns:
         self._has_whole_texts = options.withholding.text_threshold is not None
         self._has_withheld_labels = options.withholding.names_withheld_labels
         self._explained = options.explained
-        self._top_k = min(options.top_k, len(classifier.label_names))
+        self._set_levels(options, classifier)
 
-        names = ["label", "probability"]
         # The rank of the first class that has columns with its rank, such as `label_2`. In a
-        # single-label table, the columns `label` and `probability` have the class of rank 1.
-        self._first_rank = 2
-        if self._is_multi_label:
-            names = ["labels", "probabilities"]
-            if self._has_whole_texts:
-                names += ["probability", "withheld"]
-            if self._has_withheld_labels:
-                names.append("withheld_labels")
-            if self._top_k > 1:
-                self._first_rank = 1
+        # single-label table, the columns `label` and `probability` have the class of rank 1. But
+        # where classes are codes, these columns may have a code above it, or none, and the others
+        # are suggestions for a person.
+        has_all_ranks = self._is_multi_label or classifier.codes is not None
+        self._first_rank = 1 if has_all_ranks and self._top_k > 1 else 2
+        names = self._names_of_answer()
         self._has_ranks = self._top_k >= self._first_rank
         for rank in range(self._first_rank, self._top_k + 1):
-            names += [f"label_{rank}", f"probability_{rank}"]
+            names += [f"{name}_{rank}" for name in (*self._named, "probability")]
+        names += [f"level_{number}" for number in range(1, self._num_levels + 1)]
 
         self._facts = _names_of_facts(classifier, keeps_all=keeps_all)
         if self._set_threshold is not None:
@@ -79,11 +76,33 @@ class TableColumns:
 
         # Beside a column `label` of the input, `label_2` would look like another label of its own.
         for rank in range(self._first_rank, self._top_k + 1):
-            for name in ("label", "probability"):
+            for name in (*self._named, "probability"):
                 first = prediction_column(name, columns)
                 self.prediction_columns[f"{name}_{rank}"] = prediction_column(
                     f"{first}_{rank}", columns
                 )
+
+    def _set_levels(self, options: PredictionOptions, classifier: Classifier) -> None:
+        """Find how many levels have a column, and how many classes one with their rank."""
+        codes = classifier.codes
+        level = options.withholding.level
+        classes = classifier.label_names
+        self._named = ("label", "name") if codes and codes.names else ("label",)
+        self._num_levels = 0
+        if codes and codes.has_levels:
+            self._num_levels = level or codes.num_levels
+            classes = codes.levels[self._num_levels - 1].codes
+        self._top_k = min(options.top_k, len(classes))
+
+    def _names_of_answer(self) -> list[str]:
+        if not self._is_multi_label:
+            return [*self._named, "probability"]
+        names = ["labels", "probabilities"]
+        if self._has_whole_texts:
+            names += ["probability", "withheld"]
+        if self._has_withheld_labels:
+            names.append("withheld_labels")
+        return names
 
     def kept_values(self, row: Row) -> list[Any]:
         """The values of a row in the columns of the input.
@@ -111,7 +130,7 @@ class TableColumns:
         values: list[Any]
         if not self._is_multi_label:
             label = predicted.answer.labels[0] if predicted.answer.labels else None
-            values = [label, prediction.probability]
+            values = [*self._label_values(prediction, label), prediction.probability]
         else:
             probabilities = [prediction.probabilities[label] for label in predicted.answer.labels]
             values = [list(predicted.answer.labels), probabilities]
@@ -124,14 +143,29 @@ class TableColumns:
             for label, probability in prediction.top(self._top_k)[self._first_rank - 1 :]:
                 # A blank text has no classes: `reason` says why.
                 if prediction.reason:
-                    values += [None, None]
+                    values += [*self._label_values(prediction, None), None]
                 else:
-                    values += [label, probability]
+                    values += [*self._label_values(prediction, label), probability]
+        values += self._level_values(predicted)
         if self._set_threshold is not None:
             values.append(prediction.label_set(self._set_threshold))
         values += [getattr(prediction, name) for name in self._facts]
         if self._explained:
             values.append(predicted.words or Explanation())
+        return values
+
+    def _label_values(self, prediction: Prediction, label: str | None) -> list[str | None]:
+        """A label, and the name beside it if the table has names."""
+        if len(self._named) == 1:
+            return [label]
+        return [label, prediction.name_of(label) if label is not None else None]
+
+    def _level_values(self, predicted: PredictedText) -> list[str | None]:
+        """The code of the answer at each level; None below it, and where it is withheld."""
+        values: list[str | None] = [None] * self._num_levels
+        if self._num_levels and predicted.answer.labels:
+            for number, code in enumerate(predicted.prediction.path):
+                values[number] = code.label
         return values
 
 

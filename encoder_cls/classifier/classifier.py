@@ -17,6 +17,7 @@ from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.config.reading_options import ReadingOptions
+from encoder_cls.data.codes import Codes
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.predicting_encoder import PredictingEncoder
 from encoder_cls.errors import ConfigError
@@ -78,6 +79,7 @@ class Classifier:
             `label_names`; empty in a single-label task.
         guarantees: None if they were not measured.
         familiarity: None if it was not measured.
+        codes: the levels and names of the classes; None if they have neither.
         encoder_architecture: also known if the encoder is not trained yet.
         model_class: None for `EncoderClassifier`.
         folder: the path that the classifier was loaded from, and `sha256` the hash of its weights
@@ -98,6 +100,7 @@ class Classifier:
     guarantees: Guarantees | None = None
     familiarity: Familiarity | None = None
     text_format: TextFormat = field(default_factory=TextFormat)
+    codes: Codes | None = None
     encoder_architecture: EncoderArchitecture | None = None
     model_class: type[EncoderClassifier] | None = None
     folder: str = ""
@@ -312,6 +315,7 @@ class Classifier:
                 labels=row_labels,
                 prediction_probability=prediction_probabilities[row],
                 answered_by=answered_by[row],
+                codes=self.codes,
             )
             predictions.append(prediction)
         return predictions

@@ -16,19 +16,23 @@ of independent texts (`row_groups`): all copies of a text count once.
 In a multi-label task, a prediction is that of a whole text: it is correct if the text has exactly
 the predicted labels, and a set must contain all labels of its text. Each label also has a
 guaranteed precision of its own, among the texts that get it.
+
+Where classes are codes with levels, each level has guarantees for its most probable codes, and one
+precision is that of answers with back-off: of the deepest code that reaches a threshold.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.data.codes import Codes
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
 
@@ -68,20 +72,14 @@ class PrecisionCounts:
     ) -> PrecisionCounts:
         """Count held-out predictions by their confidence, (predictions,)."""
         weights = _independent_weights(is_correct, groups)
-        num_confident = _sums_from(confidence, weights)
-        weighted_correct = _sums_from(confidence[is_correct], weights[is_correct])
-
-        # Large groups may be harder than small ones, and then the precision over all texts is lower
-        # than the weighted one. The lower of the two counts.
-        precision = np.minimum(
-            weighted_correct / np.maximum(num_confident, SMALLEST_WEIGHT),
-            counts_from(THRESHOLDS, confidence[is_correct])
-            / np.maximum(1, counts_from(THRESHOLDS, confidence)),
+        num_confident, num_correct = _independent_counts(
+            _sums_from(confidence, weights),
+            _sums_from(confidence[is_correct], weights[is_correct]),
+            counts_from(THRESHOLDS, confidence),
+            counts_from(THRESHOLDS, confidence[is_correct]),
         )
-        num_independent = _rounded_down(num_confident)
-        num_correct = _rounded_down(num_independent * precision)
         return cls(
-            num_confident=num_independent,
+            num_confident=num_confident,
             # A lower threshold keeps more predictions, but perhaps with a lower precision.
             num_correct=np.minimum.accumulate(num_correct),
         )
@@ -177,6 +175,71 @@ class PrecisionCounts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BackOffCounts(PrecisionCounts):
+    """Counts of held-out answers with back-off at each of the `THRESHOLDS`.
+
+    At a threshold, a text is answered with the most probable code of the deepest level at which
+    that code reaches it. Of `num_confident` answers, `num_correct` are correct at their levels.
+
+    The threshold is the same at all levels, and a lower one answers more texts and others more
+    deeply. So the thresholds are one sequence of rules that is fixed before any label is seen, as
+    fixed-sequence testing requires, and the same tests guarantee the precision of all answers
+    together, not of each level. Let the rule at threshold t answer n(t) of the held-out texts, k(t)
+    of them rightly. Given n(t), k(t) is binomial with the precision p(t) of the rule on new texts,
+    since held-out texts are drawn like new ones. Testing from the highest threshold (answers at the
+    top, and few of them) downwards, the rule that is chosen has a p(t) below the guarantee only if
+    a test before it has failed to stop: the first rule of the sequence with such a p(t) must have
+    passed its test, which has at most the permitted probability (Bauer, "Multiple testing in
+    clinical trials", 1991, https://doi.org/10.1002/sim.4780100609; "Learn then Test", algorithm 1).
+    A threshold of its own for each level would be chosen by the results of other tests, so that all
+    its values would have to be tested together, with far less power.
+    """
+
+    @classmethod
+    def of_levels(
+        cls,
+        confidence: NDArray[np.float64],
+        is_correct: NDArray[np.bool_],
+        groups: RowGroups,
+    ) -> BackOffCounts:
+        """Count held-out texts by the confidence in their code of each level, (levels, texts)."""
+        # Of the levels, the one at which texts of a group are most alike counts for all.
+        correlation = max(groups.correlation(of_level) for of_level in is_correct)
+        weights = groups.weights(correlation)
+        texts = np.arange(confidence.shape[1])
+
+        counts = []
+        for threshold in THRESHOLDS:
+            num_levels = (confidence >= threshold).sum(axis=0)
+            is_answered = num_levels > 0
+            is_right = is_answered & is_correct[np.maximum(num_levels, 1) - 1, texts]
+            counts.append(
+                (
+                    weights[is_answered].sum(),
+                    weights[is_right].sum(),
+                    is_answered.sum(),
+                    is_right.sum(),
+                )
+            )
+        num_confident, num_correct = _independent_counts(*np.array(counts, dtype=np.float64).T)
+        return cls(num_confident=num_confident, num_correct=num_correct)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> BackOffCounts:
+        """Read the values of a model folder, which may come from a stranger.
+
+        Raises:
+            ValueError: the values are not counts that some answers can have.
+        """
+        num_confident = _counts_of(values, "num_confident")
+        # A lower threshold may have fewer correct answers: those that go deeper.
+        num_correct = _counts_of(values, "num_correct", are_sorted=False)
+        if (num_correct > num_confident).any():
+            raise ValueError("guarantees.num_correct: more texts than guarantees.num_confident")
+        return cls(num_confident=num_confident, num_correct=num_correct)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Guarantees(PrecisionCounts):
     """Counts of held-out texts at each of the `THRESHOLDS`, from which guarantees follow.
 
@@ -185,10 +248,15 @@ class Guarantees(PrecisionCounts):
     Attributes:
         num_covered: the texts all of whose labels have at least the probability of the threshold.
         labels: multi-label, the counts of the texts that get each label, in the classifier's order.
+        levels: those of the codes of each level above the classes, from the top; empty without
+            levels, as `back_off` is None.
+        back_off: those of answers with back-off.
     """
 
     num_covered: Counts
     labels: tuple[PrecisionCounts, ...] = ()
+    levels: tuple[Guarantees, ...] = ()
+    back_off: BackOffCounts | None = None
 
     @classmethod
     def of(
@@ -236,6 +304,33 @@ class Guarantees(PrecisionCounts):
             labels=tuple(counts_of_labels),
         )
 
+    def with_levels(
+        self,
+        probabilities: NDArray[np.float64],
+        labels: NDArray[np.int64],
+        codes: Codes,
+        *,
+        groups: RowGroups,
+    ) -> Guarantees:
+        """Add the guarantees of levels, counted on the same texts, with class numbers, (texts,)."""
+        guarantees = []
+        confidence = []
+        is_correct = []
+        for level in codes.levels:
+            of_codes = level.probabilities(probabilities)
+            labels_of_level = level.labels(labels)
+            guarantees.append(Guarantees.of(of_codes, labels_of_level, groups=groups))
+            confidence.append(of_codes.max(axis=1))
+            is_correct.append(of_codes.argmax(axis=1) == labels_of_level)
+        back_off = BackOffCounts.of_levels(np.array(confidence), np.array(is_correct), groups)
+        return replace(self, levels=tuple(guarantees[:-1]), back_off=back_off)
+
+    def at_level(self, number: int | None) -> Guarantees:
+        """The guarantees of a level, counted from 1; None, or the last one, is that of classes."""
+        if number is None or number > len(self.levels):
+            return self
+        return self.levels[number - 1]
+
     def coverage_threshold(self, coverage: float) -> float | None:
         """The threshold from which classes form sets that surely have a coverage; None if none.
 
@@ -263,6 +358,9 @@ class Guarantees(PrecisionCounts):
         values["num_covered"] = self.num_covered.tolist()
         if self.labels:
             values["labels"] = [counts.to_json() for counts in self.labels]
+        if self.back_off:
+            values["levels"] = [counts.to_json() for counts in self.levels]
+            values["back_off"] = self.back_off.to_json()
         return values
 
     @classmethod
@@ -272,7 +370,8 @@ class Guarantees(PrecisionCounts):
         Raises:
             ValueError: the values are not counts that some texts can have.
         """
-        if values.keys() - {"num_confident", "num_correct", "num_covered", "labels"}:
+        known = {"num_confident", "num_correct", "num_covered", "labels", "levels", "back_off"}
+        if values.keys() - known:
             raise ValueError(
                 "guarantees: unknown keys (expected num_confident, num_correct and num_covered)"
             )
@@ -288,22 +387,27 @@ class Guarantees(PrecisionCounts):
         counts_of_labels = []
         for counts in values.get("labels", ()):
             counts_of_labels.append(PrecisionCounts.from_json(counts))
+        back_off = None
+        if "back_off" in values:
+            back_off = BackOffCounts.from_json(values["back_off"])
         return cls(
             num_confident=texts.num_confident,
             num_correct=texts.num_correct,
             num_covered=num_covered,
             labels=tuple(counts_of_labels),
+            levels=tuple(cls.from_json(counts) for counts in values.get("levels", ())),
+            back_off=back_off,
         )
 
 
-def _counts_of(values: Mapping[str, Any], name: str) -> Counts:
+def _counts_of(values: Mapping[str, Any], name: str, *, are_sorted: bool = True) -> Counts:
     """The array with this name; a `ValueError` if it does not hold counts at all thresholds."""
     counts = np.array(values[name])
     if counts.shape != THRESHOLDS.shape or counts.dtype != np.int64:
         raise ValueError(
             f"guarantees.{name}: invalid value (expected {len(THRESHOLDS)} whole numbers)"
         )
-    if counts.min() < 0 or (np.diff(counts) > 0).any():
+    if counts.min() < 0 or (are_sorted and (np.diff(counts) > 0).any()):
         raise ValueError(f"guarantees.{name}: invalid value (expected counts, none increasing)")
     return counts
 
@@ -314,6 +418,25 @@ SMALLEST_WEIGHT = 1e-9
 
 def _independent_weights(is_correct: NDArray[np.bool_], groups: RowGroups) -> NDArray[np.float64]:
     return groups.weights(groups.correlation(is_correct))
+
+
+def _independent_counts(
+    num_confident: NDArray[np.float64],
+    num_correct: NDArray[np.float64],
+    confident_texts: NDArray[Any],
+    correct_texts: NDArray[Any],
+) -> tuple[Counts, Counts]:
+    """Round weighted numbers of predictions, and of correct ones, down to counts.
+
+    Large groups may be harder than small ones, and then the precision over all texts is lower than
+    the weighted one. The lower of the two counts.
+    """
+    precision = np.minimum(
+        num_correct / np.maximum(num_confident, SMALLEST_WEIGHT),
+        correct_texts / np.maximum(1, confident_texts),
+    )
+    num_independent = _rounded_down(num_confident)
+    return num_independent, _rounded_down(num_independent * precision)
 
 
 def _sums_from(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -32,6 +32,7 @@ from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.hub_models import download_model
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.config.reading_options import ReadingOptions
+from encoder_cls.data.codes import Codes
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.engine_choice import ENGINES, new_encoder
 from encoder_cls.errors import ConfigError, EncoderClsError
@@ -283,6 +284,7 @@ def _classifier_of(
     # trained yet.
     parts = _parts_of(head, shapes)
 
+    codes = _codes_of(config, label_names)
     classifier = Classifier(
         None,
         tokenizer,
@@ -293,6 +295,7 @@ def _classifier_of(
         gate=_gate_of(head, parts),
         thresholds=_thresholds_of(head, task, num_classes=len(label_names)),
         text_format=_text_format_of(config),
+        codes=codes,
         encoder_architecture=architecture,
         model_class=model_class,
         dtypes=_dtypes_of(head, parts),
@@ -302,6 +305,9 @@ def _classifier_of(
         classifier.guarantees = Guarantees.from_json(head["guarantees"])
         is_complete = len(classifier.guarantees.labels) == len(classifier.thresholds)
         _check("guarantees.labels", is_complete, "counts of each label of a multi-label model")
+        num_levels = codes.num_levels if codes else 1
+        is_complete = len(classifier.guarantees.levels) in {0, num_levels - 1}
+        _check("guarantees.levels", is_complete, "counts of each level above the classes")
     if head["familiarity"] is not None:
         classifier.familiarity = Familiarity.from_json(
             head["familiarity"], has_linear="linear" in parts
@@ -377,6 +383,28 @@ def _text_format_of(config: Mapping[str, Any]) -> TextFormat:
         label_column=label_column,
         label_separator=label_separator,
     )
+
+
+def _codes_of(config: Mapping[str, Any], label_names: tuple[str, ...]) -> Codes | None:
+    """The levels and names of codes, of which a model without them has no keys."""
+    levels = config.get("levels")
+    names = config.get("code_names", {})
+    are_names = isinstance(names, dict) and _are_texts((*names, *names.values()))
+    _check("code_names", are_names, "names by code")
+    if isinstance(levels, list):
+        is_valid = bool(levels) and all(type(length) is int and length > 0 for length in levels)
+        levels = tuple(levels)
+    elif isinstance(levels, dict):
+        is_valid = _are_texts((*levels, *levels.values()))
+    else:
+        is_valid = levels is None or (isinstance(levels, str) and levels != "")
+    _check("levels", is_valid, "lengths of prefixes, a separator, or the code above each code")
+
+    if levels is None and not names:
+        return None
+    codes = Codes(label_names, levels, names)
+    _check("levels", codes.num_levels >= 1, "codes with an end")
+    return codes
 
 
 def _parts_of(head: Mapping[str, Any], shapes: Mapping[str, Shapes]) -> list[str]:
@@ -587,6 +615,9 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
         "encoder": encoder,
         "linear": linear,
     }
+    if classifier.codes:
+        values["levels"] = classifier.codes.rule
+        values["code_names"] = dict(classifier.codes.names)
     if classifier.model_class:
         values["model_class"] = classifier.model_class.__name__
     return values

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from encoder_cls.data.codes import Codes
+
+
+class CodeOfPath(NamedTuple):
+    """A code above a predicted class, or the class itself, with its probability.
+
+    The name is None if it has none; the probability is the sum of those of its classes.
+    """
+
+    label: str
+    name: str | None
+    probability: float
 
 
 class Prediction(NamedTuple):
@@ -23,6 +37,7 @@ class Prediction(NamedTuple):
             multi-label, that of exactly `labels`, if labels are independent of each other.
         answered_by: the parts that predict this text, `linear`, `encoder` or `both`; None if the
             model has both parts and both predict every text.
+        codes: the levels and names of the classes; None if the model has neither.
     """
 
     label: str | None
@@ -35,6 +50,7 @@ class Prediction(NamedTuple):
     labels: tuple[str, ...] | None = None
     prediction_probability: float = 0.0
     answered_by: str | None = None
+    codes: Codes | None = None
 
     @property
     def uncertainty(self) -> float:
@@ -75,5 +91,77 @@ class Prediction(NamedTuple):
             return []
         names = self.names_from(threshold)
         if self.labels is None:
-            return names or [self.label]
+            return names or [name for name, _ in self.top(1)]
         return names
+
+    # --- Levels of codes --------------------------------------------------------------------------
+
+    @property
+    def path(self) -> list[CodeOfPath]:
+        """The codes from the top to the label; empty without levels, and for a blank text."""
+        if self.label is None or self.codes is None or not self.codes.has_levels:
+            return []
+        path = []
+        codes = self.codes.path(self.label)
+        for code, members in zip(codes, self.codes.members, strict=False):
+            probability = self._sum(members[code])
+            path.append(CodeOfPath(code, self.codes.names.get(code), probability))
+        return path
+
+    def name_of(self, label: str) -> str | None:
+        """The name beside a code; None if it has none."""
+        return self.codes.names.get(label) if self.codes else None
+
+    def shown(self, label: str) -> str:
+        """A label with the name beside it, if it has one."""
+        return self.codes.shown(label) if self.codes else label
+
+    def at_level(self, number: int) -> Prediction:
+        """The prediction of a code of a level, counted from 1 at the top.
+
+        It is the most probable code of the level, which may be another one than that above `label`:
+        several classes that belong to it may be more probable together.
+
+        Raises:
+            ValueError: the model has no such level.
+        """
+        num_levels = self.codes.num_levels if self.codes else 1
+        if not 1 <= number <= num_levels:
+            raise ValueError(f"level {number}: the model has {num_levels}")
+        if self.codes is None or number == num_levels:
+            return self
+
+        probabilities = {}
+        for code, members in self.codes.members[number - 1].items():
+            probabilities[code] = self._sum(members)
+        best = max(probabilities, key=lambda code: probabilities[code])
+        is_blank = self.label is None
+        return self._replace(
+            label=None if is_blank else best,
+            probability=None if is_blank else probabilities[best],
+            probabilities=probabilities,
+            prediction_probability=probabilities[best],
+            codes=self.codes.at_level[number],
+        )
+
+    def _sum(self, classes: Sequence[str]) -> float:
+        # Not more than 1 by the rounding of sums.
+        return min(1.0, sum(self.probabilities[name] for name in classes))
+
+    def backed_off(self, threshold: float) -> Prediction:
+        """The prediction of the deepest level whose code reaches a probability.
+
+        `probabilities` stay those of the classes. If the code of no level reaches it, the
+        prediction stays as it is.
+        """
+        if self.codes is None:
+            return self
+        for number in range(self.codes.num_levels, 0, -1):
+            at_level = self.at_level(number)
+            if at_level.probability is not None and at_level.probability >= threshold:
+                return self._replace(
+                    label=at_level.label,
+                    probability=at_level.probability,
+                    prediction_probability=at_level.prediction_probability,
+                )
+        return self

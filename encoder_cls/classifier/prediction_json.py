@@ -25,8 +25,7 @@ def prediction_json(
     """
     answer = withholding.answer(prediction)
     if prediction.labels is None:
-        label = answer.labels[0] if answer.labels else None
-        record: dict[str, Any] = {"label": label, "probability": prediction.probability}
+        record = _label_json(prediction, answer)
     else:
         record = _labels_json(prediction, answer, withholding)
 
@@ -34,7 +33,10 @@ def prediction_json(
     if withholding.threshold is not None:
         num_shown = max(num_shown, len(prediction.names_from(withholding.threshold)))
     top = [] if prediction.reason else prediction.top(num_shown)
-    record["top"] = [{"label": name, "probability": probability} for name, probability in top]
+    record["top"] = [
+        {"label": label, **_name(prediction, label), "probability": probability}
+        for label, probability in top
+    ]
     if withholding.set_threshold is not None:
         record["set"] = prediction.label_set(withholding.set_threshold)
 
@@ -51,6 +53,25 @@ def prediction_json(
         record["explanation"] = [asdict(word) for word in words]
         if words.left_out:
             record["explanation_left_out"] = words.left_out
+    return record
+
+
+def _name(prediction: Prediction, label: str) -> dict[str, str]:
+    """The name beside a code as a JSON value; nothing if it has none."""
+    name = prediction.name_of(label)
+    return {} if name is None else {"name": name}
+
+
+def _label_json(prediction: Prediction, answer: Answer) -> dict[str, Any]:
+    """The first JSON values of a prediction in a single-label task."""
+    label = answer.labels[0] if answer.labels else None
+    record: dict[str, Any] = {"label": label}
+    if label is not None:
+        record |= _name(prediction, label)
+    record["probability"] = prediction.probability
+    if prediction.codes is not None and prediction.codes.has_levels:
+        path = prediction.path if label is not None else []
+        record["path"] = [code._asdict() for code in path]
     return record
 
 

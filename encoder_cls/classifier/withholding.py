@@ -23,6 +23,9 @@ class Withholding:
             withheld from all texts.
         text_threshold: the least probability that the whole prediction for a text is correct.
         set_threshold: the least probability of a class in the set of a text; None makes no sets.
+        level: the level of codes that is answered, counted from 1 at the top; None is the last one,
+            that of the classes.
+        back_off: whether the deepest code that reaches `threshold` is answered.
 
     Raises:
         ValueError: several of the first three are given.
@@ -32,6 +35,8 @@ class Withholding:
     label_thresholds: Mapping[str, float] | None = None
     text_threshold: float | None = None
     set_threshold: float | None = None
+    level: int | None = None
+    back_off: bool = False
 
     def __post_init__(self) -> None:
         given = [self.threshold, self.label_thresholds, self.text_threshold]
@@ -42,6 +47,14 @@ class Withholding:
     def names_withheld_labels(self) -> bool:
         """Whether withheld labels of a multi-label task are named beside those that are kept."""
         return self.label_thresholds is not None or self.text_threshold is not None
+
+    def at_level(self, prediction: Prediction) -> Prediction:
+        """The prediction at the level that is answered: `answer` and all formats take this one."""
+        if self.level is not None:
+            return prediction.at_level(self.level)
+        if self.back_off:
+            return prediction.backed_off(self.threshold or 0.0)
+        return prediction
 
     def answer(self, prediction: Prediction) -> Answer:
         """Divide the labels of a prediction into those that are sure enough, and the others."""
@@ -58,7 +71,7 @@ class Withholding:
         if withholds_text:
             kept = ()
         elif self.threshold is not None:
-            kept = tuple(name for name in labels if probabilities[name] >= self.threshold)
+            kept = labels if prediction.label_from(self.threshold) else ()
         elif self.label_thresholds is not None:
             least = {name: self.label_thresholds.get(name, math.inf) for name in labels}
             kept = tuple(name for name in labels if probabilities[name] >= least[name])

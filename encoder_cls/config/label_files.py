@@ -1,4 +1,4 @@
-"""Read the files that `data.label_map` and `data.label_names` may name."""
+"""Read the files that keys of `data` may name: label_map, label_names, code_names and levels."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from encoder_cls.system.encodings import UTF8, guessed_encoding, text_lines
 SEPARATORS = "\t;,"
 # The endings of files that are tables. All other files of class names have a name on each line.
 TABLES = {".csv", ".tsv"}
+# The endings of Excel files, which are read only as data: tables of codes are saved as CSV.
+WORKBOOKS = {".xlsx", ".xls", ".ods"}
 # The name of a column of labels by which the first row is a header, beside `data.label_column`.
 LABEL = "label"
 
 
 def with_label_files(values: Mapping[str, Any], *, folder: Path | None = None) -> dict[str, Any]:
-    """Replace the files that `data.label_map` and `data.label_names` name by what they hold.
+    """Replace the files of labels and codes that `data` names by what they hold.
 
     So the run does not need the files any more. A path starts at `folder`, that of the config file,
-    if nothing is at the path itself.
+    if nothing is at the path itself. The names in the file of `data.levels` become
+    `data.code_names`, unless this is set.
 
     Raises:
         ConfigError: a file cannot be read, or is no such table.
@@ -35,12 +38,22 @@ def with_label_files(values: Mapping[str, Any], *, folder: Path | None = None) -
 
     header = str(data.get("label_column", LABEL))
     replaced: dict[str, Any] = {}
-    for key, read in (("label_map", _label_map), ("label_names", _label_names)):
+    for key, read in (
+        ("label_map", _label_map),
+        ("label_names", _label_names),
+        ("code_names", _code_names),
+    ):
         file = data.get(key)
         if file == "":
             raise ConfigError(f"data.{key}: names no file; leave the key out if there is none")
         if isinstance(file, str | PathLike):
             replaced[key] = read(_beside(file, folder), header)
+
+    levels = data.get("levels")
+    if isinstance(levels, str | PathLike) and Path(levels).suffix.lower() in (*TABLES, *WORKBOOKS):
+        replaced["levels"], names = _levels(_beside(levels, folder))
+        if names and data.get("code_names") is None:
+            replaced["code_names"] = names
     return dict(values) | {"data": dict(data) | replaced}
 
 
@@ -87,12 +100,65 @@ def _label_names(path: Path, header: str) -> list[str]:
         if not name or (len(fields) != 1 and not is_numbered):
             raise ConfigError(
                 f"{where}: data.label_names: a name is needed, or a number and a name; the numbers "
-                "count from 0 on"
+                "count from 0 on; names beside codes are data.code_names"
             )
         names.append(name)
     if not names:
         raise ConfigError(f"{path}: data.label_names: the file has no names")
     return names
+
+
+def _code_names(path: Path, _header: str) -> dict[str, str]:
+    """Read a table with the columns `code` and `name`; codes without a name are left out."""
+    names = {}
+    for _, record in _codes(path, "data.code_names", ("code", "name")):
+        if record["name"]:
+            names[record["code"]] = record["name"]
+    if not names:
+        raise ConfigError(f"{path}: data.code_names: the file has no names")
+    return names
+
+
+def _levels(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Read a table with the columns `code`, `parent` and perhaps `name`.
+
+    The results are the parent of each code, "" at the top, and the names by code.
+    """
+    parents: dict[str, str] = {}
+    names = {}
+    for where, record in _codes(path, "data.levels", ("code", "parent")):
+        code = record["code"]
+        parent = parents.setdefault(code, record["parent"])
+        if parent != record["parent"]:
+            raise ConfigError(f"{where}: data.levels: {shown(code)} has another parent above")
+        if record.get("name"):
+            names[code] = record["name"]
+    return parents, names
+
+
+def _codes(path: Path, key: str, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Iterate over the rows of a table of codes, by the names of its columns, with their places."""
+    if path.suffix.lower() in WORKBOOKS:
+        raise ConfigError(f"{path}: {key}: save the table as CSV, which has every code as it is")
+    lines = _lines(path, key)
+    rows = csv.reader(lines, delimiter=_separator(lines))
+    columns = [name.strip().casefold() for name in next(rows, [])]
+    for name in needed:
+        if name not in columns:
+            raise ConfigError(
+                f"{path}: {key}: no column {name!r}; the first row must name the columns "
+                f"{' and '.join(needed)}"
+            )
+
+    for fields in rows:
+        # A row may have fewer cells than there are columns.
+        record = dict.fromkeys(columns, "")
+        record |= zip(columns, (field.strip() for field in fields), strict=False)
+        where = f"{path}:{rows.line_num}"
+        if record["code"]:
+            yield where, record
+        elif any(record.values()):
+            raise ConfigError(f"{where}: {key}: the row has no code")
 
 
 def _rows(

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
@@ -52,6 +53,8 @@ MAX_PARAMETERS = 2**32
 MAX_SCORES = 2**29
 # The largest number of shards of a batch, since each training step has a loop over the shards.
 MAX_SHARDS = 1024
+# The largest length of a prefix of a code: longer names are no codes.
+MAX_CODE_LENGTH = 1000
 # The largest weight of a class, and of R-Drop: with a larger weight, the rest of the loss would not
 # count any more.
 LARGEST_CLASS_WEIGHT = 1e6
@@ -98,6 +101,13 @@ def _named(path: Any) -> Any:
     return path
 
 
+def _prefix_lengths(levels: Any) -> Any:
+    """Turn a single number into a list of it: one level above the classes."""
+    if isinstance(levels, int) or (isinstance(levels, str) and levels.isdecimal()):
+        return (levels,)
+    return levels
+
+
 def _by_name(weights: Any) -> Any:
     """Name the labels of a mapping, which may be numbers, also those of NumPy."""
     if isinstance(weights, Mapping):
@@ -114,10 +124,26 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=
 Searched = Annotated[Any, BeforeValidator(_searched)]
 NotEmpty = Annotated[str, Field(min_length=1)]
 Source = Annotated[str, BeforeValidator(_named)]
+PrefixLength = Annotated[int, Field(ge=1, le=MAX_CODE_LENGTH)]
+Levels = Annotated[
+    Annotated[tuple[PrefixLength, ...], Field(min_length=1)] | NotEmpty | dict[NotEmpty, str],
+    BeforeValidator(_prefix_lengths),
+]
 ClassWeight = Annotated[float, Field(gt=0, le=LARGEST_CLASS_WEIGHT)]
 ClassWeights = Annotated[
     Literal["none", "balanced"] | dict[str, ClassWeight], BeforeValidator(_by_name)
 ]
+
+
+def _check_ends(code: str, parents: Mapping[str, str]) -> None:
+    """Raise a `ValueError` if a code is above itself."""
+    above = parents[code]
+    seen = {code}
+    while above:
+        if above in seen:
+            raise ValueError(f"the code {above!r} is above itself")
+        seen.add(above)
+        above = parents.get(above, "")
 
 
 def types_in(annotation: Any) -> list[Any]:
@@ -211,6 +237,16 @@ class DataConfig(Section):
     """The names of the classes, in order, as a list or as a file: a name on each line, or .csv with
     a number and a name. A label in the data is a name, or a number (0 for the first name); spaces
     around it are ignored. If null, the classes are the labels that occur in train."""
+    levels: Levels | None = None
+    """How codes are divided into levels, such as those of occupations or products: the lengths of
+    their beginnings, as in `[1, 2]` for 2, 25 and 2512; a separator, as in `.` for C, C.10 and
+    C.10.5; or a file, .csv or .tsv, with the columns `code`, `parent` and, if there are names,
+    `name`. The last level is the class itself. The model is the same; reports and predictions have
+    all levels. If null, there are none."""
+    code_names: dict[NotEmpty, NotEmpty] | None = None
+    """The names that are shown beside codes, of all levels: a file, .csv or .tsv, with the columns
+    `code` and `name`, or a mapping such as `{2512: Software developers}`. The classes stay the
+    codes, unlike with `label_names`. If null, they are those of the file of `levels`, or none."""
     label_map: dict[NotEmpty, NotEmpty] | None = None
     """The class that each of some labels becomes, such as `{Refunds: refund, rfund: refund}`, or a
     file of two columns, the label and its class. All other labels stay as they are. If null, each
@@ -257,6 +293,16 @@ class DataConfig(Section):
                 raise ValueError(f"{name!r} is listed twice")
             seen.add(name)
         return names
+
+    @field_validator("levels")
+    @classmethod
+    def _check_levels(cls, levels: Levels | None) -> Levels | None:
+        if isinstance(levels, tuple) and any(a >= b for a, b in pairwise(levels)):
+            raise ValueError("the lengths must increase, such as [1, 2, 4]")
+        if isinstance(levels, dict):
+            for code in levels:
+                _check_ends(code, levels)
+        return levels
 
     @model_validator(mode="after")
     def _check_columns(self) -> DataConfig:

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
+from encoder_cls.data.codes import Codes
 from encoder_cls.evaluation.changes_since_base import ChangesSinceBase
 from encoder_cls.evaluation.comparisons import COMBINED, PartComparison, RunComparison
 from encoder_cls.evaluation.indistinct_classes import indistinct_sentences
 from encoder_cls.evaluation.judged_calibration import Calibration, JudgedCalibration
+from encoder_cls.evaluation.levels import LevelsEvaluation
+from encoder_cls.evaluation.measured_guarantees import PRECISION
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.suggested_threshold import (
     MIN_PREDICTED,
@@ -45,6 +48,10 @@ class Kind(Enum):
     ENCODER_GAIN = "what the encoder adds, and which part has most of the weight"
     CASCADE = "which texts skip the encoder"
     ADVICE = "what to try next"
+
+    LEVELS = "the scores of each level of codes"
+    LEVELS_TOGETHER = "the scores of all levels of codes together, and answers with back-off"
+    PARTED = "the codes at which most mistakes begin"
 
     CALIBRATION = "how far probabilities can be trusted"
     THRESHOLD = "from which probability predictions are right"
@@ -96,6 +103,7 @@ SCORE_KINDS = (
 )
 TEXT_SECTIONS = {
     "Is the encoder worth it?": (Kind.PARTS, Kind.ENCODER_GAIN, Kind.CASCADE, Kind.ADVICE),
+    "Levels": (Kind.LEVELS, Kind.LEVELS_TOGETHER, Kind.PARTED),
     "Can the probabilities be trusted?": (Kind.CALIBRATION,),
     "Threshold": (Kind.THRESHOLD,),
     "Notes": (
@@ -178,12 +186,15 @@ def report_findings(
     yield from _other_scores(baseline_scores, against)
     yield from _comparisons(against, facts)
     if evaluation.metrics.most_confused:
-        yield Finding(Kind.CONFUSED, _most_confused(evaluation.metrics))
+        yield Finding(Kind.CONFUSED, _most_confused(evaluation))
 
     yield from _parts(evaluation)
     advice = _advice(evaluation, baseline_scores, facts.num_unread)
     if advice:
         yield Finding(Kind.ADVICE, advice)
+
+    if evaluation.levels and evaluation.codes:
+        yield from _levels(evaluation.levels, evaluation.codes)
 
     if evaluation.calibration:
         for sentence in _calibration(evaluation.calibration):
@@ -217,9 +228,10 @@ def _scores(evaluation: SplitEvaluation) -> Iterator[Finding]:
         yield Finding(Kind.RARE_CLASSES, sentence)
 
     further = []
+    scalars = metrics.scalars()
     for score in scores_of_task(metrics.task):
-        if Place.REPORT in score.shown_in:
-            further.append(f"{score.name} {getattr(metrics, score.key):.4f}")
+        if Place.REPORT in score.shown_in and score.key in scalars:
+            further.append(f"{score.name} {scalars[score.key]:.4f}")
     if further:
         yield Finding(Kind.FURTHER_SCORES, ", ".join(further))
 
@@ -318,11 +330,12 @@ def _comparisons(against: RunComparison | None, facts: RunFacts) -> Iterator[Fin
 MAX_CONFUSED_PAIRS = 2
 
 
-def _most_confused(metrics: Metrics) -> str:
+def _most_confused(evaluation: SplitEvaluation) -> str:
+    metrics = evaluation.metrics
     pairs = []
     for pair in metrics.most_confused[:MAX_CONFUSED_PAIRS]:
-        label = name_text(pair.label)
-        prediction = name_text(pair.prediction)
+        label = name_text(evaluation.shown(pair.label))
+        prediction = name_text(evaluation.shown(pair.prediction))
         words = f"{label} taken for {prediction}"
         if isinstance(metrics, MultiLabelMetrics):
             words = f"{label} missed where {prediction} is given"
@@ -432,6 +445,38 @@ def _advice(
     if "linear" in evaluation.parts:
         return "the TF-IDF baseline is more accurate here; more labelled texts would help most"
     return f"the TF-IDF baseline is more accurate here; a linear model alone: {LINEAR_ALONE}"
+
+
+# Levels
+
+# The most pairs of codes that are named in sentences.
+MAX_PARTED = 3
+
+
+def _levels(levels: LevelsEvaluation, codes: Codes) -> Iterator[Finding]:
+    for scores in levels.levels:
+        low, high = scores.accuracy_interval
+        top = "".join(f", top-{k} accuracy {share:.4f}" for k, share in scores.top.items())
+        scored = f"accuracy {scores.accuracy:.4f} [{low:.3f}, {high:.3f}]"
+        scored += f", macro-F1 {scores.macro_f1:.4f}{top}"
+        of_level = f"level {scores.level} ({counted(scores.num_codes, 'code')})"
+        yield Finding(Kind.LEVELS, f"{of_level}: {scored}")
+
+    precision = f"precision {levels.hierarchical_precision:.4f}"
+    recall = f"recall {levels.hierarchical_recall:.4f}"
+    f1 = f"hierarchical F1 {levels.hierarchical_f1:.4f} ({precision}, {recall})"
+    yield Finding(Kind.LEVELS_TOGETHER, f1)
+    shares = ", ".join(f"{scores.sure_share:.0%}" for scores in levels.levels)
+    answered = f"if {PRECISION:.0%} must be right, {shares} of the texts can be answered, by level"
+    yield Finding(Kind.LEVELS_TOGETHER, answered)
+    if levels.back_off:
+        yield Finding(Kind.LEVELS_TOGETHER, levels.back_off.sentence())
+
+    for parted in levels.parted[:MAX_PARTED]:
+        label = name_text(codes.shown(parted.label))
+        prediction = name_text(codes.shown(parted.prediction))
+        words = f"{label} taken for {prediction} ({parted.count})"
+        yield Finding(Kind.PARTED, f"at level {parted.level}, {words}")
 
 
 # Calibration

@@ -33,6 +33,7 @@ def model_card(
         baseline_note=baseline_note,
         notes=sentences(report.findings, Kind.LEARNED, Kind.TUNED, Kind.GROUPS),
         encoder_gain=sentences(report.findings, Kind.ENCODER_GAIN, Kind.CASCADE),
+        levels=sentences(report.findings, Kind.LEVELS, Kind.LEVELS_TOGETHER),
         best_step=best_step,
         vocab_size=vocab_size,
         has_encoder=has_encoder,

@@ -112,6 +112,13 @@ class Report:
         values["unread_texts"] = self.run_facts.num_unread
         values["unscored_texts"] = self.run_facts.num_unscored
 
+        return values | self._optional_values()
+
+    def _optional_values(self) -> dict[str, Any]:
+        """The JSON values that only some reports have."""
+        values: dict[str, Any] = {}
+        if self.evaluation.levels:
+            values |= self.evaluation.levels.to_dict()
         if self.against:
             values["against"] = self.against.to_dict()
         if self.run_facts.changes_since_base:

@@ -29,13 +29,16 @@ from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.metrics.classification import MAX_MATRIX_CLASSES, ClassMetrics, Metrics
-from encoder_cls.metrics.scores import ALL_SCORES
+from encoder_cls.metrics.scores import ALL_SCORES, TOP_K
 from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.display import printable
 from encoder_cls.system.html_pages import html_page, render
 
 # The most pairs of confused classes on the first screen: the rest is further down on the page.
 MAX_CONFUSED_PAIRS = 3
+
+# With more classes, their tables have a field to find one.
+FILTERED_FROM = 50
 
 
 def render_report(
@@ -75,6 +78,9 @@ def render_report(
         classes=_classes(evaluation.metrics),
         classes_note=_classes_note(evaluation.metrics),
         matrix=matrix,
+        answered=svg_charts.answered(evaluation.levels) if evaluation.levels else None,
+        top_k=TOP_K,
+        filtered_from=FILTERED_FROM,
         largest_matrix=MAX_MATRIX_CLASSES,
         trust=_trust_charts(evaluation),
         config_yaml=config_yaml,

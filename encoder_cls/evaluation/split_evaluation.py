@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.data.codes import Codes
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.comparisons import (
     COMBINED,
@@ -23,6 +24,7 @@ from encoder_cls.evaluation.comparisons import (
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
 from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
 from encoder_cls.evaluation.judged_calibration import JudgedCalibration, judge_calibration
+from encoder_cls.evaluation.levels import LevelsEvaluation, evaluate_levels
 from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees, measure_guarantees
 from encoder_cls.evaluation.mistakes import Mistake, worst_mistakes
 from encoder_cls.evaluation.split_predictions import SplitPredictions
@@ -74,6 +76,9 @@ class SplitEvaluation:
             thresholds already.
         guarantees: measured on the new texts; None if the classifier has none, if they were fitted
             to these texts, or if no text is new.
+        levels: the scores at each level of the codes, on the new texts if there are any; None
+            without levels.
+        codes: the names of the classes, if they are codes with names or levels.
         doubtful_labels: the indices of the texts whose labels seem to be wrong.
         top_features: the words and pairs of words that speak most for each class; empty without a
             linear model.
@@ -97,6 +102,12 @@ class SplitEvaluation:
     unknown_fraction: float
     num_learned: int | None = None
     new_texts: NewTexts | None = None
+    levels: LevelsEvaluation | None = None
+    codes: Codes | None = field(default=None, repr=False, compare=False)
+
+    def shown(self, label: str) -> str:
+        """A label with the name beside it, if it has one."""
+        return self.codes.shown(label) if self.codes else label
 
     @property
     def predictions_of_new(self) -> SplitPredictions:
@@ -225,7 +236,24 @@ def evaluate_split(
         unknown_fraction=tokenized.unknown_fraction,
         num_learned=num_learned,
         new_texts=new_texts,
+        levels=_levels(classifier, predictions, of_new),
+        codes=classifier.codes,
     )
+
+
+def _levels(
+    classifier: Classifier, predictions: SplitPredictions, of_new: SplitPredictions
+) -> LevelsEvaluation | None:
+    """Score the levels of the codes on the new texts, or on all without any; None without levels.
+
+    Guarantees are fitted to the validation texts, so these cannot confirm them.
+    """
+    if classifier.codes is None or not classifier.codes.has_levels:
+        return None
+    if not len(of_new.split):
+        return evaluate_levels(classifier.codes, predictions, None)
+    is_fitted = predictions.name == "validation"
+    return evaluate_levels(classifier.codes, of_new, None if is_fitted else classifier.guarantees)
 
 
 def _new_texts(predictions: SplitPredictions) -> NewTexts:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.guarantees import counts_from
+from encoder_cls.evaluation.levels import LevelsEvaluation
 from encoder_cls.metrics.classification import CalibrationBins, ClassMetrics, LabelMetrics
 from encoder_cls.metrics.tasks import task_of
 
@@ -190,6 +191,22 @@ def precision_recall(
         )
         curve = Curve.through(
             recall, precision, style=f"c{style_number}", name=names[class_number], plane=plane
+        )
+        curves.append(curve)
+    return CurvesChart(curves=curves, plane=plane)
+
+
+def answered(evaluation: LevelsEvaluation) -> CurvesChart:
+    """Make a curve for each level: how many of the surest answers are right."""
+    plane = Plane()
+    curves: list[Curve] = []
+    for scores in evaluation.levels[-MAX_CURVES:]:
+        curve = Curve.through(
+            np.array(scores.curve.answered),
+            np.array(scores.curve.right),
+            style=f"c{len(curves) + 1}",
+            name=f"level {scores.level}",
+            plane=plane,
         )
         curves.append(curve)
     return CurvesChart(curves=curves, plane=plane)

@@ -14,9 +14,8 @@ from encoder_cls.evaluation.findings import (
     sections_of,
     sentences,
 )
-from encoder_cls.evaluation.mistakes import Mistake
 from encoder_cls.evaluation.split_evaluation import SplitEvaluation
-from encoder_cls.metrics.classification import Metrics, MultiLabelMetrics, SingleLabelMetrics
+from encoder_cls.metrics.classification import MultiLabelMetrics, SingleLabelMetrics
 from encoder_cls.system.display import aligned, capitalized, shown
 
 
@@ -58,9 +57,9 @@ def table_sections(evaluation: SplitEvaluation, findings: Sequence[Finding]) -> 
     """What the page of a report has as tables and charts."""
     sections = {
         "Texts": sentences(findings, Kind.LENGTHS, Kind.DOUBTFUL),
-        "Classes": list(_class_table(evaluation.metrics)),
+        "Classes": list(_class_table(evaluation)),
         "Confusion (rows: label, columns: prediction)": list(_confusion_lines(evaluation)),
-        "Most confident mistakes": list(_mistake_lines(evaluation.worst_mistakes)),
+        "Most confident mistakes": list(_mistake_lines(evaluation)),
     }
     return {title: lines for title, lines in sections.items() if lines}
 
@@ -69,7 +68,8 @@ def table_sections(evaluation: SplitEvaluation, findings: Sequence[Finding]) -> 
 MAX_NAME_LENGTH = 28
 
 
-def _class_table(metrics: Metrics) -> Iterator[str]:
+def _class_table(evaluation: SplitEvaluation) -> Iterator[str]:
+    metrics = evaluation.metrics
     columns = {"precision": "precision", "recall": "recall", "f1": "F1"}
     if isinstance(metrics, MultiLabelMetrics):
         columns["average_precision"] = "average precision"
@@ -77,7 +77,7 @@ def _class_table(metrics: Metrics) -> Iterator[str]:
 
     rows = [["class", *columns.values(), "examples"]]
     for name, scores in metrics.per_class.items():
-        row = [name_text(name, limit=MAX_NAME_LENGTH)]
+        row = [name_text(evaluation.shown(name), limit=MAX_NAME_LENGTH)]
         for key in columns:
             row.append(score_text(getattr(scores, key)))
         row.append(str(scores.support))
@@ -113,7 +113,7 @@ def _confusion_lines(evaluation: SplitEvaluation) -> Iterator[str]:
     rows = [header]
     names = evaluation.label_names
     for number, (name, counts) in enumerate(zip(names, matrix, strict=True), start=1):
-        row = [f"{number:2} {name_text(name, limit=MAX_NAME_LENGTH)}"]
+        row = [f"{number:2} {name_text(evaluation.shown(name), limit=MAX_NAME_LENGTH)}"]
         for count in counts:
             row.append(str(count or "."))
         rows.append(row)
@@ -124,13 +124,13 @@ def _confusion_lines(evaluation: SplitEvaluation) -> Iterator[str]:
 MAX_LISTED_MISTAKES = 5
 
 
-def _mistake_lines(mistakes: Sequence[Mistake]) -> Iterator[str]:
-    for mistake in mistakes[:MAX_LISTED_MISTAKES]:
-        prediction = name_text(mistake.prediction)
+def _mistake_lines(evaluation: SplitEvaluation) -> Iterator[str]:
+    for mistake in evaluation.worst_mistakes[:MAX_LISTED_MISTAKES]:
+        prediction = name_text(evaluation.shown(mistake.prediction))
         if mistake.kind:
             predicted = f"{mistake.kind} {prediction}"
         else:
-            labels = ", ".join(name_text(label) for label in mistake.labels)
+            labels = ", ".join(name_text(evaluation.shown(label)) for label in mistake.labels)
             predicted = f"{prediction}, not {labels}"
         yield f"{mistake.probability:.2f} {predicted}: {shown(mistake.text, limit=90)}"
 

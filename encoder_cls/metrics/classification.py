@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from encoder_cls.metrics.log_loss import binary_cross_entropy, cross_entropy, one_hot
 from encoder_cls.metrics.logits import Logits, sigmoid, softmax
 from encoder_cls.metrics.precision_recall import ClassCounts, average_precisions, mean_or_zero
-from encoder_cls.metrics.scores import Score, main_score, scores_of_task
+from encoder_cls.metrics.scores import (
+    MIN_CLASSES_OF_TOP_K,
+    TOP_K,
+    Score,
+    main_score,
+    scores_of_task,
+)
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task, padded, task_of
 
 Floats = NDArray[np.float64]
@@ -125,8 +131,9 @@ class Metrics:
     unseen_labels: dict[str, int]
 
     def scalars(self) -> dict[str, float]:
-        """The scores that `metrics/scores` lists for this task, by key."""
-        return {score.key: getattr(self, score.key) for score in scores_of_task(self.task)}
+        """The scores that `metrics/scores` lists for this task, by key, but those that are None."""
+        scores = {score.key: getattr(self, score.key) for score in scores_of_task(self.task)}
+        return {key: value for key, value in scores.items() if value is not None}
 
     @property
     def main_score(self) -> Score:
@@ -148,11 +155,18 @@ class SingleLabelMetrics(Metrics):
 
     The confusion matrix has the number of texts with each label and prediction,
     `[label][prediction]`; it is None if there are more than `MAX_MATRIX_CLASSES` classes.
+
+    Attributes:
+        top_3: the share of texts whose label is among the 3 most probable classes; None with fewer
+            than `MIN_CLASSES_OF_TOP_K` classes, as are `top_5` and `top_10`.
     """
 
     task = SINGLE_LABEL
 
     accuracy: float
+    top_3: float | None
+    top_5: float | None
+    top_10: float | None
     confusion_matrix: list[list[int]] | None
 
     def drawable(self) -> dict[str, Any]:
@@ -240,9 +254,14 @@ def _single_label_metrics(
         cells[pairs[0], pairs[1]] = pair_counts
         matrix = cells.tolist()
 
+    top = top_k_accuracies(logits, labels) if num_classes >= MIN_CLASSES_OF_TOP_K else {}
+
     return SingleLabelMetrics(
         num_examples=len(labels),
         accuracy=float((predictions == labels).mean()),
+        top_3=top.get(3),
+        top_5=top.get(5),
+        top_10=top.get(10),
         macro_f1=counts.macro_f1,
         loss=cross_entropy(probabilities, targets),
         ece=bins.expected_error,
@@ -252,6 +271,21 @@ def _single_label_metrics(
         most_confused=_most_confused(pairs, pair_counts, label_names),
         unseen_labels=_unseen_labels(counts, label_names, num_classes),
     )
+
+
+def top_k_accuracies(
+    logits: NDArray[np.floating[Any]], labels: NDArray[np.int64]
+) -> dict[int, float]:
+    """The share of texts whose label is among the k most probable classes, for each of `TOP_K`.
+
+    Logits, or probabilities, are (texts, classes). Labels beyond the classes are never among them.
+    """
+    num_classes = logits.shape[1]
+    is_known = labels < num_classes
+    rows = np.arange(len(labels))
+    of_label = logits[rows, np.minimum(labels, num_classes - 1)]
+    num_before = (logits > of_label[:, None]).sum(axis=1)
+    return {k: float((is_known & (num_before < k)).mean()) for k in TOP_K}
 
 
 def _multi_label_metrics(

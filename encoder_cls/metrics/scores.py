@@ -54,6 +54,10 @@ class Score:
         return f"{self.key}_interval"
 
 
+# How many of the most probable classes are counted, and from how many classes on.
+TOP_K = (3, 5, 10)
+MIN_CLASSES_OF_TOP_K = 20
+
 # All scores, in the order in which they are shown.
 ALL_SCORES = (
     Score(
@@ -93,6 +97,15 @@ ALL_SCORES = (
         can_be_monitored=True,
         shown_in=(Place.VALIDATION, Place.RUN_TABLE, Place.COMPARE),
         curve="validation/macro F1",
+    ),
+    *(
+        Score(
+            key=f"top_{k}",
+            name=f"top-{k} accuracy",
+            tasks=(SINGLE_LABEL,),
+            shown_in=(Place.REPORT,),
+        )
+        for k in TOP_K
     ),
     Score(
         key="mean_average_precision",

@@ -31,6 +31,16 @@ function sortBy(head) {
   body.append(sorted);
 }
 
+// A field above a table shows only the rows that have its text in their first cell.
+document.querySelectorAll("input.filter").forEach((field) => {
+  const rows = [...document.getElementById(field.dataset.table).tBodies[0].rows];
+  const names = rows.map((row) => row.cells[0].textContent.toLowerCase());
+  field.addEventListener("input", () => {
+    const wanted = field.value.trim().toLowerCase();
+    rows.forEach((row, number) => (row.hidden = !names[number].includes(wanted)));
+  });
+});
+
 // --- Attention maps -----------------------------------------------------------------------------
 
 // An attention map has a byte for each cell, its level, which is the square root of its weight. It

@@ -261,6 +261,13 @@ def with_guarantees(
             classifier.thresholds,
             groups=groups.subset(has_words),
         )
+        if classifier.codes and classifier.codes.has_levels:
+            guarantees = guarantees.with_levels(
+                probabilities,
+                labels[has_words],
+                classifier.codes,
+                groups=groups.subset(has_words),
+            )
     is_familiar = has_words & classifier.task.are_known(labels, logits.shape[1])
     familiarity = Familiarity.of(familiarity_features[is_familiar])
     return replace(classifier, guarantees=guarantees, familiarity=familiarity)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config.schema import Config
+from encoder_cls.data.codes import check_codes
 from encoder_cls.data.continued_data import names_validation
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.encoder_training.batch_sampler import BatchSampler
@@ -126,7 +127,12 @@ class Plan:
 
 
 def check_config_fits_data(config: Config, dataset: Dataset) -> None:
-    """Raise a `ConfigError` if a class weight names no class, or the task has no such `monitor`."""
+    """Raise a `ConfigError` if the config does not fit classes or task of the data.
+
+    A class weight may name no class, the classes may have no such levels, and the task may have no
+    such `monitor`.
+    """
+    check_codes(config.data, dataset.label_names, is_multi_label=dataset.is_multi_label)
     weights = config.train.class_weights
     if isinstance(weights, dict):
         unknown = sorted(weights.keys() - set(dataset.label_names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from encoder_cls.classifier.classifier import Classifier, TextFormat
 from encoder_cls.classifier.validation_result import ValidationResult
+from encoder_cls.data.codes import codes_of
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.predicting_encoder import PredictingEncoder
 from encoder_cls.linear.linear_model import LinearModel
@@ -39,6 +40,7 @@ def make_classifier(
             label_column=data.label_column,
             label_separator=data.label_separator,
         ),
+        codes=codes_of(data, prepared.dataset.label_names),
         encoder_architecture=architecture,
         model_class=prepared.model_class,
     )

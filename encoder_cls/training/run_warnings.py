@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from encoder_cls.data.codes import code_warnings
 from encoder_cls.data.data_warnings import data_warnings
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.text.tokens import MAX_LEARNED_LENGTH
@@ -18,6 +19,7 @@ def run_warnings(prepared: Prepared) -> Iterator[str]:
     config = prepared.config
     plan = prepared.plan
     yield from data_warnings(prepared.dataset, learns_validation=plan.refits_on_validation)
+    yield from code_warnings(config.data, prepared.dataset.label_names)
 
     if plan.has_encoder and prepared.base and prepared.base.encoder is None:
         yield f"{config.from_run} has no encoder, so a new one is trained from scratch"
