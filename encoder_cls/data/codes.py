@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.config.schema import DataConfig
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.display import counted, listed
+from encoder_cls.system.display import listed
 
 Rule = tuple[int, ...] | str | Mapping[str, str]
 """How a code is divided into levels: the value of `data.levels`, whose file is read."""
@@ -175,8 +175,8 @@ def check_codes(config: DataConfig, classes: Sequence[str], *, is_multi_label: b
         unknown = [code for code in classes if code not in config.levels]
         if unknown:
             raise ConfigError(
-                f"data.levels: {counted(len(unknown), 'class', 'classes')} of the data "
-                f"({listed(unknown, most=MAX_LISTED)}) are not in the column `code` of the file"
+                "data.levels: classes that are not in the column `code` of the file: "
+                f"{len(unknown):,} ({listed(unknown, most=MAX_LISTED)})"
             )
 
     codes = codes_of(config, classes)

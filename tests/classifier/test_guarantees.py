@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from encoder_cls.classifier.guarantees import THRESHOLDS, Guarantees
+from encoder_cls.data.codes import Codes
 from encoder_cls.metrics.row_groups import RowGroups
 
 
@@ -40,6 +41,40 @@ def test_a_guarantee_fails_for_one_model_in_ten_at_most():
     assert num_broken <= 300 * (0.1 + 3 * standard_error)
     assert num_broken_without_bound > 100
     assert num_guaranteed > 200
+
+
+@pytest.mark.parametrize("sharpness", [1, 2])
+def test_answers_with_back_off_fail_for_one_model_in_ten_at_most(sharpness):
+    """All answers together have the precision, though probabilities may be far too high."""
+    random = np.random.default_rng(0)
+    codes = Codes(["11", "12", "21", "22", "31", "32"], (1, 2))
+
+    def draw_codes(texts: int) -> tuple[np.ndarray, np.ndarray]:
+        above = random.dirichlet([0.2] * 3, size=texts)
+        within = random.dirichlet([0.5] * 2, size=(texts, 3))
+        of_classes = (above[:, :, None] * within).reshape(texts, 6)
+        labels = (of_classes.cumsum(axis=1) < random.random((texts, 1))).sum(axis=1)
+        reported = of_classes**sharpness
+        return reported / reported.sum(axis=1, keepdims=True), np.minimum(labels, 5)
+
+    def count(texts: int) -> Guarantees:
+        drawn = draw_codes(texts)
+        groups = RowGroups.single(texts)
+        return Guarantees.of(*drawn, groups=groups).with_levels(*drawn, codes, groups=groups)
+
+    many = count(100_000)
+    true = many.back_off.num_correct / np.maximum(1, many.back_off.num_confident)
+    precision = dict(zip(THRESHOLDS, true, strict=True))
+    num_guaranteed = 0
+    num_broken = 0
+    for _ in range(100):
+        threshold = count(400).back_off.precision_threshold(0.9)
+        if threshold is not None:
+            num_guaranteed += 1
+            num_broken += precision[threshold] < 0.9
+
+    assert num_guaranteed > 60
+    assert num_broken <= 10 + 3 * 3
 
 
 def test_sets_have_the_label_as_often_as_guaranteed():
