@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from encoder_cls.run.evaluate import evaluate
     from encoder_cls.run.labelled_texts import labelled_texts
     from encoder_cls.run.output_checks import check_outputs
+    from encoder_cls.run.reference import Reference, read_reference
     from encoder_cls.run.review import Review, review
     from encoder_cls.run.run_folder import read_metrics
     from encoder_cls.text.tokenizer import tokenize
@@ -80,6 +81,7 @@ __all__ = [
     "Predictor",
     "Reading",
     "ReadingOptions",
+    "Reference",
     "Report",
     "Review",
     "Row",
@@ -107,6 +109,7 @@ __all__ = [
     "parse_setting",
     "predicted_rows",
     "read_metrics",
+    "read_reference",
     "read_rows",
     "review",
     "save_linear_part",
@@ -140,6 +143,7 @@ _MODULES = {
     "Predictor": "bulk.predictor",
     "Reading": "data.reading.reading",
     "ReadingOptions": "config.reading_options",
+    "Reference": "run.reference",
     "Report": "evaluation.report",
     "Review": "run.review",
     "Row": "data.reading.rows",
@@ -166,6 +170,7 @@ _MODULES = {
     "parse_setting": "config.loading",
     "predicted_rows": "bulk.predicted_rows",
     "read_metrics": "run.run_folder",
+    "read_reference": "run.reference",
     "read_rows": "data.sources",
     "review": "run.review",
     "save_linear_part": "classifier.model_folder",

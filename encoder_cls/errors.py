@@ -75,6 +75,12 @@ class WorseError(EncoderClsError):
     exit_code = 5
 
 
+class DriftedError(EncoderClsError):
+    """Texts differ from those that a model was measured on (`drift --fail-if-drifted`)."""
+
+    exit_code = 7
+
+
 class DivergedError(EncoderClsError):
     """The loss, the gradient, a weight or a logit is no longer a finite number.
 

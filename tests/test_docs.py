@@ -318,7 +318,13 @@ def documented_run(tmp_path_factory) -> Path:
 
 def write_stand_ins(page: str, folder: Path, run: Path) -> None:
     """Write small files under the names in a page, and link finished runs under theirs."""
-    tables = ("data/messages.csv", "data/messages-test.csv", "data/june.csv", "messages.csv")
+    tables = (
+        "data/messages.csv",
+        "data/messages-test.csv",
+        "data/june.csv",
+        "messages.csv",
+        "june.csv",
+    )
     for seed, name in enumerate(tables, start=3):
         write_labelled_texts(folder / name, labelled(8, seed=seed))
     for number in range(2):

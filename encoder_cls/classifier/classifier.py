@@ -29,7 +29,7 @@ from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.log import log
 from encoder_cls.system.settings import own_settings
 from encoder_cls.text.checked_texts import checked_texts
-from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize
+from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize, unknown_words
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 
 if TYPE_CHECKING:
@@ -238,6 +238,13 @@ class Classifier:
         tokenized = self.tokenize(checked_texts(texts, "top_features"))
         return self.top_features_of_classes(tokenized, top_k=top_k)[label]
 
+    def unknown_words(self, text: str) -> list[str]:
+        """The words of a text that are not in the vocabulary, in order, as the tokenizer has them.
+
+        There are none if the tokenizer splits words into sub-words.
+        """
+        return unknown_words(self.tokenizer, text, max_seq_len=self.max_seq_len)
+
     def top_features_of_classes(
         self, texts: TokenizedTexts, *, top_k: int
     ) -> dict[str, list[NgramWeight]]:
@@ -274,7 +281,7 @@ class Classifier:
 
         # The values of all texts, as lists with one item for each text.
         class_numbers = probabilities.argmax(axis=1).tolist()
-        are_blank = (texts.lengths < 2).tolist()  # nothing but [CLS]
+        num_words = (texts.lengths - 1).tolist()  # without [CLS]
         truncated = self.truncated(texts).tolist()
         unknown_words = texts.unknown.tolist()
         answered_by = self._answered_by(part_logits)
@@ -294,7 +301,7 @@ class Classifier:
             probability = None
             reason = None
             row_labels = labels[row]
-            if are_blank[row]:
+            if not num_words[row]:
                 reason = "blank"
                 # In a multi-label task, a blank text has no labels.
                 if self.thresholds:
@@ -316,6 +323,7 @@ class Classifier:
                 prediction_probability=prediction_probabilities[row],
                 answered_by=answered_by[row],
                 codes=self.codes,
+                num_words=num_words[row],
             )
             predictions.append(prediction)
         return predictions

@@ -38,6 +38,7 @@ class Prediction(NamedTuple):
         answered_by: the parts that predict this text, `linear`, `encoder` or `both`; None if the
             model has both parts and both predict every text.
         codes: the levels and names of the classes; None if the model has neither.
+        num_words: the number of tokens among which `unknown_words` are counted.
     """
 
     label: str | None
@@ -51,6 +52,7 @@ class Prediction(NamedTuple):
     prediction_probability: float = 0.0
     answered_by: str | None = None
     codes: Codes | None = None
+    num_words: int = 0
 
     @property
     def uncertainty(self) -> float:

@@ -67,7 +67,13 @@ def _taken(sources: Sequence[str], model: Path | None) -> Iterator[Taken]:
 
 
 def _files_of_run(run: RunDir) -> Iterator[Taken]:
-    files = [run.config_file, run.sources_file, run.metrics_file, run.held_out_predictions]
+    files = [
+        run.config_file,
+        run.sources_file,
+        run.metrics_file,
+        run.held_out_predictions,
+        run.reference,
+    ]
     files += [run.path / LOCK_FILE, *run.event_files]
     files += [run.eval / name for name in REPORT_FILES]
     return _files_of_folders(run.path, [run.model, run.checkpoints, run.pretrained], files)

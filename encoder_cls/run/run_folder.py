@@ -5,6 +5,7 @@ model/          the classifier with the best validation score
 checkpoints/    the states of the training, to resume it
 held_out_predictions.safetensors   the linear model's predictions for validation (or out-of-fold)
                 texts, saved before the final fit that includes these texts
+reference.safetensors   figures of the held-out texts, to compare later texts with
 metrics.jsonl   every logged number
 eval/           the report: scores, predictions, mistakes and plots
 sources.json    the paths of the data and of the base run, for programs without a YAML parser
@@ -60,6 +61,7 @@ class RunDir:
 
         self.checkpoints = path / "checkpoints"
         self.held_out_predictions = path / "held_out_predictions.safetensors"
+        self.reference = path / "reference.safetensors"
         self.metrics_file = path / "metrics.jsonl"
         self.eval = path / "eval"
         self._is_held = False

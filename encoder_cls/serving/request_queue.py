@@ -249,10 +249,7 @@ def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
 
             labels = prediction.all_labels
             confidence = None if prediction.reason else prediction.prediction_probability
-
-            # The token `[CLS]` is not a word.
-            num_words = int(tokenized.lengths[row]) - 1
-            piece_results.append(TextResult(record, labels, num_words, confidence))
+            piece_results.append(TextResult(record, labels, prediction.num_words, confidence))
             row += 1
         results.append(piece_results)
     return results

@@ -182,6 +182,14 @@ def replace_surrogates(text: str) -> str:
     return text
 
 
+def unknown_words(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[str]:
+    """The unknown words among the tokens that an encoder reads of a text."""
+    read = text[: CHARACTERS_PER_TOKEN * max_seq_len]
+    tokens = token_reader(tokenizer)([read], max_seq_len)
+    words = [tokens.distinct[index] for index in tokens.indices]
+    return [word for word in words if tokenizer.token_to_id(word) is None]
+
+
 class Span(NamedTuple):
     """The characters of a token, `text[start:end]`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.precision_recall import ClassCounts
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL, task_of
+from encoder_cls.run.reference import Reference
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.prepared import Prepared
@@ -79,15 +80,17 @@ def finish_model(
         gate = fit_gate(best, part_logits, labels, prepared.validation_groups)
         best = replace(best, gate=gate)
 
-    best = _with_measurements(best, prepared, held_out_predictions)
+    held_out = _held_out_texts(best, prepared, held_out_predictions)
+    best = with_guarantees(best, held_out)
     save_measurements(best, run.model)
+    reference_of(best, held_out).write(run.reference)
     return best
 
 
-def _with_measurements(
+def _held_out_texts(
     best: Classifier, prepared: Prepared, held_out_predictions: HeldOutPredictions | None
-) -> Classifier:
-    """Measure the guarantees and the familiarity of the best model on held-out texts of its run.
+) -> HeldOutTexts:
+    """The held-out texts of a run, on which its best model is measured.
 
     These are all validation texts that are not in train, also those whose labels do not occur
     there, and training texts that cross-validation has predicted.
@@ -112,8 +115,8 @@ def _with_measurements(
     if num_texts > len(texts):
         texts = best.tokenize(list(chain.from_iterable(split.texts for split in splits)))
     labels = np.concatenate([split.labels for split in splits])
-    groups = RowGroups(np.concatenate([split.split_groups for split in splits]))
-    return with_guarantees(best, texts, labels, groups, linear_predictions=linear_predictions)
+    groups = np.concatenate([split.split_groups for split in splits])
+    return predict_held_out(best, texts, labels, groups, linear_predictions=linear_predictions)
 
 
 # The number types in which a model may be saved instead of float32, the smallest first.
@@ -224,17 +227,34 @@ def _score(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
     return float((predictions == labels).mean())
 
 
-def with_guarantees(
+@dataclass(frozen=True, kw_only=True)
+class HeldOutTexts:
+    """Held-out texts with words, and what a classifier that has not learned from them predicts.
+
+    Attributes:
+        labels: class numbers, (texts,), or multi-label indicators, (texts, labels).
+        groups: numbers that are equal for texts that belong together, (texts,).
+        logits: calibrated, (texts, classes).
+        familiarity_features: those of `measure_familiarity`, (texts, features).
+    """
+
+    texts: TokenizedTexts
+    labels: NDArray[Any]
+    groups: NDArray[np.int64]
+    logits: Logits
+    familiarity_features: NDArray[np.float64]
+
+
+def predict_held_out(
     classifier: Classifier,
     texts: TokenizedTexts,
     labels: NDArray[Any],
-    groups: RowGroups,
+    groups: NDArray[np.int64],
     *,
     linear_predictions: Sequence[LinearPredictions] = (),
-) -> Classifier:
-    """Measure the guarantees and the familiarity of a classifier on held-out texts.
+) -> HeldOutTexts:
+    """Predict held-out texts, and leave out the blank ones, which get no prediction.
 
-    A text whose label is no class of the classifier counts as a mistake, and not as familiar.
     `linear_predictions` are held-out ones for texts that the linear model has since learned from.
     """
     # Replace the linear model's predictions for texts that it has learned from.
@@ -249,25 +269,48 @@ def with_guarantees(
         classifier.task.probabilities(logits), texts, linear_features
     )
 
-    # Blank texts get no prediction, so leave them out. Each text begins with [CLS], so a blank one
-    # has a single token.
-    has_words = np.diff(texts.offsets) > 1
+    # Each text begins with [CLS], so a blank one has a single token.
+    with_words = np.flatnonzero(np.diff(texts.offsets) > 1)
+    return HeldOutTexts(
+        texts=texts.take(with_words),
+        labels=labels[with_words],
+        groups=groups[with_words],
+        logits=logits[with_words],
+        familiarity_features=familiarity_features[with_words],
+    )
+
+
+def with_guarantees(classifier: Classifier, held_out: HeldOutTexts) -> Classifier:
+    """Measure the guarantees and the familiarity of a classifier on held-out texts.
+
+    A text whose label is no class of the classifier counts as a mistake, and not as familiar.
+    """
     guarantees = classifier.guarantees
-    if has_words.any():
-        probabilities = classifier.task.probabilities(logits[has_words])
+    if len(held_out.labels):
+        probabilities = classifier.task.probabilities(held_out.logits)
+        groups = RowGroups(held_out.groups)
         guarantees = Guarantees.of(
-            probabilities,
-            labels[has_words],
-            classifier.thresholds,
-            groups=groups.subset(has_words),
+            probabilities, held_out.labels, classifier.thresholds, groups=groups
         )
         if classifier.codes and classifier.codes.has_levels:
             guarantees = guarantees.with_levels(
-                probabilities,
-                labels[has_words],
-                classifier.codes,
-                groups=groups.subset(has_words),
+                probabilities, held_out.labels, classifier.codes, groups=groups
             )
-    is_familiar = has_words & classifier.task.are_known(labels, logits.shape[1])
-    familiarity = Familiarity.of(familiarity_features[is_familiar])
+    is_known = classifier.task.are_known(held_out.labels, held_out.logits.shape[1])
+    familiarity = Familiarity.of(held_out.familiarity_features[is_known])
     return replace(classifier, guarantees=guarantees, familiarity=familiarity)
+
+
+def reference_of(classifier: Classifier, held_out: HeldOutTexts) -> Reference:
+    """Collect what a run keeps of its held-out texts."""
+    is_unfamiliar = np.zeros(0, dtype=bool)
+    if classifier.familiarity:
+        is_unfamiliar = classifier.familiarity.are_unfamiliar(held_out.familiarity_features)
+    return Reference.of(
+        classifier,
+        held_out.texts,
+        held_out.labels,
+        held_out.groups,
+        logits=held_out.logits,
+        is_unfamiliar=is_unfamiliar,
+    )

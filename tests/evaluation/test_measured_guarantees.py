@@ -19,9 +19,8 @@ from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.evaluation.held_out_predictions import LinearPredictions
 from encoder_cls.evaluation.measured_guarantees import measure_guarantees
 from encoder_cls.metrics.logits import softmax
-from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.training import plan as training_plan
-from encoder_cls.training.final_model import with_guarantees
+from encoder_cls.training.final_model import predict_held_out, with_guarantees
 
 pytestmark = pytest.mark.usefixtures("bare_trainings")
 
@@ -58,8 +57,9 @@ def held_out() -> tuple[list[str], np.ndarray]:
 def measure(classifier, folder, held_out) -> None:
     """Fit the guarantees of a classifier on held-out texts, and save them in its folder."""
     texts, labels = held_out
-    groups = RowGroups.single(len(labels))
-    measured = with_guarantees(classifier, classifier.tokenize(texts), labels, groups)
+    groups = np.arange(len(labels))
+    held_out = predict_held_out(classifier, classifier.tokenize(texts), labels, groups)
+    measured = with_guarantees(classifier, held_out)
     save_measurements(measured, folder)
 
 
@@ -108,9 +108,10 @@ def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp
     logits = np.tile(np.array([9.0, 0, 0], dtype=np.float32), (241, 1))
     predictions = [LinearPredictions(np.arange(241), logits, features)]
 
-    measured = with_guarantees(
-        classifier, tokenized, labels, RowGroups.single(len(labels)), linear_predictions=predictions
+    predicted = predict_held_out(
+        classifier, tokenized, labels, np.arange(len(labels)), linear_predictions=predictions
     )
+    measured = with_guarantees(classifier, predicted)
     save_measurements(measured, tmp_path / "model")
 
     guarantees = load_classifier(tmp_path / "model").guarantees

@@ -155,6 +155,7 @@ def test_files_beside_those_of_a_run_can_be_outputs(output):
         "run/config.yaml",
         "run/metrics.jsonl",
         "run/held_out_predictions.safetensors",
+        "run/reference.safetensors",
         "run/pretrained/model.safetensors",
         "run/.lock",
         "run/eval/report.html",

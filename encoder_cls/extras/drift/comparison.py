@@ -1,0 +1,255 @@
+"""Tests of the difference between two samples of texts, figure by figure.
+
+An alarm needs a p-value and a size. Each figure has one test; where texts belong together, it
+counts the independent texts that they are worth. The p-values of all tests are corrected by Holm's
+method: "A Simple Sequentially Rejective Multiple Test Procedure" (1979). With many texts, small
+changes that nobody needs to act on are significant, so a change must also be large: ten percentage
+points of a share near one half. In the units of each test, that is
+
+- of a share: Cohen's h, the difference of 2 asin(sqrt(share)), of at least 0.2, which Cohen calls a
+  small effect ("Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 6). From 1%,
+  it is reached at 3.9%; from 10%, at 17%;
+- of the shares of all classes together: Cohen's w of at least 0.2 (chapter 7);
+- of a distribution: the largest difference of the shares of texts up to any value, which is the
+  statistic of Kolmogorov and Smirnov, of at least 0.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from encoder_cls.extras.drift.figures import Figures, independent
+
+# The level of all tests of a comparison together.
+LEVEL = 0.05
+
+SMALLEST_H = 0.2
+SMALLEST_W = 0.2
+SMALLEST_DISTANCE = 0.1
+
+# The fraction of the held-out texts that counts as unsure: those with the lowest confidence.
+UNSURE_FRACTION = 0.1
+
+# A class counts by itself in the test of all classes if that many texts are expected in each of
+# the two samples; other classes are joined. Where there are many classes, one is enough: Koehler
+# and Larntz, "An Empirical Investigation of Goodness-of-Fit Statistics for Sparse Multinomials"
+# (1980).
+MIN_EXPECTED = 1.0
+
+
+class Figure(StrEnum):
+    """The figures that are compared, in the order in which they are shown."""
+
+    CLASSES = "classes"
+    CLASS = "class"
+    UNFAMILIAR = "unfamiliar"
+    UNSURE = "unsure"
+    UNKNOWN_WORDS = "unknown_words"
+    LENGTH = "length"
+    CONFIDENCE = "confidence"
+    ACCURACY = "accuracy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A figure of two samples, with the test of their difference.
+
+    Attributes:
+        label: the name of the class whose share the figure is; None for other figures.
+        before: a share, a mean or a median of the held-out texts, and `now` of the later ones; both
+            are None for the shares of all classes together.
+        size: in units of which `smallest` is the smallest that is a reason for an alarm.
+    """
+
+    figure: Figure
+    label: str | None = None
+    before: float | None
+    now: float | None
+    size: float
+    smallest: float
+    p_value: float
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether the change is both large and significant, if its p-value has been corrected."""
+        return self.size >= self.smallest and self.p_value <= LEVEL
+
+
+def compare(
+    before: Figures, now: Figures, label_names: Sequence[str], *, is_multi_label: bool = False
+) -> Iterator[Change]:
+    """Compare later texts with held-out texts, figure by figure; p-values are not corrected."""
+    size_before, size_now = before.num_independent, now.num_independent
+
+    def change_of_share(
+        figure: Figure, count_before: int, count_now: int, label: str | None = None
+    ) -> Change:
+        share_before, share_now = count_before / len(before), count_now / len(now)
+        return Change(
+            figure=figure,
+            label=label,
+            before=share_before,
+            now=share_now,
+            size=cohens_h(share_before, share_now),
+            smallest=SMALLEST_H,
+            p_value=fisher_p_value(share_before, size_before, share_now, size_now),
+        )
+
+    def change_of_distribution(
+        figure: Figure,
+        values: tuple[NDArray[Any], NDArray[Any]],
+        shown: tuple[float, float],
+    ) -> Change:
+        distance = float(stats.ks_2samp(*values, method="asymp").statistic)
+        return Change(
+            figure=figure,
+            before=shown[0],
+            now=shown[1],
+            size=distance,
+            smallest=SMALLEST_DISTANCE,
+            p_value=kolmogorov_smirnov_p_value(distance, size_before, size_now),
+        )
+
+    # The test of all classes does not allow for texts that count in several. Of two classes, the
+    # share of one says all.
+    if len(label_names) > 2 and not is_multi_label:
+        yield _change_of_classes(before, now)
+    for number, label in enumerate(label_names):
+        yield change_of_share(
+            Figure.CLASS, int(before.num_predicted[number]), int(now.num_predicted[number]), label
+        )
+
+    if len(before.is_unfamiliar) and len(now.is_unfamiliar):
+        yield change_of_share(
+            Figure.UNFAMILIAR, int(before.is_unfamiliar.sum()), int(now.is_unfamiliar.sum())
+        )
+    unsure = np.quantile(before.confidence, UNSURE_FRACTION)
+    yield change_of_share(
+        Figure.UNSURE, int((before.confidence < unsure).sum()), int((now.confidence < unsure).sum())
+    )
+
+    yield change_of_distribution(
+        Figure.UNKNOWN_WORDS,
+        (before.unknown_words / before.num_words, now.unknown_words / now.num_words),
+        (before.unknown_fraction, now.unknown_fraction),
+    )
+    yield change_of_distribution(
+        Figure.LENGTH,
+        (before.num_words, now.num_words),
+        (float(np.median(before.num_words)), float(np.median(now.num_words))),
+    )
+    yield change_of_distribution(
+        Figure.CONFIDENCE,
+        (before.confidence, now.confidence),
+        (float(before.confidence.mean()), float(now.confidence.mean())),
+    )
+
+    if now.is_labelled.any():
+        num_labelled = independent(now.groups[now.is_labelled])
+        yield Change(
+            figure=Figure.ACCURACY,
+            before=before.accuracy,
+            now=now.accuracy,
+            size=cohens_h(before.accuracy, now.accuracy),
+            smallest=SMALLEST_H,
+            p_value=fisher_p_value(before.accuracy, size_before, now.accuracy, num_labelled),
+        )
+
+
+def _change_of_classes(before: Figures, now: Figures) -> Change:
+    """Pearson's test of homogeneity of the shares of all classes.
+
+    Chance alone makes w larger, the more so the more classes there are, so the expected value of
+    the statistic is subtracted from it.
+    """
+    sizes = np.array([before.num_independent, now.num_independent])
+    shares = np.stack([before.num_predicted / len(before), now.num_predicted / len(now)])
+    counts = shares * sizes[:, None]
+
+    expected = np.outer(sizes, counts.sum(axis=0) / sizes.sum())
+    is_frequent = (expected >= MIN_EXPECTED).all(axis=0)
+    joined = sizes - counts[:, is_frequent].sum(axis=1)
+    table = np.column_stack([counts[:, is_frequent], np.maximum(joined, 0)])
+    table = table[:, table.sum(axis=0) > 1e-9]
+
+    w, p_value = 0.0, 1.0
+    if table.shape[1] > 1:
+        statistic, p_value, degrees, _ = stats.chi2_contingency(table, correction=False)
+        excess = max(0.0, statistic - degrees)
+        w = math.sqrt(excess * sizes.sum() / sizes.prod())
+    return Change(
+        figure=Figure.CLASSES,
+        before=None,
+        now=None,
+        size=w,
+        smallest=SMALLEST_W,
+        p_value=float(p_value),
+    )
+
+
+def cohens_h(first: float, second: float) -> float:
+    """The size of the difference of two shares."""
+    return abs(2 * math.asin(math.sqrt(first)) - 2 * math.asin(math.sqrt(second)))
+
+
+def fisher_p_value(first: float, num_first: float, second: float, num_second: float) -> float:
+    """The p-value of Fisher's exact test of two shares of independent texts."""
+    table = []
+    for share, number in ((first, num_first), (second, num_second)):
+        with_it = round(share * number)
+        table.append([with_it, max(0, round(number) - with_it)])
+    return float(stats.fisher_exact(table).pvalue)
+
+
+def kolmogorov_smirnov_p_value(distance: float, num_first: float, num_second: float) -> float:
+    """The p-value of a distance between the distributions of two samples of independent texts."""
+    number = num_first * num_second / (num_first + num_second)
+    return float(stats.kstwo.sf(distance, max(1, round(number))))
+
+
+def corrected(comparisons: Sequence[Iterable[Change]]) -> list[list[Change]]:
+    """Correct the p-values of all changes for the number of tests in all comparisons together.
+
+    The tests of single classes share one half of the level, and all others the other half, so that
+    many classes do not hide what else has changed.
+    """
+    changes_of = [list(changes) for changes in comparisons]
+    every = [change for changes in changes_of for change in changes]
+    p_values = np.array([change.p_value for change in every])
+    is_of_class = np.array([change.figure is Figure.CLASS for change in every], dtype=bool)
+    for chosen in (is_of_class, ~is_of_class):
+        p_values[chosen] = np.minimum(1, 2 * holm(p_values[chosen]))
+
+    remaining = iter(p_values.tolist())
+    return [
+        [replace(change, p_value=next(remaining)) for change in changes] for changes in changes_of
+    ]
+
+
+def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Correct p-values, (tests,), by Holm's method."""
+    order = np.argsort(p_values, kind="stable")
+    factors = np.arange(len(p_values), 0, -1)
+    in_order = np.maximum.accumulate(p_values[order] * factors)
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.minimum(1, in_order)
+    return adjusted
+
+
+def noticeable_difference(before: Figures, now: Figures) -> float:
+    """The smallest difference of a share near one half that a single test would notice.
+
+    It is 1 if there are no texts.
+    """
+    if not (len(before) and len(now)):
+        return 1.0
+    variance = 0.25 * (1 / before.num_independent + 1 / now.num_independent)
+    return min(1.0, float(stats.norm.ppf(1 - LEVEL / 2)) * math.sqrt(variance))

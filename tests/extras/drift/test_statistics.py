@@ -1,0 +1,144 @@
+"""The statistics of drift, on numbers whose distribution is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from encoder_cls.extras.drift.comparison import (
+    Change,
+    Figure,
+    cohens_h,
+    compare,
+    corrected,
+    noticeable_difference,
+)
+from encoder_cls.extras.drift.dates import NO_DAY, day_of, periods_of
+from encoder_cls.extras.drift.expected_accuracy import SampledProbabilities, expected_accuracy
+from encoder_cls.extras.drift.figures import Figures, independent
+
+
+def figures_of(probabilities, labels) -> Figures:
+    """The figures of texts of which the probabilities, (texts, classes), and labels are known."""
+    predicted = probabilities.argmax(axis=1)
+    number = len(labels)
+    return Figures(
+        num_predicted=np.bincount(predicted, minlength=probabilities.shape[1]),
+        confidence=probabilities.max(axis=1),
+        num_words=np.full(number, 5),
+        unknown_words=np.zeros(number, dtype=np.int32),
+        is_unfamiliar=np.zeros(number, dtype=bool),
+        is_right=(predicted == labels).astype(np.int8),
+        groups=np.arange(number),
+    )
+
+
+def calibrated(shares, number: int, *, seed: int):
+    """Probabilities that are right at equal shares of two classes, and labels with these shares.
+
+    A text is a number of a normal distribution, which is narrow for the second class.
+    """
+    random = np.random.default_rng(seed)
+    labels = random.choice(2, size=number, p=shares)
+    deviations = np.array([1.0, 0.2])
+    values = random.normal(size=number) * deviations[labels]
+    densities = np.exp(-0.5 * (values[:, None] / deviations) ** 2) / deviations
+    return densities / densities.sum(axis=1, keepdims=True), labels
+
+
+def test_the_expected_accuracy_allows_for_other_shares_of_classes():
+    before, labels_before = calibrated([0.5, 0.5], 4000, seed=0)
+    now, labels_now = calibrated([0.95, 0.05], 4000, seed=1)
+    measured = (now.argmax(axis=1) == labels_now).mean()
+
+    def expected_with(shifted):
+        return expected_accuracy(
+            figures_of(before, labels_before),
+            figures_of(now, labels_now),
+            mean_probabilities=before.mean(axis=0),
+            shifted=shifted,
+        )
+
+    assert expected_with(None).accuracy - measured > 0.1
+    corrected = expected_with(SampledProbabilities(np.arange(4000), now))
+    low, high = corrected.interval
+    assert low <= measured <= high
+    assert high - low < 0.05
+
+
+def test_the_expected_accuracy_is_that_of_the_held_out_texts_without_a_change():
+    before = figures_of(*calibrated([0.5, 0.5], 2000, seed=2))
+    # All probabilities are too high.
+    before = Figures(**{**vars(before), "confidence": np.sqrt(before.confidence)})
+    found = expected_accuracy(before, before, mean_probabilities=np.ones(2) / 2, shifted=None)
+    assert found.accuracy == pytest.approx(before.is_right.mean())
+
+
+def test_p_values_are_corrected_by_holm_in_two_halves():
+    """The tests of single classes do not make the others less significant."""
+    p_values = {Figure.UNSURE: (0.02, 0.005, 0.015, 0.3), Figure.CLASS: (0.01, 0.01)}
+    changes = []
+    for figure, values in p_values.items():
+        for value in values:
+            change = Change(figure=figure, before=0, now=1, size=1, smallest=0.2, p_value=value)
+            changes.append(change)
+
+    first, second = corrected([changes[:2], changes[2:]])
+
+    assert [change.figure for change in (*first, *second)] == [change.figure for change in changes]
+    found = [change.p_value for change in (*first, *second)]
+    assert found == pytest.approx([0.09, 0.04, 0.09, 0.6, 0.04, 0.04])
+
+
+def test_a_change_must_be_large_and_significant():
+    before, labels = calibrated([0.5, 0.5], 40_000, seed=3)
+    now, labels_now = calibrated([0.47, 0.53], 40_000, seed=4)
+    (changes,) = corrected(
+        [compare(figures_of(before, labels), figures_of(now, labels_now), ["a", "b"])]
+    )
+    shares = [change for change in changes if change.figure is Figure.CLASS]
+    assert all(change.p_value < 0.01 for change in shares)
+    assert not any(change.is_alarm for change in changes)
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.5, 0.6), (0.1, 0.168), (0.01, 0.039)])
+def test_the_sizes_of_an_alarm_are_as_documented(first, second):
+    assert cohens_h(first, second) == pytest.approx(0.2, abs=0.01)
+
+
+def test_many_classes_do_not_make_an_alarm_by_themselves():
+    """Chance alone makes the shares of 800 classes differ."""
+    random = np.random.default_rng(5)
+    samples = []
+    for number in (1000, 3000):
+        probabilities = np.eye(800)[random.integers(800, size=number)]
+        samples.append(figures_of(probabilities, np.zeros(number)))
+    (changes,) = corrected([compare(*samples, [str(number) for number in range(800)])])
+    assert changes[0].figure is Figure.CLASSES
+    assert changes[0].size < 0.1
+    assert not any(change.is_alarm for change in changes)
+
+
+def test_groups_count_by_their_sizes():
+    assert independent(np.arange(10)) == 10
+    assert independent(np.zeros(10, dtype=int)) == 1
+    assert independent(np.array([0, 0, 1, 1])) == 2
+
+
+def test_what_few_texts_can_show_is_known():
+    few = figures_of(*calibrated([0.5, 0.5], 30, seed=6))
+    many = figures_of(*calibrated([0.5, 0.5], 100_000, seed=7))
+    assert noticeable_difference(few, many) == pytest.approx(0.18, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    "written", ["2026-06-30", "2026-06-30T23:59:59+09:00", "20260630", "30.06.2026", "30.06.26"]
+)
+def test_dates_are_read_as_they_are_written(written):
+    days = np.array([day_of(written), day_of(""), day_of(None), day_of("2026-06-01")], np.int32)
+    assert days[1] == days[2] == NO_DAY
+    periods = periods_of(days)
+    assert {name: members.tolist() for name, members in periods.items()} == {
+        "2026-06-01": [False, False, False, True],
+        "2026-06-29": [True, False, False, False],
+    }
