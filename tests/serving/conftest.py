@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from support.local_servers import request, starting_programs
+from support.local_servers import Program, request, starting_programs
 from support.programs import TRAINING_LIBRARIES
 
 # The last line of a server that was stopped.
@@ -26,7 +25,7 @@ class RunningServer:
         warnings: the lines that it printed before it said that it listens.
     """
 
-    process: subprocess.Popen[str]
+    process: Program
     port: int
     warnings: list[str]
 
@@ -69,7 +68,11 @@ def start() -> Iterator[Callable[..., RunningServer]]:
     with starting_programs() as start_program:
 
         def run(
-            model: Path, *options: str, before: str = "", host: str = "127.0.0.1"
+            model: Path,
+            *options: str,
+            before: str = "",
+            host: str = "127.0.0.1",
+            imports_all: bool = False,
         ) -> RunningServer:
             started = start_program(
                 "serve",
@@ -81,6 +84,7 @@ def start() -> Iterator[Callable[..., RunningServer]]:
                 *options,
                 address=r" on http://[0-9.]+:(\d+); ",
                 before=before,
+                imports_all=imports_all,
             )
             return RunningServer(started.process, int(started.address[1]), started.lines)
 
@@ -91,7 +95,7 @@ def start() -> Iterator[Callable[..., RunningServer]]:
 def server(start, trained_run) -> RunningServer:
     """A server of the trained run, where no library of training can be imported."""
     without_training = f"import sys; sys.modules.update(dict.fromkeys({TRAINING_LIBRARIES}))"
-    return start(trained_run.path, before=without_training)
+    return start(trained_run.path, before=without_training, imports_all=True)
 
 
 @pytest.fixture(scope="session")

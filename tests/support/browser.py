@@ -48,6 +48,8 @@ ADDS_A_HANDLER = (
 
 OPTIONS = (
     "--headless",
+    # A window that nobody uses would be drawn again and again.
+    "--no-startup-window",
     "--no-sandbox",
     "--enable-unsafe-swiftshader",
     "--disable-quic",

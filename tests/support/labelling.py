@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.local_servers import request
+from support.local_servers import Program, request
 from support.programs import TIME_LIMIT
 from support.topics import labelled_texts
 
@@ -48,7 +47,7 @@ class RunningLabel:
         lines: the lines that it printed before the address.
     """
 
-    process: subprocess.Popen[str]
+    process: Program
     address: str
     lines: list[str]
 

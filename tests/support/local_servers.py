@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
+from support.forked_programs import ForkedProgram
 from support.programs import RUN_MAIN, TIME_LIMIT
 
 
@@ -43,6 +44,9 @@ def request(port: int, method: str, path: str, body: Any = None, **headers: str)
     return response.status, content.decode()
 
 
+Program = subprocess.Popen[str] | ForkedProgram
+
+
 class Started:
     """A program that has printed its address.
 
@@ -52,9 +56,7 @@ class Started:
         lines: the lines that it printed before.
     """
 
-    def __init__(
-        self, process: subprocess.Popen[str], address: re.Match[str], lines: list[str]
-    ) -> None:
+    def __init__(self, process: Program, address: re.Match[str], lines: list[str]) -> None:
         self.process = process
         self.address = address
         self.lines = lines
@@ -63,12 +65,20 @@ class Started:
 @contextmanager
 def starting_programs() -> Iterator[Callable[..., Started]]:
     """A function that starts programs, which are killed at the end of the block."""
-    processes = []
+    processes: list[Program] = []
 
-    def start(*arguments: object, address: str, before: str = "") -> Started:
-        """Start the program after some lines of Python, and wait until it prints its address."""
-        command = [sys.executable, "-c", f"{before}\n{RUN_MAIN}", *map(str, arguments)]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    def start(
+        *arguments: object, address: str, before: str = "", imports_all: bool = False
+    ) -> Started:
+        """Start the program after some lines of Python, and wait until it prints its address.
+
+        With `imports_all` it runs these lines before it imports anything, else in a fork.
+        """
+        if imports_all:
+            command = [sys.executable, "-c", f"{before}\n{RUN_MAIN}", *map(str, arguments)]
+            process: Program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        else:
+            process = ForkedProgram(*arguments, before=before)
         processes.append(process)
 
         lines = []

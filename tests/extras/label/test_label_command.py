@@ -18,8 +18,13 @@ from encoder_cls.data.load_dataset import load_dataset
 
 
 @pytest.fixture(scope="module")
-def running(start_label, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("labelled")
+def folder(tmp_path_factory):
+    """The folder of the pool and of the labels of `running`."""
+    return tmp_path_factory.mktemp("labelled")
+
+
+@pytest.fixture(scope="module")
+def running(start_label, folder):
     write_pool(folder / "pool.csv")
     arguments = (folder / "pool.csv", "--labels", "sport,food", "--output", folder / "labels.csv")
     return start_label(*arguments, before=WITHOUT_MODEL)
@@ -95,8 +100,7 @@ webbrowser.open = Path("opened").write_text
     assert not file.exists()
 
 
-def test_a_second_program_on_the_same_file_is_refused(running, cli):
-    folder = Path(running.process.args[5]).parent
+def test_a_second_program_on_the_same_file_is_refused(running, folder, cli):
     outcome = cli("label", folder / "pool.csv", "--output", folder / "labels.csv", "--no-browser")
     assert_failed(outcome, 1, f"process {running.process.pid} is labelling here")
 
