@@ -61,7 +61,10 @@ def write_files_of_texts(folder: Path) -> list[Path]:
     return files
 
 
-@pytest.mark.parametrize("lacking", ["libraries of training", "parts of POSIX systems"])
+@pytest.mark.parametrize(
+    "lacking",
+    ["libraries of training", pytest.param("parts of POSIX systems", marks=pytest.mark.slow)],
+)
 def test_every_prediction_is_what_the_whole_program_gives(cli, trained_run, tmp_path, lacking):
     """Each format, source and page is the same to the byte."""
     model = ["predict", "--model", trained_run.path]
@@ -108,7 +111,7 @@ def test_only_pages_need_their_template_engine(trained_run, tmp_path):
         assert code == 0
 
 
-@pytest.mark.parametrize("is_posix", [True, False])
+@pytest.mark.parametrize("is_posix", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_help_is_shown(is_posix):
     """Its width depends on the terminal, so its text is not compared."""
     forbidden = TRAINING_LIBRARIES if is_posix else POSIX_MODULES
@@ -129,6 +132,7 @@ def test_suggestions_need_no_libraries_of_training(cli, trained_run, tmp_path):
     assert outcome == (0, expected.out, expected.err)
 
 
+@pytest.mark.slow
 def test_a_classifier_is_exported_without_libraries_of_training(trained_run, tmp_path):
     outputs = [tmp_path / "model.html", tmp_path / "model.mjs"]
     commands = [["export", trained_run.path, "--output", output] for output in outputs]

@@ -171,7 +171,7 @@ def test_equal_seeds_give_equal_probabilities():
     """They do in several threads, too."""
 
     def fitted_probabilities(seed: int) -> list[list[float]]:
-        model = tiny(seed=seed).fit(TEXTS, LABELS)
+        model = tiny(epochs=1, seed=seed).fit(TEXTS, LABELS)
         return model.predict_proba(TEXTS).tolist()
 
     expected = fitted_probabilities(0)
@@ -266,7 +266,7 @@ def examples_with_several_labels() -> tuple[list[str], list[list[str]]]:
 def test_predictions_of_several_labels_are_lists_as_given(tmp_path, cli):
     texts, lists = examples_with_several_labels()
 
-    model = tiny(epochs=6).fit(texts, lists)
+    model = tiny(settings=SMALL).fit(texts, lists)
 
     assert model.classes_.tolist() == ["food", "sport", "weather"]
     assert model.predict(["rain snow wind", "soup bread salt"]) == [["weather"], ["food"]]
@@ -286,7 +286,7 @@ def test_predictions_of_several_labels_are_a_matrix_as_given(tmp_path, cli):
         for column, topic in enumerate(("food", "sport", "weather")):
             matrix[row, column] = topic in labels
 
-    model = tiny(epochs=6).fit(texts, matrix)
+    model = tiny(settings=SMALL).fit(texts, matrix)
 
     assert model.classes_.tolist() == [0, 1, 2, 3]
     predictions = model.predict(["rain snow wind", "soup bread salt"])
@@ -407,7 +407,7 @@ def with_contradictions() -> tuple[list[str], list[str]]:
     "settings",
     [
         {"model.encoder": False},
-        TINY | {"model.linear": False},
+        pytest.param(TINY | {"model.linear": False}, marks=pytest.mark.slow),
     ],
     ids=["linear", "encoder"],
 )
@@ -674,6 +674,7 @@ def test_it_is_the_last_step_of_a_pipeline(fitted):
     assert pipeline.score(underscored, LABELS) > 0.9
 
 
+@pytest.mark.slow
 def test_a_grid_reaches_values_of_the_config_through_a_pipeline():
     pipeline = Pipeline([("clf", tiny(epochs=1, settings=SMALL))])
     grid = {"clf__settings__train__naive_bayes": [True, False], "clf__seed": [3]}

@@ -341,7 +341,7 @@ def test_a_stopped_command_says_how_to_continue_and_then_continues(cli, trained_
     assert "3 of 4 files written" in outcome.err
 
 
-@pytest.mark.parametrize("output", ["out.parquet", "out/"])
+@pytest.mark.parametrize("output", [pytest.param("out.parquet", marks=pytest.mark.slow), "out/"])
 @pytest.mark.usefixtures("parts")
 def test_the_predictions_of_several_processes_are_the_same_bytes(
     cli, trained_run, used_workers, monkeypatch, output

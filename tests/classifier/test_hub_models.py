@@ -113,6 +113,7 @@ def load_from_cache(cache: Path, **environment: str) -> None:
     assert re.fullmatch(refused, message)
 
 
+@pytest.mark.slow
 def test_a_downloaded_model_is_loaded_where_the_hub_does_not_respond(cache):
     with socket.socket() as deaf:
         # The port is taken, but nobody listens there: connections are refused.
@@ -121,6 +122,7 @@ def test_a_downloaded_model_is_loaded_where_the_hub_does_not_respond(cache):
         load_from_cache(cache, HF_ENDPOINT=f"http://127.0.0.1:{port}")
 
 
+@pytest.mark.slow
 def test_a_downloaded_model_is_loaded_where_the_hub_is_out_of_order(cache):
     with HubStandIn({}) as hub:
         hub.broken_status = 503

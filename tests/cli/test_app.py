@@ -536,7 +536,9 @@ def test_debug_shows_the_traceback_and_keeps_the_exit_code(cli, caplog):
     assert "Traceback" in outcome.err
 
 
-@pytest.mark.parametrize(("num_texts", "num_read"), [(5000, 1), (3, 0)])
+@pytest.mark.parametrize(
+    ("num_texts", "num_read"), [(5000, 1), pytest.param(*(3, 0), marks=pytest.mark.slow)]
+)
 def test_predict_into_head_ends_quietly(trained_run, num_texts, num_read):
     """It is no error that the reader of the output has seen enough."""
     Path("texts.txt").write_text("snow and rain today\n" * num_texts, encoding="utf-8")

@@ -254,11 +254,13 @@ def prepared(hub: HubStandIn, cache: Path, tmp_path_factory: pytest.TempPathFact
         return run([], *TRAIN, cache=cache, HF_ENDPOINT=hub.url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", READ, ids=" of ".join)
 def test_texts_are_exact_labels_are_names_and_options_are_honoured(ended, source):
     assert ended.results[source] == READ[source]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", REFUSED, ids=" of ".join)
 def test_what_cannot_be_read_is_named_with_what_to_check(ended, source):
     assert_refused(ended.results[source], *REFUSED[source])
@@ -287,6 +289,7 @@ def test_train_caches_data_of_the_hub(prepared):
     assert kept == ["rows", "tokens"]
 
 
+@pytest.mark.slow
 def test_the_stand_in_knew_each_path_that_was_asked_for(ended, hub):
     """A path that it does not know is one of a later version of the library."""
     assert hub.unknown == []

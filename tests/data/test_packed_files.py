@@ -58,7 +58,7 @@ def write_bomb(name: str, start: bytes, piece: bytes, end: bytes) -> None:
         (
             "b.csv.gz",
             b'text,label\n"',
-            b"a\n",
+            b"a" * 1000 + b"\n",
             b'",x\n',
             "b.csv.gz:2: not valid CSV: the row is longer",
         ),

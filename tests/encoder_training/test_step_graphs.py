@@ -209,7 +209,10 @@ def test_no_garbage_is_collected_while_a_graph_is_recorded():
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize(("name", "values"), [KINDS[0], KINDS[-1]])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [KINDS[0], pytest.param(*KINDS[-1].values, id="denoising", marks=pytest.mark.slow)],
+)
 def test_replayed_steps_compute_the_same_as_others(tmp_path, monkeypatch, name, values):
     prepared = prepare(make_config(tmp_path, **values))
 

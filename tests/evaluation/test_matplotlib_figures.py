@@ -151,7 +151,7 @@ def test_the_reliability_figure_has_a_point_for_each_bin_with_texts():
     [
         "matplotlib_figures.to_png("
         "matplotlib_figures.confusion_figure([[1, 0], [0, 1]], ['a', 'b']))",
-        "matplotlib_figures.fonts_for(['a'])",
+        pytest.param("matplotlib_figures.fonts_for(['a'])", marks=pytest.mark.slow),
     ],
 )
 def test_pictures_need_no_backend(drawing, monkeypatch):

@@ -118,9 +118,8 @@ def test_guarantees_go_by_the_logits_of_another_classifier(folder, held_out, tmp
     assert guarantees.num_correct[0] == (labels[:-1] == 0).sum()
 
 
-def test_validation_rows_of_labels_that_training_never_shows_count(
-    cli, held_out, blank_plots, monkeypatch
-):
+@pytest.mark.usefixtures("blank_plots", "usual_c")
+def test_validation_rows_of_labels_that_training_never_shows_count(cli, held_out, monkeypatch):
     """They count as mistakes in guarantees, but not as held-out texts in familiarity."""
     monkeypatch.setattr(training_plan, "MAX_LABELLED", 0)
     texts, labels = held_out

@@ -154,7 +154,7 @@ def accuracy_on_new_texts(linear: LinearModel, num_classes: int) -> float:
     return float((predictions == data.test_labels).mean())
 
 
-@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("num_classes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_texts_without_labels_help(num_classes):
     """The accuracy on new texts rises, as the out-of-fold accuracy does."""
     linear, result = fit(num_classes)

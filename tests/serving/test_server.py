@@ -543,7 +543,7 @@ def test_a_model_with_other_classes_is_refused_where_labels_must_stay(start, run
 
 def test_a_stop_loses_nothing_that_was_accepted(start, trained_run):
     """Under load each request gets its predictions, is refused with 503, or cannot connect."""
-    num_clients = 8
+    num_clients = 4
     server = start(trained_run.path)
     have_responses = Barrier(num_clients + 1)
     is_stopping = Event()

@@ -60,6 +60,7 @@ for kind in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_the_same_texts_give_the_same_bytes_in_another_process():
     """A process with another hash seed trains the same tokenizer."""
     package = str(Path(encoder_cls.__file__).parents[1])

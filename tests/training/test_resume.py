@@ -73,9 +73,11 @@ def newest_state(folder: Path) -> RunState:
     [
         pytest.param(LABELLED, [3, 1, 1, 1, 1], False, 5, 4, id="many times"),
         pytest.param(
-            WITH_LINEAR, [14], False, 9, 8, id="in the last validation beside a linear model"
+            *(WITH_LINEAR, [14], False, 9, 8),
+            id="in the last validation beside a linear model",
+            marks=pytest.mark.slow,
         ),
-        pytest.param(DENOISED, [3, 3], True, 3, 2, id="in denoising"),
+        pytest.param(*(DENOISED, [3, 3], True, 3, 2), id="in denoising", marks=pytest.mark.slow),
         pytest.param(PRETRAINED, [6, 7, 3, 4], False, 11, 10, id="in both trainings"),
     ],
 )
@@ -235,11 +237,15 @@ def test_an_interrupted_run_resumes_with_data_that_has_been_moved(tmp_path, cli)
 @pytest.mark.parametrize(
     ("values", "training", "kind", "step"),
     [
-        pytest.param(LABELLED, "model", Stepped, 1, id="before any checkpoint"),
+        pytest.param(
+            *(LABELLED, "model", Stepped, 1), id="before any checkpoint", marks=pytest.mark.slow
+        ),
         pytest.param(
             WITH_LINEAR, "model", EncoderStarted, 0, id="after the linear model was fitted"
         ),
-        pytest.param(PRETRAINED, "pretraining", Stepped, 5, id="in pretraining"),
+        pytest.param(
+            *(PRETRAINED, "pretraining", Stepped, 5), id="in pretraining", marks=pytest.mark.slow
+        ),
         pytest.param(PRETRAINED, "model", EncoderStarted, 12, id="after pretraining"),
     ],
 )

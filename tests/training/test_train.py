@@ -121,7 +121,7 @@ def weights_of_parts(classifier: Classifier) -> dict[str, object]:
 
 def test_without_a_report_the_model_is_the_same(tmp_path):
     """Weights and metrics are equal to the last bit; only guarantees and report are missing."""
-    config = make_config(tmp_path, **WITH_LINEAR)
+    config = make_config(tmp_path, **WITH_LINEAR, epochs=1)
     run_all(config, tmp_path / "reported")
     *_, finished = run_all(config, tmp_path / "bare", with_report=False, with_tensorboard=False)
     reported = load_classifier(tmp_path / "reported", engine="numpy")
@@ -205,7 +205,7 @@ def test_the_metrics_of_pretraining_have_splits_of_their_own(pretrained_run):
 
 def test_data_on_disk_gives_the_same_result_as_in_memory(tmp_path, monkeypatch):
     """Texts and tokens on disk give the same weights, metrics and report as in memory."""
-    config = make_config(tmp_path, **PRETRAINED)
+    config = make_config(tmp_path, **PRETRAINED, epochs=1)
     in_memory = tmp_path / "memory"
     in_files = tmp_path / "files"
 
@@ -224,7 +224,7 @@ def test_only_the_seed_changes_the_weights_not_logs_or_checkpoints(tmp_path):
     """Other intervals of logs and checkpoints give the same weights; another seed does not."""
 
     def trained(name: str, **values: object) -> str:
-        run_all(make_config(tmp_path, **values), tmp_path / name)
+        run_all(make_config(tmp_path, **values, epochs=1), tmp_path / name)
         return model_hash(tmp_path / name)
 
     expected = trained("plain")
@@ -289,6 +289,7 @@ def test_unlabelled_texts_are_learned_from(unlabelled, unlabelled_config):
     assert setup.where(48) == f"{unlabelled}:1"
 
 
+@pytest.mark.slow
 def test_a_run_with_unlabelled_texts_resumes_exactly(tmp_path, unlabelled_config):
     run_all(unlabelled_config, tmp_path / "straight")
 

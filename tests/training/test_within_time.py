@@ -88,12 +88,12 @@ def no_time(monkeypatch):
 @pytest.mark.usefixtures("no_time")
 def test_a_resumed_run_learns_from_the_same_texts(tmp_path, monkeypatch):
     """A resumed run has the model of an uninterrupted run, no matter how much time it has."""
-    config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
+    config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1, epochs=1)
     run_all(config, tmp_path / "undisturbed")
 
     folder = tmp_path / "stopped"
     with pytest.raises(StoppedError):
-        run_all(config, folder, stop_signal=stop_after(12))
+        run_all(config, folder, stop_signal=stop_after(4))
     work = newest_state(folder).linear_work
     assert work.stream == StreamWork(chunks_counted=1, chunks_learned=1)
     assert work.num_unread > 0
@@ -398,13 +398,13 @@ def less_effort(monkeypatch):
 @pytest.mark.usefixtures("less_effort")
 def test_a_resumed_run_keeps_the_effort(tmp_path, monkeypatch):
     """The effort does not depend on the time of the resumed run, and is warned of only once."""
-    config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1)
+    config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", checkpoint_every=1, epochs=1)
     events = run_all(config, tmp_path / "undisturbed")
     assert any(ONE_C_VALUE.name in warning for warning in warnings_of(events))
 
     folder = tmp_path / "stopped"
     with pytest.raises(StoppedError):
-        run_all(config, folder, stop_signal=stop_after(12))
+        run_all(config, folder, stop_signal=stop_after(4))
     assert newest_state(folder).linear_work == LinearWork(ONE_C_VALUE.key)
 
     monkeypatch.setattr(cost, "affordable_effort", lambda *_, **__: PLANNED)
@@ -423,7 +423,9 @@ def test_without_time_for_the_planned_fit_words_in_passes_are_kept(tmp_path, mon
     monkeypatch.setattr(cost, "affordable_effort", too_little_time)
     monkeypatch.setattr(linear_fit, "ALL_FEATURES_COST", math.inf)
 
-    events = run_all(make_config(tmp_path, **WITH_LINEAR, time_budget="10h"), tmp_path / "run")
+    events = run_all(
+        make_config(tmp_path, **WITH_LINEAR, time_budget="10h", epochs=1), tmp_path / "run"
+    )
 
     assert any(WORDS_ALONE.name in warning for warning in warnings_of(events))
     assert load_classifier(tmp_path / "run").linear.feature_ids.max() < TEMPLATE_IDS
@@ -432,7 +434,7 @@ def test_without_time_for_the_planned_fit_words_in_passes_are_kept(tmp_path, mon
 def test_held_out_predictions_of_a_killed_process_that_had_more_time_are_removed(
     tmp_path, monkeypatch
 ):
-    config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h")
+    config = make_config(tmp_path, **WITH_LINEAR, time_budget="10h", epochs=1)
     run = RunDir(tmp_path / "run")
     monkeypatch.setattr(linear_fit, "PLANNED_COST", 0)
     train_until(lambda event: isinstance(event, EncoderStarted), prepare(config), run, device=CPU)

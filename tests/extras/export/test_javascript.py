@@ -367,7 +367,7 @@ def test_a_precision_that_no_label_is_guaranteed_is_refused(exported):
     assert "minPrecision 0.9999: cannot be guaranteed" in run_node(code)
 
 
-@pytest.mark.parametrize("make", [two_classes, multi_label])
+@pytest.mark.parametrize("make", [pytest.param(two_classes, marks=pytest.mark.slow), multi_label])
 def test_the_linear_part_is_exported_alone(make, tmp_path):
     """It predicts what it predicts in a report, and has nothing that was measured on both parts."""
     whole = make()

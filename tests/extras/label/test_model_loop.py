@@ -58,7 +58,7 @@ def test_fits_are_due_at_the_same_numbers_in_every_process():
 
 @pytest.fixture
 def topics(tmp_path) -> dict[str, str]:
-    return write_pool(tmp_path / "pool.csv")
+    return write_pool(tmp_path / "pool.csv", 30)
 
 
 def test_guesses_come_with_the_labels(reopen, topics, monkeypatch):
