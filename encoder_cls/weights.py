@@ -155,9 +155,11 @@ ROWS = ".rows"
 HIGH = ".high"
 
 # Feature ids are below this number, which equals `NUM_FEATURE_IDS` of `linear.ngrams`.
-ID_LIMIT = 5 << 22
+ID_LIMIT = 8 << 22
 # The number of values that the high half of an id can have. A half has 16 bits.
 HIGH_HALVES = ID_LIMIT >> 16
+# The number of their counts in a file, unless columns beside the text have higher ids.
+HIGH_HALVES_OF_TEXTS = (5 << 22) >> 16
 # The size in bytes of the counts of high halves, which packed ids have in addition to their low
 # halves.
 HIGH_HALVES_BYTES = HIGH_HALVES * np.dtype(np.int32).itemsize
@@ -264,7 +266,7 @@ def _pop_table(
 def _packed_ids(name: str, ids: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
     """Convert increasing ids to tensors: the low half of each, and the count of each high half."""
     low = (ids & 0xFFFF).astype(np.uint16)
-    counts = np.bincount(ids >> 16, minlength=HIGH_HALVES).astype(np.int32)
+    counts = np.bincount(ids >> 16, minlength=HIGH_HALVES_OF_TEXTS).astype(np.int32)
     return {name: low, name + HIGH: counts}
 
 
@@ -272,11 +274,12 @@ def _pop_ids(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]
 ) -> NDArray[np.int32]:
     low = _pop_tensor(name, tensors, shape, np.uint16)
-    counts = _pop_tensor(name + HIGH, tensors, (HIGH_HALVES,), np.int32)
+    num_counts = np.clip(len(tensors[name + HIGH]), HIGH_HALVES_OF_TEXTS, HIGH_HALVES)
+    counts = _pop_tensor(name + HIGH, tensors, (int(num_counts),), np.int32)
     if (counts < 0).any() or counts.sum() != len(low):
         raise ValueError(f"{name}: high and low halves differ in number")
 
-    high = np.repeat(np.arange(HIGH_HALVES, dtype=np.int32), counts)
+    high = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     return (high << 16) + low.astype(np.int32)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from encoder_cls.classifier.attention_maps import attention_maps
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.system.libraries import PLOTS, check_installed
+from encoder_cls.system.row_text import readable
 
 # The endings of the names of pictures, as in `evaluation.matplotlib_figures.FILE_FORMATS`. Any
 # other file is an HTML page.
@@ -39,12 +40,13 @@ def _page(classifier: Classifier, texts: Sequence[str]) -> bytes:
     from encoder_cls.classifier.attention_page import render_attention
 
     headings = []
-    for text, prediction in zip(texts, classifier.predict(texts), strict=True):
+    predictions = classifier.predict_tokenized(classifier.tokenize(texts))
+    for text, prediction in zip(texts, predictions, strict=True):
         # A text without a prediction has the reason in place of the label.
         label = prediction.reason
         if prediction.label:
             label = f"{prediction.label} {prediction.probability:.3f}"
-        headings.append(f"{label}: {text}")
+        headings.append(f"{label}: {readable(text)}")
 
     # A generator, so that only the maps of one text are in memory at a time.
     maps = (attention_maps(classifier, text) for text in texts)

@@ -10,6 +10,7 @@ from encoder_cls.bulk.predicted_text import PredictedText
 from encoder_cls.bulk.prediction_format import Output, RowFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.system.row_text import readable
 
 # The number of rows of a page whose words are coloured without `--explain`: to explain a text takes
 # about as long as to classify 20 texts.
@@ -44,7 +45,7 @@ class PageFormat(RowFormat):
         if self._is_multi_label and is_explained:
             notes.append(f"words for and against {prediction.label}")
         return prediction_row(
-            predicted.row.text,
+            readable(predicted.row.text),
             prediction,
             predicted.words,
             label=shown_labels(predicted),

@@ -27,6 +27,7 @@ from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.errors import DataError
 from encoder_cls.system.csv_cells import CsvForm
+from encoder_cls.system.display import listed
 from encoder_cls.system.files import STANDARD_INPUT
 from encoder_cls.system.lazy_sequences import in_chunks
 from encoder_cls.system.terminal import note
@@ -62,6 +63,7 @@ class InputTexts:
         self.source = request.source
         self._texts = request.texts or ()
         self._text_columns = request.text_columns or classifier.text_format.columns
+        self._classifier = classifier
         self._output_format = request.output_format
         self._reading_options = classifier.text_format.reading.overridden(
             **request.reading_overrides, bad_rows=request.bad_rows
@@ -97,8 +99,10 @@ class InputTexts:
             DataError: a file is missing or malformed.
         """
         if self.source is None:
+            self._note_missing_features(notify)
             yield [self._row_of_text(_as_unicode(text)) for text in self._texts]
         elif self.source == STANDARD_INPUT:
+            self._note_missing_features(notify)
             yield from self._chunks_of_standard_input(notify)
         else:
             self._reading = Reading(self._reading_options, notify=notify)
@@ -122,13 +126,24 @@ class InputTexts:
 
             yield from in_chunks((self._row_of_text(line) for line in lines), CHUNK)
 
+    def _note_missing_features(self, notify: Callable[[str], None]) -> None:
+        features = self._classifier.features
+        if features:
+            notify(
+                f"the model also reads {listed(features)}, which these texts lack; files have them "
+                "as columns"
+            )
+
     def _row_of_text(self, text: str) -> Row:
+        row = self._classifier.row_of_text(text)
         if self.keeps_columns:
-            return Row(text, record={self._text_columns[0]: text})
-        return Row(text)
+            return Row(row, record={self._text_columns[0]: text})
+        return Row(row)
 
     def _chunks_of_files(self, reading: Reading) -> Iterator[list[Row]]:
-        columns = Columns(self._text_columns, every=self.keeps_columns)
+        columns = Columns(
+            self._text_columns, every=self.keeps_columns, features=self._classifier.features
+        )
         return in_chunks(read_rows(str(self.source), columns, reading), CHUNK)
 
     def first_texts(self, limit: int) -> list[str]:

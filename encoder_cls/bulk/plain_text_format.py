@@ -11,6 +11,7 @@ from encoder_cls.bulk.prediction_format import LineFormat
 from encoder_cls.bulk.prediction_options import PredictionOptions
 from encoder_cls.classifier.explanation import STRONG, Explanation, marked
 from encoder_cls.system.display import counted, printable, shown
+from encoder_cls.system.row_text import readable
 
 # What is shown in place of labels: where a multi-label model predicts none, and where all that a
 # model predicts is withheld.
@@ -46,12 +47,12 @@ class PlainTextFormat(LineFormat):
 
     def _line(self, predicted: PredictedText) -> str:
         prediction = predicted.prediction
-        text = shown(predicted.row.text, limit=SHOWN_CHARACTERS)
+        text = shown(readable(predicted.row.text), limit=SHOWN_CHARACTERS)
         if prediction.reason:
             return f"?  {text}  ({prediction.reason})"
 
         if predicted.words and self._is_coloured:
-            text = _coloured(predicted.row.text, predicted.words)
+            text = _coloured(readable(predicted.row.text), predicted.words)
         notes = self._notes(predicted)
         line = f"{self._labels(predicted)}  {text}"
         if notes:

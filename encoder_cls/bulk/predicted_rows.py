@@ -35,7 +35,9 @@ def predicted_rows(
     Raises:
         DataError: the source is missing or malformed.
     """
-    columns = Columns(text_columns or classifier.text_format.columns, every=True)
+    columns = Columns(
+        text_columns or classifier.text_format.columns, every=True, features=classifier.features
+    )
     reading = reading or Reading(classifier.text_format.reading)
     files = files_named(source)
     choose_engine(classifier, size_of(files))
@@ -49,6 +51,7 @@ def predicted_rows(
 
             rows = [row for row in chunk if wanted(row)]
             if rows:
-                predictions = classifier.predict([row.text for row in rows])
+                tokenized = classifier.tokenize(row.text for row in rows)
+                predictions = classifier.predict_tokenized(tokenized)
                 yield from zip(rows, predictions, strict=True)
             progress.done(chunk[-1].where, len(chunk))

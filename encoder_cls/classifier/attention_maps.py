@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.row_text import readable
 from encoder_cls.text.tokenizer import token_spans
 
 
@@ -28,6 +29,7 @@ def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
     if not classifier.encoder:
         raise ConfigError("the model has no encoder, so it has no attention")
     spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)
-    tokens = ["[CLS]", *(text[span.start : span.end] for span in spans)]
+    shown = readable(text)
+    tokens = ["[CLS]", *(shown[span.start : span.end] for span in spans)]
     weights = classifier.encoder.attention_maps(classifier.tokenize([text]))
     return AttentionMaps(tokens=tokens, weights=weights)

@@ -27,8 +27,10 @@ from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task
 from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.log import log
+from encoder_cls.system.row_text import readable, without_separators
 from encoder_cls.system.settings import own_settings
 from encoder_cls.text.checked_texts import checked_texts
+from encoder_cls.text.row_tokens import row_form
 from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize, unknown_words
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 
@@ -116,6 +118,24 @@ class Classifier:
     def parts(self) -> tuple[str, ...]:
         """The names of the parts that the classifier has, in the order of `PARTS`."""
         return tuple(name for name in PARTS if getattr(self, name) is not None)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The columns beside the text that the classifier knows, by name."""
+        form = row_form(self.tokenizer)
+        return form.features if form else ()
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The text columns whose words are known as those of their column; none of a single one."""
+        form = row_form(self.tokenizer)
+        return form.fields if form else ()
+
+    def row_of_text(self, text: str) -> str:
+        """A text that is no row, so that it cannot be taken for one by a classifier of rows."""
+        if row_form(self.tokenizer) is None:
+            return text
+        return without_separators(text)
 
     @property
     def is_multi_label(self) -> bool:
@@ -281,7 +301,7 @@ class Classifier:
 
         # The values of all texts, as lists with one item for each text.
         class_numbers = probabilities.argmax(axis=1).tolist()
-        num_words = (texts.lengths - 1).tolist()  # without [CLS]
+        num_words = texts.num_words.tolist()
         truncated = self.truncated(texts).tolist()
         unknown_words = texts.unknown.tolist()
         answered_by = self._answered_by(part_logits)
@@ -356,7 +376,7 @@ class Classifier:
                 batch_tokens=batch_tokens,
             )
             spans = token_spans(self.tokenizer, text, max_seq_len=self.max_seq_len)
-            explanation = explain(text, tokens, spans, log_odds_of, max_tokens=max_tokens)
+            explanation = explain(readable(text), tokens, spans, log_odds_of, max_tokens=max_tokens)
             explanations.append(explanation)
         return explanations
 

@@ -160,7 +160,7 @@ def measure_familiarity(
     Probabilities are (texts, classes).
     """
     # The first token of a text is [CLS].
-    num_tokens = np.maximum(1, texts.lengths - 1)
+    num_tokens = np.maximum(1, texts.num_words)
     unknown_fraction = texts.unknown / num_tokens
 
     best = probabilities.max(axis=1)

@@ -45,7 +45,9 @@ def explain(
     token that the classifier reads have no weights.
 
     Args:
-        spans: the places of the tokens in the text, without that of [CLS].
+        text: as it is shown.
+        spans: the places of the tokens in the text, without that of [CLS]. A token without a place
+            gets no weight.
         log_odds_of: returns the log odds of the class for each of some variants of the text,
             (variants,).
         max_tokens: if they are too few to read the text without each of its words, the last words
@@ -70,7 +72,11 @@ def explain(
     for word, weight in zip(explained, weights, strict=True):
         start = spans[word[0]].start
         end = spans[word[-1]].end
-        weighted.append(WordWeight(word=text[start:end], start=start, end=end, weight=weight))
+        if start < end:
+            weighted.append(WordWeight(word=text[start:end], start=start, end=end, weight=weight))
+
+    # Features are read before the words, and shown after them.
+    weighted.sort(key=lambda word: word.start)
     return Explanation(weighted, left_out=left_out)
 
 
@@ -136,7 +142,7 @@ def _words(spans: Sequence[Span], text: str) -> list[Word]:
 
 
 def _are_of_one_word(before: Span, span: Span, text: str) -> bool:
-    if span.start < before.end:
+    if before.start <= span.start < before.end:
         return True
     if span.word is None or _UNSPACED.match(text, span.start):
         return False

@@ -180,7 +180,14 @@ def run_name(stem: str) -> str:
 INHERITED_KEYS = {
     "model": tuple(FIELDS["model"]),
     "tokenizer": tuple(FIELDS["tokenizer"]),
-    "data": ("text_column", "label_column", "label_separator", "levels", "code_names"),
+    "data": (
+        "text_column",
+        "features",
+        "label_column",
+        "label_separator",
+        "levels",
+        "code_names",
+    ),
 }
 
 

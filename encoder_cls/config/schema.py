@@ -210,9 +210,13 @@ class DataConfig(Section):
     """The seed of the choice of held-out texts. It is separate from `seed`, so that runs with other
     seeds are validated on the same texts."""
     text_column: Names = ("text",)
-    """The column with the text. If several columns are named, their texts are joined with a
-    space. In JSON, `payload.body` is the field `body` of the object `payload`; all columns may be
-    named so."""
+    """The column with the text. If several columns are named, their texts are joined, and a word is
+    also known as a word of its column. In JSON, `payload.body` is the field `body` of the object
+    `payload`; all columns may be named so."""
+    features: Names | tuple[()] = ()
+    """The columns beside the text that say something about the class, such as
+    `[channel, employees]`. A column of numbers counts by size, any other by its frequent values.
+    Empty cells are a value of their own. If it is [], only the text counts."""
     label_column: str = "label"
     """The column with the class, as a name or a number. If a value is a list of names or numbers,
     or a fastText line has several labels, the data is multi-label: each text may have several
@@ -284,7 +288,7 @@ class DataConfig(Section):
             raise ValueError("name a file of labelled texts; without labels, label about 20 first")
         return source
 
-    @field_validator("label_names", "text_column")
+    @field_validator("label_names", "text_column", "features")
     @classmethod
     def _check_names_differ(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         seen = set()
@@ -316,6 +320,13 @@ class DataConfig(Section):
                 f"weight_column {self.weight_column!r} is also the column of the text, the label "
                 "or the group; name another weight_column, or null"
             )
+        roles = {self.label_column, self.weight_column, *self.text_column}
+        for feature in self.features:
+            if feature in roles:
+                raise ValueError(
+                    f"features: {feature!r} is also the column of the text, the label or the "
+                    "weight; remove it from features"
+                )
         if self.label_column in self.text_column:
             raise ValueError(
                 f"label_column {self.label_column!r} is also in text_column; remove it from one of "
@@ -598,8 +609,8 @@ class Config(Section):
     from_run: Source | None = None
     """The base run (`--from`): the folder of a finished run, whose data and encoder this run
     continues with. Its sections `model` and `tokenizer`, and its `data.text_column`,
-    `data.label_column` and `data.label_separator`, fill in what this config does not set. If null,
-    the run starts from nothing."""
+    `data.features`, `data.label_column` and `data.label_separator`, fill in what this config does
+    not set. If null, the run starts from nothing."""
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()

@@ -51,7 +51,8 @@ class Correction(NamedTuple):
 def role_columns(config: DataConfig) -> set[str]:
     """The columns of the data that training reads."""
     columns = (config.group_column, config.weight_column)
-    return {*config.text_column, config.label_column, *(name for name in columns if name)}
+    given = {name for name in columns if name}
+    return {*config.text_column, *config.features, config.label_column, *given}
 
 
 def added_column(name: str, config: DataConfig, columns: Iterable[str] = ()) -> str:

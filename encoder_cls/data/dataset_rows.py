@@ -130,7 +130,8 @@ def _read_split(role: str, config: DataConfig, *, has_base: bool) -> tuple[Label
 
 def _read_unlabelled(source: str, config: DataConfig, reading: Reading) -> Unlabelled:
     config = config.model_copy(update={"group_column": None, "empty_texts": "drop"})
-    rows = read_rows(source, Columns(config.text_column), reading, role="train")
+    columns = Columns(config.text_column, features=config.features)
+    rows = read_rows(source, columns, reading, role="train")
     collected = collect_labelled(rows, source, config, reading, may_have_none=True)
 
     # Forget the rows without a text: blank lines are usual in such files and need no warning.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from string import ascii_lowercase
 
+from encoder_cls.system.row_text import plain_text, row_parts
+
 # The column with the key in all tables of labels.
 KEY = "key"
 
@@ -17,8 +19,11 @@ def key_of_text(text: str) -> str:
     """Make the key of a text: the letter k, followed by letters that encode its SHA-256.
 
     A key has no digits, so that no spreadsheet takes it for a number or a date. Texts that differ
-    only in their line ends have the same key, since spreadsheets change line ends.
+    only in their line ends have the same key, since spreadsheets change line ends. The features of
+    a row are a part of its text; several text columns are one text.
     """
+    if not row_parts(text).features:
+        text = plain_text(text)
     plain = text.replace("\r\n", "\n").replace("\r", "\n")
     digest = hashlib.sha256(plain.encode("utf-8", "surrogatepass")).digest()
 

@@ -24,6 +24,7 @@ from encoder_cls.system.disk_arrays import DiskBackedArray
 from encoder_cls.system.display import counted, listed
 from encoder_cls.system.fields import is_empty
 from encoder_cls.system.lazy_sequences import DiskBackedTexts, in_chunks
+from encoder_cls.system.row_text import plain_text
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,13 @@ def read_labelled(source: str, role: str, config: DataConfig, reading: Reading) 
     weight_column = None
     if role == "train":
         weight_column = config.weight_column
-    columns = Columns(config.text_column, config.label_column, config.group_column, weight_column)
+    columns = Columns(
+        config.text_column,
+        config.label_column,
+        config.group_column,
+        weight_column,
+        features=config.features,
+    )
     rows = read_rows(source, columns, reading, role=role)
 
     # Rows of train may lack a label if the classes are named. If they are not named, let empty
@@ -194,7 +201,7 @@ def _rows_with_text(
     The labels of the other rows are added to `left_out`, with their first locations.
     """
     for row in rows:
-        if row.weight == 0 or not row.text.strip():
+        if row.weight == 0 or not plain_text(row.text).strip():
             notes = reading.notes
             reasons = notes.weightless if row.weight == 0 else notes.empty
             reasons.add(row.where)

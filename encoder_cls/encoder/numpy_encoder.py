@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.padding import PaddedTexts, compute_rows, pad
 from encoder_cls.metrics.logits import Logits
-from encoder_cls.text.tokens import PAD_ID, PAIR_MULTIPLIER, CharNgrams, TokenizedTexts
+from encoder_cls.text.tokens import CLS_ID, PAD_ID, PAIR_MULTIPLIER, CharNgrams, TokenizedTexts
 from encoder_cls.weights import Weight, as_table, dense, is_table
 
 Array = NDArray[np.float32]
@@ -137,6 +137,7 @@ class NumpyEncoder:
     def _embed(self, batch: PaddedTexts) -> Array:
         """Sum the vectors of tokens, of their n-grams, of pairs and of positions, (B, T, D)."""
         input_ids_BT = batch.input_ids
+        positions_BT = batch.positions
         x_BTD = self._rows("tokens", input_ids_BT)
 
         if self.architecture.char_ngram_buckets:
@@ -146,12 +147,18 @@ class NumpyEncoder:
         if self.architecture.bigram_buckets:
             # The first token makes a pair with `[PAD]`.
             previous_BT = np.pad(input_ids_BT[:, :-1], ((0, 0), (1, 0)), constant_values=PAD_ID)
+            if positions_BT is not None:
+                # The token at position 1 makes a pair with `[CLS]`, before the features.
+                previous_BT = np.where(positions_BT == 1, CLS_ID, previous_BT)
             hashes_BT = previous_BT * PAIR_MULTIPLIER + input_ids_BT
-            x_BTD += self._rows("bigrams.table", hashes_BT % self.architecture.bigram_buckets)
+            pairs_BTD = self._rows("bigrams.table", hashes_BT % self.architecture.bigram_buckets)
+            x_BTD += _without_features(pairs_BTD, positions_BT)
 
-        if self._positions_TD is not None:
+        if self._positions_TD is not None and positions_BT is None:
             num_tokens = x_BTD.shape[1]
             x_BTD += self._positions_TD[:num_tokens]
+        elif self._positions_TD is not None:
+            x_BTD += _without_features(self._positions_TD[positions_BT], positions_BT)
         return x_BTD
 
     def _word_vectors(self, char_ngrams: CharNgrams) -> Array:
@@ -240,6 +247,13 @@ class NumpyEncoder:
         centered *= self._weights[f"{name}.weight"]
         centered += self._weights[f"{name}.bias"]
         return centered
+
+
+def _without_features(x_BTD: Array, positions_BT: NDArray[np.int64] | None) -> Array:
+    """Set the vectors of features, whose position is -1, to 0."""
+    if positions_BT is None:
+        return x_BTD
+    return x_BTD * (positions_BT >= 0)[:, :, None]
 
 
 def _positions(architecture: EncoderArchitecture, weights: Mapping[str, Array]) -> Array | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.system.stop import check_stop
-from encoder_cls.text.tokens import PAD_ID, CharNgrams, TokenizedTexts, flat_indices
+from encoder_cls.text.tokens import FEATURE, PAD_ID, CharNgrams, TokenizedTexts, flat_indices
 
 Indices = NDArray[np.int64]
 """The indices of some of many texts."""
@@ -27,12 +27,15 @@ class PaddedTexts(NamedTuple):
         words: the index of each token's word among the distinct words, (B, T); arbitrary on
             padding.
         char_ngrams: those of the distinct words.
+        positions: of each token, -1 for one of a feature, (B, T); None if no text has features, and
+            positions are 0, 1, 2, ...
     """
 
     input_ids: NDArray[np.int64]
     attention_mask: NDArray[np.bool_]
     words: NDArray[np.int64]
     char_ngrams: CharNgrams
+    positions: NDArray[np.int64] | None = None
 
 
 def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> PaddedTexts:
@@ -55,7 +58,16 @@ def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> P
     words = np.zeros(attention_mask.shape, dtype=np.int64)
     words[attention_mask] = words_of_tokens
 
-    return PaddedTexts(input_ids, attention_mask, words, texts.char_ngrams.take(distinct_words))
+    # Words have the positions that they would have without features.
+    positions = None
+    kinds = texts.kinds_of(tokens)
+    if kinds is not None:
+        is_feature = np.zeros(attention_mask.shape, dtype=bool)
+        is_feature[attention_mask] = kinds == FEATURE
+        positions = np.where(is_feature, -1, np.cumsum(~is_feature, axis=1) - 1)
+
+    char_ngrams = texts.char_ngrams.take(distinct_words)
+    return PaddedTexts(input_ids, attention_mask, words, char_ngrams, positions)
 
 
 def compute_rows(

@@ -43,6 +43,9 @@ class Batch(NamedTuple):
     @classmethod
     def of(cls, texts: PaddedTexts) -> Batch:
         """Make tensors of padded texts."""
+        positions = None
+        if texts.positions is not None:
+            positions = torch.from_numpy(texts.positions)
         return cls(
             input_ids=torch.from_numpy(texts.input_ids),
             attention_mask=torch.from_numpy(texts.attention_mask),
@@ -50,6 +53,7 @@ class Batch(NamedTuple):
                 words=torch.from_numpy(texts.words),
                 ngrams=torch.from_numpy(texts.char_ngrams.ngrams.astype(np.int64)),
                 offsets=torch.from_numpy(texts.char_ngrams.offsets),
+                positions=positions,
             ),
         )
 

@@ -40,7 +40,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from encoder_cls.config.schema import ModelConfig
-from encoder_cls.text.tokens import PAD_ID, PAIR_MULTIPLIER
+from encoder_cls.text.tokens import CLS_ID, PAD_ID, PAIR_MULTIPLIER
 
 # The standard deviation of random weights, as in BERT (Devlin et al., 2019),
 # https://arxiv.org/abs/1810.04805.
@@ -93,8 +93,10 @@ class PositionalEncoding(nn.Module):
             self.scale = nn.Parameter(torch.tensor(INITIAL_STD))
             self.register_buffer("table", sinusoids(*shape), persistent=False)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, positions_BT: Tensor | None = None) -> Tensor:
         """Add the vector of each position, if the config has positions.
+
+        Tokens of position -1 get none. By default, the positions are 0, 1, 2, ...
 
         Raises:
             ValueError: the sequence is longer than `max_seq_len`.
@@ -105,11 +107,17 @@ class PositionalEncoding(nn.Module):
                 f"a sequence has {num_tokens} tokens, but max_seq_len is {self.max_seq_len}"
             )
 
-        if self.kind == "learned":
-            return x_BTD + self.weight[:num_tokens]
+        if self.kind == "none":
+            return x_BTD
+        table = self.weight if self.kind == "learned" else self.table
+        if positions_BT is None:
+            vectors = table[:num_tokens]
+        else:
+            is_word_BT1 = (positions_BT >= 0)[:, :, None]
+            vectors = functional.embedding(positions_BT.clamp(min=0), table) * is_word_BT1
         if self.kind == "sinusoidal":
-            return x_BTD + self.scale * self.table[:num_tokens]
-        return x_BTD
+            vectors = self.scale * vectors
+        return x_BTD + vectors
 
 
 def sinusoids(num_positions: int, d_model: int) -> Tensor:
@@ -128,16 +136,20 @@ def sinusoids(num_positions: int, d_model: int) -> Tensor:
 class CharNgramBatch(NamedTuple):
     """The character n-grams of the words of a batch; each distinct word is listed once.
 
+    With features beside the text, it also has what tells their tokens from words.
+
     Attributes:
         words: the index of each token's word among the distinct words, (B, T); arbitrary on
             padding.
         ngrams: hashes, word after word, (N,).
         offsets: where each word starts in `ngrams`, and where the last one ends, (W + 1,).
+        positions: of each token, -1 for one of a feature, (B, T); None without features.
     """
 
     words: Tensor
     ngrams: Tensor
     offsets: Tensor
+    positions: Tensor | None = None
 
 
 class CharNgramEmbedding(nn.Module):
@@ -171,12 +183,18 @@ class BigramEmbedding(nn.Module):
         super().__init__()
         self.table = nn.Embedding(buckets, d_model)
 
-    def forward(self, input_ids_BT: Tensor) -> Tensor:
-        """The vector of each token's pair, (B, T, D)."""
+    def forward(self, input_ids_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
+        """The vector of each token's pair, (B, T, D); tokens of position -1 make no pairs."""
         # The first token makes a pair with `[PAD]`.
         previous_BT = functional.pad(input_ids_BT[:, :-1], (1, 0), value=PAD_ID)
+        if positions_BT is not None:
+            # The token at position 1 makes a pair with `[CLS]`, although features are between them.
+            previous_BT = previous_BT.masked_fill(positions_BT == 1, CLS_ID)
         hashes_BT = previous_BT * PAIR_MULTIPLIER + input_ids_BT
-        return self.table(hashes_BT % self.table.num_embeddings)
+        vectors_BTD = self.table(hashes_BT % self.table.num_embeddings)
+        if positions_BT is None:
+            return vectors_BTD
+        return vectors_BTD * (positions_BT >= 0)[:, :, None]
 
 
 class InputEmbedding(nn.Module):
@@ -201,12 +219,13 @@ class InputEmbedding(nn.Module):
 
     def forward(self, input_ids_BT: Tensor, char_ngrams: CharNgramBatch | None) -> Tensor:
         """The vectors of tokens, (B, T, D)."""
+        positions_BT = char_ngrams.positions if char_ngrams else None
         x_BTD = self.tokens(input_ids_BT)
         if self.char_ngrams is not None and char_ngrams is not None:
             x_BTD = x_BTD + self.char_ngrams(char_ngrams)
         if self.bigrams is not None:
-            x_BTD = x_BTD + self.bigrams(input_ids_BT)
-        x_BTD = self.positions(x_BTD)
+            x_BTD = x_BTD + self.bigrams(input_ids_BT, positions_BT)
+        x_BTD = self.positions(x_BTD, positions_BT)
         x_BTD = self.dropout(x_BTD)
 
         # If matrix products are computed in half precision, keep the vectors between the layers in

@@ -47,10 +47,13 @@ def pad_to_few_shapes(batch: Batch, *, max_seq_len: int) -> Batch:
 
     char_ngrams = _add_unused_words(batch.char_ngrams)
     words_of_tokens = pad_end(char_ngrams.words, length, value=0)
+    positions = char_ngrams.positions
+    if positions is not None:
+        positions = pad_end(positions, length, value=-1)
     return Batch(
         input_ids=pad_end(batch.input_ids, length, value=PAD_ID),
         attention_mask=pad_end(batch.attention_mask, length, value=False),
-        char_ngrams=char_ngrams._replace(words=words_of_tokens),
+        char_ngrams=char_ngrams._replace(words=words_of_tokens, positions=positions),
     )
 
 

@@ -224,7 +224,14 @@ def delete_tokens(
     input_ids = ids_BT.gather(1, positions).masked_fill(~mask, PAD_ID)
     words = batch.char_ngrams.words.gather(1, positions)
 
-    return Batch(input_ids, mask, batch.char_ngrams._replace(words=words))
+    # Number the tokens that are left, but not those of features.
+    numbers = batch.char_ngrams.positions
+    if numbers is not None:
+        is_feature = numbers.gather(1, positions) < 0
+        numbers = ((~is_feature).cumsum(dim=1) - 1).masked_fill(is_feature, -1)
+
+    char_ngrams = batch.char_ngrams._replace(words=words, positions=numbers)
+    return Batch(input_ids, mask, char_ngrams)
 
 
 def _positions(mask_BT: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from encoder_cls.encoder.transformer import INITIAL_STD, EncoderClassifier
 from encoder_cls.encoder_training.random_numbers import derive_seed
-from encoder_cls.text.tokens import MASK_ID, CharNgrams, TokenizedTexts, drawn_rows
+from encoder_cls.text.tokens import FEATURE, MASK_ID, CharNgrams, TokenizedTexts, drawn_rows
 
 Floats = NDArray[np.float64]
 
@@ -91,6 +91,8 @@ def _neighbour_counts(texts: TokenizedTexts, vocab_size: int) -> sp.csr_matrix:
     ids = texts.input_ids()
     text_of_token = np.repeat(np.arange(len(texts)), np.diff(texts.offsets))
     is_word = ids > MASK_ID
+    if texts.kinds is not None:
+        is_word &= texts.kinds[texts.words] != FEATURE
 
     counts = sp.csr_matrix((vocab_size, vocab_size))
     for distance in range(1, WINDOW + 1):

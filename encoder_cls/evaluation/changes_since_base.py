@@ -23,6 +23,7 @@ from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import Task, task_of
 from encoder_cls.system.display import counted, printable, shortened
 from encoder_cls.system.label_cells import cell_separator, joined_labels
+from encoder_cls.system.row_text import readable
 
 
 class ChangedPrediction(NamedTuple):
@@ -142,7 +143,7 @@ def compare_with_base(
         changed.append(
             ChangedPrediction(
                 where=split.where[row],
-                text=split.texts[row],
+                text=readable(split.texts[row]),
                 label=_written_labels(task, labels[row], names),
                 before=_written_labels(task, before[row], names),
                 now=_written_labels(task, now[row], names),

@@ -17,6 +17,7 @@ from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import read_again
 from encoder_cls.system.added_columns import added_before
 from encoder_cls.system.csv_cells import SPREADSHEET, CsvForm, cell, csv_table
+from encoder_cls.system.row_text import readable
 
 # The columns that are added to those of the data. `row` is the number of the row in a spreadsheet.
 ADDED = ("suggested", "score", "split", "file", "line", "row", LABEL_IN_DATA, KEY)
@@ -83,7 +84,7 @@ def label_records(*tables: Sequence[LabelRow], data: DataConfig) -> list[LabelTa
     as data, or as `data.corrections`. Columns that an earlier review has added are replaced.
     """
     # Read the rows again, because splits have only their texts and labels, not the other columns.
-    columns = Columns(data.text_column, data.label_column, every=True)
+    columns = Columns(data.text_column, data.label_column, every=True, features=data.features)
     places = [row.where for rows in tables for row in rows]
     rows_read = read_again(places, columns, Reading(data.reading_options))
     return [_label_table(rows, rows_read, data) for rows in tables]
@@ -127,13 +128,13 @@ def _label_table(
 
 
 def _row_with(text: str, row_read: Row | None) -> Row | None:
-    return row_read if row_read and row_read.text == text else None
+    return row_read if row_read and readable(row_read.text) == text else None
 
 
 def _data_values(row: LabelRow, row_read: Row | None, data: DataConfig) -> dict[str, Any]:
     """The values of a row in the columns of the data, without those of an earlier review."""
     values: dict[str, Any] = dict.fromkeys(data.text_column, "")
-    values[data.text_column[0]] = row.text
+    values[data.text_column[0]] = readable(row.text)
     if row_read:
         record: Mapping[str, Any] = row_read.record or {}
         replaced = _columns_of_review(list(record)) - role_columns(data)

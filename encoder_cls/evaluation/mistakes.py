@@ -14,6 +14,7 @@ from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.explanation import WordWeight
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.metrics.tasks import MULTI_LABEL
+from encoder_cls.system.row_text import readable
 from encoder_cls.text.tokens import TokenizedTexts
 
 # The most mistakes that a report keeps.
@@ -110,7 +111,7 @@ def worst_mistakes(
             is_missed = bool(predictions.labels[row, number])
 
         mistake = Mistake(
-            text=text,
+            text=readable(text),
             where=predictions.split.where[row],
             labels=predictions.names(predictions.labels[row]),
             predictions=predictions.names(predictions.predicted_labels[row]),

@@ -33,6 +33,7 @@ from encoder_cls.metrics.scores import ALL_SCORES, TOP_K
 from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.display import printable
 from encoder_cls.system.html_pages import html_page, render
+from encoder_cls.system.row_text import plain_text
 
 # The most pairs of confused classes on the first screen: the rest is further down on the page.
 MAX_CONFUSED_PAIRS = 3
@@ -261,4 +262,4 @@ MAX_CHARACTERS = 1_000_000
 
 
 def _count_words(texts: Sequence[str]) -> list[int]:
-    return [len(text[:MAX_CHARACTERS].split()) for text in texts]
+    return [len(plain_text(text[:MAX_CHARACTERS]).split()) for text in texts]

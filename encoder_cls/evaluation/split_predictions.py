@@ -18,6 +18,7 @@ from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task, padded, task_of
 from encoder_cls.system.label_cells import cell_separator, joined_labels
+from encoder_cls.system.row_text import readable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ class SplitPredictions:
         """
         for row, (text, where) in enumerate(zip(self.split.texts, self.split.where, strict=True)):
             probabilities = self.probabilities[row]
-            record: dict[str, Any] = {"where": where, "text": text}
+            record: dict[str, Any] = {"where": where, "text": readable(text)}
 
             if self.task is MULTI_LABEL:
                 predicted = np.flatnonzero(self.predicted_labels[row])
@@ -131,7 +132,7 @@ class SplitPredictions:
                 LabelRow(
                     split=self.name,
                     where=self.split.where[row],
-                    text=text,
+                    text=readable(text),
                     label=label,
                     suggested=suggested,
                     score=float(doubts[row]),

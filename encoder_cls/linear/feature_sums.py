@@ -21,8 +21,8 @@ from encoder_cls.linear.feature_index import FeatureIndex
 from encoder_cls.linear.ngrams import (
     CHAR_NGRAM_IDS,
     CHAR_NGRAM_KIND,
+    COLUMN_IDS,
     HASHES,
-    KIND_STARTS,
     Counts,
     bounds_of_runs,
     scales_of_kinds,
@@ -180,9 +180,9 @@ def sums_of_rows(matrix: Array, starts: NDArray[np.int64], lengths: NDArray[np.i
 
 
 # How many numbers `TextSums.evidence` and `TextSums.rarity` return for each text: the latter two
-# for each kind of feature.
+# for each kind of feature up to character n-grams.
 NUM_EVIDENCE_FEATURES = 2
-NUM_RARITY_FEATURES = 2 * len(KIND_STARTS)
+NUM_RARITY_FEATURES = 2 * (CHAR_NGRAM_KIND + 1)
 
 # Added to a sum of effects, so that its logarithm is finite.
 MIN_EVIDENCE = 0.01
@@ -214,8 +214,8 @@ class TextSums:
         self._offsets = offsets
 
         # How often the sums of words have each value already: an n-gram once for each occurrence.
-        first_char_ngram = np.searchsorted(counts.ids, CHAR_NGRAM_IDS)
-        is_char_ngram = counts.columns >= first_char_ngram
+        first, end = np.searchsorted(counts.ids, (CHAR_NGRAM_IDS, COLUMN_IDS))
+        is_char_ngram = (counts.columns >= first) & (counts.columns < end)
         self._summed = is_char_ngram * counts.values.astype(np.float64)
 
         # Sum the squares of the values before they are scaled, from which the scales follow.
@@ -306,7 +306,10 @@ class TextSums:
         unknown = self._sums_of_kinds(missing * is_unknown.take(columns), self._word_sums.unknown)
 
         numbers = np.maximum(1, numbers)
-        return np.hstack([rarities / numbers, unknown / numbers])
+        kinds_of_texts = slice(CHAR_NGRAM_KIND + 1)
+        rarities = (rarities / numbers)[:, kinds_of_texts]
+        unknown = (unknown / numbers)[:, kinds_of_texts]
+        return np.hstack([rarities, unknown])
 
     def _sums_of_kinds(self, numbers: NDArray[Any], numbers_of_words: Array) -> Array:
         """Sum over the features of each kind in each text, (texts, kinds).

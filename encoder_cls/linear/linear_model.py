@@ -19,6 +19,8 @@ from encoder_cls.linear.feature_sums import (
     WordSums,
 )
 from encoder_cls.linear.ngrams import (
+    COLUMN_IDS,
+    FEATURE_PAIR_IDS,
     MAX_FREQUENT,
     NUM_FEATURE_IDS,
     TEMPLATE_IDS,
@@ -142,11 +144,18 @@ class LinearModel:
             max_tokens=self.max_tokens,
             frequent_token_ids=self.frequent_token_ids,
             use_char_ngrams=self._knows_char_ngrams,
+            use_feature_pairs=self.knows_feature_pairs,
         )
 
     @property
     def _knows_char_ngrams(self) -> bool:
-        return bool((self.feature_ids[-1:] >= TEMPLATE_IDS).any())
+        first, end = np.searchsorted(self.feature_ids, (TEMPLATE_IDS, COLUMN_IDS))
+        return bool(first < end)
+
+    @property
+    def knows_feature_pairs(self) -> bool:
+        """Whether pairs of a word and a feature have weights."""
+        return bool((self.feature_ids[-1:] >= FEATURE_PAIR_IDS).any())
 
     def logits_and_familiarity(
         self, texts: TokenizedTexts, *, with_familiarity: bool = True
@@ -210,6 +219,7 @@ class LinearModel:
                     offsets,
                     frequent_token_ids=self.frequent_token_ids,
                     use_char_ngrams=self._knows_char_ngrams,
+                    use_feature_pairs=self.knows_feature_pairs,
                     only_repeated_char_ngrams=True,
                 )
                 yield TextSums(

@@ -5,7 +5,9 @@
   _ of"; the start of a text counts as a word. They capture style rather than subject (Davidov et
   al., "Enhanced Sentiment Learning Using Twitter Hashtags and Smileys", 2010,
   https://aclanthology.org/C10-2028/);
-- character n-grams inside words.
+- character n-grams inside words;
+- of rows of several columns: the tokens of features, and pairs of a word with the mark of its
+  field, or with a feature.
 
 A feature's id is the first id of its kind plus a hash, which needs no vocabulary.
 """
@@ -22,9 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.text.tokens import (
+    FEATURE,
+    FIELD,
     MASK_ID,
     PAIR_MULTIPLIER,
     SPECIAL_TOKENS,
+    WORD,
     TokenizedTexts,
     flat_indices,
     offsets_of_lengths,
@@ -43,11 +48,15 @@ MAX_FREQUENT = 300
 # The number of hash values of each kind of feature: few of a million different n-grams collide.
 HASHES = 1 << 22
 
-# Feature ids: words come first, then a range for each distance of pairs, templates, and character
-# n-grams. These are the first ids of the last two kinds, and the number of all ids.
+# Feature ids: words come first, then a range for each distance of pairs, templates, character
+# n-grams, tokens of features, and pairs of words with fields and with features. These are the first
+# ids of all but the first two kinds, and the number of all ids.
 TEMPLATE_IDS = HASHES * (1 + len(DISTANCES))
 CHAR_NGRAM_IDS = TEMPLATE_IDS + HASHES
-NUM_FEATURE_IDS = CHAR_NGRAM_IDS + HASHES
+COLUMN_IDS = CHAR_NGRAM_IDS + HASHES
+FIELD_PAIR_IDS = COLUMN_IDS + HASHES
+FEATURE_PAIR_IDS = FIELD_PAIR_IDS + HASHES
+NUM_FEATURE_IDS = FEATURE_PAIR_IDS + HASHES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +83,8 @@ class Counts(SparseRows):
 
     Attributes:
         ids: of the feature of each column, increasing, (features,).
-        kinds: where the words, pairs, templates and character n-grams of each text begin, (texts,
-            4).
-        kind_sizes: how many values of each of these kinds a text has, (texts, 4).
+        kinds: where the features of each of the `KIND_STARTS` begin in each text, (texts, kinds).
+        kind_sizes: how many values of each of these kinds a text has, (texts, kinds).
     """
 
     ids: NDArray[np.int32]
@@ -88,10 +96,12 @@ class Occurrences(NamedTuple):
     """The occurrences in some texts of features of one range of ids, such as words.
 
     Attributes:
+        first_id: of the range.
         hashes: (occurrences,).
         ends: the index of the last token of each occurrence, (occurrences,).
     """
 
+    first_id: int
     hashes: NDArray[np.integer[Any]]
     ends: NDArray[np.int64]
 
@@ -109,10 +119,18 @@ def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int
     return np.flatnonzero(is_frequent).astype(np.int32)
 
 
-# The first feature id of each kind of feature: words, pairs (of both distances), templates, and
-# character n-grams.
-KIND_STARTS = (0, HASHES, TEMPLATE_IDS, CHAR_NGRAM_IDS)
-# The index of character n-grams among the kinds.
+# The first feature id of each kind of feature: words, pairs (of both distances), templates,
+# character n-grams, tokens of features, and pairs with fields and with features.
+KIND_STARTS = (
+    0,
+    HASHES,
+    TEMPLATE_IDS,
+    CHAR_NGRAM_IDS,
+    COLUMN_IDS,
+    FIELD_PAIR_IDS,
+    FEATURE_PAIR_IDS,
+)
+# The index of character n-grams among the kinds; those of texts come up to it.
 CHAR_NGRAM_KIND = 3
 
 
@@ -122,6 +140,7 @@ def count_features(
     max_tokens: int,
     frequent_token_ids: NDArray[np.int32],
     use_char_ngrams: bool,
+    use_feature_pairs: bool = False,
 ) -> Iterator[Counts]:
     """Count the features of texts, for some texts at a time.
 
@@ -136,6 +155,7 @@ def count_features(
             offsets,
             frequent_token_ids=frequent_token_ids,
             use_char_ngrams=use_char_ngrams,
+            use_feature_pairs=use_feature_pairs,
         )
 
 
@@ -146,25 +166,47 @@ def count_in_chunk(
     *,
     frequent_token_ids: NDArray[np.int32],
     use_char_ngrams: bool,
+    use_feature_pairs: bool = False,
     only_repeated_char_ngrams: bool = False,
 ) -> Counts:
     """Count the features of one chunk of texts, which `in_chunks` yields.
 
     Character n-grams that a text has only once may be left out.
     """
-    token_ids = texts.input_ids(tokens).astype(np.int64)
+
+    def ranges_of_texts(
+        tokens: NDArray[np.int64], offsets: NDArray[np.int64]
+    ) -> Iterator[Occurrences]:
+        token_ids = texts.input_ids(tokens).astype(np.int64)
+
+        # The position of each token in its text. [CLS] is at position 0.
+        positions = np.arange(len(token_ids)) - np.repeat(offsets[:-1], np.diff(offsets))
+
+        yield _words(token_ids, positions)
+        yield from _pairs(token_ids, positions)
+        if use_char_ngrams:
+            yield _templates(token_ids, positions, frequent_token_ids)
+            yield _char_ngrams(texts, tokens)
+
+    # List the occurrences of each range of feature ids, in the order of ids.
+    kinds = texts.kinds_of(tokens)
+    ranges: list[Occurrences] = []
+    if kinds is None:
+        ranges += ranges_of_texts(tokens, offsets)
+    else:
+        # Take the tokens of features out: they are between [CLS] and the words.
+        is_text = kinds != FEATURE
+        (kept,) = np.nonzero(is_text)
+        for occurrences in ranges_of_texts(tokens[kept], offsets_of_lengths(is_text)[offsets]):
+            ranges.append(occurrences._replace(ends=kept[occurrences.ends]))
+        ranges += _of_columns(
+            texts.input_ids(tokens).astype(np.int64),
+            kinds,
+            offsets,
+            use_feature_pairs=use_feature_pairs,
+        )
+
     lengths = np.diff(offsets)
-
-    # The position of each token in its text. [CLS] is at position 0.
-    positions = np.arange(len(token_ids)) - np.repeat(offsets[:-1], lengths)
-
-    # List the occurrences of each range of feature ids, in the order of ids. Pairs have a range for
-    # each distance.
-    ranges = [_words(token_ids, positions), *_pairs(token_ids, positions)]
-    if use_char_ngrams:
-        ranges.append(_templates(token_ids, positions, frequent_token_ids))
-        ranges.append(_char_ngrams(texts, tokens))
-
     return _counts(ranges, lengths, only_repeated_char_ngrams=only_repeated_char_ngrams)
 
 
@@ -210,8 +252,8 @@ def _counts(
     texts_of_ranges = []
     counts_of_ranges = []
     sizes = np.zeros((num_texts, len(KIND_STARTS)), dtype=np.int64)
-    for number, occurrences in enumerate(ranges):
-        first_id = HASHES * number
+    for occurrences in ranges:
+        first_id = occurrences.first_id
         kind = int(np.searchsorted(KIND_STARTS, first_id, side="right")) - 1
         only_repeated = only_repeated_char_ngrams and kind == CHAR_NGRAM_KIND
 
@@ -309,11 +351,11 @@ def keep_known(counts: SparseRows, columns: NDArray[np.int32]) -> SparseRows:
     )
 
 
-# A text has three vectors: of words and pairs, of templates, and of character n-grams. Each vector
-# is scaled to its norm here.
-GROUP_NORMS = (1.0, 0.4, 1.0)
+# A text has six vectors: of words and pairs, of templates, of character n-grams, of the tokens of
+# features, and of pairs with fields and with features. Each vector is scaled to its norm here.
+GROUP_NORMS = (1.0, 0.4, 1.0, 0.7, 0.5, 1.0)
 # The group of each kind of feature.
-GROUPS_OF_KINDS = (0, 0, 1, 2)
+GROUPS_OF_KINDS = (0, 0, 1, 2, 3, 4, 5)
 
 
 def scales_of_kinds(squares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -339,10 +381,10 @@ def tfidf(
     """
     values = (1 + np.log(counts.values)) * idf[counts.columns]
 
-    # Number the groups of all texts: text `i` has the groups 3 * i, 3 * i + 1 and 3 * i + 2.
+    # Number the groups of all texts: those of a text follow those of the text before it.
     first_groups = len(GROUP_NORMS) * np.arange(len(counts))
     groups = np.repeat(first_groups, np.diff(counts.offsets))
-    for start in np.searchsorted(feature_ids, (TEMPLATE_IDS, CHAR_NGRAM_IDS)):
+    for start in np.searchsorted(feature_ids, KIND_STARTS[2:]):
         groups += counts.columns >= start
 
     # Scale the values of each group to the norm of the group.
@@ -381,15 +423,19 @@ def in_chunks(
 def _words(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Occurrences:
     """All tokens except `[CLS]`, which every text has."""
     (ends,) = np.nonzero(positions)
-    return Occurrences(token_ids[ends], ends)
+    return Occurrences(0, token_ids[ends], ends)
 
 
 def _pairs(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Iterator[Occurrences]:
     """The pairs of tokens at each distance; `[CLS]` counts as a token."""
     for distance in DISTANCES:
         (ends,) = np.nonzero(positions >= distance)
-        hashes = token_ids[ends - distance] * PAIR_MULTIPLIER + token_ids[ends]
-        yield Occurrences(hashes, ends)
+        hashes = _pair_hashes(token_ids[ends - distance], token_ids[ends])
+        yield Occurrences(HASHES * distance, hashes, ends)
+
+
+def _pair_hashes(firsts: NDArray[np.int64], seconds: NDArray[np.int64]) -> NDArray[np.int64]:
+    return firsts * PAIR_MULTIPLIER + seconds
 
 
 def _templates(
@@ -415,7 +461,7 @@ def _templates(
         hashes_of_sizes.append(hashes[ends])
         ends_of_sizes.append(ends)
 
-    return Occurrences(np.concatenate(hashes_of_sizes), np.concatenate(ends_of_sizes))
+    return Occurrences(TEMPLATE_IDS, np.concatenate(hashes_of_sizes), np.concatenate(ends_of_sizes))
 
 
 def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Occurrences:
@@ -426,4 +472,40 @@ def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Occurrence
 
     hashes = texts.char_ngrams.ngrams[flat_indices(starts, lengths)]
     ends = np.repeat(np.arange(len(tokens)), lengths)
-    return Occurrences(hashes, ends)
+    return Occurrences(CHAR_NGRAM_IDS, hashes, ends)
+
+
+def _of_columns(
+    token_ids: NDArray[np.int64],
+    kinds: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    *,
+    use_feature_pairs: bool,
+) -> Iterator[Occurrences]:
+    """The tokens of features, and the pairs of words with their field and with each feature."""
+    is_feature = kinds == FEATURE
+    (features,) = np.nonzero(is_feature)
+    yield Occurrences(COLUMN_IDS, token_ids[features], features)
+
+    is_word = kinds == WORD
+    is_word[offsets[:-1]] = False  # [CLS]
+    (words,) = np.nonzero(is_word)
+    starts = np.repeat(offsets[:-1], np.diff(offsets))
+
+    # The last mark before each word is that of its field. A text that is no row has no marks.
+    numbers = np.arange(len(kinds))
+    marks = np.maximum.accumulate(np.where(kinds == FIELD, numbers, -1))
+    in_field = words[marks[words] > starts[words]]
+    yield Occurrences(
+        FIELD_PAIR_IDS,
+        _pair_hashes(token_ids[marks[in_field]], token_ids[in_field]),
+        in_field,
+    )
+
+    if use_feature_pairs:
+        # The tokens of the features of a text follow its [CLS].
+        num_features = np.add.reduceat(is_feature, offsets[:-1], dtype=np.int64)
+        numbers_of_words = np.repeat(num_features, np.diff(offsets))[words]
+        ends = np.repeat(words, numbers_of_words)
+        others = flat_indices(starts[words] + 1, numbers_of_words)
+        yield Occurrences(FEATURE_PAIR_IDS, _pair_hashes(token_ids[others], token_ids[ends]), ends)

@@ -10,8 +10,15 @@ from numpy.typing import NDArray
 
 from encoder_cls.linear.feature_sums import weights_of_classes
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.ngrams import HASHES, NEIGHBOUR_IDS, find_neighbours
-from encoder_cls.text.tokens import CLS_ID, SPECIAL_TOKENS, TokenizedTexts, drawn_rows
+from encoder_cls.linear.ngrams import (
+    COLUMN_IDS,
+    FIELD_PAIR_IDS,
+    HASHES,
+    NEIGHBOUR_IDS,
+    find_neighbours,
+)
+from encoder_cls.text.row_tokens import feature_name, kind_of_token
+from encoder_cls.text.tokens import CLS_ID, SPECIAL_TOKENS, WORD, TokenizedTexts, drawn_rows
 
 # The most tokens of texts in which pairs of words are looked up, which takes about a second.
 MAX_TOKENS = 1_000_000
@@ -23,8 +30,8 @@ class NgramWeight(NamedTuple):
     """A word or a pair of words, and its weight for a class, above 0.
 
     Attributes:
-        ngram: a word; two neighbouring words with a space between them; or `^` and the first word
-            of a text.
+        ngram: a word; two neighbouring words with a space between them; `^` and the first word of a
+            text; or a feature of a row, such as `channel=email`.
     """
 
     ngram: str
@@ -52,15 +59,19 @@ def top_features(
     is_pair = (feature_ids >= NEIGHBOUR_IDS.start) & (feature_ids < NEIGHBOUR_IDS.stop)
     words = np.flatnonzero(is_word)
     pairs = np.flatnonzero(is_pair)
+    columns = np.flatnonzero((feature_ids >= COLUMN_IDS) & (feature_ids < FIELD_PAIR_IDS))
     word_weights = _weights_of_classes(linear, words, num_classes)
+    column_weights = _weights_of_classes(linear, columns, num_classes)
     pair_weights = _weights_of_classes(linear, pairs, num_classes)
 
     # Choose the features with the largest weights for each class.
     top_words = []
+    top_columns = []
     top_pairs = []
     for class_number in range(num_classes):
         count = LOOKED_UP_PER_WANTED * top_k
         top_words.append(_largest(words, word_weights[:, class_number], count))
+        top_columns.append(_largest(columns, column_weights[:, class_number], count))
         top_pairs.append(_largest(pairs, pair_weights[:, class_number], count))
 
     chosen_pairs = np.unique(np.concatenate([features for features, _ in top_pairs]))
@@ -70,8 +81,12 @@ def top_features(
     )
 
     top_of_classes = []
-    for class_words, class_pairs in zip(top_words, top_pairs, strict=True):
+    tops = zip(top_words, top_columns, top_pairs, strict=True)
+    for class_words, class_columns, class_pairs in tops:
         ngrams = []
+        for feature, weight in zip(*class_columns, strict=True):
+            token = word_of(int(feature_ids[feature]) - COLUMN_IDS)
+            ngrams.append(NgramWeight(feature_name(token), float(weight)))
         for feature, weight in zip(*class_words, strict=True):
             word = word_of(int(feature_ids[feature]))
             if _has_meaning(word):
@@ -122,4 +137,6 @@ def _pair_name(first: int, second: int, *, word_of: Callable[[int], str]) -> str
 
 
 def _has_meaning(word: str) -> bool:
+    if kind_of_token(word) != WORD:
+        return False
     return any(character.isalnum() for character in word) and not word.isdecimal()

@@ -33,17 +33,24 @@ class LinearOptions(NamedTuple):
     Attributes:
         max_tokens: how many tokens of a text are read, `[CLS]` included.
         char_ngrams: whether character n-grams and templates are features, besides words and pairs.
+        feature_pairs: whether pairs of a word and a feature of its row are.
     """
 
     max_tokens: int
     char_ngrams: bool
     class_weights: NDArray[np.float32]
+    feature_pairs: bool = False
 
     @classmethod
     def like(cls, linear: LinearModel, class_weights: NDArray[np.float32]) -> LinearOptions:
         """The options of a fitted model, with other class weights."""
         has_templates = len(linear.frequent_token_ids) > 0
-        return cls(linear.max_tokens, has_templates, class_weights)
+        return cls(
+            linear.max_tokens,
+            has_templates,
+            class_weights,
+            feature_pairs=linear.knows_feature_pairs,
+        )
 
 
 # The maximum number of features, and the maximum size of all of them in bytes: more features, which
@@ -89,6 +96,7 @@ class Vocabulary(NamedTuple):
             max_tokens=self.options.max_tokens,
             frequent_token_ids=self.frequent_token_ids,
             use_char_ngrams=self.options.char_ngrams,
+            use_feature_pairs=self.options.feature_pairs,
         )
         return list(counts)
 

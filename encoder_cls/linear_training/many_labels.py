@@ -1,4 +1,7 @@
-"""Fit the linear model of a run to many labels: to all features, or to words alone if better."""
+"""Fit the linear model of a run to many labels: to all features, or to words alone if better.
+
+Where rows have features beside the text, pairs of a word and a feature are added if that is better.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ from encoder_cls.linear_training.model_selection import fit_calibrated, fit_line
 from encoder_cls.linear_training.nb_svm import seconds_to_fit
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import task_of
+from encoder_cls.text.tokens import FEATURE
 
 # All features are more accurate on most data. Words alone replace them where words are surely
 # better on the validation texts, if these are in at least so many groups.
@@ -64,6 +68,8 @@ def fit_to_many_labels(
         number = all_features.num_fits(is_quick=is_quick or words_choose_c)
         if words_choose_c:
             number += WORDS_COST * words.num_fits(is_quick=is_quick)
+        if all_features.compares_feature_pairs:
+            number += 1
         if data.refits_on_validation:
             number += 1
         return number
@@ -84,9 +90,11 @@ def fit_to_many_labels(
         fitted = _fit_with_c_of_words(texts, all_features, words, is_quick, on_first)
     else:
         fitted = _fit_and_try_words(texts, all_features, words, is_quick, on_first)
+    if fitted.of.compares_feature_pairs and effort is not WORDS_ONE_C_VALUE:
+        fitted = _try_feature_pairs(fitted, is_quick)
 
     linear = fitted.linear
-    uses_words_alone = fitted.of is words and effort is not WORDS_ONE_C_VALUE
+    uses_words_alone = not fitted.of.options.char_ngrams and effort is not WORDS_ONE_C_VALUE
     fit = LinearFit(linear, effort, uses_words_alone=uses_words_alone)
     if data.refits_on_validation:
         linear, held_out = _refit_on_validation(data, linear, fitted.of.options, fitted.calibration)
@@ -160,6 +168,24 @@ def _fit_with_c_of_words(
     return _Fitted(all_features, linear, calibration)
 
 
+def _try_feature_pairs(fitted: _Fitted, is_quick: bool) -> _Fitted:
+    """Add pairs of a word and a feature if they surely predict the validation texts better.
+
+    They learn what a word says only together with a feature.
+    """
+    data = fitted.of.data
+    paired = _FitToTrain(data, fitted.of.options._replace(feature_pairs=True))
+    expect_work(paired.work(is_quick=True))
+    quick, calibration = paired.count_and_run(is_quick=True)
+    if not data.is_surely_better(quick, fitted.linear.logits(data.validation_texts)):
+        return fitted
+
+    if not is_quick:
+        expect_work(paired.work(is_quick=False))
+        quick, calibration = paired.count_and_run(is_quick=False)
+    return _Fitted(paired, quick, calibration)
+
+
 class _FitToTrain(NamedTuple):
     """A fit to the training texts, whose C and calibration the validation texts choose."""
 
@@ -200,6 +226,12 @@ class _FitToTrain(NamedTuple):
         """Whether there are enough validation texts to compare words alone with all features."""
         groups = RowGroups(self.data.validation.split_groups)
         return groups.num_groups >= MIN_TEXTS_FOR_WORDS
+
+    @property
+    def compares_feature_pairs(self) -> bool:
+        """Whether rows have features, and enough validation texts to compare their pairs."""
+        kinds = self.data.texts.kinds
+        return kinds is not None and FEATURE in kinds and self.compares_words
 
     def num_fits(self, *, is_quick: bool) -> float:
         train = self.data.train

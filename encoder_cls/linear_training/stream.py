@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from encoder_cls.linear.feature_index import FeatureIndex
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear.ngrams import NUM_FEATURE_IDS, TEMPLATE_IDS, SparseRows, keep_known
+from encoder_cls.linear.ngrams import (
+    COLUMN_IDS,
+    NUM_FEATURE_IDS,
+    TEMPLATE_IDS,
+    SparseRows,
+    keep_known,
+)
 from encoder_cls.linear_training.calibration import Calibration, calibrate
 from encoder_cls.linear_training.cost import (
     COUNTING_PASSES,
@@ -216,9 +222,13 @@ class _CountsOnDisk:
     `document_frequencies` is the number of texts with each feature, by its id, (ids,).
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        # Words and pairs of words have the lower ids.
-        num_ids = NUM_FEATURE_IDS if vocabulary.options.char_ngrams else TEMPLATE_IDS
+    def __init__(self, vocabulary: Vocabulary, *, has_columns: bool) -> None:
+        # Words and pairs of words have the lowest ids, and columns the highest ones.
+        num_ids = TEMPLATE_IDS
+        if has_columns:
+            num_ids = NUM_FEATURE_IDS
+        elif vocabulary.options.char_ngrams:
+            num_ids = COLUMN_IDS
 
         self._vocabulary = vocabulary
         self._ids = DiskBackedRaggedArray(np.int32)
@@ -266,7 +276,7 @@ def _count_features(
     limit: _Limit,
 ) -> _CountsOnDisk:
     """Count the features of texts until the time for counting ends, but at least of one chunk."""
-    counts = _CountsOnDisk(vocabulary)
+    counts = _CountsOnDisk(vocabulary, has_columns=texts.kinds is not None)
     for first in range(0, len(rows), TEXTS_PER_CHUNK):
         if counts.num_chunks > 0 and limit.ends_counting(counts.num_chunks):
             break

@@ -237,6 +237,7 @@ def _config_of_source(
         settings = {
             "name": "eval",
             "data.text_column": text_format.columns,
+            "data.features": classifier.features,
             "data.delimiter": text_format.reading.delimiter,
             "data.encoding": text_format.reading.encoding,
             "data.label_column": text_format.label_column,

@@ -69,7 +69,7 @@ class Reference:
             mean_probabilities=probabilities.sum(axis=0) / max(1, len(probabilities)),
             prediction_probabilities=task.prediction_probabilities(probabilities, predictions),
             is_right=task.are_correct(predictions, labels),
-            num_words=texts.lengths - 1,
+            num_words=texts.num_words,
             unknown_words=texts.unknown,
             is_unfamiliar=is_unfamiliar,
             groups=groups,

@@ -78,6 +78,14 @@ def label_name(label: Any) -> str:
     return str(label)
 
 
+def value_name(value: Any) -> str:
+    """The name of a value of any type; a whole number has no point, also in a table of floats."""
+    name = label_name(value)
+    if WHOLE_NUMBER.fullmatch(name):
+        return name.partition(".")[0]
+    return name
+
+
 def is_missing(value: Any) -> bool:
     """Whether a value is None, or a missing value of NumPy or pandas."""
     if value is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Self, TypeVar
 
@@ -121,11 +121,17 @@ class DiskBackedTexts(Column[str]):
         return texts
 
 
-class ConcatenatedTexts(Iterable[str]):
+class ConcatenatedTexts(Collection[str]):
     """The texts of several sequences, one after the other, which can be iterated repeatedly."""
 
     def __init__(self, *parts: Sequence[str]) -> None:
         self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __contains__(self, text: object) -> bool:
+        return any(text in part for part in self._parts)
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(self._parts)

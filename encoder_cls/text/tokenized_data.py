@@ -104,6 +104,7 @@ def _arrays(texts: TokenizedTexts, prefix: str) -> dict[str, NDArray[Any]]:
         f"{prefix}.ngram_offsets": texts.char_ngrams.offsets,
         f"{prefix}.offsets": texts.offsets,
         f"{prefix}.truncated": texts.truncated,
+        **({} if texts.kinds is None else {f"{prefix}.kinds": texts.kinds}),
     }
 
 
@@ -128,4 +129,5 @@ def _texts(arrays: Mapping[str, NDArray[Any]], prefix: str, max_seq_len: int) ->
         offsets=arrays[f"{prefix}.offsets"],
         max_seq_len=max_seq_len,
         truncated=arrays[f"{prefix}.truncated"],
+        kinds=arrays.get(f"{prefix}.kinds"),
     )

@@ -20,10 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from encoder_cls.system.row_text import readable_row, row_parts
 from encoder_cls.text.checked_texts import check_are_several
+from encoder_cls.text.row_tokens import (
+    feature_name,
+    kind_of_token,
+    reader_of_rows,
+    row_form,
+    token_of_other,
+)
 from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
+    FEATURE,
     SPECIAL_TOKENS,
     UNK_ID,
     TokenChunk,
@@ -74,7 +83,12 @@ def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) ->
         TypeError: `texts` is a single text or a table.
     """
     check_are_several(texts, "tokenize")
-    indexed, words = index_tokens(token_reader(tokenizer), texts, max_seq_len=max_seq_len)
+    indexed, words = index_tokens(
+        token_reader(tokenizer),
+        texts,
+        max_seq_len=max_seq_len,
+        kind_of=kind_of_token if row_form(tokenizer) else None,
+    )
     return replace(indexed, word_ids=token_ids(words, tokenizer.token_to_id))
 
 
@@ -93,10 +107,15 @@ def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
 
 
 def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArray[np.int32]:
-    """Look up the ids of words, (words,); a word for which `id_of` returns None is `[UNK]`."""
+    """Look up the ids of words, (words,); a word for which `id_of` returns None is `[UNK]`.
+
+    An unknown category of a feature has a token of its own.
+    """
     ids = []
     for word in words:
         token_id = id_of(word)
+        if token_id is None and kind_of_token(word) == FEATURE:
+            token_id = id_of(token_of_other(word))
         ids.append(UNK_ID if token_id is None else token_id)
     return np.array(ids, dtype=np.int32)
 
@@ -107,9 +126,9 @@ def token_reader(tokenizer: Tokenizer) -> TokenReader:
     A word-level tokenizer splits texts into words, which are returned as they are written even if
     they are unknown. All other tokenizers split texts into the sub-words of their vocabulary.
     """
-    if isinstance(tokenizer.model, models.WordLevel):
-        return _word_reader(tokenizer)
-    return _subword_reader(tokenizer)
+    is_word_level = isinstance(tokenizer.model, models.WordLevel)
+    read = _word_reader(tokenizer) if is_word_level else _subword_reader(tokenizer)
+    return reader_of_rows(read, row_form(tokenizer))
 
 
 def _word_reader(tokenizer: Tokenizer) -> TokenReader:
@@ -183,11 +202,12 @@ def replace_surrogates(text: str) -> str:
 
 
 def unknown_words(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[str]:
-    """The unknown words among the tokens that an encoder reads of a text."""
+    """The unknown words and values of features that an encoder reads of a text."""
     read = text[: CHARACTERS_PER_TOKEN * max_seq_len]
     tokens = token_reader(tokenizer)([read], max_seq_len)
     words = [tokens.distinct[index] for index in tokens.indices]
-    return [word for word in words if tokenizer.token_to_id(word) is None]
+    unknown = [word for word in words if tokenizer.token_to_id(word) is None]
+    return [feature_name(word) if kind_of_token(word) == FEATURE else word for word in unknown]
 
 
 class Span(NamedTuple):
@@ -206,8 +226,30 @@ def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Sp
     """The spans of the tokens that an encoder reads, without `[CLS]`, in order.
 
     A span covers whole characters, with their accents. Normalization may make several tokens of a
-    single character, such as a ligature; these tokens have the same span.
+    single character, such as a ligature; these tokens have the same span. The spans of a row are
+    places in `readable(text)`; those of what is not shown there are empty.
     """
+    form = row_form(tokenizer)
+    if form is None:
+        return _spans_of_words(tokenizer, text, max_seq_len=max_seq_len)
+
+    parts = row_parts(text)
+    shown = readable_row(text)
+    spans = []
+    for feature in form.features:
+        start, end = shown.places.get(feature, (0, 0))
+        num_tokens = len(form.tokens_of(feature, parts.features.get(feature, "")))
+        spans += [Span(start, end, None)] * num_tokens
+    marks = form.marks([name for name, _ in parts.fields])
+    for mark, (_, words), start in zip(marks, parts.fields, shown.starts, strict=True):
+        if mark:
+            spans.append(Span(start, start, None))
+        for span in _spans_of_words(tokenizer, words, max_seq_len=max_seq_len):
+            spans.append(Span(start + span.start, start + span.end, span.word))
+    return spans[: max_seq_len - 1]
+
+
+def _spans_of_words(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
     read = text[: CHARACTERS_PER_TOKEN * max_seq_len]
     encoding = tokenizer.encode(replace_surrogates(read))
     tokens = zip(encoding.offsets, encoding.word_ids, strict=True)
@@ -265,6 +307,8 @@ def parse_tokenizer(content: str) -> Tokenizer:
     if not (_is_own_normalizer(parts["normalizer"]) and _is_own_splitter(parts["pre_tokenizer"])):
         raise ValueError("it prepares texts in a way that no tokenizer of encoder-cls does")
 
+    # Check the tokens of features and fields.
+    row_form(tokenizer)
     return with_cls_template(tokenizer)
 
 

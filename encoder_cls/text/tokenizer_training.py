@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,16 @@ from tokenizers import Tokenizer, models, normalizers, trainers
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.lazy_sequences import in_chunks
+from encoder_cls.system.row_text import plain_text
 from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.text.checked_texts import check_are_several
+from encoder_cls.text.row_tokens import (
+    form_of_tokens,
+    kind_of_token,
+    learned_tokens,
+    reader_of_rows,
+    row_form,
+)
 from encoder_cls.text.tokenizer import (
     lowercases,
     pre_tokenizer,
@@ -36,6 +44,7 @@ from encoder_cls.text.tokens import (
     MAX_WORD_LENGTH,
     SPECIAL_TOKENS,
     UNK_ID,
+    WORD,
     TokenChunk,
     TokenizedTexts,
     index_tokens,
@@ -46,9 +55,15 @@ if TYPE_CHECKING:
 
 
 def train_subwords(
-    texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int
+    texts: Iterable[str],
+    config: TokenizerConfig,
+    *,
+    max_seq_len: int,
+    row_tokens: Sequence[str] = (),
 ) -> tuple[Tokenizer, int]:
     """Train a sub-word tokenizer on the beginnings of texts, and count the words that are too long.
+
+    `row_tokens` are those of features and fields, which follow the special tokens.
 
     If texts and config are the same, the JSON of the tokenizer is the same, too. The texts are read
     up to two times, `CHARACTERS_PER_TOKEN` characters for each token that the encoder reads.
@@ -63,14 +78,16 @@ def train_subwords(
         # This may be the second time that the texts are read.
         long_words = 0
         for text in texts:
-            beginning = replace_surrogates(text[: CHARACTERS_PER_TOKEN * max_seq_len])
+            words = plain_text(text) if row_tokens else text
+            beginning = replace_surrogates(words[: CHARACTERS_PER_TOKEN * max_seq_len])
             beginning, num_long = _without_long_words(beginning, splitter)
             long_words += num_long
             yield beginning
 
-    first_tokens = SPECIAL_TOKENS
+    own_tokens = [*SPECIAL_TOKENS, *row_tokens]
+    first_tokens = own_tokens
     if config.type == "word_piece":
-        first_tokens = [*SPECIAL_TOKENS, *_continuations(splitter, beginnings())]
+        first_tokens = [*own_tokens, *_continuations(splitter, beginnings())]
     trainer = _subword_trainer(config, first_tokens)
 
     try:
@@ -86,7 +103,7 @@ def train_subwords(
         )
 
     if config.type != "bpe":
-        tokenizer = _reproducible(tokenizer)
+        tokenizer = _reproducible(tokenizer, own_tokens)
     return with_cls_template(tokenizer), long_words
 
 
@@ -171,6 +188,9 @@ def train_and_tokenize(
         ConfigError: max_vocab_size is less than the number of single characters, with which a
             sub-word model starts.
     """
+    if not isinstance(texts, Collection):
+        texts = list(texts)
+
     if config.type == "word_level":
         tokenizer, tokens = _train_and_tokenize_words(
             texts, config, max_seq_len=max_seq_len, base=base
@@ -180,14 +200,15 @@ def train_and_tokenize(
     if base is not None:
         return base, tokenize(base, texts, max_seq_len=max_seq_len), 0
 
+    row_tokens = learned_tokens(texts, min_frequency=config.min_frequency)
     tokenizer, long_words = run_interruptibly(
-        lambda: train_subwords(texts, config, max_seq_len=max_seq_len)
+        lambda: train_subwords(texts, config, max_seq_len=max_seq_len, row_tokens=row_tokens)
     )
     return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len), long_words
 
 
 def _train_and_tokenize_words(
-    texts: Iterable[str],
+    texts: Collection[str],
     config: TokenizerConfig,
     *,
     max_seq_len: int,
@@ -196,22 +217,34 @@ def _train_and_tokenize_words(
     tokenizer = _untrained(config)
 
     # Special tokens, or all words of the base tokenizer, keep their ids.
-    first_words = SPECIAL_TOKENS
     if base is not None:
         base_vocabulary = base.get_vocab()
         first_words = sorted(base_vocabulary, key=base_vocabulary.__getitem__)
+        form = row_form(base)
+    else:
+        row_tokens = learned_tokens(texts, min_frequency=config.min_frequency)
+        first_words = [*SPECIAL_TOKENS, *row_tokens]
+        form = form_of_tokens(row_tokens)
 
     # Split the texts into words. For now, the id of a word is its index in the list of words.
     indexed, words = index_tokens(
-        ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len, in_processes=True
+        reader_of_rows(ArrowWords(tokenizer).read, form),
+        texts,
+        max_seq_len=max_seq_len,
+        kind_of=kind_of_token if form else None,
+        in_processes=True,
     )
 
     # Find the new words that are frequent enough, and sort them by decreasing frequency. Equally
     # frequent words are in alphabetical order.
     counts = dict(zip(words, indexed.word_counts().tolist(), strict=True))
+    if form:
+        counts = {word: number for word, number in counts.items() if kind_of_token(word) == WORD}
     known_words = set(first_words)
     new_words = [
-        word for word in words if counts[word] >= config.min_frequency and word not in known_words
+        word
+        for word, number in counts.items()
+        if number >= config.min_frequency and word not in known_words
     ]
     new_words.sort(key=lambda word: (-counts[word], word))
 
@@ -276,11 +309,11 @@ def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
 SCORE_PLACES = 6
 
 
-def _reproducible(trained: Tokenizer) -> Tokenizer:
+def _reproducible(trained: Tokenizer, own_tokens: Sequence[str]) -> Tokenizer:
     """Rebuild a trained tokenizer, so that nothing in it depends on the order of a hash table."""
     model = json.loads(trained.to_str())["model"]
     if model["type"] == "Unigram":
-        vocabulary = _rounded_scores(model["vocab"])
+        vocabulary = _rounded_scores(model["vocab"], len(own_tokens))
         tokenizer = Tokenizer(models.Unigram(vocab=vocabulary, unk_id=UNK_ID))
     else:
         # Training has marked the continuations of word_piece as special tokens. In a new tokenizer,
@@ -295,15 +328,17 @@ def _reproducible(trained: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def _rounded_scores(vocabulary: list[tuple[str, Any]]) -> list[tuple[str, float]]:
+def _rounded_scores(
+    vocabulary: list[tuple[str, Any]], num_own_tokens: int
+) -> list[tuple[str, float]]:
     """Round the scores of the learned sub-words, and sort the sub-words by them again.
 
     The trainer adds up scores in the order of a hash table. Their last digits therefore differ from
     run to run, and so does the order of sub-words whose scores are equal.
     """
-    special = [(piece, score) for piece, score in vocabulary[: len(SPECIAL_TOKENS)]]
+    special = [(piece, score) for piece, score in vocabulary[:num_own_tokens]]
     learned = []
-    for piece, score in vocabulary[len(SPECIAL_TOKENS) :]:
+    for piece, score in vocabulary[num_own_tokens:]:
         learned.append((piece, round(score or 0, SCORE_PLACES)))
 
     def rank(entry: tuple[str, float]) -> tuple[float, str]:

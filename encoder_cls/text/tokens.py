@@ -74,6 +74,11 @@ class CharNgrams:
         )
 
 
+# The kinds of tokens: words, also `[CLS]`; marks before the words of a text column; features.
+WORD = 0
+FIELD = 1
+FEATURE = 2
+
 # The number of texts whose unknown tokens are counted at a time.
 TEXTS_AT_ONCE = 1024
 
@@ -96,6 +101,8 @@ class TokenizedTexts:
         max_seq_len: the number of tokens of a text that an encoder reads. `KEPT_PER_TOKEN` times as
             many are stored.
         truncated: whether a text is longer than an encoder reads, (texts,).
+        kinds: whether each word of the list is a `WORD`, a `FIELD` or a `FEATURE`, (words,); None
+            if all are words.
     """
 
     words: NDArray[np.int32]
@@ -104,6 +111,7 @@ class TokenizedTexts:
     offsets: NDArray[np.int64]
     max_seq_len: int
     truncated: NDArray[np.bool_]
+    kinds: NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:
         return len(self.truncated)
@@ -150,6 +158,24 @@ class TokenizedTexts:
             words = self.words[start : start + TOKENS_AT_ONCE]
             counts += np.bincount(words, minlength=len(counts))
         return counts
+
+    def kinds_of(self, tokens: NDArray[np.int64]) -> NDArray[np.uint8] | None:
+        """The kinds of the tokens at these indices in `words`; None if all are words."""
+        if self.kinds is None:
+            return None
+        return self.kinds[self.words[tokens]]
+
+    @property
+    def num_words(self) -> NDArray[np.int64]:
+        """The number of words that an encoder reads of each text, without `[CLS]`, (texts,)."""
+        if self.kinds is None:
+            return self.lengths - 1
+
+        tokens = flat_indices(self.offsets[:-1], self.lengths)
+        starts = offsets_of_lengths(self.lengths)[:-1]
+        is_word = self.kinds[self.words[tokens]] == WORD
+        counts: NDArray[np.int64] = np.add.reduceat(is_word, starts, dtype=np.int64)
+        return counts - 1
 
     @cached_property
     def unknown(self) -> NDArray[np.int32]:
@@ -224,6 +250,9 @@ TokenReader = Callable[[Sequence[str], int], TokenChunk]
 Its second argument is the maximum number of tokens of each text, including `[CLS]`.
 """
 
+KindOf = Callable[[str], int]
+"""A function that tells whether a token is a `WORD`, a `FIELD` or a `FEATURE`."""
+
 
 # The number of chunks that are read before other processes are started. Starting them takes about
 # as long as reading these chunks.
@@ -231,18 +260,24 @@ CHUNKS_ALONE = 48
 
 
 def index_tokens(
-    read: TokenReader, texts: Iterable[str], *, max_seq_len: int, in_processes: bool = False
+    read: TokenReader,
+    texts: Iterable[str],
+    *,
+    max_seq_len: int,
+    kind_of: KindOf | None = None,
+    in_processes: bool = False,
 ) -> tuple[TokenizedTexts, list[str]]:
     """Split any number of texts into tokens, and list their distinct words.
 
     One chunk of texts at a time is in memory. If `in_processes`, many texts are divided among
     several processes, each of which gets a copy of `read`. The id of a word is its index in the
-    list.
+    list. Without `kind_of`, all tokens are words.
     """
     words = DiskBackedRaggedArray(np.int32)
     ngrams = DiskBackedRaggedArray(np.uint32)
     truncated = DiskBackedArray(np.bool_)
     index: dict[str, int] = {}
+    kinds_of_words: list[int] = []
 
     for chunk, is_truncated in _chunks_read(
         read, texts, max_seq_len=max_seq_len, in_processes=in_processes
@@ -253,9 +288,15 @@ def index_tokens(
             index[word] = len(index)
         indices = np.array([index[word] for word in chunk.distinct], dtype=np.int32)
 
-        # Hash the n-grams of new words. A special token is replaced by an empty word, which has no
+        # Hash the n-grams of new words. What is no word is replaced by an empty word, which has no
         # n-grams.
         spellings = ["" if word in SPECIAL_TOKENS else word for word in new_words]
+        if kind_of is not None:
+            kinds = [kind_of(word) for word in new_words]
+            kinds_of_words += kinds
+            spellings = [
+                word if kind == WORD else "" for word, kind in zip(spellings, kinds, strict=True)
+            ]
         hashed = hash_char_ngrams(spellings)
         ngrams.append(hashed.ngrams, np.diff(hashed.offsets))
 
@@ -271,6 +312,7 @@ def index_tokens(
         offsets=offsets,
         max_seq_len=max_seq_len,
         truncated=truncated.array(),
+        kinds=None if kind_of is None else np.array(kinds_of_words, dtype=np.uint8),
     )
     return indexed, list(index)
 

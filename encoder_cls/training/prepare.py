@@ -167,10 +167,23 @@ def _checked_base_run(path: Path, config: Config) -> RunDir:
             "the section out"
         )
 
+    columns = (config.data.features, _fields(config))
+    if columns != (base_config.data.features, _fields(base_config)):
+        raise ConfigError(
+            f"data.features, data.text_column: differ from those of {base_run.path}, which a "
+            "continued run keeps; leave them out"
+        )
+
     # Read the held-out predictions, which the final report needs, so that a damaged file is noticed
     # before the training.
     HeldOutPredictions.of_run(base_run.held_out_predictions)
     return base_run
+
+
+def _fields(config: Config) -> tuple[str, ...]:
+    """The text columns if their names matter to the model, which a single one does not."""
+    columns = config.data.text_column
+    return columns if len(columns) > 1 else ()
 
 
 def _check_shape(base: Classifier, base_run: RunDir, config: Config) -> None:

@@ -150,7 +150,7 @@ def estimate_reading(config: Config, role: str) -> ReadingEstimate:
 def _time_first_rows(config: Config, role: str) -> tuple[list[int], float]:
     """Read the first rows of a source: the bytes of the text of each, and the seconds."""
     label_column = None if role == "unlabelled" else config.data.label_column
-    columns = Columns(config.data.text_column, label_column)
+    columns = Columns(config.data.text_column, label_column, features=config.data.features)
     reading = Reading(config.data.reading_options)
     rows = read_rows(getattr(config.data, role), columns, reading, role=role)
 

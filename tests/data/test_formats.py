@@ -21,13 +21,14 @@ from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.sources import read_rows
+from encoder_cls.system.row_text import readable
 
 
 def read(source: str, **values: object) -> list[tuple[str, str]]:
     """Texts and class names in the order of the file."""
     dataset = load(source, **values)
     names = [dataset.label_names[label] for label in dataset.train.labels]
-    return list(zip(dataset.train.texts, names, strict=True))
+    return list(zip(map(readable, dataset.train.texts), names, strict=True))
 
 
 def packed(content: str | bytes) -> bytes:

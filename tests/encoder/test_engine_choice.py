@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,10 +23,12 @@ from encoder_cls.config.schema import ModelConfig, TokenizerConfig
 from encoder_cls.encoder import engine_choice
 from encoder_cls.encoder.engine_choice import AutomaticEncoder, multiplications
 from encoder_cls.encoder.numpy_encoder import NumpyEncoder
-from encoder_cls.encoder.torch_encoder import TorchEncoder
+from encoder_cls.encoder.torch_encoder import TorchEncoder, make_batch
 from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.system.row_text import row_text
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokens import FEATURE
 
 TEXTS = [
     "rain and snow today",
@@ -313,3 +316,40 @@ def test_a_forked_child_predicts(trained_run):
     )
 
     assert ended.stdout == b"0 2\n"
+
+
+def test_features_have_no_positions_and_make_no_pairs():
+    """Words have the positions, and the pairs, that they would have without features."""
+    rows = [row_text([("text", text)], {"size": size}) for size, text in enumerate(TEXTS * 4)]
+    tokenizer = train_tokenizer(rows, TokenizerConfig())
+    config = ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=8, max_seq_len=64, norm="post")
+    torch.manual_seed(0)
+    model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=3).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    row = rows[-6]
+    tokenized = tokenize(tokenizer, [row], max_seq_len=64)
+    is_text = tokenized.kinds_of(np.arange(len(tokenized.words))) != FEATURE
+    without = replace(
+        tokenized,
+        words=tokenized.words[is_text],
+        offsets=np.array([0, is_text.sum()]),
+        kinds=None,
+    )
+
+    def vectors(texts):
+        batch = make_batch(texts, [0])
+        return model.encoder.embedding(batch.input_ids, batch.char_ngrams)[0].detach()
+
+    features = ~is_text
+    assert features.sum() > 5
+    np.testing.assert_allclose(vectors(tokenized)[is_text], vectors(without))
+    ids = torch.from_numpy(tokenized.input_ids()[features].astype(np.int64))
+    np.testing.assert_allclose(
+        vectors(tokenized)[features], model.encoder.embedding.tokens(ids).detach()
+    )
+
+    by_torch = TorchEncoder(model, config)
+    by_numpy = NumpyEncoder(by_torch.architecture, by_torch.named_weights())
+    several = tokenize(tokenizer, rows, max_seq_len=64)
+    assert_close(by_numpy.logits(several), by_torch.logits(several))

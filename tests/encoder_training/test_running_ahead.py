@@ -424,5 +424,6 @@ def test_copied_batches_keep_their_numbers(tmp_path: Path):
     (expected,) = batches.shards[0]
     assert batch.rdrop_weight == expected.rdrop_weight
     assert batch.inputs.char_ngrams.words.shape == expected.inputs.char_ngrams.words.shape
-    for tensor in (*batch.inputs[:2], *batch.inputs.char_ngrams, batch.targets, batch.weights):
+    tensors = (*batch.inputs[:2], *batch.inputs.char_ngrams[:3], batch.targets, batch.weights)
+    for tensor in tensors:
         assert tensor.device.type == "meta"

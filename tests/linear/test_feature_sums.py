@@ -14,6 +14,7 @@ from encoder_cls.linear.feature_sums import MIN_EVIDENCE
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.ngrams import (
     CHAR_NGRAM_IDS,
+    CHAR_NGRAM_KIND,
     KIND_STARTS,
     NUM_FEATURE_IDS,
     TEMPLATE_IDS,
@@ -101,7 +102,7 @@ def expected(
         kinds = np.searchsorted(KIND_STARTS, ids, side="right") - 1
         means = []
         for numbers in (rarities[columns], idf[columns] == 0):
-            for kind in range(len(KIND_STARTS)):
+            for kind in range(CHAR_NGRAM_KIND + 1):
                 is_kind = kinds == kind
                 means.append(numbers[is_kind].mean() if is_kind.any() else 0)
 

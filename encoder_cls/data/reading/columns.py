@@ -22,8 +22,9 @@ class Columns(NamedTuple):
     """The columns to read, by name; without one, rows have no label, group or weight.
 
     Attributes:
-        text: the texts of several columns are joined.
+        text: several columns are the fields of a text.
         every: whether a row keeps the values of all columns.
+        features: the columns beside the text.
     """
 
     text: Sequence[str]
@@ -31,12 +32,13 @@ class Columns(NamedTuple):
     group: str | None = None
     weight: str | None = None
     every: bool = False
+    features: Sequence[str] = ()
 
     @property
     def named(self) -> list[str]:
         """The names of the columns that a source must have, without repetitions."""
         names = []
-        for name in (*self.text, self.label, self.group, self.weight):
+        for name in (*self.text, *self.features, self.label, self.group, self.weight):
             if name and name not in names:
                 names.append(name)
         return names
@@ -63,7 +65,9 @@ class Columns(NamedTuple):
 
     def _hint_for_missing(self, missing: str, names: Sequence[str]) -> str:
         hint = f"name the right one with --set data.{self._use_of(missing)}_column=NAME"
-        if self.label is None:
+        if missing in self.features:
+            hint = "it is one of data.features; where a row has no value, leave the cell empty"
+        elif self.label is None:
             # Rows without labels are read by commands such as predict, which have another option.
             hint = "name the right one with --text-column NAME, in a config with data.text_column"
 

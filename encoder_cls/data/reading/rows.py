@@ -12,7 +12,8 @@ from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
 from encoder_cls.system.fields import field_of, has_field, is_empty
-from encoder_cls.system.json_values import WHOLE_NUMBER, is_missing, label_name
+from encoder_cls.system.json_values import is_missing, label_name, value_name
+from encoder_cls.system.row_text import row_text
 
 Record = tuple[SourceLocation, dict[str, Any]]
 """The location of a row, and its values by column."""
@@ -83,7 +84,7 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
         DataError: a value has the wrong type, or the weight is out of range.
     """
     # Some records have only the first of the text columns: text files have a single text per row.
-    texts = []
+    fields = []
     for column in columns.text:
         if not has_field(record, column):
             continue
@@ -94,7 +95,8 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
         if not isinstance(text, str):
             what = f"column {shown(column)} holds {kind(text)} where a text is expected"
             raise DataError(where, what)
-        texts.append(text)
+        fields.append((column, text))
+    text = row_text(fields, _features(where, record, columns.features))
 
     label = None
     if columns.label:
@@ -113,7 +115,7 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
         weight = _weight(where, field_of(record, columns.weight))
 
     return Row(
-        text=" ".join(texts),
+        text=text,
         label=label,
         id=row_id,
         where=where,
@@ -121,6 +123,20 @@ def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> R
         weight=weight,
         record=record if columns.every else None,
     )
+
+
+def _features(
+    where: SourceLocation, record: dict[str, Any], names: Sequence[str]
+) -> dict[str, Any]:
+    # Text files have no columns, so that their rows lack all features.
+    features = {}
+    for name in names:
+        value = field_of(record, name) if has_field(record, name) else None
+        if isinstance(value, dict | list):
+            what = f"column {shown(name)} holds {kind(value)}; a name or a number is expected"
+            raise DataError(where, f"{what} (data.features)")
+        features[name] = value
+    return features
 
 
 def _group_name(where: SourceLocation, value: Any) -> str | None:
@@ -131,10 +147,7 @@ def _group_name(where: SourceLocation, value: Any) -> str | None:
         return None
 
     # A column of integers with empty cells is read as floats, and written to CSV as 1.0.
-    name = label_name(value)
-    if WHOLE_NUMBER.fullmatch(name):
-        return name.partition(".")[0]
-    return name
+    return value_name(value)
 
 
 # The largest weight of a row: with a larger one, the other rows would not count any more.

@@ -26,6 +26,7 @@ from encoder_cls.extras.label.session_memory import torn_file
 from encoder_cls.system.added_columns import added_name, is_like, numbered
 from encoder_cls.system.csv_cells import LINE_END, CsvForm, cell, csv_row, csv_table
 from encoder_cls.system.files import read_file, reporting_os_errors, write_file
+from encoder_cls.system.row_text import readable
 
 LABEL = "label"
 LABEL_IN_DATA = "label_in_data"
@@ -355,7 +356,7 @@ class LabelTable:
     def _cells(self, row: LabelledText, columns: Sequence[str]) -> list[str]:
         cells = dict(row.cells)
         # A field inside an object has no column of its own, so its text is written.
-        cells.setdefault(self._text_columns[0], row.text)
+        cells.setdefault(self._text_columns[0], readable(row.text))
         # A person may have written more beside a text before it was labelled.
         blank_row = self.blank_rows.get(row.key)
         values = []

@@ -24,6 +24,7 @@ from encoder_cls.errors import NoRowsError
 from encoder_cls.system.csv_cells import CsvForm, cell
 from encoder_cls.system.display import counted, shown
 from encoder_cls.system.files import fitting_paths, path_of
+from encoder_cls.system.row_text import plain_text
 
 # The maximum number of texts in memory. A larger pool is sampled: nobody labels as many texts.
 MAX_TEXTS = 50_000
@@ -130,7 +131,7 @@ def _drawn_texts(rows: Iterable[Row]) -> list[PoolText]:
     heap: list[tuple[int, PoolText]] = []
     keys: set[str] = set()
     for row in rows:
-        if not row.text.strip():
+        if not plain_text(row.text).strip():
             continue
 
         key = key_of_text(row.text)

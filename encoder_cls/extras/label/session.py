@@ -18,6 +18,7 @@ from encoder_cls.extras.label.label_table import LabelledText, LabelTable
 from encoder_cls.extras.label.pool import PoolText
 from encoder_cls.extras.label.session_memory import SessionMemory
 from encoder_cls.extras.label.text_queue import RANDOM, SUGGESTED, ChosenText, Queue
+from encoder_cls.system.row_text import readable
 from encoder_cls.system.web.responses import RefusedError
 
 # Why a text has no label: the column `how` of the table of skipped texts.
@@ -436,13 +437,14 @@ class Session:
 
 def _shown_text_alone(text: PoolText) -> dict[str, Any]:
     """A text and the other columns of its row, cut to what the page shows."""
+    shown = readable(text.text)
     columns = []
     for name, cell in text.cells.items():
-        if cell and cell.strip() != text.text.strip():
+        if cell and cell.strip() != shown.strip():
             columns.append([name, cell[:MAX_SHOWN_CELL]])
     return {
         "key": text.key,
-        "text": text.text[:MAX_SHOWN],
-        "num_left_out": max(0, len(text.text) - MAX_SHOWN),
+        "text": shown[:MAX_SHOWN],
+        "num_left_out": max(0, len(shown) - MAX_SHOWN),
         "columns": columns,
     }

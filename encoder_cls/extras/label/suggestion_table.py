@@ -21,6 +21,7 @@ from encoder_cls.system.display import printable
 from encoder_cls.system.excel_table import excel_table
 from encoder_cls.system.json_values import record_text
 from encoder_cls.system.label_cells import SEPARATORS, joined_labels
+from encoder_cls.system.row_text import readable
 
 if TYPE_CHECKING:
     from encoder_cls import Classifier
@@ -56,7 +57,7 @@ class SuggestionTable:
     def to_json_lines(self) -> str:
         """Write lines of JSON, with the text as the first key."""
         records = [
-            {"text": suggestion.row.text} | self._record(suggestion)
+            {"text": readable(suggestion.row.text)} | self._record(suggestion)
             for suggestion in self.suggestions
         ]
         return "".join(f"{record_text(record)}\n" for record in records)

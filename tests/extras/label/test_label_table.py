@@ -15,6 +15,7 @@ from encoder_cls.errors import DataError, EncoderClsError
 from encoder_cls.extras.label.label_table import ADDED_COLUMNS, LabelledText, LabelTable
 from encoder_cls.extras.label.pool import PoolText
 from encoder_cls.system.csv_cells import CsvForm
+from encoder_cls.system.row_text import row_text
 
 FORM = CsvForm(has_mark=False)
 TEXTS = ["plain", "two\nlines", 'quotes "and", commas', "=1+1", "ünï 😀", "\r\n"]
@@ -106,7 +107,8 @@ def test_a_pool_may_have_columns_with_the_names_of_the_table(tmp_path, column):
     table = LabelTable(tmp_path / "labels.csv", texts, FORM, text_columns=texts)
     table.create()
     cells = {column: "first", f"label_{column}": "second"}
-    labelled = LabelledText("kabcdefghijkl", "first second", "a", cells=cells)
+    text = row_text(list(cells.items()), {})
+    labelled = LabelledText("kabcdefghijkl", text, "a", cells=cells)
     table.append(labelled)
 
     (saved,) = read_table(table.path)

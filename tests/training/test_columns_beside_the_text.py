@@ -1,0 +1,162 @@
+"""Runs whose rows have columns beside the text (`data.features`), and their predictions."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from support.programs import assert_failed, succeed
+from support.small_runs import NO_TECHNIQUES, make_config, run_all
+
+from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.config.schema import Config
+from encoder_cls.errors import ConfigError
+from encoder_cls.run.run_folder import RunDir
+from encoder_cls.text.row_tokens import row_form
+from encoder_cls.training.prepare import prepare
+
+FEATURES = ["channel", "size"]
+LETTERS = "bdfgklmnprst"
+
+
+def rows(number: int, *, seed: int = 0) -> list[dict[str, str]]:
+    """Rows whose class is whether the text says yes, if the channel is email; else whether no."""
+    random = Random(seed)
+    words = [f"{one}{vowel}{two}" for one in LETTERS for vowel in "aeio" for two in LETTERS]
+    written = []
+    for _ in range(number):
+        answer = random.choice(["yes", "no"])
+        channel = random.choice(["email", "phone"])
+        text = " ".join(random.sample([answer, *random.sample(words, 6)], 7))
+        label = "right" if (answer == "yes") == (channel == "email") else "wrong"
+        size = random.choice(["", str(random.randrange(500))])
+        written.append({"text": text, "channel": channel, "size": size, "label": label})
+    return written
+
+
+def write_csv(path: Path, written: list[dict[str, str]]) -> Path:
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, written[0])
+        table.writeheader()
+        table.writerows(written)
+    return path
+
+
+def config_of(folder: Path, *, encoder: bool = False, **data: object) -> Config:
+    path = folder / "rows.csv"
+    if not path.exists():
+        write_csv(path, rows(900))
+    return make_config(
+        folder,
+        linear=True,
+        data={"train": str(path), "features": FEATURES} | data,
+        model={"encoder": encoder},
+        **NO_TECHNIQUES,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A run of the linear model."""
+    folder = tmp_path_factory.mktemp("features")
+    run_all(config_of(folder), folder / "run")
+    return folder / "run"
+
+
+def test_a_class_is_learned_that_only_word_and_column_together_tell(run, cli, tmp_path):
+    """Files, and a model folder without its run, have the columns by name."""
+    table = write_csv(tmp_path / "new.csv", rows(200, seed=1))
+    lines = [json.dumps(row | {"size": float(row["size"] or "nan")}) for row in rows(200, seed=1)]
+    (tmp_path / "new.jsonl").write_text("\n".join(lines).replace("NaN", "null"))
+
+    report = json.loads(succeed(cli, "eval", run / "model", "--data", table, "--json").out)
+    printed = [
+        succeed(cli, "predict", "--model", run, "--input", file, "--format", "jsonl").out
+        for file in (table, tmp_path / "new.jsonl")
+    ]
+
+    assert report["accuracy"] > 0.95
+    assert printed[0] == printed[1]
+
+
+def test_a_missing_column_is_an_error_and_a_missing_value_is_not(run, cli, tmp_path):
+    (tmp_path / "a.csv").write_text("text,size\nyes sir,3\n")
+    (tmp_path / "b.csv").write_text("text,size,channel\nyes sir,,\n")
+
+    refused = cli("predict", "--model", run, "--input", tmp_path / "a.csv")
+    predicted = succeed(cli, "predict", "--model", run, "--input", tmp_path / "b.csv")
+
+    assert_failed(refused, 3, "no column 'channel'", "data.features")
+    assert "'yes sir'" in predicted.out
+
+
+def test_plain_texts_lack_the_columns_and_cannot_spell_them(run, cli):
+    plain = succeed(cli, "predict", "--model", run, "yes sir", "yes madam", "--format", "jsonl")
+    spelled = succeed(
+        cli,
+        *("predict", "--model", run, "--format", "jsonl"),
+        *("\x1echannel\x1femail\x1dyes sir", "yes madam"),
+    )
+
+    [note] = [line for line in plain.err.splitlines() if "columns" in line]
+    assert "'channel', 'size'" in note
+    assert plain.out.splitlines()[1] == spelled.out.splitlines()[1]
+    assert json.loads(spelled.out.splitlines()[0])["unknown_words"] > 0
+
+
+def test_what_a_person_sees_names_the_columns(run, cli, tmp_path):
+    (tmp_path / "a.csv").write_text("text,size,channel\nyes kab,40,email\n")
+    command = ("predict", "--model", run, "--input", tmp_path / "a.csv", "--explain")
+
+    printed = succeed(cli, *command).out
+    page = succeed(cli, *command, "--format", "html").out
+    words = json.loads(succeed(cli, *command, "--format", "jsonl").out)["explanation"]
+
+    assert "yes kab [channel=email, size=40]" in printed
+    assert (
+        "[channel=email" in page.replace("<b>", "").replace("</b>", "") or "channel=email" in page
+    )
+    assert {"yes", "channel=email"} <= {word["word"] for word in words}
+    for file in (run / "eval").rglob("*"):
+        if file.suffix in {".json", ".jsonl", ".html", ".csv", ".md"}:
+            assert "\x1e" not in file.read_text()
+            assert "\\u001e" not in file.read_text()
+
+
+def test_a_continued_run_keeps_the_columns_and_their_edges(run, tmp_path):
+    write_csv(tmp_path / "rows.csv", rows(60, seed=2))
+    continued = {"from_run": str(run)}
+    config = config_of(tmp_path).model_copy(update=continued)
+
+    prepared = prepare(config)
+
+    assert row_form(prepared.tokenizer) == row_form(load_classifier(run).tokenizer)
+    other = config_of(tmp_path, features=["channel"]).model_copy(update=continued)
+    with pytest.raises(ConfigError, match=r"data\.features"):
+        prepare(other)
+
+
+def test_the_cache_keeps_which_tokens_are_features(tmp_path):
+    config = config_of(tmp_path, cache=str(tmp_path / "cache"))
+
+    first, second = prepare(config), prepare(config)
+
+    assert first.texts.kinds.any()
+    np.testing.assert_array_equal(first.texts.kinds, second.texts.kinds)
+
+
+def test_a_run_with_an_encoder_reads_columns_by_every_engine(tmp_path):
+    run_all(config_of(tmp_path, encoder=True), tmp_path / "run")
+
+    classifiers = [
+        load_classifier(RunDir(tmp_path / "run").model, engine=engine)
+        for engine in ("numpy", "torch")
+    ]
+
+    texts = prepare(config_of(tmp_path)).dataset.validation.texts[:20]
+    found, expected = (each.logits(each.tokenize(texts)) for each in classifiers)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
