@@ -149,7 +149,7 @@ def _score_line(
         numbers = values(group, "accuracy")
         if numbers:
             means[method] = round(statistics.mean(numbers), 3)
-    best = max(means.values())
+    best = max(means.values(), default=None)
     seeds = max(len(group) for group in by_method.values())
 
     first = next(iter(by_method.values()))[0]
@@ -161,7 +161,7 @@ def _score_line(
             continue
 
         cell = mean_and_spread(numbers)
-        if means[method] == best:
+        if means.get(method) == best:
             cell = f"**{cell}**"
         if len(numbers) < seeds:
             cell += f" ({len(numbers)} of {seeds} seeds)"
