@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -86,7 +87,10 @@ def main() -> None:
         if arguments.write_docs:
             write_docs(parts, results, data)
         else:
-            measure(parts, results, data)
+            try:
+                measure(parts, results, data)
+            except KeyboardInterrupt:  # the script that ran has said what to do
+                sys.exit(INTERRUPTED)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -124,7 +128,8 @@ def paths_of(part: Part, data: Path) -> list[str]:
 def measure(parts: Sequence[Part], results: Path, data: Path) -> None:
     """Run each script in a process of its own."""
     run = example_run(results)
-    if not run.exists():
+    if not (run / "eval").exists():
+        shutil.rmtree(run, ignore_errors=True)  # it may have been interrupted
         note(f"a run of the bundled example: {run}")
         train([], run)
 
@@ -134,8 +139,6 @@ def measure(parts: Sequence[Part], results: Path, data: Path) -> None:
         note(f"{part.name}:")
         script = ROOT / "scripts" / "benchmarks" / f"{part.name}.py"
         ended = subprocess.run([sys.executable, str(script), *words], check=False)
-        if ended.returncode == INTERRUPTED:
-            sys.exit(INTERRUPTED)
         if ended.returncode:
             failed.append(f"{part.name}: see above")
     if failed:
