@@ -600,6 +600,7 @@ def test_a_clone_has_the_same_settings_and_nothing_learned(fitted):
         "learning_rate": 0.01,
         "time_budget": None,
         "class_weight": None,
+        "features": (),
         "seed": 0,
         "log_dir": None,
         "settings": TINY,

@@ -135,7 +135,7 @@ class InputTexts:
             )
 
     def _row_of_text(self, text: str) -> Row:
-        row = self._classifier.row_of_text(text)
+        (row,) = self._classifier.rows([text], "predict")
         if self.keeps_columns:
             return Row(row, record={self._text_columns[0]: text})
         return Row(row)

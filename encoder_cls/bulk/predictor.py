@@ -16,6 +16,7 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind
 from encoder_cls.system.json_values import is_missing
+from encoder_cls.system.row_text import row_text
 
 
 class Predictor:
@@ -106,17 +107,27 @@ class Predictor:
             yield self(batch)
 
     def _texts(self, batch: Any, names: Sequence[Any]) -> list[str]:
-        """The texts of a batch; a null counts as a blank text."""
-        columns = []
-        for name in self.classifier.text_format.columns:
+        """The texts or rows of a batch; a null counts as a blank text."""
+        wanted = self.classifier.columns
+        for name in wanted.named:
             if name not in names:
                 known = ", ".join(map(str, names))
                 raise DataError(f"no column {name!r}, which the model reads; columns: {known}")
-            columns.append(_texts_of_column(batch[name], name))
-        return [" ".join(parts) for parts in zip(*columns, strict=True)]
+
+        texts = [_texts_of_column(batch[name], name) for name in wanted.text]
+        features = [_values_of_column(batch[name]) for name in wanted.features]
+        rows = []
+        for values in zip(*texts, *features, strict=True):
+            fields = list(zip(wanted.text, values[: len(texts)], strict=True))
+            rows.append(
+                row_text(fields, dict(zip(wanted.features, values[len(texts) :], strict=True)))
+            )
+        return rows
 
     def _predict(self, texts: list[str]) -> dict[str, list[Any]]:
-        predictions = self.classifier.predict(texts) if texts else []
+        predictions = []
+        if texts:
+            predictions = self.classifier.predict_tokenized(self.classifier.tokenize(texts))
         reasons = [prediction.reason for prediction in predictions]
 
         if not self.classifier.is_multi_label:
@@ -137,11 +148,8 @@ class Predictor:
 
 def _texts_of_column(column: Any, name: str) -> list[str]:
     """The texts of a column, "" for nulls; a `DataError` for other values."""
-    # Check the type, not whether there is a method `to_pylist`: a pandas column also has its index
-    # labels as attributes.
-    values = column.to_pylist() if _is_arrow_column(column) else list(column)
     texts = []
-    for value in values:
+    for value in _values_of_column(column):
         if is_missing(value):
             texts.append("")
         elif isinstance(value, str):
@@ -149,6 +157,12 @@ def _texts_of_column(column: Any, name: str) -> list[str]:
         else:
             raise DataError(f"column {name!r} has {kind(value)}, where a text is expected")
     return texts
+
+
+def _values_of_column(column: Any) -> list[Any]:
+    # Check the type, not whether there is a method `to_pylist`: a pandas column also has its index
+    # labels as attributes.
+    return column.to_pylist() if _is_arrow_column(column) else list(column)
 
 
 def _is_arrow(batch: Any) -> bool:

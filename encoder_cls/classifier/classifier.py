@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,13 @@ from tokenizers import Tokenizer
 
 from encoder_cls.classifier.explanation import Explanation
 from encoder_cls.classifier.familiarity import Familiarity, measure_familiarity
+from encoder_cls.classifier.given_rows import rows_given
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.config.reading_options import ReadingOptions
 from encoder_cls.data.codes import Codes
+from encoder_cls.data.reading.columns import Columns
 from encoder_cls.encoder.architecture import EncoderArchitecture
 from encoder_cls.encoder.predicting_encoder import PredictingEncoder
 from encoder_cls.errors import ConfigError
@@ -27,7 +29,7 @@ from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task
 from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.log import log
-from encoder_cls.system.row_text import readable, without_separators
+from encoder_cls.system.row_text import readable
 from encoder_cls.system.settings import own_settings
 from encoder_cls.text.checked_texts import checked_texts
 from encoder_cls.text.row_tokens import row_form
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 
 PARTS = ("encoder", "linear")
 """The parts that a classifier may have, in the order in which their logits are added."""
+
+Texts = Sequence[str] | Sequence[Mapping[str, Any]] | Any
+"""Texts, rows as mappings of columns, or a `DataFrame` with these columns."""
 
 FamiliarityFeatures = NDArray[np.float64]
 """What the linear model measures of each text to tell how familiar it is, (texts, features)."""
@@ -68,8 +73,10 @@ class Classifier:
     linear model alone predicts the texts that it is sure of.
 
     The argument `batch_tokens` of many methods is the most tokens in one batch of the encoder,
-    padding included; by default, a number that is fast on the device. Methods that take texts raise
-    a `TypeError` for a single text, for a table, and for items that are no strings.
+    padding included; by default, a number that is fast on the device. Methods that take texts also
+    take rows as mappings, or a `DataFrame`, with the columns of text and `features`. They raise a
+    `TypeError` for a single text or row and for items of another type, and a `DataError` for a
+    column that is missing.
 
     Attributes:
         encoder: None if there is only a linear model, or no trained encoder yet.
@@ -131,11 +138,22 @@ class Classifier:
         form = row_form(self.tokenizer)
         return form.fields if form else ()
 
-    def row_of_text(self, text: str) -> str:
-        """A text that is no row, so that it cannot be taken for one by a classifier of rows."""
-        if row_form(self.tokenizer) is None:
-            return text
-        return without_separators(text)
+    @property
+    def columns(self) -> Columns:
+        """The columns of text and features that the classifier reads."""
+        return Columns(self.text_format.columns, features=self.features)
+
+    def rows(self, texts: Iterable[object], function: str) -> Iterator[str]:
+        """The strings to `tokenize` of texts, of rows as mappings, or of a `DataFrame`.
+
+        A text in place of a row lacks all features. Messages name the public function.
+
+        Raises:
+            TypeError: `texts` is a single text or mapping, or one of its items is neither.
+            DataError: a row lacks a column, or has a value of the wrong type.
+        """
+        are_rows = row_form(self.tokenizer) is not None
+        return rows_given(texts, self.columns, function, are_rows=are_rows)
 
     @property
     def is_multi_label(self) -> bool:
@@ -163,26 +181,24 @@ class Classifier:
     # --- Texts ------------------------------------------------------------------------------------
 
     @own_settings()
-    def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
-        """Classify texts of any length."""
-        tokenized = self.tokenize(checked_texts(texts, "predict"))
+    def predict(self, texts: Texts, *, batch_tokens: int | None = None) -> list[Prediction]:
+        """Classify texts of any length, or rows as mappings of columns, or a `DataFrame`."""
+        tokenized = self.tokenize(self.rows(texts, "predict"))
         return self.predict_tokenized(tokenized, batch_tokens=batch_tokens)
 
     @own_settings()
     def predict_proba(
-        self, texts: Sequence[str], *, batch_tokens: int | None = None
+        self, texts: Texts, *, batch_tokens: int | None = None
     ) -> NDArray[np.float64]:
         """Compute the probabilities of all classes, (texts, classes), in order of `label_names`.
 
         Those of a text sum to 1 in a single-label task; else each label has one of its own.
         """
-        tokenized = self.tokenize(checked_texts(texts, "predict_proba"))
+        tokenized = self.tokenize(self.rows(texts, "predict_proba"))
         return self.task.probabilities(self.logits(tokenized, batch_tokens=batch_tokens))
 
     @own_settings()
-    def embed(
-        self, texts: Sequence[str], *, batch_tokens: int | None = None
-    ) -> NDArray[np.float32]:
+    def embed(self, texts: Texts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
         """Compute a vector for each text, (texts, d_model).
 
         It is pooled from the encoder's vectors of the tokens: their mean, unless the config chose
@@ -193,13 +209,13 @@ class Classifier:
         """
         if not self.encoder:
             raise ConfigError("the model has no encoder, so texts have no vectors")
-        tokenized = self.tokenize(checked_texts(texts, "embed"))
+        tokenized = self.tokenize(self.rows(texts, "embed"))
         return self.encoder.embed(tokenized, batch_tokens=batch_tokens)
 
     @own_settings()
     def explain(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         *,
         labels: Sequence[str] | None = None,
         batch_tokens: int | None = None,
@@ -214,8 +230,8 @@ class Classifier:
         Raises:
             ValueError: a label is unknown, or the number of labels is not that of the texts.
         """
-        texts = list(checked_texts(texts, "explain"))
-        tokenized = self.tokenize(texts)
+        rows = list(self.rows(texts, "explain"))
+        tokenized = self.tokenize(rows)
 
         explained_labels: Sequence[str | None]
         if labels is None:
@@ -228,7 +244,7 @@ class Classifier:
             explained_labels = labels
 
         return self.explain_tokenized(
-            texts,
+            rows,
             tokenized,
             explained_labels,
             batch_tokens=batch_tokens,

@@ -203,9 +203,11 @@ class Service:
             raise RefusedError(503, "the server is stopping")
         self._check_thread()
         classifier = self.classifier
-        return json_response(
-            {"status": "ok", "model": classifier.sha256, "labels": classifier.label_names}
-        )
+        health = {"status": "ok", "model": classifier.sha256, "labels": classifier.label_names}
+        if classifier.features or classifier.fields:
+            health["text_columns"] = classifier.text_format.columns
+            health["features"] = classifier.features
+        return json_response(health)
 
     async def _metrics(self, _: Request) -> Response:
         text = self.metrics.text(

@@ -9,8 +9,16 @@ async function request(path, options) {
   return result;
 }
 
-async function predict(text) {
-  const fields = { texts: [text], top_k: 5, explain: byId("explain").checked };
+// The inputs of the columns by name, if the model reads several.
+const columns = new Map();
+
+async function predict() {
+  const fields = { top_k: 5, explain: byId("explain").checked };
+  if (columns.size) {
+    fields.rows = [Object.fromEntries([...columns].map(([name, { value }]) => [name, value]))];
+  } else {
+    fields.texts = [byId("text").value];
+  }
   const result = await request("predict", {
     method: "POST",
     headers: { "Content-Type": "application/json" },
@@ -19,7 +27,19 @@ async function predict(text) {
   return result.predictions[0];
 }
 
-function showModel({ labels, model }) {
+function showColumns(textColumns, features) {
+  for (const name of [...textColumns, ...features]) {
+    const input = element(features.includes(name) ? "input" : "textarea", "");
+    const label = element("label", "note", name);
+    label.append(input);
+    byId("columns").append(label);
+    columns.set(name, input);
+  }
+  byId("one-text").remove();
+}
+
+function showModel({ labels, model, text_columns: textColumns, features }) {
+  if (textColumns) showColumns(textColumns, features);
   byId("model").textContent = `${labels.length} labels, model ${model.slice(0, 12)}`;
   for (const label of labels.slice(0, MAX_LABELS)) {
     byId("labels").append(element("li", "", label));
@@ -35,19 +55,19 @@ function showError(error) {
 
 byId("form").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const text = byId("text").value;
   byId("send").disabled = true;
   byId("error").textContent = "";
 
   try {
-    byId("predictions").prepend(shown(text, await predict(text)));
+    const prediction = await predict();
+    byId("predictions").prepend(shown(prediction.text ?? byId("text").value, prediction));
   } catch (error) {
     showError(error);
   }
   byId("send").disabled = false;
 });
 
-byId("text").addEventListener("keydown", (event) => {
+byId("form").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("form").requestSubmit();
 });
 

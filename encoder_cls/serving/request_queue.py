@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.prediction_json import prediction_json
 from encoder_cls.classifier.withholding import Withholding
+from encoder_cls.errors import DataError
 from encoder_cls.serving import limits
 from encoder_cls.serving.requests import PredictRequest
+from encoder_cls.system.row_text import readable
 from encoder_cls.system.web.responses import RefusedError
 
 
@@ -47,18 +49,20 @@ class _Job:
     """A waiting request, with the classifier that was in use when it came.
 
     Attributes:
+        texts: the texts or rows, each as one string.
         results: the results of the texts that are done, which are the first of the request.
         future: gets the results of all texts, or an error.
     """
 
     request: PredictRequest
     classifier: Classifier
+    texts: list[str]
     results: list[TextResult] = field(default_factory=list)
     future: Future[list[TextResult]] = field(default_factory=Future)
 
     @property
     def remaining_texts(self) -> list[str]:
-        return self.request.texts[len(self.results) :]
+        return self.texts[len(self.results) :]
 
     def add(self, results: list[TextResult]) -> None:
         self.results += results
@@ -110,9 +114,14 @@ class Batcher:
         To remove the request from the queue, cancel the future.
 
         Raises:
-            RefusedError: too many requests wait (429), or the server is stopping (503).
+            RefusedError: too many requests wait (429), the server is stopping (503), or a row lacks
+                a column (422).
         """
-        job = _Job(request, classifier)
+        try:
+            texts = list(classifier.rows(request.given, "predict"))
+        except DataError as error:
+            raise RefusedError(422, str(error)) from None
+        job = _Job(request, classifier, texts)
         with self._changed:
             if self.is_stopping:
                 raise RefusedError(503, "the server is stopping")
@@ -246,6 +255,9 @@ def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
             record = prediction_json(
                 prediction, top_k=request.top_k, withholding=withholding, words=words
             )
+            if request.rows is not None:
+                # The places of the words of an explanation are in this text.
+                record["text"] = readable(text)
 
             labels = prediction.all_labels
             confidence = None if prediction.reason else prediction.prediction_probability

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from pydantic import Field, InstanceOf
 
 from encoder_cls.serving import limits
+from encoder_cls.system.display import kind
 from encoder_cls.system.web.bodies import Form, parse_body
 from encoder_cls.system.web.responses import RefusedError
 
 EXAMPLE = '{"texts": ["..."]}'
+TEXTS = f"a list of strings: {EXAMPLE}"
+ROWS = 'a list of objects: {"rows": [{"text": "...", "channel": "..."}]}'
 
 
 class PredictRequest(Form):
     """Texts to classify, and how their predictions are shown."""
 
-    texts: Annotated[list[InstanceOf[str]], Field(description=f"a list of strings: {EXAMPLE}")]
+    texts: Annotated[list[InstanceOf[str]] | None, Field(description=TEXTS)] = None
+    # The columns of texts and features, in place of texts.
+    rows: Annotated[list[dict[str, Any]] | None, Field(description=ROWS)] = None
     # How many of the most probable labels each prediction lists.
     top_k: Annotated[int, Field(ge=1, description="a whole number from 1")] = 1
     # The least probability of a label; less probable labels are withheld. 0 withholds none. For a
@@ -27,6 +33,11 @@ class PredictRequest(Form):
     # Whether each prediction is explained by the words of its text.
     explain: Annotated[bool, Field(description="true or false")] = False
 
+    @property
+    def given(self) -> Sequence[str | dict[str, Any]]:
+        """The texts, or the rows."""
+        return self.texts or self.rows or ()
+
 
 def parse_predict_request(body: bytes) -> PredictRequest:
     """Parse the body of a request.
@@ -36,16 +47,21 @@ def parse_predict_request(body: bytes) -> PredictRequest:
     """
     request = parse_body(body, PredictRequest, example=EXAMPLE)
 
+    if request.texts is not None and request.rows is not None:
+        raise RefusedError(422, "give texts or rows, not both")
+    if request.texts is None and request.rows is None:
+        raise RefusedError(422, f"texts: {kind(None)}; expected {TEXTS}")
+
     max_texts = limits.MAX_TEXTS
     kind_of_request = "a request"
     if request.explain:
         max_texts = limits.MAX_EXPLAINED_TEXTS
         kind_of_request = 'a request with "explain"'
 
-    if len(request.texts) > max_texts:
+    if len(request.given) > max_texts:
         raise RefusedError(
             413,
-            f"texts: {len(request.texts):,} texts; {kind_of_request} may have {max_texts:,}; "
+            f"texts: {len(request.given):,} texts; {kind_of_request} may have {max_texts:,}; "
             "send the texts in several requests",
         )
     return request

@@ -13,6 +13,7 @@ from encoder_cls.system.reporter import warn_caller
 
 # The keys of the config that are arguments of the estimator, with the names of the arguments.
 ARGUMENTS = {
+    "data.features": "features",
     "seed": "seed",
     "train.epochs": "epochs",
     "train.learning_rate": "learning_rate",

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
-from encoder_cls import Classifier
+from encoder_cls import Classifier, Columns
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.linear.top_features import NgramWeight
 from encoder_cls.metrics.scores import names_shown_after_validation
@@ -30,7 +30,13 @@ from encoder_cls.sklearn.settings import (
     key_named,
 )
 from encoder_cls.sklearn.targets import as_targets, check_comparable
-from encoder_cls.sklearn.text_rows import as_texts, json_lines, labelled_record, rows_in_memory
+from encoder_cls.sklearn.text_rows import (
+    as_rows,
+    json_lines,
+    record_of_row,
+    rows_in_memory,
+)
+from encoder_cls.system.added_columns import added_name
 from encoder_cls.system.json_values import label_name
 from encoder_cls.system.reporter import Reporter, WarningReporter, warn_caller
 from encoder_cls.system.settings import own_settings
@@ -56,6 +62,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             are not named. Weights of labels that no text has, such as those that a fold of
             cross-validation lacks, are left out with a warning. "balanced" gives weights with which
             rare classes count as much as frequent ones; None gives equal weights.
+        features: the columns beside the text that the model also reads. Then the texts are given as
+            the rows of a `DataFrame`, whose column with the text is the setting `data.text_column`,
+            by default `text`.
         seed: the seed of all random numbers except for the choice of held-out texts, which has the
             setting `data.split_seed`. Equal seeds give equal models.
         log_dir: a folder for the curves of TensorBoard. Each `fit` makes a new folder in it, such
@@ -80,6 +89,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: float = 1e-3,
         time_budget: float | None = None,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        features: Sequence[str] = (),
         seed: int = 0,
         log_dir: str | Path | None = None,
         verbose: bool = False,
@@ -91,6 +101,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.time_budget = time_budget
         self.class_weight = class_weight
+        self.features = features
         self.seed = seed
         self.log_dir = log_dir
         self.verbose = verbose
@@ -138,7 +149,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        X: Sequence[str],
+        X: Any,
         y: Sequence[Any],
         sample_weight: Sequence[float] | None = None,
     ) -> Self:
@@ -148,8 +159,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `data.validation`.
 
         Args:
-            X: the texts. None and NaN are blank texts, which are left out like those of a file
-                (`data.empty_texts`).
+            X: the texts; with `features` or several text columns, a `DataFrame`. None and NaN are
+                blank texts, which are left out like those of a file (`data.empty_texts`).
             y: the labels, all strings or all integers; None or NaN means a text without a label. If
                 texts may have several labels: a list for each text, or an indicator matrix,
                 (texts, classes).
@@ -163,13 +174,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         from encoder_cls.training.from_python import train_texts
 
-        texts = as_texts(X, "fit")
         targets = as_targets(y)
-        check_consistent_length(texts, targets.labels, sample_weight)
-        rows = rows_in_memory(texts, targets, sample_weight)
-
         try:
             config = self._config(targets.classes.tolist())
+            columns = Columns(config.data.text_column, features=config.data.features)
+            texts = as_rows(X, "fit", columns)
+            check_consistent_length(texts, targets.labels, sample_weight)
+            rows = rows_in_memory(texts, targets, sample_weight)
             with (
                 self._reporter() as reporter,
                 _run_folder(config.name, self.log_dir) as folder,
@@ -208,7 +219,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._rows = rows
         return self
 
-    def predict(self, X: Sequence[str]) -> Any:
+    def predict(self, X: Any) -> Any:
         """The most probable label of each text, (texts,).
 
         If texts may have several labels: all predicted ones of each text, as lists or as an
@@ -230,7 +241,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def score(
         self,
-        X: Sequence[str],
+        X: Any,
         y: Sequence[Any],
         sample_weight: Sequence[float] | None = None,
     ) -> float:
@@ -260,19 +271,22 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weights = np.asarray(sample_weight)[is_labelled]
         return float(np.average(is_correct[is_labelled], weights=weights))
 
-    def predict_proba(self, X: Sequence[str]) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each class, (texts, classes), in the order of `classes_`."""
         return self._probabilities(X, "predict_proba")
 
-    def _probabilities(self, X: Sequence[str], method: str) -> NDArray[np.float64]:
+    def _probabilities(self, X: Any, method: str) -> NDArray[np.float64]:
         """The probabilities, (texts, classes), in the order of `classes_`."""
         check_is_fitted(self, "classifier_")
-        probabilities = self.classifier_.predict_proba(as_texts(X, method))
+        classifier = self.classifier_
+        texts = as_rows(X, method, classifier.columns)
+        logits = classifier.logits(classifier.tokenize(texts))
+        probabilities = classifier.task.probabilities(logits)
 
         # Reorder the columns, because `classes_` is sorted by value and the classes of the
         # classifier are in another order. A class of `classes_` that the classifier lacks gets the
         # probability 0: its column is -1, a column of zeros that is added at the end.
-        column_of = {name: column for column, name in enumerate(self.classifier_.label_names)}
+        column_of = {name: column for column, name in enumerate(classifier.label_names)}
         columns = [column_of.get(label_name(label), -1) for label in self.classes_]
         with_zeros = np.pad(probabilities, ((0, 0), (0, 1)))
         return with_zeros[:, columns]
@@ -327,23 +341,34 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The texts of `fit` as files by name, and the values of `data` that read them."""
         texts_file = folder / "texts.jsonl"
         files = {}
+        columns = self.classifier_.columns
+        label_column = added_name("label", columns.named, PREFIX)
+        weight_column = added_name("weight", columns.named, PREFIX)
         data: dict[str, Any] = {
             "train": str(texts_file),
-            "text_column": ("text",),
-            "label_column": "label",
+            "text_column": columns.text,
+            "features": columns.features,
+            "label_column": label_column,
             "label_names": self.classifier_.label_names,
         }
 
         labelled = [row for row in self._rows if row.label is not None]
         if labelled:
-            files[texts_file.name] = json_lines(labelled_record(row) for row in labelled)
-            if labelled[0].weight is not None:
-                data["weight_column"] = "weight"
+            records = []
+            for row in labelled:
+                record = {**record_of_row(row.text, columns), label_column: row.label}
+                if row.weight is not None:
+                    record[weight_column] = row.weight
+                    data["weight_column"] = weight_column
+                records.append(record)
+            files[texts_file.name] = json_lines(records)
 
         unlabelled = [row for row in self._rows if row.label is None]
         if unlabelled and config.data.unlabelled is None:
             unlabelled_file = folder / "unlabelled.jsonl"
-            files[unlabelled_file.name] = json_lines({"text": row.text} for row in unlabelled)
+            files[unlabelled_file.name] = json_lines(
+                record_of_row(row.text, columns) for row in unlabelled
+            )
             data["unlabelled"] = str(unlabelled_file)
         return files, data
 

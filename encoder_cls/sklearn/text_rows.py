@@ -7,16 +7,40 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from encoder_cls import Columns
+from encoder_cls.classifier.given_rows import is_frame, rows_given
+from encoder_cls.errors import DataError
 from encoder_cls.sklearn.targets import Form, Targets
+from encoder_cls.system.display import listed
 from encoder_cls.system.json_values import is_missing, json_text, label_name
+from encoder_cls.system.row_text import row_parts
 from encoder_cls.text.checked_texts import check_are_several, checked_texts, is_table
 
 if TYPE_CHECKING:
     from encoder_cls.training.from_python import TextInMemory
 
 
-def as_texts(texts: Any, method: str) -> list[str]:
-    """Check texts, and return them as a list; `method` is the public method, for messages."""
+def as_rows(texts: Any, method: str, columns: Columns) -> list[str]:
+    """Check texts or rows, and return each as one string; `method` is the public method.
+
+    With features or several text columns, they are the rows of a `DataFrame`.
+
+    Raises:
+        TypeError: a text is not a string.
+        ValueError: a table is given where texts are expected, or the other way round, or it lacks a
+            column.
+    """
+    if columns.features or len(columns.text) > 1:
+        if not is_frame(texts):
+            raise ValueError(
+                f"a DataFrame with the columns {listed(columns.named)} is expected, because the "
+                "estimator has features or several text columns"
+            )
+        try:
+            return list(rows_given(texts, columns, method, are_rows=True))
+        except DataError as error:
+            raise ValueError(str(error)) from None
+
     if is_table(texts):
         raise ValueError(
             f"texts are expected, not a table of shape {texts.shape}; choose the column with the "
@@ -73,12 +97,11 @@ def _checked_weights(sample_weight: Sequence[float]) -> list[float]:
     return relative
 
 
-def labelled_record(row: TextInMemory) -> dict[str, Any]:
-    """A labelled text as a row of `texts.jsonl`."""
-    record: dict[str, Any] = {"text": row.text, "label": row.label}
-    if row.weight is not None:
-        record["weight"] = row.weight
-    return record
+def record_of_row(row: str, columns: Columns) -> dict[str, Any]:
+    """The columns of a row, without those of its label and weight."""
+    parts = row_parts(row)
+    texts = [text for _, text in parts.fields]
+    return {**dict(zip(columns.text, texts, strict=True)), **parts.features}
 
 
 def json_lines(rows: Iterable[dict[str, Any]]) -> bytes:

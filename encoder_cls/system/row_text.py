@@ -63,7 +63,9 @@ def feature_value(value: Any) -> str:
     """The value of a feature as text, equal for equal values of CSV, JSON and Parquet."""
     if is_missing(value):
         return ""
-    text = without_separators(value_name(value)).strip()[:MAX_VALUE_LENGTH]
+    # Half surrogate pairs, which JSON can hold, are no characters.
+    name = value_name(value).encode("utf-8", "replace").decode()
+    text = without_separators(name).strip()[:MAX_VALUE_LENGTH]
     is_boolean = text.lower() in {"true", "false"}
     return text.lower() if is_boolean else text
 

@@ -68,6 +68,11 @@ class RowForm(NamedTuple):
         """The names of the features."""
         return tuple(self.edges)
 
+    @property
+    def most_tokens(self) -> int:
+        """How many tokens a row has before its words, `[CLS]` included, at most."""
+        return 1 + sum(max(1, len(edges)) for edges in self.edges.values())
+
     def marks(self, names: Sequence[str]) -> list[str | None]:
         """The mark of each of a row's fields by name, or by place if other columns are as many."""
         if len(names) == len(self.fields) and set(names) != set(self.fields):

@@ -21,6 +21,7 @@ from encoder_cls.run.checkpoint_files import newest_fingerprint
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.system.display import counted
 from encoder_cls.system.reporter import SILENT, Reporter
+from encoder_cls.text.row_tokens import row_form
 from encoder_cls.text.tokenized_data import TokenizedData, tokenized_data
 from encoder_cls.training.expected_time import scoring_seconds
 from encoder_cls.training.plan import (
@@ -89,6 +90,7 @@ def prepare(
         check=check_time_is_left,
         reporter=reporter,
     )
+    _check_room_for_words(config, tokens)
     counts, plan = _plan(config, dataset, tokens, base)
     if config.train.time_budget is not None:
         budget.keep_for_scoring(scoring_seconds(counts))
@@ -117,6 +119,17 @@ def _check_validation_is_new(config: Config, dataset: Dataset) -> None:
             config.data.validation or config.data.train,
             f"each of its {texts} is in train, too, so none shows how good a model is",
             "name other texts; or leave data.validation out, so that part of train is held out",
+        )
+
+
+def _check_room_for_words(config: Config, tokens: TokenizedData) -> None:
+    """Raise a `ConfigError` if features take more than half of the tokens that are read."""
+    form = row_form(tokens.tokenizer)
+    if form and 2 * form.most_tokens > config.model.max_seq_len:
+        raise ConfigError(
+            f"model.max_seq_len: {config.model.max_seq_len} tokens have too little room for words "
+            f"beside the {len(form.features)} data.features, which take up to {form.most_tokens}; "
+            f"set at least {2 * form.most_tokens}"
         )
 
 

@@ -22,6 +22,12 @@ WRONG = {
     "endless digits": (b'{"texts": [], "top_k": ' + b"9" * 5000 + b"}", 400, "not JSON"),
     "a list": (b'["rain"]', 422, "body: list "),
     "no texts": (b"{}", 422, "texts: nothing"),
+    "texts and rows": (b'{"texts": [], "rows": []}', 422, "not both"),
+    "a text among rows": (
+        b'{"rows": [{}, "rain"]}',
+        422,
+        "rows[1]: str 'rain'; expected an object",
+    ),
     "one text": (b'{"texts": "rain"}', 422, "texts: str 'rain'"),
     "a number among texts": (b'{"texts": ["rain", 7]}', 422, "texts[1]: int '7'"),
     "texts twice": (b'{"texts": ["rain"], "texts": ["sun"]}', 422, "'texts': given twice"),

@@ -8,14 +8,24 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import pandas
 import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.pipeline import Pipeline
 from support.programs import assert_failed, succeed
 from support.small_runs import NO_TECHNIQUES, make_config, run_all
 
+from encoder_cls import Predictor
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
-from encoder_cls.errors import ConfigError
+from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.run.run_folder import RunDir
+from encoder_cls.serving.request_queue import Batcher
+from encoder_cls.serving.requests import parse_predict_request
+from encoder_cls.sklearn import TextClassifier
+from encoder_cls.system.row_text import row_parts
+from encoder_cls.system.web.responses import RefusedError
 from encoder_cls.text.row_tokens import row_form
 from encoder_cls.training.prepare import prepare
 
@@ -54,7 +64,7 @@ def config_of(folder: Path, *, encoder: bool = False, **data: object) -> Config:
         folder,
         linear=True,
         data={"train": str(path), "features": FEATURES} | data,
-        model={"encoder": encoder},
+        model={"encoder": encoder, "max_seq_len": 64},
         **NO_TECHNIQUES,
     )
 
@@ -108,6 +118,77 @@ def test_plain_texts_lack_the_columns_and_cannot_spell_them(run, cli):
     assert json.loads(spelled.out.splitlines()[0])["unknown_words"] > 0
 
 
+def test_python_takes_rows_as_mappings_and_as_a_table(run):
+    classifier = load_classifier(run)
+    given = [{key: row[key] for key in ("text", *FEATURES)} for row in rows(50, seed=1)]
+
+    expected = classifier.predict(given)
+
+    assert classifier.predict(pandas.DataFrame(given)) == expected
+    assert len({prediction.label for prediction in expected}) == 2
+    (of_text,) = classifier.predict(["\x1echannel\x1femail\x1dyes sir"])
+    assert of_text == classifier.predict([" channel email yes sir"])[0]
+    with pytest.raises(DataError, match=r"texts\[1\]: no column 'channel'"):
+        classifier.predict([given[0], {"text": "yes", "size": 3}])
+    with pytest.raises(DataError, match="no column 'size'"):
+        classifier.predict(pandas.DataFrame(given)[["text", "channel"]])
+
+    batch = {key: [row[key] for row in given] for key in given[0]}
+    labels = [prediction.label for prediction in expected]
+    assert Predictor(classifier)(batch)["label"].tolist() == labels
+
+
+def test_a_server_takes_rows_and_says_which_columns(run):
+    classifier = load_classifier(run)
+    given = [{key: row[key] for key in ("text", *FEATURES)} for row in rows(5, seed=1)]
+    batcher = Batcher()
+
+    request = parse_predict_request(json.dumps({"rows": given, "explain": True}).encode())
+    results = batcher.submit(request, classifier).result(60)
+    lacking = parse_predict_request(json.dumps({"rows": [{"text": "yes"}]}).encode())
+    with pytest.raises(RefusedError, match="no column 'channel'") as refused:
+        batcher.submit(lacking, classifier)
+    batcher.stop()
+
+    assert refused.value.status == 422
+    predictions = classifier.predict(given)
+    assert [result.labels[0] for result in results] == [each.label for each in predictions]
+    record = results[0].record
+    assert record["text"].startswith(f"{given[0]['text']} [channel=")
+    for word in record["explanation"]:
+        assert record["text"][word["start"] : word["end"]] == word["word"]
+
+
+def test_the_estimator_takes_a_table(tmp_path):
+    """It is cloned, searched and cross-validated as others are, and saved for the command line."""
+    written = rows(300)
+    frame = pandas.DataFrame(written).rename(columns={"text": "message", "size": "weight"})
+    labels = frame.pop("label")
+    settings = {
+        "model.encoder": False,
+        "data.text_column": "message",
+        **{f"train.{name}": value for name, value in NO_TECHNIQUES.items()},
+    }
+    estimator = TextClassifier(features=["channel", "weight"], settings=settings)
+    search = GridSearchCV(Pipeline([("model", estimator)]), {"model__seed": [0]}, cv=2)
+
+    model = search.fit(frame, labels).best_estimator_["model"]
+    predicted = cross_val_predict(estimator, frame, labels, cv=2)
+
+    assert model.classifier_.features == ("channel", "weight")
+    assert set(predicted) == {"right", "wrong"}
+    weights = np.arange(len(frame)) % 3 + 1
+    clone(estimator).fit(frame, labels, sample_weight=weights).save(tmp_path / "saved")
+    config = RunDir(tmp_path / "saved").load_config()
+    dataset = prepare(config).dataset
+    assert dataset.train.weights is not None
+    assert row_parts(dataset.train.texts[0]).features.keys() == {"channel", "weight"}
+    with pytest.raises(ValueError, match="a DataFrame with the columns"):
+        estimator.fit(frame["message"], labels)
+    with pytest.raises(ValueError, match="no column 'channel'"):
+        model.predict(frame[["message", "weight"]])
+
+
 def test_what_a_person_sees_names_the_columns(run, cli, tmp_path):
     (tmp_path / "a.csv").write_text("text,size,channel\nyes kab,40,email\n")
     command = ("predict", "--model", run, "--input", tmp_path / "a.csv", "--explain")
@@ -121,6 +202,8 @@ def test_what_a_person_sees_names_the_columns(run, cli, tmp_path):
         "[channel=email" in page.replace("<b>", "").replace("</b>", "") or "channel=email" in page
     )
     assert {"yes", "channel=email"} <= {word["word"] for word in words}
+    card = (run / "model" / "README.md").read_text()
+    assert "Reads the columns `channel`, `size` beside the text" in card
     for file in (run / "eval").rglob("*"):
         if file.suffix in {".json", ".jsonl", ".html", ".csv", ".md"}:
             assert "\x1e" not in file.read_text()
@@ -138,6 +221,14 @@ def test_a_continued_run_keeps_the_columns_and_their_edges(run, tmp_path):
     other = config_of(tmp_path, features=["channel"]).model_copy(update=continued)
     with pytest.raises(ConfigError, match=r"data\.features"):
         prepare(other)
+
+
+def test_features_leave_room_for_words(tmp_path):
+    config = config_of(tmp_path)
+    short = config.model_copy(update={"model": config.model.model_copy(update={"max_seq_len": 32})})
+
+    with pytest.raises(ConfigError, match=r"max_seq_len: 32 tokens .* set at least 36"):
+        prepare(short)
 
 
 def test_the_cache_keeps_which_tokens_are_features(tmp_path):

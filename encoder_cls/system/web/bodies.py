@@ -62,7 +62,7 @@ def _message(fault: Any, form: type[Form]) -> str:
     expected = form.model_fields[name].description
     if items:
         name = f"{name}[{items[0]}]"
-        expected = "a string"
+        expected = "an object" if fault["type"] == "dict_type" else "a string"
     return f"{name}: {kind(found)}; expected {expected}"
 
 

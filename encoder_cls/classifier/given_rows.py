@@ -1,0 +1,52 @@
+"""Texts and rows as a program gives them: strings, mappings of columns, or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from encoder_cls.data.reading.columns import Columns
+from encoder_cls.data.reading.locations import SourceLocation
+from encoder_cls.data.reading.rows import row_of
+from encoder_cls.system.display import kind
+from encoder_cls.system.fields import field_names
+from encoder_cls.system.row_text import without_separators
+from encoder_cls.text.checked_texts import check_are_several, is_table
+
+
+def rows_given(
+    given: Iterable[object], columns: Columns, function: str, *, are_rows: bool
+) -> Iterator[str]:
+    """Yield each text or row as one string; messages name the public function.
+
+    With `are_rows`, a text cannot be taken for a row: it lacks all features.
+
+    Raises:
+        TypeError: `given` is a single text or mapping, or an item is neither.
+        DataError: a row lacks a column, or has a value of the wrong type.
+    """
+    if is_frame(given):
+        given = _records(given, columns)
+    check_are_several(given, function)
+
+    for number, item in enumerate(given):
+        if isinstance(item, str):
+            yield without_separators(item) if are_rows else item
+        elif isinstance(item, Mapping):
+            where = SourceLocation(f"texts[{number}]")
+            columns.check_present(where, [*item, *field_names(item)])
+            yield row_of(where, dict(item), columns).text
+        else:
+            raise TypeError(f"texts[{number}] is {kind(item)}, not a text")
+
+
+def is_frame(given: Any) -> bool:
+    """Whether it is a `DataFrame`, whose columns have names."""
+    return hasattr(given, "columns") and is_table(given)
+
+
+def _records(frame: Any, columns: Columns) -> Iterator[dict[str, Any]]:
+    columns.check_present("the table", [str(name) for name in frame.columns])
+    names = columns.named
+    values = zip(*(list(frame[name]) for name in names), strict=True)
+    return (dict(zip(names, row, strict=True)) for row in values)
