@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.config.schema import DataConfig
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import listed
+
+if TYPE_CHECKING:
+    # Predicting imports this module, and needs no configs.
+    from encoder_cls.config.schema import DataConfig
 
 Rule = tuple[int, ...] | str | Mapping[str, str]
 """How a code is divided into levels: the value of `data.levels`, whose file is read."""
