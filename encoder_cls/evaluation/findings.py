@@ -466,9 +466,11 @@ def _levels(levels: LevelsEvaluation, codes: Codes) -> Iterator[Finding]:
     recall = f"recall {levels.hierarchical_recall:.4f}"
     f1 = f"hierarchical F1 {levels.hierarchical_f1:.4f} ({precision}, {recall})"
     yield Finding(Kind.LEVELS_TOGETHER, f1)
-    shares = ", ".join(f"{scores.sure_share:.0%}" for scores in levels.levels)
-    answered = f"if {PRECISION:.0%} must be right, {shares} of the texts can be answered, by level"
-    yield Finding(Kind.LEVELS_TOGETHER, answered)
+    shares = []
+    for scores in levels.levels:
+        shares.append(f"{scores.sure_share:.0%} at level {scores.level}")
+    answered = f"of the surest answers, {PRECISION:.0%} are right if so many are given: "
+    yield Finding(Kind.LEVELS_TOGETHER, f"{answered}{', '.join(shares)}")
     if levels.back_off:
         yield Finding(Kind.LEVELS_TOGETHER, levels.back_off.sentence())
 

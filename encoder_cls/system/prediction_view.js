@@ -60,8 +60,13 @@ function row(label, probability, isGiven) {
   return made;
 }
 
+// A label with the name beside it, if it is a code that has one.
+const named = ({ label, name }) => (name ? `${label} ${name}` : label);
+
 function notesOn(prediction) {
   const notes = [];
+  const path = (prediction.path ?? []).map((code) => `${named(code)} ${code.probability.toFixed(3)}`);
+  if (path.length) notes.push(path.join(" › "));
   if (prediction.reason) notes.push(`no label: ${prediction.reason}`);
   if (prediction.truncated) notes.push("longer than the encoder reads");
 
@@ -76,8 +81,8 @@ function notesOn(prediction) {
 // A text with its prediction.
 function shown(text, prediction) {
   const table = element("table", "full");
-  for (const { label, probability } of prediction.top) {
-    table.append(row(label, probability, prediction.labels?.includes(label)));
+  for (const code of prediction.top) {
+    table.append(row(named(code), code.probability, prediction.labels?.includes(code.label)));
   }
 
   const made = element("article");

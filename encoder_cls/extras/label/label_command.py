@@ -149,10 +149,13 @@ def _label(
     check_outputs(files_of_session(output), sources=[] if is_continued else [pool], model=model)
 
     options = PoolOptions(pool)
+    code_names: Mapping[str, str] = {}
     if model:
         classifier = load_classifier(model, engine="numpy")
         class_names = classifier.label_names
         is_multi_label = classifier.is_multi_label
+        if classifier.codes:
+            code_names = classifier.codes.names
         form = classifier.text_format
         options = PoolOptions(pool, form.columns, form.reading)
     options = options._replace(reading=options.reading.overridden(**reading))
@@ -161,6 +164,7 @@ def _label(
 
     with _locked(output):
         opened = open_session(options, output, class_names, is_multi_label=is_multi_label)
+        opened.session.code_names = code_names
         for line in opened.notes:
             note(line)
         with ModelLoop(
@@ -208,6 +212,17 @@ def _locked(output: Path) -> Iterator[None]:
         yield
 
 
+# The most classes whose numbers of labels are named at the end.
+MAX_SIZES = 30
+
+
+def _enumerated(sizes: Sequence[str]) -> str:
+    more = []
+    if len(sizes) > MAX_SIZES:
+        more = [f"and {len(sizes) - MAX_SIZES:,} more classes"]
+    return ", ".join([*sizes[:MAX_SIZES], *more])
+
+
 def _report(session: Session, options: PoolOptions) -> None:
     """Say how many labels there are, and how to train with them."""
     from encoder_cls import ReadingOptions
@@ -218,8 +233,8 @@ def _report(session: Session, options: PoolOptions) -> None:
     counts = Counter[str]()
     for row in rows:
         counts.update(session.classes.labels_in(row.label))
-    class_sizes = ", ".join(f"{name} {counts[name]:,}" for name in session.classes.names)
-    note(f"{session.labels.path}: {len(rows):,} labels ({class_sizes})")
+    sizes = [f"{name} {counts[name]:,}" for name in session.classes.names]
+    note(f"{session.labels.path}: {len(rows):,} labels ({_enumerated(sizes)})")
     _report_model(session)
     if len([name for name in session.classes.names if counts[name]]) < 2:
         return

@@ -4,6 +4,8 @@
 const CLASS_KEYS = "123456789abcdefghij";
 // From this number of classes on, a person types to find a class.
 const FILTERED = 20;
+// So many classes are shown then; a person types to see others.
+const MOST_SHOWN = 40;
 // The milliseconds between two looks for news of the model.
 const LOOK_EVERY = 2000;
 // The milliseconds after which the server counts as gone.
@@ -195,10 +197,21 @@ function showClasses() {
   const wanted = hasFilter() ? byId("filter").value.trim().toLowerCase() : "";
   const hadFocus = document.activeElement?.dataset?.name;
 
-  const buttons = [];
-  for (const [number, { name }] of state.classes.entries()) {
-    if (name.toLowerCase().includes(wanted)) buttons.push(classButton(name, CLASS_KEYS[number]));
+  const found = [];
+  for (const [number, made] of state.classes.entries()) {
+    if (shownName(made).toLowerCase().includes(wanted)) found.push([made, CLASS_KEYS[number]]);
   }
+  // What is chosen, or guessed by the model, comes first where not all classes can be shown.
+  if (found.length > MOST_SHOWN) {
+    const guess = showsGuess() ? state.text.guess : null;
+    const first = [...chosen, ...(guess?.top ?? []).map(([name]) => name)];
+    const place = new Map(first.map((name, number) => [name, number]));
+    const placeOf = ([{ name }]) => place.get(name) ?? first.length;
+    found.sort((one, other) => placeOf(one) - placeOf(other));
+  }
+  const buttons = found.slice(0, MOST_SHOWN).map(([made, key]) => classButton(made, key));
+  const more = found.length - buttons.length;
+  byId("more-classes").textContent = more > 0 ? `and ${grouped(more)} more: type to find one` : "";
   // A button that is replaced while the pointer is down would not be clicked.
   const html = buttons.map((button) => button.outerHTML).join("");
   if (html !== byId("classes").innerHTML) {
@@ -208,14 +221,18 @@ function showClasses() {
   showActions();
 }
 
+// The name of a class, with the name beside its code behind it, if it has one.
+const shownName = ({ name, beside }) => (beside ? `${name} ${beside}` : name);
+
 // The button of a class: its name, its key, and the probability that the model's guess gives it.
-function classButton(name, key) {
+function classButton(made, key) {
+  const { name } = made;
   const guess = showsGuess() ? state.text.guess : null;
   const button = element("button", guess?.labels.includes(name) ? "guessed" : "");
   button.type = "button";
   button.dataset.name = name;
   button.disabled = !state.text;
-  button.append(element("bdi", "", name));
+  button.append(element("bdi", "", shownName(made)));
 
   if (key && !hasFilter() && byId("keys").checked) {
     button.append(element("kbd", "", key));

@@ -125,6 +125,8 @@ def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedRevi
         reviewed={key: row.label_in_data for key, row in rows.items()},
     )
     classifier = load_classifier(run, engine="numpy")
+    if classifier.codes:
+        session.code_names = classifier.codes.names
     return OpenedReview(session, ReviewModel(session, classifier, rows), notes)
 
 

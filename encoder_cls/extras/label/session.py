@@ -119,6 +119,8 @@ class Session:
         self.skipped = skipped
         self.memory = memory
         self.model: Model = NoModel()
+        # What the page shows beside classes that are codes.
+        self.code_names: Mapping[str, str] = {}
         self._queue = queue
         self._texts = texts
         self._reviewed = reviewed
@@ -275,7 +277,12 @@ class Session:
         counts = Counter[str]()
         for row in self.labels.rows:
             counts.update(self.classes.labels_in(row.label))
-        classes = [{"name": name, "count": counts[name]} for name in self.classes.names]
+        classes = []
+        for name in self.classes.names:
+            of_class: dict[str, Any] = {"name": name, "count": counts[name]}
+            if name in self.code_names:
+                of_class["beside"] = self.code_names[name]
+            classes.append(of_class)
 
         return {
             "classes": classes,

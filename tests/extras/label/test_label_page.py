@@ -220,7 +220,7 @@ def test_the_enter_of_an_input_method_labels_nothing(start_label, browser, topic
 
 
 def test_many_classes_are_found_by_typing(start_label, browser, topics):
-    names = [f"class {number}" for number in range(30)]
+    names = [f"class {number}" for number in range(60)]
     running = start_label(
         "pool.csv",
         "--labels",
@@ -232,7 +232,11 @@ def test_many_classes_are_found_by_typing(start_label, browser, topics):
     )
     with browser.opened(running.address) as page:
         page.until("!!state && !!state.text")
-        for name in ("27", "s 13"):
+        assert page.run("document.querySelectorAll('#classes button').length") == 40
+        assert page.texts_of("#more-classes") == ["and 20 more: type to find one"]
+        # A class that is a code is found by the name beside it, too.
+        page.run("state.classes[27].beside = 'Clerks'")
+        for name in ("clerk", "s 13"):
             for key in name:
                 press(page, key)
             assert page.run("document.querySelectorAll('#classes button').length") == 1
