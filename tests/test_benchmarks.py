@@ -96,6 +96,16 @@ FOUND = {
         },
         "| trec6 | imdb | 0.900 | 0.800 | 50% | 10.0% |",
     ),
+    "levels": (
+        {
+            "draws": 9,
+            "given": [9] * 3,
+            "broken": [0] * 3,
+            "answered": [0.9] * 3,
+            "by_classes": [0.5] * 3,
+        },
+        "| right | 0 of 9 | 90% | 50% | 0 of 9 | 90% | 50% | 0 of 9 | 90% | 50% |",
+    ),
     "published": (
         {"accuracy": 0.979, "num_test": 2189, "seconds": 200.0},
         "| R8 | 2,189 | 1 | 97.9 | 97.3 | 97.1 | 97.8 |",
