@@ -6,7 +6,8 @@
               matrices and inverse document frequencies are float16
 
 A table is a matrix that is read by rows, such as an embedding. In the two smaller types, rows of a
-table that are zero may be left out. Biases, norms and scales of layers are float32 in all types.
+table that are zero may be left out. A sparse table has only the values that are not zero, as
+float16 in both smaller types. Biases, norms and scales of layers are float32 in all types.
 """
 
 from __future__ import annotations
@@ -75,6 +76,53 @@ class RowTable:
         return index
 
 
+@dataclass(frozen=True, kw_only=True)
+class SparseTable:
+    """A matrix that is read by rows, of which only the values that are not zero are stored.
+
+    Attributes:
+        values: row by row, float32 or float16, (stored,).
+        columns: of the values, increasing within a row, (stored,).
+        row_sizes: how many values each row has, (rows,).
+    """
+
+    values: NDArray[Any]
+    columns: NDArray[np.int32]
+    row_sizes: NDArray[np.int32]
+    num_columns: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the whole matrix."""
+        return len(self.row_sizes), self.num_columns
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> Array:
+        """The rows with these indices, (rows, columns)."""
+        taken = np.zeros((len(rows), self.num_columns), dtype=np.float32)
+        if not len(self.row_sizes):
+            return taken
+
+        # List the places of the values of all these rows, row by row.
+        sizes = self.row_sizes.take(rows)
+        numbers = np.repeat(np.arange(len(rows)), sizes)
+        first_places = self._row_ends.take(rows) - np.cumsum(sizes)
+        places = np.arange(len(numbers)) + first_places.take(numbers)
+
+        taken[numbers, self.columns.take(places)] = self.values.take(places)
+        return taken
+
+    def dense(self) -> Array:
+        """The whole matrix."""
+        return self.take(np.arange(len(self.row_sizes)))
+
+    @cached_property
+    def _row_ends(self) -> NDArray[np.int64]:
+        return np.cumsum(self.row_sizes, dtype=np.int64)
+
+
+Table = RowTable | SparseTable
+
+
 # The largest absolute value of a weight in int8.
 MAX_INT8 = 127
 # Tables with fewer columns are float16 instead of int8, because the scale of a row would take more
@@ -110,7 +158,7 @@ def _has_scales(dtype: str, num_columns: int) -> bool:
     return dtype == "int8" and num_columns >= MIN_INT8_COLUMNS
 
 
-Weight = NDArray[Any] | RowTable
+Weight = NDArray[Any] | Table
 """The value of a weight: a table if the weight is read by rows, else an array."""
 
 Shapes = dict[str, tuple[int, ...]]
@@ -122,9 +170,9 @@ def is_table(name: str) -> bool:
     return name.endswith((".table.weight", ".tokens.weight")) or name == "linear.weights"
 
 
-def as_table(weight: Weight) -> RowTable:
+def as_table(weight: Weight) -> Table:
     """A weight as a table."""
-    if isinstance(weight, RowTable):
+    if isinstance(weight, RowTable | SparseTable):
         return weight
     return compress(weight, "float32")
 
@@ -133,7 +181,7 @@ def dense(weights: Mapping[str, Weight]) -> dict[str, NDArray[Any]]:
     """All weights as arrays; tables become float32."""
     arrays = {}
     for name, weight in weights.items():
-        arrays[name] = weight.dense() if isinstance(weight, RowTable) else weight
+        arrays[name] = weight if isinstance(weight, np.ndarray) else weight.dense()
     return arrays
 
 
@@ -148,11 +196,13 @@ FEATURE_IDS = "linear.feature_ids"
 IDF = "linear.idf"
 
 # Some weights have further tensors, whose names are the name of the weight and one of these
-# endings: the scales of the rows, the indices of the stored rows, and the number of ids with each
-# high half.
+# endings: the scales of the rows, the indices of the stored rows, the number of ids with each high
+# half; of a sparse table, the columns of the values, and the number of values of each row.
 SCALES = ".scales"
 ROWS = ".rows"
 HIGH = ".high"
+COLUMNS = ".columns"
+ROW_SIZES = ".row_sizes"
 
 # Feature ids are below this number, which equals `NUM_FEATURE_IDS` of `linear.ngrams`.
 ID_LIMIT = 8 << 22
@@ -167,13 +217,17 @@ HIGH_HALVES_BYTES = HIGH_HALVES * np.dtype(np.int32).itemsize
 
 def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
     """Convert weights to the tensors of a file; some become several."""
-    arrays = dense(weights)
-    if dtype == "float32":
-        return arrays
-
     tensors: dict[str, NDArray[Any]] = {}
-    for name, array in arrays.items():
-        if is_table(name):
+    arrays = dict(weights)
+    for name, weight in weights.items():
+        if isinstance(weight, SparseTable):
+            tensors |= _packed_sparse(name, weight, dtype)
+            del arrays[name]
+
+    for name, array in dense(arrays).items():
+        if dtype == "float32":
+            tensors[name] = array
+        elif is_table(name):
             tensors |= _packed_table(name, array, dtype)
         elif name == FEATURE_IDS:
             tensors |= _packed_ids(name, array)
@@ -185,7 +239,7 @@ def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
 def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> dict[str, Weight]:
     """Convert the tensors of a file, as `pack` makes them, to weights.
 
-    Tables become a `RowTable`, all others arrays of float32 or int32.
+    Tables become a `RowTable` or a `SparseTable`, all others arrays of float32 or int32.
 
     Raises:
         ValueError: a tensor is unknown, not finite, or not of the expected shape and type.
@@ -194,7 +248,9 @@ def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> d
     remaining = dict(tensors)
     weights: dict[str, Weight] = {}
     for name, shape in shapes.items():
-        if is_table(name):
+        if name + COLUMNS in remaining:
+            weights[name] = _pop_sparse(name, remaining, shape, dtype)
+        elif is_table(name):
             weights[name] = _pop_table(name, remaining, shape, dtype)
         elif name == FEATURE_IDS and dtype != "float32":
             weights[name] = _pop_ids(name, remaining, shape)
@@ -261,6 +317,37 @@ def _pop_table(
 
     values = _pop_tensor(name, tensors, (num_stored, num_columns), value_type)
     return RowTable(values=values, num_rows=num_rows, stored_rows=stored_rows, scales=scales)
+
+
+def _packed_sparse(name: str, table: SparseTable, dtype: str) -> dict[str, NDArray[Any]]:
+    return {
+        name: table.values.astype(_sparse_type(dtype)),
+        name + COLUMNS: table.columns,
+        name + ROW_SIZES: table.row_sizes,
+    }
+
+
+def _sparse_type(dtype: str) -> type:
+    return np.float32 if dtype == "float32" else np.float16
+
+
+def _pop_sparse(
+    name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: str
+) -> SparseTable:
+    num_rows, num_columns = shape
+    row_sizes = _pop_tensor(name + ROW_SIZES, tensors, (num_rows,), np.int32)
+    stored = (int(row_sizes.sum(dtype=np.int64)),)
+    values = _pop_tensor(name, tensors, stored, _sparse_type(dtype))
+    columns = _pop_tensor(name + COLUMNS, tensors, stored, np.int32)
+
+    # Row by row, the places in the whole matrix increase.
+    is_valid = (row_sizes >= 0).all() and (columns >= 0).all() and (columns < num_columns).all()
+    if is_valid:
+        places = np.repeat(np.arange(num_rows) * num_columns, row_sizes) + columns
+        is_valid = (np.diff(places) > 0).all()
+    if not is_valid:
+        raise ValueError(f"the columns of {name} are not in order")
+    return SparseTable(values=values, columns=columns, row_sizes=row_sizes, num_columns=num_columns)
 
 
 def _packed_ids(name: str, ids: NDArray[np.int32]) -> dict[str, NDArray[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
+from encoder_cls.weights import SparseTable, Table
 
 PAGE = (Path(__file__).parent.parent / "docs" / "model_folder.md").read_text(encoding="utf-8")
 (CODE,) = re.findall(r"```python\n(import json.*?)```", PAGE, re.DOTALL)
@@ -30,8 +32,20 @@ def probabilities():
     return names["probabilities"]
 
 
+def sparse(table: Table) -> SparseTable:
+    """The values of a table above zero."""
+    weights = table.dense()
+    is_kept = weights > 0
+    return SparseTable(
+        values=weights[is_kept],
+        columns=np.nonzero(is_kept)[1].astype(np.int32),
+        row_sizes=is_kept.sum(axis=1).astype(np.int32),
+        num_columns=weights.shape[1],
+    )
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-@pytest.mark.parametrize("parts", ["both", "encoder", "linear"])
+@pytest.mark.parametrize("parts", ["both", "encoder", "linear", "sparse linear"])
 def test_the_page_gives_the_probabilities_of_the_classifier(
     trained_run, tmp_path, probabilities, dtype, parts
 ):
@@ -42,9 +56,11 @@ def test_the_page_gives_the_probabilities_of_the_classifier(
     if parts == "encoder":
         classifier.linear = None
         classifier.mixture = Mixture()
-    if parts == "linear":
+    if parts.endswith("linear"):
         classifier.encoder = None
         classifier.mixture = Mixture()
+    if parts.startswith("sparse"):
+        classifier.linear = replace(classifier.linear, weights=sparse(classifier.linear.weights))
 
     save_classifier(classifier, tmp_path, dtypes=dict.fromkeys(classifier.parts, dtype))
     saved = load_classifier(tmp_path, engine="numpy")

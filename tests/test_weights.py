@@ -11,6 +11,7 @@ from encoder_cls.weights import (
     HIGH_HALVES,
     ID_LIMIT,
     RowTable,
+    SparseTable,
     compress,
     dense,
     pack,
@@ -140,6 +141,53 @@ def test_high_halves_that_do_not_fit_are_refused(counts):
 
     with pytest.raises(ValueError, match="low halves"):
         unpack(packed, SHAPES, "int8")
+
+
+SPARSE = {
+    "linear.weights": SparseTable(
+        values=np.array([0.5, -1, 2, 4], dtype=np.float32),
+        columns=np.array([0, 3, 1, 0], dtype=np.int32),
+        row_sizes=np.array([2, 0, 1, 1], dtype=np.int32),
+        num_columns=4,
+    )
+}
+SHAPE_OF_SPARSE = {"linear.weights": (4, 4)}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_values_of_a_sparse_table_come_back(dtype):
+    packed = pack(SPARSE, dtype)
+
+    table = unpack(packed, SHAPE_OF_SPARSE, dtype)["linear.weights"]
+
+    assert len(packed["linear.weights"]) == 4
+    expected = [[0.5, 0, 0, -1], [0, 0, 0, 0], [0, 2, 0, 0], [4, 0, 0, 0]]
+    assert table.dense().tolist() == expected
+    # The index -1 is that of the last row.
+    assert table.take(np.array([2, -1, 0, 1, 0])).tolist() == [
+        expected[row] for row in [2, 3, 0, 1, 0]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("row_sizes", [3, -1, 1, 1]),
+        ("row_sizes", [2, 0, 1, 2]),
+        ("row_sizes", [2, 0, 2]),
+        ("columns", [0, 4, 1, 0]),
+        ("columns", [-1, 3, 1, 0]),
+        ("columns", [3, 0, 1, 0]),
+        ("columns", [3, 3, 1, 0]),
+    ],
+    ids=str,
+)
+def test_a_sparse_table_whose_places_are_not_in_order_is_refused(name, values):
+    packed = pack(SPARSE, "float16")
+    packed[f"linear.weights.{name}"] = np.array(values, dtype=np.int32)
+
+    with pytest.raises(ValueError, match=r"not in order|expected"):
+        unpack(packed, SHAPE_OF_SPARSE, "float16")
 
 
 # Rows of very different sizes, two of them zero.

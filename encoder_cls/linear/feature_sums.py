@@ -28,7 +28,7 @@ from encoder_cls.linear.ngrams import (
     scales_of_kinds,
 )
 from encoder_cls.text.tokens import CharNgrams
-from encoder_cls.weights import RowTable
+from encoder_cls.weights import Table
 
 Array = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class KnownFeatures:
     """The features that a linear model knows."""
 
     def __init__(
-        self, feature_ids: NDArray[np.int32], idf: NDArray[np.float32], weights: RowTable
+        self, feature_ids: NDArray[np.int32], idf: NDArray[np.float32], weights: Table
     ) -> None:
         self._index = FeatureIndex(feature_ids)
         self._idf = idf
@@ -86,6 +86,9 @@ def weights_of_classes(weights: NDArray[np.float32]) -> NDArray[np.float32]:
 # How many weights of character n-grams are looked up at a time. Their sums stay in the cache of a
 # processor; eight times as many weights take twice as long.
 WEIGHTS_AT_ONCE = 1 << 15
+# So many n-grams are looked up at a time in any case: with very many classes, the weights of fewer
+# take less time than the calls that look them up.
+MIN_NGRAMS_AT_ONCE = 128
 
 
 class WordSums(NamedTuple):
@@ -113,7 +116,7 @@ class WordSums(NamedTuple):
     def of(cls, char_ngrams: CharNgrams, known: KnownFeatures) -> WordSums:
         """Sum over the n-grams of at least one word."""
         # Divide the words into blocks. A word belongs to the block in which its n-grams begin.
-        ngrams_at_once = max(1, WEIGHTS_AT_ONCE // known.num_classifiers)
+        ngrams_at_once = max(MIN_NGRAMS_AT_ONCE, WEIGHTS_AT_ONCE // known.num_classifiers)
         blocks = char_ngrams.offsets[:-1] // ngrams_at_once
         bounds = bounds_of_runs(blocks)
 

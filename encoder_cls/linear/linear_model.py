@@ -33,7 +33,14 @@ from encoder_cls.linear.ngrams import (
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.tasks import SINGLE_LABEL, Task
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, CharNgrams, TokenizedTexts
-from encoder_cls.weights import RowTable, Shapes, Weight, are_increasing, as_table
+from encoder_cls.weights import (
+    Shapes,
+    SparseTable,
+    Table,
+    Weight,
+    are_increasing,
+    as_table,
+)
 
 # The prefix of the names of the linear model's weights in a model file.
 LINEAR = "linear."
@@ -94,7 +101,7 @@ class LinearModel:
     frequent_token_ids: NDArray[np.int32]
     feature_ids: NDArray[np.int32]
     idf: NDArray[np.float32]
-    weights: RowTable
+    weights: Table
     biases: NDArray[np.float32]
     task: Task = SINGLE_LABEL
 
@@ -202,7 +209,7 @@ class LinearModel:
         return KnownFeatures(self.feature_ids, self.idf, self.weights)
 
     def _sums(self, texts: TokenizedTexts, known: KnownFeatures) -> Iterator[TextSums]:
-        for part in _in_parts(texts):
+        for part in _in_parts(texts, self._tokens_in_part):
             # Sum over the character n-grams of the distinct words.
             occurs = np.zeros(len(part.word_ids), dtype=bool)
             occurs[part.words] = True
@@ -231,6 +238,12 @@ class LinearModel:
                     offsets=offsets,
                 )
 
+    @property
+    def _tokens_in_part(self) -> int:
+        if isinstance(self.weights, SparseTable):
+            return max(1, WEIGHTS_OF_SPARSE_PART // self.weights.num_columns)
+        return TOKENS_IN_PART
+
     def _char_ngrams(self, texts: TokenizedTexts, words: NDArray[np.int64]) -> CharNgrams:
         if self._knows_char_ngrams:
             return texts.char_ngrams.take(words)
@@ -243,10 +256,13 @@ class LinearModel:
 # The approximate number of tokens whose distinct words are listed at a time. The more tokens, the
 # fewer distinct words they have for their number, and the more memory the sums of words take.
 TOKENS_IN_PART = 1 << 17
+# A sparse table of weights has very many columns, and the rows of a part are looked up in full. The
+# part has so many tokens times columns.
+WEIGHTS_OF_SPARSE_PART = 1 << 22
 
 
-def _in_parts(texts: TokenizedTexts) -> Iterator[TokenizedTexts]:
+def _in_parts(texts: TokenizedTexts, tokens_in_part: int) -> Iterator[TokenizedTexts]:
     # A text belongs to the part in which its last token lies.
-    parts = (texts.offsets[1:] - 1) // TOKENS_IN_PART
+    parts = (texts.offsets[1:] - 1) // tokens_in_part
     for first, end in pairwise(bounds_of_runs(parts)):
         yield texts[first:end]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from encoder_cls.linear.ngrams import (
 )
 from encoder_cls.text.row_tokens import feature_name, kind_of_token
 from encoder_cls.text.tokens import CLS_ID, SPECIAL_TOKENS, WORD, TokenizedTexts, drawn_rows
+from encoder_cls.weights import SparseTable
 
 # The most tokens of texts in which pairs of words are looked up, which takes about a second.
 MAX_TOKENS = 1_000_000
@@ -60,19 +62,12 @@ def top_features(
     words = np.flatnonzero(is_word)
     pairs = np.flatnonzero(is_pair)
     columns = np.flatnonzero((feature_ids >= COLUMN_IDS) & (feature_ids < FIELD_PAIR_IDS))
-    word_weights = _weights_of_classes(linear, words, num_classes)
-    column_weights = _weights_of_classes(linear, columns, num_classes)
-    pair_weights = _weights_of_classes(linear, pairs, num_classes)
 
     # Choose the features with the largest weights for each class.
-    top_words = []
-    top_columns = []
-    top_pairs = []
-    for class_number in range(num_classes):
-        count = LOOKED_UP_PER_WANTED * top_k
-        top_words.append(_largest(words, word_weights[:, class_number], count))
-        top_columns.append(_largest(columns, column_weights[:, class_number], count))
-        top_pairs.append(_largest(pairs, pair_weights[:, class_number], count))
+    count = LOOKED_UP_PER_WANTED * top_k
+    top_words = _largest_of_classes(linear, words, num_classes, count)
+    top_columns = _largest_of_classes(linear, columns, num_classes, count)
+    top_pairs = _largest_of_classes(linear, pairs, num_classes, count)
 
     chosen_pairs = np.unique(np.concatenate([features for features, _ in top_pairs]))
     drawn = np.sort(drawn_rows(texts.lengths_within(linear.max_tokens), MAX_TOKENS))
@@ -104,18 +99,43 @@ def top_features(
     return top_of_classes
 
 
-def _weights_of_classes(
-    linear: LinearModel, features: NDArray[np.int64], num_classes: int
-) -> NDArray[np.float32]:
+# Features, and their weights for a class.
+Weighted = tuple[NDArray[np.int64], NDArray[np.float32]]
+
+
+def _largest_of_classes(
+    linear: LinearModel, features: NDArray[np.int64], num_classes: int, count: int
+) -> list[Weighted]:
+    """Choose the `count` features with the largest weights above 0 for each class."""
+    if isinstance(linear.weights, SparseTable):
+        return _largest_of_columns(linear.weights, features, count)
+
     weights = linear.weights.take(features)
-    if weights.shape[1] == num_classes:
-        return weights
-    return weights_of_classes(weights)
+    if weights.shape[1] != num_classes:
+        weights = weights_of_classes(weights)
+    return [_largest(features, weights[:, number], count) for number in range(num_classes)]
 
 
-def _largest(
-    features: NDArray[np.int64], weights: NDArray[np.float32], count: int
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _largest_of_columns(
+    table: SparseTable, features: NDArray[np.int64], count: int
+) -> list[Weighted]:
+    # List the features with a weight for each class, class by class.
+    is_asked = np.zeros(len(table.row_sizes), dtype=bool)
+    is_asked[features] = True
+    rows = np.repeat(np.arange(len(is_asked)), table.row_sizes)
+    (places,) = np.nonzero(is_asked[rows])
+    places = places[np.argsort(table.columns[places], kind="stable")]
+    bounds = np.searchsorted(table.columns[places], np.arange(table.num_columns + 1))
+
+    largest = []
+    for first, end in pairwise(bounds):
+        of_class = places[first:end]
+        weights = table.values[of_class].astype(np.float32)
+        largest.append(_largest(rows[of_class], weights, count))
+    return largest
+
+
+def _largest(features: NDArray[np.int64], weights: NDArray[np.float32], count: int) -> Weighted:
     """Choose the `count` features with the largest weights above 0, with their weights."""
     largest_first = np.argsort(-weights, kind="stable")[:count]
     largest_first = largest_first[weights[largest_first] > 0]

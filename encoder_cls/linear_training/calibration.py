@@ -157,21 +157,62 @@ def fit_platt(
     (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151). The text weights sum to the
     number of independent texts; by default each is 1.
     """
-    scores = margins.astype(np.float64)
-    log_loss = LogLoss(labels, margins.shape[1], text_weights)
+    scale_bounds = (1 / MAX_SCALE, MAX_SCALE)
+    loss = LogLoss(labels, margins.shape[1], text_weights)
+    scale, shift = minimize_loss(
+        _loss_of_sum([margins], loss), start=[1.0, 0.0], bounds=[scale_bounds, SHIFT_BOUNDS]
+    )
+    return float(scale), float(shift)
+
+
+def _loss_of_sum(
+    margins: Sequence[Logits], log_loss: LogLoss
+) -> Callable[[Floats], tuple[float, Floats]]:
+    """The loss, with its gradient, by the scales of margins, (texts, classes), and their shift."""
+    scores = [of_model.astype(np.float64) for of_model in margins]
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
-        scale, shift = parameters
-        calibrated = scale * scores + shift
+        *scales, shift = parameters
+        scaled = [scale * of_model for scale, of_model in zip(scales, scores, strict=True)]
+        calibrated = sum(scaled[1:], start=scaled[0]) + shift
         value, gradient = log_loss.with_gradient(log_sigmoid(calibrated))
 
         # Apply the chain rule. The derivative of ln(sigmoid(x)) is sigmoid(-x).
         gradient = gradient * sigmoid(-calibrated)
-        return value, np.array([(gradient * scores).sum(), gradient.sum()])
+        by_scale = [(gradient * of_model).sum() for of_model in scores]
+        return value, np.array([*by_scale, gradient.sum()])
 
-    scale_bounds = (1 / MAX_SCALE, MAX_SCALE)
-    scale, shift = minimize_loss(loss, start=[1.0, 0.0], bounds=[scale_bounds, SHIFT_BOUNDS])
-    return float(scale), float(shift)
+    return loss
+
+
+class SumOfMargins(NamedTuple):
+    """The scales with which margins of several models are added, their shift, and the loss."""
+
+    scales: tuple[float, ...]
+    shift: float
+    loss: float
+
+
+# The largest scale of margins in a sum: those of naive Bayes need more than MAX_SCALE.
+MAX_SCALE_IN_SUM = 100.0
+
+
+def fit_sum_of_margins(
+    margins: Sequence[Logits], labels: NDArray[np.int64], groups: RowGroups
+) -> SumOfMargins:
+    """Fit scales and one shift to one-vs-rest margins of several models, each (texts, classes).
+
+    A model that does not help gets the scale 0.
+    """
+    equal_parts = np.mean(margins, axis=0)
+    text_weights = independent_weights(equal_parts, labels, groups)
+    loss = _loss_of_sum(margins, LogLoss(labels, margins[0].shape[1], text_weights))
+
+    scale_bounds = [(0.0, MAX_SCALE_IN_SUM)] * len(margins)
+    start = [1.0] * len(margins) + [0.0]
+    *scales, shift = minimize_loss(loss, start=start, bounds=[*scale_bounds, SHIFT_BOUNDS])
+    lowest, _ = loss(np.array([*scales, shift]))
+    return SumOfMargins(tuple(map(float, scales)), float(shift), lowest)
 
 
 # The weight of the quadratic penalty on the distance of a label's log scale or shift from the

@@ -20,9 +20,10 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.linear_training.folds import FOLDS, MIN_HELD_OUT
 from encoder_cls.metrics.tasks import Task
 
-# How a linear model is fitted: to all features of all texts in memory ("plain"), to a stream of
-# texts, or to few labels with the help of unlabelled texts or class names.
-FitKind = Literal["plain", "stream", "few_labels"]
+# How a linear model is fitted: to all features of all texts in memory ("plain"), to the same with
+# weights for few features of each class ("many_classes"), to a stream of texts, or to few labels
+# with the help of unlabelled texts or class names.
+FitKind = Literal["plain", "many_classes", "stream", "few_labels"]
 
 # The rounds of self-training. Each round learns from this share of the texts without labels, namely
 # from the texts with the surest predictions.
@@ -54,9 +55,7 @@ class Effort(NamedTuple):
 
 PLANNED = Effort("planned", "all that is planned")
 ONE_C_VALUE = Effort("one_penalty", "one value of C", tries_all_c_values=False)
-WORDS_ONE_C_VALUE = Effort(
-    "words_one_penalty", "words alone, with one value of C", tries_all_c_values=False
-)
+NAIVE_BAYES = Effort("naive_bayes", "naive Bayes alone")
 TWO_ROUNDS = Effort(
     "two_rounds",
     "self-training in 2 rounds with 2,000 texts without labels, 3 folds",
@@ -88,16 +87,22 @@ LABELS_ALONE = Effort(
 IN_PASSES = Effort("in_passes", "all features, learned in passes over the texts")
 WORDS_ALONE = Effort("words_alone", "words alone, learned in passes over the texts")
 
-# The efforts of a fit to many labels, to those of very many classes and to few labels, from the
+# The efforts of a fit to many labels, to labels of very many classes and to few labels, from the
 # most work to the least. If there is no time even for the least of them, the model of `IN_PASSES`
 # or `WORDS_ALONE` is kept.
 PLAIN_EFFORTS = (PLANNED, ONE_C_VALUE)
-MANY_CLASSES_EFFORTS = (*PLAIN_EFFORTS, WORDS_ONE_C_VALUE)
+MANY_CLASSES_EFFORTS = (PLANNED, NAIVE_BAYES)
 FEW_LABELS_EFFORTS = (PLANNED, TWO_ROUNDS, ONE_ROUND, LABELS_ALONE)
 
 EFFORTS = {
     effort.key: effort
-    for effort in (*MANY_CLASSES_EFFORTS, *FEW_LABELS_EFFORTS, IN_PASSES, WORDS_ALONE)
+    for effort in (
+        *PLAIN_EFFORTS,
+        *MANY_CLASSES_EFFORTS,
+        *FEW_LABELS_EFFORTS,
+        IN_PASSES,
+        WORDS_ALONE,
+    )
 }
 
 

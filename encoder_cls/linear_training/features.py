@@ -24,7 +24,7 @@ from encoder_cls.linear.ngrams import (
 from encoder_cls.linear_training.folds import NO_TEXTS
 from encoder_cls.metrics.tasks import SINGLE_LABEL, Task, task_of
 from encoder_cls.text.tokens import TokenizedTexts
-from encoder_cls.weights import compress
+from encoder_cls.weights import SparseTable, compress
 
 
 class LinearOptions(NamedTuple):
@@ -34,12 +34,15 @@ class LinearOptions(NamedTuple):
         max_tokens: how many tokens of a text are read, `[CLS]` included.
         char_ngrams: whether character n-grams and templates are features, besides words and pairs.
         feature_pairs: whether pairs of a word and a feature of its row are.
+        sparse_weights: whether a class has weights for few features, so that the number of classes
+            does not limit the number of features.
     """
 
     max_tokens: int
     char_ngrams: bool
     class_weights: NDArray[np.float32]
     feature_pairs: bool = False
+    sparse_weights: bool = False
 
     @classmethod
     def like(cls, linear: LinearModel, class_weights: NDArray[np.float32]) -> LinearOptions:
@@ -112,10 +115,12 @@ class Vocabulary(NamedTuple):
         if not len(ids):
             return self._replace(feature_ids=np.zeros(1, dtype=np.int32))
 
-        num_classifiers = task.num_one_vs_rest(len(self.options.class_weights))
-        bytes_per_feature = 4 * (2 + num_classifiers)
-        always = min(ALWAYS_FEATURES, MAX_WEIGHTS // num_classifiers)
-        limit = min(MAX_FEATURES, max(always, MAX_BYTES // bytes_per_feature))
+        limit = MAX_FEATURES
+        if not self.options.sparse_weights:
+            num_classifiers = task.num_one_vs_rest(len(self.options.class_weights))
+            bytes_per_feature = 4 * (2 + num_classifiers)
+            always = min(ALWAYS_FEATURES, MAX_WEIGHTS // num_classifiers)
+            limit = min(limit, max(always, MAX_BYTES // bytes_per_feature))
 
         most_frequent = np.argsort(-num_texts, kind="stable")[:limit]
         return self._replace(feature_ids=ids[np.sort(most_frequent)])
@@ -141,20 +146,31 @@ class Vocabulary(NamedTuple):
 
     def linear_model(
         self,
-        weights: NDArray[np.floating[Any]],
+        weights: NDArray[np.floating[Any]] | sp.csr_matrix,
         biases: NDArray[np.float32],
         task: Task = SINGLE_LABEL,
     ) -> LinearModel:
         """Make a linear model of weights, (features, classifiers), and biases, (classifiers,)."""
+        table = _sparse_table(weights) if sp.issparse(weights) else compress(weights, "float32")
         return LinearModel(
             max_tokens=self.options.max_tokens,
             frequent_token_ids=self.frequent_token_ids,
             feature_ids=self.feature_ids,
             idf=self.idf,
-            weights=compress(weights, "float32"),
+            weights=table,
             biases=biases,
             task=task,
         )
+
+
+def _sparse_table(weights: sp.csr_matrix) -> SparseTable:
+    weights.sum_duplicates()
+    return SparseTable(
+        values=weights.data,
+        columns=weights.indices.astype(np.int32),
+        row_sizes=np.diff(weights.indptr).astype(np.int32),
+        num_columns=weights.shape[1],
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +193,15 @@ class LabelledTexts:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def take(self, rows: NDArray[np.int64]) -> LabelledTexts:
+        """Some of the labelled texts, none of which is marked as a validation text."""
+        return LabelledTexts(
+            texts=self.texts.take(rows),
+            labels=self.labels[rows],
+            split_groups=self.split_groups[rows],
+            weights=self.weights_of(rows),
+        )
 
     def weights_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32] | None:
         """The weights of some labelled texts; None if all count alike."""

@@ -16,7 +16,6 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear_training.cost import PLANNED, Effort, FitKind, LinearWork
 from encoder_cls.linear_training.features import LabelledTexts, LinearOptions
 from encoder_cls.linear_training.few_labels import FewLabelsFit
-from encoder_cls.linear_training.model_selection import has_many_classes
 from encoder_cls.linear_training.stream import StreamFit
 from encoder_cls.metrics.log_loss import surely_lowers_the_loss
 from encoder_cls.metrics.logits import Logits
@@ -92,13 +91,6 @@ class FitData:
     def num_classifiers(self) -> int:
         """The number of binary classifiers of the model."""
         return task_of(self.train.labels).num_one_vs_rest(len(self.options.class_weights))
-
-    @property
-    def has_many_classes(self) -> bool:
-        """Whether the planned fit to all features takes its C from fits to words alone."""
-        task = task_of(self.train.labels)
-        is_large = has_many_classes(len(self.train), self.num_classifiers, task)
-        return self.kind == "plain" and is_large
 
     def is_surely_better(self, linear: LinearModel, logits: Logits) -> bool:
         """Whether a model predicts the validation texts surely better than by these logits."""

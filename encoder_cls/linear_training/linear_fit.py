@@ -1,7 +1,7 @@
 """Fit the linear model of a run as planned, or with less work if time is limited. Start here.
 
-There are three planned fits: to many labels (`many_labels`), to few labels (`few_labels`), and to
-more text than memory holds (`stream`).
+There are four planned fits: to many labels (`many_labels`), also of very many classes
+(`many_classes`), to few labels (`few_labels`), and to more text than memory holds (`stream`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from encoder_cls.linear_training.cost import (
 from encoder_cls.linear_training.features import LinearOptions
 from encoder_cls.linear_training.few_labels import fit_linear_from_few_labels
 from encoder_cls.linear_training.fit_data import FitData, HeldOutLogits, LinearFit
+from encoder_cls.linear_training.many_classes import fit_to_many_classes
 from encoder_cls.linear_training.many_labels import fit_to_many_labels
 from encoder_cls.linear_training.stream import fit_linear_from_stream
 from encoder_cls.system.reporter import SILENT, Reporter
@@ -33,10 +34,6 @@ from encoder_cls.system.reporter import SILENT, Reporter
 # How long a planned fit takes at least, relative to a pass over words and pairs of words: it fits
 # each binary classifier by itself. It took 20 to 100 times as long as a pass.
 PLANNED_COST = 20
-# The same with very many classes. There, a quick fit to words alone is better than any passes, so
-# these get only a share of the time.
-PLANNED_COST_OF_MANY_CLASSES = 2
-FIRST_SHARE = 0.25
 # How long a fit in passes to all features takes at least, relative to the same pass: it counts
 # twenty times as many features of a text, and learns from four times as many.
 ALL_FEATURES_COST = 10
@@ -71,10 +68,11 @@ def fit_linear_model(
     """
     fits = _Fits(data, end=end, reporter=reporter)
 
-    # From much text, learn in passes for as long as there is time.
-    if data.kind == "stream":
+    # From much text, learn in passes for as long as there is time. With very many classes, no other
+    # fit has a first model sooner than the planned one.
+    if data.kind in ("stream", "many_classes"):
         reporter.working(FIT)
-        return fits.words_in_passes(on_preliminary)
+        return fits.planned(on_preliminary)
 
     if end is None:
         return _fit_without_limit(fits, on_preliminary)
@@ -112,13 +110,7 @@ def _fit_without_limit(fits: _Fits, on_preliminary: OnPreliminary | None) -> Lin
 def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) -> LinearFit:
     # Fit in passes first: this fit is there when the time is over.
     fits.reporter.working(FIRST_FIT)
-    planned_cost = PLANNED_COST
-    first_fits = fits
-    if fits.data.has_many_classes:
-        planned_cost = PLANNED_COST_OF_MANY_CLASSES
-        now = time.monotonic()
-        first_fits = _Fits(fits.data, end=now + FIRST_SHARE * (end - now), reporter=fits.reporter)
-    words = first_fits.words_in_passes(on_preliminary)
+    words = fits.words_in_passes(on_preliminary)
     if on_preliminary:
         on_preliminary(words.linear)
 
@@ -128,7 +120,7 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
     assert words.stream
     seconds_of_pass = words.stream.seconds_of_pass
     needs_teacher = fits.data.with_teacher
-    if needs_teacher or end - time.monotonic() > planned_cost * seconds_of_pass:
+    if needs_teacher or end - time.monotonic() > PLANNED_COST * seconds_of_pass:
         try:
             planned = fits.planned(on_preliminary)
         except TooLittleTimeError:
@@ -185,9 +177,10 @@ class _Fits:
         with reporting_progress(self.reporter.progressed, end=self._effort_choice.end):
             if self.data.kind == "few_labels":
                 return _fit_to_few_labels(self.data, self._effort_choice)
-            return fit_to_many_labels(
-                self.data, effort_choice=self._effort_choice, on_first=on_preliminary
-            )
+            fit = fit_to_many_labels
+            if self.data.kind == "many_classes":
+                fit = fit_to_many_classes
+            return fit(self.data, effort_choice=self._effort_choice, on_first=on_preliminary)
 
     def words_in_passes(self, on_preliminary: OnPreliminary | None = None) -> LinearFit:
         """Fit to words and pairs of words; there is no preliminary model if the time ends soon."""

@@ -13,9 +13,7 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear_training.calibration import Calibration
 from encoder_cls.linear_training.cost import (
     COUNTING_WORK,
-    MANY_CLASSES_EFFORTS,
     PLAIN_EFFORTS,
-    WORDS_ONE_C_VALUE,
     Effort,
     EffortChoice,
     count_work,
@@ -58,16 +56,9 @@ def fit_to_many_labels(
     """
     all_features = _FitToTrain(data, data.options)
     words = _FitToTrain(data, data.options._replace(char_ngrams=False))
-    # With very many classes, the fits to words alone, which are quick, choose C.
-    words_choose_c = data.has_many_classes
 
     def num_fits(effort: Effort) -> float:
-        if effort is WORDS_ONE_C_VALUE:
-            return WORDS_COST * (1 + data.refits_on_validation)
-        is_quick = not effort.tries_all_c_values
-        number = all_features.num_fits(is_quick=is_quick or words_choose_c)
-        if words_choose_c:
-            number += WORDS_COST * words.num_fits(is_quick=is_quick)
+        number = all_features.num_fits(is_quick=not effort.tries_all_c_values)
         if all_features.compares_feature_pairs:
             number += 1
         if data.refits_on_validation:
@@ -76,48 +67,34 @@ def fit_to_many_labels(
 
     texts = all_features.counted()
     effort = effort_choice.choose(
-        MANY_CLASSES_EFFORTS if words_choose_c else PLAIN_EFFORTS,
-        seconds_of_fit=lambda: seconds_to_fit(texts),
-        num_fits=num_fits,
+        PLAIN_EFFORTS, seconds_of_fit=lambda: seconds_to_fit(texts), num_fits=num_fits
     )
     is_quick = not effort.tries_all_c_values
 
-    _expect_fits(all_features, words, is_quick=is_quick, words_choose_c=words_choose_c)
+    # Expect all work now, so that each fit is reported as a part of the whole. The features of the
+    # training texts are counted already.
+    expect_work(all_features.work(is_quick=is_quick) - COUNTING_WORK * len(texts))
+    if all_features.compares_words:
+        expect_work(WORDS_COST * words.work(is_quick=True))
+    if data.refits_on_validation:
+        num_final = len(texts) + len(data.validation)
+        expect_work((COUNTING_WORK + data.num_classifiers) * num_final)
 
-    if effort is WORDS_ONE_C_VALUE:
-        fitted = _Fitted(words, *words.count_and_run(is_quick=True))
-    elif words_choose_c:
-        fitted = _fit_with_c_of_words(texts, all_features, words, is_quick, on_first)
-    else:
-        fitted = _fit_and_try_words(texts, all_features, words, is_quick, on_first)
-    if fitted.of.compares_feature_pairs and effort is not WORDS_ONE_C_VALUE:
+    fitted = _fit_and_try_words(texts, all_features, words, is_quick, on_first)
+    if fitted.of.compares_feature_pairs:
         fitted = _try_feature_pairs(fitted, is_quick)
 
     linear = fitted.linear
-    uses_words_alone = not fitted.of.options.char_ngrams and effort is not WORDS_ONE_C_VALUE
-    fit = LinearFit(linear, effort, uses_words_alone=uses_words_alone)
+    fit = LinearFit(linear, effort, uses_words_alone=not fitted.of.options.char_ngrams)
     if data.refits_on_validation:
-        linear, held_out = _refit_on_validation(data, linear, fitted.of.options, fitted.calibration)
+        linear, held_out = refit_on_validation(
+            data,
+            linear,
+            fitted.of.options,
+            lambda texts: fit_calibrated(texts, fitted.calibration),
+        )
         fit = fit._replace(linear=linear, held_out=held_out)
     return fit
-
-
-def _expect_fits(
-    all_features: _FitToTrain, words: _FitToTrain, *, is_quick: bool, words_choose_c: bool
-) -> None:
-    """Expect all work now, so that each fit is reported as a part of the whole."""
-    data = all_features.data
-    num_texts = len(data.train)
-
-    # The features of the training texts are counted already.
-    expect_work(all_features.work(is_quick=is_quick or words_choose_c) - COUNTING_WORK * num_texts)
-    if words_choose_c:
-        expect_work(WORDS_COST * words.work(is_quick=is_quick))
-    elif all_features.compares_words:
-        expect_work(WORDS_COST * words.work(is_quick=True))
-    if data.refits_on_validation:
-        num_final = num_texts + len(data.validation)
-        expect_work((COUNTING_WORK + data.num_classifiers) * num_final)
 
 
 class _Fitted(NamedTuple):
@@ -145,26 +122,6 @@ def _fit_and_try_words(
             with counting_at(WORDS_COST):
                 expect_work(words.work(is_quick=is_quick))
                 return _Fitted(words, *words.count_and_run(is_quick=is_quick))
-    return _Fitted(all_features, linear, calibration)
-
-
-def _fit_with_c_of_words(
-    texts: CountedTexts,
-    all_features: _FitToTrain,
-    words: _FitToTrain,
-    is_quick: bool,
-    on_first: Callable[[LinearModel], None] | None,
-) -> _Fitted:
-    """Choose C by fits to words alone, which are quick, and fit to all features once."""
-    with counting_at(WORDS_COST):
-        of_words, words_calibration = words.count_and_run(is_quick=is_quick, on_first=on_first)
-    linear, calibration = all_features.run(texts, is_quick=True, svm_c=words_calibration.svm_c)
-
-    data = all_features.data
-    if all_features.compares_words and data.is_surely_better(
-        of_words, linear.logits(data.validation_texts)
-    ):
-        return _Fitted(words, of_words, words_calibration)
     return _Fitted(all_features, linear, calibration)
 
 
@@ -201,25 +158,21 @@ class _FitToTrain(NamedTuple):
         texts: CountedTexts,
         *,
         is_quick: bool,
-        svm_c: float | None = None,
         on_first: Callable[[LinearModel], None] | None = None,
     ) -> tuple[LinearModel, Calibration]:
-        """A quick fit tries only the usual C, or `svm_c` if it is given."""
+        """A quick fit tries only the usual C."""
         return fit_linear(
             texts,
             held_out=self.data.validation,
             split_groups=self.data.train.split_groups,
             is_quick=is_quick,
-            svm_c=svm_c,
             on_first=on_first,
         )
 
-    def count_and_run(
-        self, *, is_quick: bool, on_first: Callable[[LinearModel], None] | None = None
-    ) -> tuple[LinearModel, Calibration]:
+    def count_and_run(self, *, is_quick: bool) -> tuple[LinearModel, Calibration]:
         texts = self.counted()
         count_work(COUNTING_WORK * len(texts))
-        return self.run(texts, is_quick=is_quick, on_first=on_first)
+        return self.run(texts, is_quick=is_quick)
 
     @property
     def compares_words(self) -> bool:
@@ -243,10 +196,13 @@ class _FitToTrain(NamedTuple):
         return work_of_text * len(self.data.train)
 
 
-def _refit_on_validation(
-    data: FitData, linear: LinearModel, options: LinearOptions, calibration: Calibration
+def refit_on_validation(
+    data: FitData,
+    linear: LinearModel,
+    options: LinearOptions,
+    fit: Callable[[CountedTexts], LinearModel],
 ) -> tuple[LinearModel, HeldOutLogits]:
-    """Fit again, to training and validation texts, with the same features, C and calibration."""
+    """Fit again, to training and validation texts, after a first model of the training texts."""
     # Predict the validation texts now, before the final fit learns from them.
     logits, familiarity_features = linear.logits_and_familiarity(data.validation_texts)
     assert familiarity_features is not None
@@ -254,7 +210,7 @@ def _refit_on_validation(
     texts = data.train_and_validation()
     counted = CountedTexts.of(texts.texts, texts.labels, options, texts.weights)
     count_work(COUNTING_WORK * len(texts))
-    refitted = fit_calibrated(counted, calibration)
+    refitted = fit(counted)
 
     # Measure how familiar the validation texts would be if they were new: by the evidence of the
     # first model, and by the rarity of their features in the final model.

@@ -22,10 +22,10 @@ from encoder_cls.linear_training.features import (
     count_matrix,
 )
 from encoder_cls.linear_training.folds import MIN_HELD_OUT, split_into_folds
-from encoder_cls.linear_training.nb_svm import OneVsRest, fit_one_vs_rest, others_to_learn
+from encoder_cls.linear_training.nb_svm import OneVsRest, fit_one_vs_rest
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.row_groups import RowGroups
-from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
+from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
 from encoder_cls.text.tokens import TokenizedTexts
 
 # The values of LinearSVC's C to choose from, increasing. A lower C regularizes more, which is best
@@ -38,21 +38,6 @@ C_VALUES = {
 # The value of C if only one value is tried.
 USUAL_C = {SINGLE_LABEL: 1.0, MULTI_LABEL: 0.3}
 
-# The values for very many classes, each of which has few texts among many others.
-C_VALUES_OF_MANY_CLASSES = (0.03, 0.06, 0.125, 0.25, 0.5)
-USUAL_C_OF_MANY_CLASSES = 0.125
-# So many classes are very many, if there are also too many texts for each to learn from all.
-MANY_CLASSES = 200
-
-
-def has_many_classes(num_texts: int, num_classifiers: int, task: Task) -> bool:
-    """Whether there are so many classes that a fit to all features takes its C from other fits."""
-    return (
-        task is SINGLE_LABEL
-        and num_classifiers >= MANY_CLASSES
-        and others_to_learn(num_texts, num_classifiers) is not None
-    )
-
 
 def fit_linear(
     texts: CountedTexts,
@@ -60,7 +45,6 @@ def fit_linear(
     held_out: LabelledTexts | None = None,
     split_groups: NDArray[np.int64] | None = None,
     is_quick: bool = False,
-    svm_c: float | None = None,
     on_first: Callable[[LinearModel], None] | None = None,
 ) -> tuple[LinearModel, Calibration]:
     """Fit a linear model, and choose its C and its calibration.
@@ -68,21 +52,16 @@ def fit_linear(
     They are chosen on held-out texts or, with fewer than `MIN_HELD_OUT` groups of these, by
     cross-validation, which keeps groups together; by default each text is a group.
 
-    A quick fit tries only the usual C, or `svm_c` if it is given. It calibrates on few `held_out`
-    texts, too, or on a single fold.
+    A quick fit tries only the usual C. It calibrates on few `held_out` texts, too, or on a single
+    fold.
 
     `on_first` receives the model of the first C that is tried, but not in cross-validation.
     """
     task = task_of(texts.labels)
     c_values: Sequence[float] = C_VALUES[task]
-    usual_c = USUAL_C[task]
-    if has_many_classes(len(texts), texts.num_classifiers, task):
-        c_values = C_VALUES_OF_MANY_CLASSES
-        usual_c = USUAL_C_OF_MANY_CLASSES
-
     enough = MIN_HELD_OUT[task]
     if is_quick:
-        c_values = [usual_c if svm_c is None else svm_c]
+        c_values = [USUAL_C[task]]
         enough = 1
 
     if held_out is not None and RowGroups(held_out.split_groups).num_groups >= enough:

@@ -289,8 +289,13 @@ def seconds_of_fit(
     features: sp.csr_matrix,
     targets: NDArray[np.bool_],
     sample_weights: NDArray[np.floating[Any]],
+    *,
+    num_others: int | None = None,
 ) -> float:
-    """Estimate the seconds of a fit of all classifiers, by a fit of some of them."""
+    """Estimate the seconds of a fit of all classifiers, by a fit of some of them.
+
+    `num_others` is that of `fit_svms`.
+    """
     # Import scikit-learn before the clock starts, because the import takes most of a second.
     import sklearn.svm  # noqa: F401
 
@@ -298,7 +303,6 @@ def seconds_of_fit(
     timed = np.random.default_rng(0).permutation(num_classifiers)[:TIMED_CLASSIFIERS]
 
     began = time.monotonic()
-    num_others = others_to_learn(*targets.shape)
     fitted = fit_nb_svms(
         features, targets[:, timed], sample_weights[:, timed], num_others=num_others
     )
@@ -312,4 +316,5 @@ def seconds_of_fit(
 def seconds_to_fit(texts: CountedTexts) -> float:
     """Estimate the seconds of one fit to all of these texts."""
     targets, sample_weights = binary_problems(texts.labels, texts.class_weights)
-    return seconds_of_fit(texts.features, targets, sample_weights)
+    num_others = others_to_learn(*targets.shape)
+    return seconds_of_fit(texts.features, targets, sample_weights, num_others=num_others)

@@ -23,6 +23,7 @@ from encoder_cls.linear_training.nb_svm import (
     binary_problems,
     fit_svms,
     naive_bayes_ratios,
+    others_to_learn,
     seconds_of_fit,
 )
 from encoder_cls.metrics.tasks import SINGLE_LABEL
@@ -79,7 +80,8 @@ class SelfTraining:
         rows = np.tile(np.arange(num_labelled), repetitions)
 
         targets, sample_weights = binary_problems(corpus.labels[rows], corpus.class_weights)
-        seconds = seconds_of_fit(self._inputs[rows], targets, sample_weights)
+        num_others = others_to_learn(*targets.shape)
+        seconds = seconds_of_fit(self._inputs[rows], targets, sample_weights, num_others=num_others)
         return seconds / repetitions
 
     def learn(

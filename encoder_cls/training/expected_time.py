@@ -26,6 +26,7 @@ from encoder_cls.linear_training.cost import (
     num_passes,
     usual_fits,
 )
+from encoder_cls.linear_training.many_classes import NUM_OTHERS
 from encoder_cls.metrics.tasks import task_of
 from encoder_cls.system.display import duration
 from encoder_cls.system.machine import number_in_environment
@@ -155,6 +156,10 @@ FEW_LABELS_SECONDS_PER_TOKEN = 5e-5
 # which takes as long as two.
 SECONDS_PER_FIT = 1e-6
 MIN_CLASSIFIERS = 2
+# The seconds of an SVM of very many classes: for each text that it learns from, and for each that
+# these are chosen from.
+SECONDS_PER_LEARNED_TEXT = 2e-5
+SECONDS_PER_TEXT = 2e-7
 # The seconds for a token in a pass of a fit in passes: those that all classifiers share, and those
 # of each classifier.
 SECONDS_PER_PASS = 1.5e-7
@@ -172,6 +177,16 @@ def _linear_seconds(plan: Plan, counts: Counts, config: Config) -> float:
         passes = COUNTING_PASSES + 1 + num_passes(counts.labelled)
         seconds_per_pass = SECONDS_PER_PASS + SECONDS_PER_PASS_OF_CLASSIFIER * num_classifiers
         return LINEAR_START + tokens * passes * seconds_per_pass
+
+    if plan.linear_fit == "many_classes":
+        num_learned = NUM_OTHERS + counts.labelled / counts.classes
+        seconds_per_svm = (
+            SECONDS_PER_LEARNED_TEXT * num_learned + SECONDS_PER_TEXT * counts.labelled
+        )
+        # Both models are fitted again with the validation texts.
+        fits = 1 + plan.refits_on_validation
+        seconds = SECONDS_PER_TOKEN * tokens + num_classifiers * seconds_per_svm
+        return LINEAR_START + fits * seconds
 
     if plan.linear_fit == "few_labels":
         corpus_tokens = min(counts.corpus.tokens, tokens + MAX_TOKENS)

@@ -18,6 +18,7 @@ from encoder_cls.encoder_training.batch_sampler import BatchSampler
 from encoder_cls.encoder_training.steps_in_time import TrainingLength
 from encoder_cls.errors import ConfigError
 from encoder_cls.linear_training.cost import FitKind
+from encoder_cls.linear_training.nb_svm import others_to_learn
 from encoder_cls.metrics.scores import scores_of_task
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
 from encoder_cls.system.display import listed
@@ -234,7 +235,9 @@ def _refits_on_validation(config: Config, counts: Counts, linear_fit: FitKind | 
     # Keep the validation texts of a continued run apart: the report compares the run with its base
     # run on them.
     is_continued = config.from_run is not None
-    return linear_fit == "plain" and counts.task is SINGLE_LABEL and not is_continued
+    return (
+        linear_fit in ("plain", "many_classes") and counts.task is SINGLE_LABEL and not is_continued
+    )
 
 
 # The maximum numbers of tokens that a linear model may read of a text, as multiples of
@@ -266,8 +269,10 @@ def _linear(config: Config, counts: Counts) -> tuple[int | None, FitKind | None]
 
     for max_tokens, tokens in counts.linear_tokens.items():
         work = tokens * counts.classes
-        if tokens <= MAX_LINEAR_TEXT and work <= MAX_LINEAR_WORK:
-            return max_tokens, _fit_in_memory(config, counts)
+        kind = _fit_in_memory(config, counts)
+        max_work = math.inf if kind == "many_classes" else MAX_LINEAR_WORK
+        if tokens <= MAX_LINEAR_TEXT and work <= max_work:
+            return max_tokens, kind
 
         is_shortest = max_tokens == config.model.max_seq_len
         has_room = tokens <= MAX_STREAMED_TEXT or is_shortest
@@ -278,15 +283,26 @@ def _linear(config: Config, counts: Counts) -> tuple[int | None, FitKind | None]
 
 # The maximum number of labelled texts that count as few.
 MAX_LABELLED = 2000
+# So many classes are very many.
+MANY_CLASSES = 200
 
 
 def _fit_in_memory(config: Config, counts: Counts) -> FitKind:
-    """The fit for few labels needs help from unlabelled texts or class names."""
+    """The fit to few labels needs help from unlabelled texts or class names.
+
+    With very many classes, there must also be too many texts for each to learn from all of them.
+    """
     train = config.train
     learns_from_texts = train.naive_bayes or train.lsa_dimensions > 0 or train.self_training
     has_help = train.label_names_as_texts or (learns_from_texts and counts.unlabelled > 0)
     if counts.labelled <= MAX_LABELLED and has_help and counts.task is SINGLE_LABEL:
         return "few_labels"
+    if (
+        counts.task is SINGLE_LABEL
+        and counts.classes >= MANY_CLASSES
+        and others_to_learn(counts.labelled, counts.classes) is not None
+    ):
+        return "many_classes"
     return "plain"
 
 

@@ -327,6 +327,19 @@ def test_more_text_than_fits_in_memory_is_learned_from_a_stream():
     assert_linear(beyond, "stream", max_tokens=WHOLE)
 
 
+def test_very_many_classes_have_a_fit_of_their_own():
+    many = plan(30_000, labelled=3000, classes=1000)
+    less_work = plan(30_000, labelled=2001, classes=999)
+    longest = plan(MAX_LINEAR_TEXT, labelled=300_000, classes=1000)
+    few_classes = plan(30_000, labelled=30_000, classes=199)
+
+    assert_linear(many, "many_classes", max_tokens=WHOLE)
+    assert many.refits_on_validation
+    assert_linear(less_work, "plain", max_tokens=WHOLE)
+    assert_linear(longest, "many_classes", max_tokens=WHOLE)
+    assert_linear(few_classes, "plain", max_tokens=WHOLE)
+
+
 def test_a_fit_that_would_take_minutes_is_a_stream():
     within = plan(MAX_LINEAR_WORK // 100, classes=100)
     beyond = plan(MAX_LINEAR_WORK // 100 + 1, classes=100)

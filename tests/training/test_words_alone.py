@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +12,8 @@ from support.small_runs import NO_TECHNIQUES, make_config, run_all
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.linear.ngrams import TEMPLATE_IDS
-from encoder_cls.linear_training import (
-    cost,
-    features,
-    linear_fit,
-    many_labels,
-    model_selection,
-    nb_svm,
-)
+from encoder_cls.linear_training import features, many_labels
 from encoder_cls.system.reporter import Reporter
-from encoder_cls.training import linear_stage
 from encoder_cls.training.linear_stage import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
@@ -84,45 +74,6 @@ def test_the_comparison_with_words_alone_is_a_part_of_the_progress(config, monke
     assert len(shares) == len(shares_without_comparison) + 1 + NUM_CLASSES
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1)
-
-
-def test_with_very_many_classes_words_alone_choose_c(config, monkeypatch):
-    """All features are fitted only with the C that is best for words, and are counted once."""
-    fits = []
-    fit_one_vs_rest = model_selection.fit_one_vs_rest
-
-    def recorded_fit(matrix: Any, *arguments: Any, svm_c: float) -> Any:
-        fits.append((matrix.shape[1], svm_c))
-        return fit_one_vs_rest(matrix, *arguments, svm_c=svm_c)
-
-    monkeypatch.setattr(model_selection, "MANY_CLASSES", NUM_CLASSES)
-    monkeypatch.setattr(nb_svm, "MAX_WORK", 1000)
-    monkeypatch.setattr(model_selection, "fit_one_vs_rest", recorded_fit)
-    shares = shares_of_fit(config)
-
-    num_words = min(num_features for num_features, _ in fits)
-    of_words = {svm_c for num_features, svm_c in fits if num_features == num_words}
-    of_all = {svm_c for num_features, svm_c in fits if num_features > num_words}
-    assert len(of_words) >= 3
-    assert of_words <= set(model_selection.C_VALUES_OF_MANY_CLASSES)
-    assert len(of_all) == 1
-    assert of_all <= of_words
-    assert shares[-1] == pytest.approx(1)
-
-
-def test_with_very_many_classes_and_little_time_only_words_are_fitted(config, monkeypatch):
-    monkeypatch.setattr(model_selection, "MANY_CLASSES", NUM_CLASSES)
-    monkeypatch.setattr(nb_svm, "MAX_WORK", 1000)
-    monkeypatch.setattr(linear_fit, "PLANNED_COST_OF_MANY_CLASSES", 0)
-    monkeypatch.setattr(cost, "affordable_effort", lambda efforts, *_, **__: efforts[-1])
-    monkeypatch.setattr(linear_stage, "_end_of_fit", lambda _: time.monotonic() + 600)
-
-    fitted = fit_linear_classifier(prepare(config))
-    again = fit_linear_classifier(prepare(config), work=fitted.fit.work)
-
-    assert fitted.fit.effort is cost.WORDS_ONE_C_VALUE
-    assert fitted.classifier.linear.feature_ids.max() < TEMPLATE_IDS
-    assert again.classifier.linear.biases.tolist() == fitted.classifier.linear.biases.tolist()
 
 
 def shares_of_fit(config: Config) -> list[float]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from support.classifiers import new_classifier, with_linear
 from support.node import ask_node, features_of, needs_node, run_node
@@ -35,6 +36,7 @@ from encoder_cls.extras.export.model_file import exported_model
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.text.tokenizer import token_reader
+from encoder_cls.weights import SparseTable
 
 pytestmark = needs_node
 
@@ -117,6 +119,19 @@ def linear_alone() -> Classifier:
     return replace(of_three_classes(), encoder=None, mixture=with_linear(LABELS).mixture)
 
 
+def very_many_classes() -> Classifier:
+    """A linear model with sparse weights, in which a feature has none, some or all of them."""
+    classifier = linear_alone()
+    weights = sp.csr_matrix(np.maximum(0, classifier.linear.weights.dense()))
+    table = SparseTable(
+        values=weights.data,
+        columns=weights.indices,
+        row_sizes=np.diff(weights.indptr),
+        num_columns=weights.shape[1],
+    )
+    return replace(classifier, linear=replace(classifier.linear, weights=table))
+
+
 def of_encoder(**settings: Any) -> Callable[[], Classifier]:
     """A function that makes an encoder with these settings of its config, and no linear model."""
 
@@ -150,6 +165,7 @@ def of_tokenizer(**settings: Any) -> Callable[[], Classifier]:
 MODELS: dict[str, tuple[Callable[[], Classifier], str]] = {
     "both parts": (of_three_classes, "int8"),
     "linear alone": (linear_alone, "float16"),
+    "very many classes": (very_many_classes, "int8"),
     "several labels": (multi_label, "int8"),
     "two classes": (two_classes, "float32"),
     "post-norm": (
@@ -220,7 +236,15 @@ def without_numbers(record: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["linear alone", "both parts", "several labels", "uneven widths", "no accents"]
+    "name",
+    [
+        "linear alone",
+        "very many classes",
+        "both parts",
+        "several labels",
+        "uneven widths",
+        "no accents",
+    ],
 )
 def test_node_predicts_what_numpy_predicts(exported, name):
     """Tokens and features are equal, and probabilities within 0.00001."""

@@ -50,6 +50,11 @@ export class Weights {
 
   // A matrix of which single rows are read.
   table(name) {
+    const columns = this.tensors.get(`${name}.columns`);
+    if (columns) {
+      const rowSizes = this.tensors.get(`${name}.row_sizes`);
+      return new SparseTable(this.dense(name), columns.values, rowSizes.values);
+    }
     const rows = this.tensors.get(`${name}.rows`);
     const scales = this.tensors.get(`${name}.scales`);
     return new RowTable(this.tensors.get(name), rows?.values, scales?.values);
@@ -134,6 +139,39 @@ export class RowTable {
     const value = this.values[index * this.numColumns + column];
     if (this.isHalf) return HALF[value];
     return this.scales ? value * this.scales[index] : value;
+  }
+}
+
+// A matrix of which only the values that are not zero are stored, row by row, with their columns and
+// the number of values of each row.
+export class SparseTable {
+  constructor(values, columns, rowSizes) {
+    this.values = values;
+    this.columns = columns;
+    this.ends = new Int32Array(rowSizes);
+    for (let row = 1; row < this.ends.length; row++) this.ends[row] += this.ends[row - 1];
+  }
+
+  // Adds the first `count` of some rows, each times its factor, to `sums`.
+  addRows(rows, factors, count, sums) {
+    for (let number = 0; number < count; number++) {
+      const row = rows[number];
+      for (let place = this.startOf(row); place < this.ends[row]; place++) {
+        sums[this.columns[place]] += factors[number] * this.values[place];
+      }
+    }
+  }
+
+  // A single value.
+  at(row, column) {
+    for (let place = this.startOf(row); place < this.ends[row]; place++) {
+      if (this.columns[place] === column) return this.values[place];
+    }
+    return 0;
+  }
+
+  startOf(row) {
+    return row ? this.ends[row - 1] : 0;
   }
 }
 
