@@ -297,6 +297,11 @@ class Dataset:
         return ConcatenatedTexts(self.train.texts, self.unlabelled.texts)
 
     @property
+    def groups_to_learn(self) -> NDArray[np.int64]:
+        """A number for each of `texts_to_learn`, equal for those that belong together, (texts,)."""
+        return np.concatenate([self.train.split_groups, texts_alike(self.unlabelled.texts)])
+
+    @property
     def report_split(self) -> tuple[str, Split]:
         """The name and the rows of the split that the final report scores: test if there is one."""
         if self.test:

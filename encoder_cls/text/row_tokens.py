@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from encoder_cls.system.row_text import RS, US, row_parts, without_separators
@@ -201,10 +202,13 @@ def form_of_tokens(tokens: Iterable[str]) -> RowForm | None:
 # --- Learn ----------------------------------------------------------------------------------------
 
 
-def learned_tokens(rows: Collection[str], *, min_frequency: int) -> list[str]:
+def learned_tokens(
+    rows: Collection[str], groups: NDArray[np.int64], *, min_frequency: int
+) -> list[str]:
     """Learn the tokens of features and fields from rows; none if they are texts.
 
-    All rows have the columns of the first one.
+    All rows have the columns of the first one. A category is known if it is in rows of
+    `min_frequency` groups; those of one group have equal numbers in `groups`, (rows,).
     """
     parts = row_parts(next(iter(rows), ""))
     fields = tuple(name for name, _ in parts.fields if name)
@@ -212,11 +216,13 @@ def learned_tokens(rows: Collection[str], *, min_frequency: int) -> list[str]:
         return []
 
     values: dict[str, Counter[str]] = {name: Counter() for name in parts.features}
+    groups_of: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     step = -(-len(rows) // MAX_ROWS)
-    for row in islice(rows, 0, None, step):
+    for row, group in zip(islice(rows, 0, None, step), groups[::step].tolist(), strict=True):
         for name, value in row_parts(row).features.items():
             if value and name in values:
                 values[name][value] += 1
+                groups_of[name, value].add(group)
 
     edges = {name: _learned_edges(counts) for name, counts in values.items()}
     tokens = RowForm(fields, edges).tokens()
@@ -225,8 +231,9 @@ def learned_tokens(rows: Collection[str], *, min_frequency: int) -> list[str]:
         if not edges[name]:
             # Equally frequent categories are in alphabetical order.
             ranked = [value for value, _ in sorted(counts.items(), key=_frequency_rank)]
-            known = [value for value in ranked[:MAX_CATEGORIES] if counts[value] >= least]
-            tokens += [f"{RS}{name}{US}{value}" for value in known]
+            for value in ranked[:MAX_CATEGORIES]:
+                if len(groups_of[name, value]) >= least:
+                    tokens.append(f"{RS}{name}{US}{value}")
     return tokens
 
 

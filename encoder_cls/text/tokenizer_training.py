@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from encoder_cls.text.row_tokens import (
     reader_of_rows,
     row_form,
 )
+from encoder_cls.text.subwords import CONTINUATION, reproducible, without_rare_subwords
 from encoder_cls.text.tokenizer import (
     lowercases,
     pre_tokenizer,
@@ -103,7 +104,7 @@ def train_subwords(
         )
 
     if config.type != "bpe":
-        tokenizer = _reproducible(tokenizer, own_tokens)
+        tokenizer = reproducible(tokenizer, own_tokens)
     return with_cls_template(tokenizer), long_words
 
 
@@ -126,7 +127,8 @@ def _without_long_words(text: str, splitter: Tokenizer) -> tuple[str, int]:
 
 
 def _subword_trainer(config: TokenizerConfig, first_tokens: list[str]) -> trainers.Trainer:
-    # The trainer of a unigram model takes no minimum frequency.
+    # The trainer of a unigram model takes no minimum frequency. The others save work by it: what
+    # occurs less often is in fewer texts, too.
     if config.type == "unigram":
         return trainers.UnigramTrainer(
             show_progress=False,
@@ -170,12 +172,15 @@ def train_and_tokenize(
     config: TokenizerConfig,
     *,
     max_seq_len: int,
+    groups: NDArray[np.int64] | None = None,
     base: Tokenizer | None = None,
 ) -> tuple[Tokenizer, TokenizedTexts, int]:
     """Train a tokenizer, and tokenize the same texts.
 
     A word-level tokenizer gets the vocabulary of `trainers.WordLevelTrainer` for the kept tokens of
-    the texts, but the texts are split only once.
+    the texts, but the texts are split only once. A word, or a sub-word of several characters, is
+    learned only if it is in texts of `config.min_frequency` groups. Texts of one group have equal
+    numbers in `groups`, (texts,); if it is None, each text is a group.
 
     The tokenizer `base` of a run that is continued has the same settings. A word-level one keeps
     its ids, and new words get the ids after them. A sub-word one is not changed, because it can
@@ -190,20 +195,29 @@ def train_and_tokenize(
     """
     if not isinstance(texts, Collection):
         texts = list(texts)
+    if groups is None:
+        groups = np.arange(len(texts))
 
     if config.type == "word_level":
         tokenizer, tokens = _train_and_tokenize_words(
-            texts, config, max_seq_len=max_seq_len, base=base
+            texts, config, max_seq_len=max_seq_len, groups=groups, base=base
         )
         return tokenizer, tokens, 0
 
     if base is not None:
         return base, tokenize(base, texts, max_seq_len=max_seq_len), 0
 
-    row_tokens = learned_tokens(texts, min_frequency=config.min_frequency)
+    row_tokens = learned_tokens(texts, groups, min_frequency=config.min_frequency)
     tokenizer, long_words = run_interruptibly(
         lambda: train_subwords(texts, config, max_seq_len=max_seq_len, row_tokens=row_tokens)
     )
+    if config.min_frequency > 1:
+        plain_texts = map(plain_text, texts) if row_tokens else texts
+        read = ArrowWords(_untrained(config)).read
+        indexed, words = index_tokens(read, plain_texts, max_seq_len=max_seq_len, in_processes=True)
+        tokenizer = without_rare_subwords(
+            tokenizer, indexed, words, groups, min_groups=config.min_frequency
+        )
     return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len), long_words
 
 
@@ -212,6 +226,7 @@ def _train_and_tokenize_words(
     config: TokenizerConfig,
     *,
     max_seq_len: int,
+    groups: NDArray[np.int64],
     base: Tokenizer | None,
 ) -> tuple[Tokenizer, TokenizedTexts]:
     tokenizer = _untrained(config)
@@ -222,7 +237,7 @@ def _train_and_tokenize_words(
         first_words = sorted(base_vocabulary, key=base_vocabulary.__getitem__)
         form = row_form(base)
     else:
-        row_tokens = learned_tokens(texts, min_frequency=config.min_frequency)
+        row_tokens = learned_tokens(texts, groups, min_frequency=config.min_frequency)
         first_words = [*SPECIAL_TOKENS, *row_tokens]
         form = form_of_tokens(row_tokens)
 
@@ -235,17 +250,17 @@ def _train_and_tokenize_words(
         in_processes=True,
     )
 
-    # Find the new words that are frequent enough, and sort them by decreasing frequency. Equally
-    # frequent words are in alphabetical order.
+    # Find the new words that are in texts of enough groups, and sort them by decreasing frequency.
+    # Equally frequent words are in alphabetical order.
     counts = dict(zip(words, indexed.word_counts().tolist(), strict=True))
     if form:
         counts = {word: number for word, number in counts.items() if kind_of_token(word) == WORD}
     known_words = set(first_words)
-    new_words = [
-        word
-        for word, number in counts.items()
-        if number >= config.min_frequency and word not in known_words
-    ]
+    frequent_words: Iterable[str] = counts
+    if config.min_frequency > 1:
+        is_frequent = indexed.group_counts(groups) >= config.min_frequency
+        frequent_words = compress(words, is_frequent)
+    new_words = [word for word in frequent_words if word in counts and word not in known_words]
     new_words.sort(key=lambda word: (-counts[word], word))
 
     # Add as many of them as fit; the words of a base tokenizer are all kept.
@@ -302,51 +317,7 @@ def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
         for word in words:
             if word not in SPECIAL_TOKENS:
                 characters.update(word[1:])
-    return [f"##{character}" for character in sorted(characters)]
-
-
-# The number of decimal places to which the scores of a unigram model are rounded.
-SCORE_PLACES = 6
-
-
-def _reproducible(trained: Tokenizer, own_tokens: Sequence[str]) -> Tokenizer:
-    """Rebuild a trained tokenizer, so that nothing in it depends on the order of a hash table."""
-    model = json.loads(trained.to_str())["model"]
-    if model["type"] == "Unigram":
-        vocabulary = _rounded_scores(model["vocab"], len(own_tokens))
-        tokenizer = Tokenizer(models.Unigram(vocab=vocabulary, unk_id=UNK_ID))
-    else:
-        # Training has marked the continuations of word_piece as special tokens. In a new tokenizer,
-        # they are ordinary tokens.
-        tokenizer = Tokenizer(
-            models.WordPiece(vocab=model["vocab"], unk_token=SPECIAL_TOKENS[UNK_ID])
-        )
-
-    tokenizer.normalizer = trained.normalizer
-    tokenizer.pre_tokenizer = trained.pre_tokenizer
-    tokenizer.add_special_tokens(SPECIAL_TOKENS)
-    return tokenizer
-
-
-def _rounded_scores(
-    vocabulary: list[tuple[str, Any]], num_own_tokens: int
-) -> list[tuple[str, float]]:
-    """Round the scores of the learned sub-words, and sort the sub-words by them again.
-
-    The trainer adds up scores in the order of a hash table. Their last digits therefore differ from
-    run to run, and so does the order of sub-words whose scores are equal.
-    """
-    special = [(piece, score) for piece, score in vocabulary[:num_own_tokens]]
-    learned = []
-    for piece, score in vocabulary[num_own_tokens:]:
-        learned.append((piece, round(score or 0, SCORE_PLACES)))
-
-    def rank(entry: tuple[str, float]) -> tuple[float, str]:
-        piece, score = entry
-        return -score, piece
-
-    learned.sort(key=rank)
-    return [*special, *learned]
+    return [f"{CONTINUATION}{character}" for character in sorted(characters)]
 
 
 # A run of punctuation. In ASCII texts, the normalizer and the pre-tokenizer only separate such runs

@@ -177,6 +177,25 @@ class TokenizedTexts:
         counts: NDArray[np.int64] = np.add.reduceat(is_word, starts, dtype=np.int64)
         return counts - 1
 
+    def group_counts(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Count in the texts of how many groups each word of the list occurs, (words,).
+
+        Texts of one group have equal numbers in `groups`, (texts,).
+        """
+        counts = np.zeros(len(self.word_ids), dtype=np.int64)
+        _, numbers = np.unique(groups, return_inverse=True)
+        lengths = np.diff(self.offsets)
+
+        # Count a group at one time, however far apart its texts are.
+        tokens_of_groups = np.bincount(numbers, weights=lengths)
+        pieces = (np.cumsum(tokens_of_groups) // TOKENS_AT_ONCE).astype(np.int64)[numbers]
+        for piece in np.unique(pieces):
+            (texts,) = np.nonzero(pieces == piece)
+            groups_of_tokens = np.repeat(numbers[texts], lengths[texts])
+            pairs = np.unique(groups_of_tokens * len(counts) + self.take(texts).words)
+            counts += np.bincount(pairs % len(counts), minlength=len(counts))
+        return counts
+
     @cached_property
     def unknown(self) -> NDArray[np.int32]:
         """The number of `[UNK]` among the tokens that an encoder reads of each text, (texts,)."""

@@ -6,8 +6,10 @@ import hashlib
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.tokenizer import example_texts, example_tokenizer, train_tokenizer
 from tokenizers import Tokenizer, trainers
@@ -91,17 +93,16 @@ def test_ids_have_no_gaps_and_start_with_the_special_tokens(kind):
     assert vocabulary["[MASK]"] == MASK_ID == 3
 
 
-@pytest.mark.parametrize(("size", "min_frequency"), [(16, 1), (30_000, 1), (30_000, 2)])
-def test_words_are_those_that_the_library_finds(size, min_frequency):
+@pytest.mark.parametrize("size", [16, 30_000])
+def test_words_are_those_that_the_library_finds(size):
     """The trainer of `tokenizers` makes the same file, with the same order of words."""
     odd_texts = ["", " ", "[PAD]", "é" * 99, "I'd say: NO!!", "日本語のテスト", "🙂", "zzz qqq"]
     texts = ["where is my order", *odd_texts, *example_texts()]
-    tokenizer = train_on(*texts, max_vocab_size=size, min_frequency=min_frequency)
+    tokenizer = train_on(*texts, max_vocab_size=size, min_frequency=1)
 
     expected = parse_tokenizer(tokenizer.to_str())
     trainer = trainers.WordLevelTrainer(
         vocab_size=size,
-        min_frequency=min_frequency,
         special_tokens=SPECIAL_TOKENS,
         show_progress=False,
     )
@@ -153,17 +154,47 @@ def test_sub_word_models_learn_nothing_from_long_words_and_from_what_is_not_read
     assert num_others == 0
 
 
-@pytest.mark.parametrize("kind", ["word_level", "word_piece", "bpe"])
-def test_what_is_rarer_than_min_frequency_is_no_token(kind):
-    """Seen twice, a word is a token; seen once, it is unknown, or stays in pieces."""
-    # The second text has all characters of `rare`, at the beginning of a word and inside one.
-    texts = ["often often rare", "ftera"]
-    assert train_on(*texts, type=kind, min_frequency=1).token_to_id("rare") is not None
+@every_type
+def test_only_what_is_in_enough_texts_is_a_token(kind):
+    """However often one text has a word, it is unknown or stays in pieces."""
+    texts = [*example_texts(), "zqxwvut zqxwvu " * 50, *"zqxwvu"]
+    assert _has_part_of("zqx", train_on(*texts, type=kind, min_frequency=1))
 
     tokenizer = train_on(*texts, type=kind, min_frequency=2)
-    assert tokenizer.token_to_id("often") is not None
-    assert tokenizer.token_to_id("rare") is None
-    assert (UNK_ID in ids_of(tokenizer, "rare")) == (kind == "word_level")
+    assert "order" in tokenizer.get_vocab()
+    assert not _has_part_of("zqx", tokenizer)
+    assert (UNK_ID in ids_of(tokenizer, "zqxwvu")) == (kind == "word_level")
+    assert sorted(tokenizer.get_vocab().values()) == list(range(tokenizer.get_vocab_size()))
+
+
+@every_type
+def test_texts_of_one_group_count_once(kind):
+    """A word in two texts of one customer is no token; they need not be neighbours."""
+    texts = ["zqxwvut zqxwvu " * 50, *example_texts(), "zqxwvut zqxwvu " * 50]
+    config = TokenizerConfig.model_validate({"type": kind, "min_frequency": 2})
+    groups = np.arange(len(texts))
+
+    tokenizer, *_ = train_and_tokenize(texts, config, max_seq_len=64, groups=groups)
+    assert _has_part_of("zqx", tokenizer)
+
+    groups[-1] = groups[0]
+    tokenizer, *_ = train_and_tokenize(texts, config, max_seq_len=64, groups=groups)
+    assert not _has_part_of("zqx", tokenizer)
+
+
+def _has_part_of(letters: str, tokenizer: Tokenizer) -> bool:
+    """Whether a token has two neighbouring letters of these, which are in no other word."""
+    pairs = [first + second for first, second in pairwise(letters)]
+    return any(pair in token for token in tokenizer.get_vocab() for pair in pairs)
+
+
+def test_parts_of_clauses_without_spaces_are_tokens_if_they_are_in_enough_texts():
+    """No clause is in two texts, but the words in it are."""
+    clauses = [f"{character}退款" * 9 for character in "我他你她的是不了人在有这上大来和国地到以"]
+    vocabulary = train_on(*clauses, type="bpe", min_frequency=2).get_vocab()
+
+    assert "退款" in vocabulary
+    assert not [token for token in vocabulary if "我" in token and len(token) > 1]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +237,7 @@ def test_texts_tokenized_in_training_are_as_tokenized_afterwards(kind, chunk, mo
     """Chunks may have any size; words alone are learned in one pass over the texts."""
     config = TokenizerConfig(type=kind, max_vocab_size=600, min_frequency=2)
     texts = [*example_texts()[:40], "", "zyx " * 100, "naïve 日本 ☃"]
-    expected_tokenizer = train_tokenizer(texts, config)
+    expected_tokenizer, *_ = train_and_tokenize(texts, config, max_seq_len=8)
 
     monkeypatch.setattr(lazy_sequences, "CHUNK", chunk)
     given_texts = iter(texts) if kind == "word_level" else texts
