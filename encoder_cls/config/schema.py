@@ -364,8 +364,10 @@ class TokenizerConfig(Section):
     max_vocab_size: Annotated[int, Field(ge=16, le=MAX_TOKENS_IN_VOCABULARY)] = 30_000
     """The maximum number of tokens in the vocabulary, including special tokens. It may be up to 10
     million."""
-    min_frequency: Count = 1
-    """The minimum number of times that a token occurs in the texts. Rarer tokens become `[UNK]`."""
+    min_frequency: Count = 2
+    """The minimum number of texts that a word is in; near-duplicates count once, as do the texts of
+    a group (`data.group_column`). Rarer words, and sub-words of several characters, are in no file
+    of the model, and become `[UNK]` or shorter sub-words. If 1, all words are learned."""
 
 
 class ModelConfig(Section):

@@ -30,7 +30,7 @@ def top_of(groups: list[list[str]], *, shown: list[str], top_k: int = 6) -> list
     """
     texts = [text for group in groups for text in group]
     labels = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-    tokenizer = train_tokenizer(texts, TokenizerConfig())
+    tokenizer = train_tokenizer(texts, TokenizerConfig(min_frequency=1))
     options = LinearOptions(16, True, np.ones(len(groups), dtype=np.float32))
     counted = CountedTexts.of(tokenize(tokenizer, texts, max_seq_len=16), labels, options)
     linear, _ = fit_linear(counted)

@@ -92,7 +92,7 @@ def corpus(num_classes: int) -> Corpus:
         texts.append(" ".join(random.permutation(words)))
 
     train_texts = texts[:-NUM_TEST]
-    tokenizer = train_tokenizer(train_texts, TokenizerConfig())
+    tokenizer = train_tokenizer(train_texts, TokenizerConfig(min_frequency=1))
     return Corpus(
         tokenizer=tokenizer,
         texts=read(tokenizer, train_texts),

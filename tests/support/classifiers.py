@@ -36,7 +36,7 @@ def new_classifier(
     """A classifier with an encoder that is not trained, whose tokenizer knows some texts."""
     torch.manual_seed(0)
     config = tiny_model_config(max_seq_len=8)
-    tokenizer = train_tokenizer(texts, TokenizerConfig(type=kind))
+    tokenizer = train_tokenizer(texts, TokenizerConfig(type=kind, min_frequency=1))
     model = EncoderClassifier(
         config, vocab_size=tokenizer.get_vocab_size(), num_classes=len(label_names)
     )

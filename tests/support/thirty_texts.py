@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from support.small_runs import make_config
 
+from encoder_cls.config.loading import config_of
 from encoder_cls.encoder_training.batch_sampler import BatchSampler
 from encoder_cls.encoder_training.training_loop import EncoderTraining
 from encoder_cls.training.encoder_stage import PRETRAINING
@@ -49,7 +50,7 @@ def prepare_thirty_texts(
         linear=True,
         **TRAIN_VALUES | train_values,
     )
-    return prepare(config)
+    return prepare(config_of({"tokenizer.min_frequency": 1}, base=config))
 
 
 def rows_of_step(setup: Prepared, training: EncoderTraining, step: int) -> list[np.ndarray]:

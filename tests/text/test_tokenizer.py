@@ -26,7 +26,7 @@ every_type = pytest.mark.parametrize("kind", ["word_level", "word_piece", "bpe",
 
 
 def train_on(*texts: str, **values: object) -> Tokenizer:
-    return train_tokenizer(texts, TokenizerConfig.model_validate(values))
+    return train_tokenizer(texts, TokenizerConfig.model_validate({"min_frequency": 1, **values}))
 
 
 def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -40,7 +40,7 @@ every_subword_type = pytest.mark.parametrize("kind", SUBWORD_TYPES)
 
 
 def train_on(*texts: str, **values: object) -> Tokenizer:
-    return train_tokenizer(texts, TokenizerConfig.model_validate(values))
+    return train_tokenizer(texts, TokenizerConfig.model_validate({"min_frequency": 1, **values}))
 
 
 def ids_of(tokenizer: Tokenizer, text: str, max_seq_len: int = 64) -> list[int]:
@@ -252,7 +252,9 @@ def test_words_are_counted_as_far_as_texts_are_kept():
     num_kept = KEPT_PER_TOKEN * 3
     text = "a " * (num_kept - 2) + "last beyond beyond"
 
-    tokenizer, tokenized, _ = train_and_tokenize([text], TokenizerConfig(), max_seq_len=3)
+    tokenizer, tokenized, _ = train_and_tokenize(
+        [text], TokenizerConfig(min_frequency=1), max_seq_len=3
+    )
 
     assert set(tokenizer.get_vocab()) == {*SPECIAL_TOKENS, "a", "last"}
     assert tokenized.input_ids().tolist() == ids_of(tokenizer, text, max_seq_len=3)

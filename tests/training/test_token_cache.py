@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.programs import TIME_OF_LINE
 from support.small_runs import LABELLED, WITH_LINEAR, make_config, result, run_all, stop_after
@@ -95,11 +96,17 @@ def test_other_settings_have_an_entry_of_their_own(tmp_path, capsys, section, ch
 def test_a_continued_run_has_an_entry_of_its_own(tmp_path):
     """Its tokenizer extends that of its base, though texts and settings are equal."""
     config = cached_config(tmp_path)
-    base = train_tokenizer(["from the base"], config.tokenizer)
+    base = train_tokenizer(["from the base"] * 2, config.tokenizer)
 
     def vocabulary(base: Tokenizer | None) -> set[str]:
         data = tokenized_data.tokenized_data(
-            ["a new text"], [], config, fingerprints=["texts"], base=base, check=lambda: None
+            ["a new text", "a new text"],
+            [],
+            config,
+            fingerprints=["texts"],
+            groups=np.arange(2),
+            base=base,
+            check=lambda: None,
         )
         return set(data.tokenizer.get_vocab())
 
