@@ -12,6 +12,7 @@ from support.small_runs import make_config, make_training
 from support.tokenizer import train_tokenizer
 from torch import Tensor
 
+from encoder_cls.config.loading import config_of
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.encoder.transformer import INITIAL_STD, InputEmbedding
 from encoder_cls.encoder_training.word_vectors import neighbour_information
@@ -39,7 +40,7 @@ def prepared(folder: Path, *texts: str) -> Prepared:
         pretrain={"epochs": "auto"},
         linear=True,
     )
-    return prepare(config)
+    return prepare(config_of({"tokenizer.min_frequency": 1}, base=config))
 
 
 def first_tables(setup: Prepared, folder: Path) -> tuple[InputEmbedding, InputEmbedding]:
@@ -110,7 +111,7 @@ def test_texts_of_one_word_say_nothing_of_neighbours(tmp_path):
 def test_the_information_of_neighbours_agrees_with_a_plain_count():
     """Neighbours are up to five words away in the same text, on both sides, and count 1 / d."""
     words = "a b a c d a b e a c"
-    tokenizer = train_tokenizer([words], TokenizerConfig())
+    tokenizer = train_tokenizer([words], TokenizerConfig(min_frequency=1))
     vocab_size = tokenizer.get_vocab_size()
     texts = [words, "e d", "a b c"]
 
