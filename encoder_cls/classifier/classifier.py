@@ -74,7 +74,8 @@ class Classifier:
 
     The argument `batch_tokens` of many methods is the most tokens in one batch of the encoder,
     padding included; by default, a number that is fast on the device. Methods that take texts also
-    take rows as mappings, or a `DataFrame`, with the columns of text and `features`. They raise a
+    take rows as mappings, a `DataFrame`, or each `Row` of `read_rows`, with the columns of text and
+    `features`. They raise a
     `TypeError` for a single text or row and for items of another type, and a `DataError` for a
     column that is missing.
 
@@ -144,7 +145,7 @@ class Classifier:
         return Columns(self.text_format.columns, features=self.features)
 
     def rows(self, texts: Iterable[object], function: str) -> Iterator[str]:
-        """The strings to `tokenize` of texts, of rows as mappings, or of a `DataFrame`.
+        """The strings to `tokenize` of texts, mappings, a `DataFrame`, or rows that were read.
 
         A text in place of a row lacks all features. Messages name the public function.
 

@@ -1,4 +1,4 @@
-"""Texts and rows as a program gives them: strings, mappings of columns, or a table."""
+"""Texts and rows as a program gives them: strings, mappings of columns, a table, rows of a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import SourceLocation
-from encoder_cls.data.reading.rows import row_of
+from encoder_cls.data.reading.rows import Row, row_of
 from encoder_cls.system.display import kind
 from encoder_cls.system.fields import field_names
 from encoder_cls.system.row_text import without_separators
@@ -32,6 +32,8 @@ def rows_given(
     for number, item in enumerate(given):
         if isinstance(item, str):
             yield without_separators(item) if are_rows else item
+        elif isinstance(item, Row):
+            yield item.text
         elif isinstance(item, Mapping):
             where = SourceLocation(f"texts[{number}]")
             columns.check_present(where, [*item, *field_names(item)])

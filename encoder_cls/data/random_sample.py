@@ -19,6 +19,7 @@ from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.system.added_columns import added_before
+from encoder_cls.system.row_text import plain_text
 
 # How a text was chosen: the column `how` of a table of labels.
 RANDOM = "random"
@@ -63,7 +64,7 @@ def outside_of_sample(split: Split, config: DataConfig) -> NDArray[np.bool_] | N
         if record[how] == RANDOM:
             ranks_of_drawn.append(drawn_rank(record[key]))
 
-    ranks = [drawn_rank(key_of_text(text)) for text in split.texts]
+    ranks = [drawn_rank(key_of_text(plain_text(text))) for text in split.texts]
     is_outside = np.array([rank > max(ranks_of_drawn) for rank in ranks])
     if (~is_outside).sum() < MIN_SAMPLE:
         return None

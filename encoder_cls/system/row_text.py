@@ -75,9 +75,14 @@ def without_separators(text: str) -> str:
     return text.translate(_SPACES)
 
 
+def is_row(text: str) -> bool:
+    """Whether a string is a row with marks."""
+    return text.startswith(RS) and US in text
+
+
 def row_parts(row: str) -> RowParts:
     """Take a row apart."""
-    if not row.startswith(RS):
+    if not is_row(row):
         return RowParts({}, [("", row)])
 
     features, end, texts = row.partition(GS)
@@ -97,7 +102,7 @@ def _named(parts: str) -> list[tuple[str, str]]:
 
 def plain_text(row: str) -> str:
     """The text of a row without its features; those of several fields are joined with a space."""
-    if not row.startswith(RS):
+    if not is_row(row):
         return row
     return " ".join(text for _, text in row_parts(row).fields)
 
@@ -137,6 +142,6 @@ def readable_row(row: str) -> ReadableRow:
 
 def readable(row: str) -> str:
     """A row as a person reads it; a text stays as it is."""
-    if not row.startswith(RS):
+    if not is_row(row):
         return row
     return readable_row(row).text

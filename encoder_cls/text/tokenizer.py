@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from encoder_cls.system.row_text import readable_row, row_parts
+from encoder_cls.system.row_text import plain_text, readable_row, row_parts
 from encoder_cls.text.checked_texts import check_are_several
 from encoder_cls.text.row_tokens import (
     feature_name,
@@ -83,11 +83,13 @@ def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) ->
         TypeError: `texts` is a single text or a table.
     """
     check_are_several(texts, "tokenize")
+    has_rows = row_form(tokenizer) is not None
     indexed, words = index_tokens(
         token_reader(tokenizer),
-        texts,
+        # A tokenizer that knows no columns may get the rows of another model.
+        texts if has_rows else map(plain_text, texts),
         max_seq_len=max_seq_len,
-        kind_of=kind_of_token if row_form(tokenizer) else None,
+        kind_of=kind_of_token if has_rows else None,
     )
     return replace(indexed, word_ids=token_ids(words, tokenizer.token_to_id))
 
@@ -231,7 +233,7 @@ def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Sp
     """
     form = row_form(tokenizer)
     if form is None:
-        return _spans_of_words(tokenizer, text, max_seq_len=max_seq_len)
+        return _spans_of_words(tokenizer, plain_text(text), max_seq_len=max_seq_len)
 
     parts = row_parts(text)
     shown = readable_row(text)

@@ -93,6 +93,19 @@ def test_a_class_is_learned_that_only_word_and_column_together_tell(run, cli, tm
     assert printed[0] == printed[1]
 
 
+def test_a_model_of_texts_reads_the_texts_of_rows(run, cli, tmp_path):
+    """It may be compared with a model that reads columns, on the rows of that model."""
+    config = config_of(tmp_path, features=[])
+    run_all(config, tmp_path / "plain")
+    table = write_csv(tmp_path / "new.csv", rows(100, seed=1))
+
+    command = ("eval", run, "--data", table, "--against", tmp_path / "plain", "--json")
+    compared = json.loads(succeed(cli, *command).out)
+    alone = json.loads(succeed(cli, "eval", tmp_path / "plain", "--data", table, "--json").out)
+
+    assert compared["against"]["accuracy"] == alone["accuracy"]
+
+
 def test_a_missing_column_is_an_error_and_a_missing_value_is_not(run, cli, tmp_path):
     (tmp_path / "a.csv").write_text("text,size\nyes sir,3\n")
     (tmp_path / "b.csv").write_text("text,size,channel\nyes sir,,\n")

@@ -111,11 +111,16 @@ def _check_no_columns(where: Path, columns: Columns) -> None:
         what = "text files have no columns; name a single one in data.text_column"
         raise DataError(where, what)
 
-    other_columns = {"data.group_column": columns.group, "data.weight_column": columns.weight}
-    for key, column in other_columns.items():
+    other_columns = [
+        ("data.group_column=null", columns.group),
+        ("data.weight_column=null", columns.weight),
+    ]
+    if columns.label:
+        other_columns += [("data.features=[]", feature) for feature in columns.features]
+    for setting, column in other_columns:
         if column:
             what = f"text files have no columns, so none is called {shown(column)}"
-            raise DataError(where, what, f"save the data as a table, or set {key}=null")
+            raise DataError(where, what, f"save the data as a table, or set {setting}")
 
 
 # Each line is labels and a text.

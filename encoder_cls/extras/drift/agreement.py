@@ -13,6 +13,7 @@ from encoder_cls import Prediction, load_classifier, predicted_rows
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import aligned, counted, listed, printable, shortened
 from encoder_cls.system.lazy_sequences import in_chunks
+from encoder_cls.system.row_text import readable
 
 # The most disagreements that are kept, the most confident first; the terminal shows fewer of them.
 MOST_KEPT = 100
@@ -85,7 +86,7 @@ def find_agreement(run: Path, other_run: Path, source: str) -> Agreement:
     pairs: Counter[tuple[Labels, Labels]] = Counter()
     most_confident: list[Disagreement] = []
     for chunk in in_chunks(predicted_rows(classifier, source), TEXTS_AT_ONCE):
-        other_predictions = other.predict([row.text for row, _ in chunk])
+        other_predictions = other.predict([row for row, _ in chunk])
         for (row, prediction), other_prediction in zip(chunk, other_predictions, strict=True):
             if prediction.reason == "blank":
                 continue
@@ -99,7 +100,9 @@ def find_agreement(run: Path, other_run: Path, source: str) -> Agreement:
             confidence = min(
                 prediction.prediction_probability, other_prediction.prediction_probability
             )
-            disagreement = Disagreement(confidence, str(row.where), row.text, labels, other_labels)
+            disagreement = Disagreement(
+                confidence, str(row.where), readable(row.text), labels, other_labels
+            )
             if len(most_confident) < MOST_KEPT:
                 heapq.heappush(most_confident, disagreement)
             else:
