@@ -60,7 +60,7 @@ USUAL_OTHER_DATA = "imdb"
 HALVINGS = 100
 DRAWS = 20
 # The number of texts of a draw, if the test split has so many.
-TEXTS = 1000
+TEXTS = 2000
 # The most test texts that are predicted.
 MAX_TEXTS = 8000
 LANGUAGE = "deu_Latn"

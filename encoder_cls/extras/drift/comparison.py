@@ -253,3 +253,10 @@ def noticeable_difference(before: Figures, now: Figures) -> float:
         return 1.0
     variance = 0.25 * (1 / before.num_independent + 1 / now.num_independent)
     return min(1.0, float(stats.norm.ppf(1 - LEVEL / 2)) * math.sqrt(variance))
+
+
+def noticeable_w(before: Figures, now: Figures) -> float:
+    """The smallest change of the shares of all classes that a single test would notice, as w."""
+    degrees = len(before.num_predicted) - 1
+    excess = float(stats.chi2.ppf(1 - LEVEL, degrees)) - degrees
+    return math.sqrt(excess * (1 / before.num_independent + 1 / now.num_independent))

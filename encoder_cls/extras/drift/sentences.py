@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from encoder_cls.extras.drift.comparison import Change, Figure, noticeable_difference
+from encoder_cls.extras.drift.comparison import (
+    SMALLEST_W,
+    Change,
+    Figure,
+    noticeable_difference,
+    noticeable_w,
+)
 from encoder_cls.extras.drift.find_drift import Comparison, Drift, Verdict
 from encoder_cls.system.display import aligned, counted, listed, printable
 
@@ -106,6 +112,13 @@ def notes(drift: Drift) -> Iterator[str]:
         yield (
             f"Some texts belong together or are equal: they count as {num_independent:,} "
             "independent ones."
+        )
+    least_w = noticeable_w(drift.whole.before, drift.whole.now)
+    is_tested = drift.whole.change_of(Figure.CLASSES) is not None
+    if is_tested and not drift.whole.alarms and least_w > SMALLEST_W:
+        yield (
+            f"Changes of the shares of all {len(drift.label_names)} classes are only noticed from "
+            f"w = {least_w:.2f}: with so many classes, smaller ones need more texts."
         )
     if texts.num_blank:
         yield f"{counted(texts.num_blank, 'text')} without words left out."

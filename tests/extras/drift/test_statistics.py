@@ -12,6 +12,7 @@ from encoder_cls.extras.drift.comparison import (
     compare,
     corrected,
     noticeable_difference,
+    noticeable_w,
 )
 from encoder_cls.extras.drift.dates import NO_DAY, day_of, periods_of
 from encoder_cls.extras.drift.expected_accuracy import SampledProbabilities, expected_accuracy
@@ -129,6 +130,7 @@ def test_what_few_texts_can_show_is_known():
     few = figures_of(*calibrated([0.5, 0.5], 30, seed=6))
     many = figures_of(*calibrated([0.5, 0.5], 100_000, seed=7))
     assert noticeable_difference(few, many) == pytest.approx(0.18, abs=0.005)
+    assert noticeable_w(few, many) > 2 * noticeable_w(many, many)
 
 
 @pytest.mark.parametrize(
