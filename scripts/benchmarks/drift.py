@@ -80,7 +80,7 @@ class Predicted:
         self.labels = np.array(texts.labels)
         names = np.array(classifier.label_names)
         self.is_right = (names[self.predicted] == self.labels).astype(np.int8)
-        self.confidence = self.probabilities.max(axis=1)
+        self.confidence = self.probabilities.max(axis=1).astype(np.float32)
         self.num_words = np.array([prediction.num_words for prediction in predictions])
         self.unknown_words = np.array([prediction.unknown_words for prediction in predictions])
         self.is_unfamiliar = np.array(

@@ -245,12 +245,7 @@ def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def noticeable_difference(before: Figures, now: Figures) -> float:
-    """The smallest difference of a share near one half that a single test would notice.
-
-    It is 1 if there are no texts.
-    """
-    if not (len(before) and len(now)):
-        return 1.0
+    """The smallest difference of a share near one half that a single test would notice."""
     variance = 0.25 * (1 / before.num_independent + 1 / now.num_independent)
     return min(1.0, float(stats.norm.ppf(1 - LEVEL / 2)) * math.sqrt(variance))
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,7 @@ def expected_accuracy(
     `mean_probabilities` are those of the held-out texts, (classes,). `shifted` is a sample of the
     later texts, if the shares of classes have changed.
     """
-    confidence = now.confidence
+    confidence: NDArray[Any] = now.confidence
     if shifted is not None and len(shifted.rows):
         confidence = _corrected_confidence(shifted, mean_probabilities)
     mean = float(np.mean(confidence))

@@ -21,7 +21,8 @@ class Figures:
 
     Attributes:
         num_predicted: how many texts are predicted to have each class, (classes,).
-        confidence: the probability of each text's prediction, (texts,).
+        confidence: the probability of each text's prediction, (texts,). Both samples are rounded to
+            float32: an exact probability near 1 would differ from each rounded one.
         num_words: how many words of each text are read, (texts,).
         unknown_words: how many of these are not in the vocabulary, (texts,).
         is_unfamiliar: (texts,), or (0,) if the classifier does not measure it.
@@ -30,7 +31,7 @@ class Figures:
     """
 
     num_predicted: NDArray[np.int64]
-    confidence: NDArray[np.floating]
+    confidence: NDArray[np.float32]
     num_words: NDArray[np.integer]
     unknown_words: NDArray[np.integer]
     is_unfamiliar: NDArray[np.bool_]
@@ -42,7 +43,7 @@ class Figures:
         """The figures of the held-out texts of a run."""
         return cls(
             num_predicted=reference.num_predicted,
-            confidence=reference.prediction_probabilities,
+            confidence=reference.prediction_probabilities.astype(np.float32),
             num_words=reference.num_words,
             unknown_words=reference.unknown_words,
             is_unfamiliar=reference.is_unfamiliar,

@@ -146,9 +146,9 @@ def find_drift(run: Path, source: str, *, date_column: str | None = None) -> Dri
                 before,
                 now,
                 mean_probabilities=reference.mean_probabilities,
-                shifted=None
-                if classifier.is_multi_label
-                else probabilities_if_shifted(changes, sampled),
+                shifted=probabilities_if_shifted(
+                    changes, sampled, is_multi_label=classifier.is_multi_label
+                ),
             ),
             measured=_measured_accuracy(now),
         )
@@ -166,13 +166,15 @@ def find_drift(run: Path, source: str, *, date_column: str | None = None) -> Dri
 
 
 def probabilities_if_shifted(
-    changes: list[Change], sampled: SampledProbabilities
+    changes: list[Change], sampled: SampledProbabilities, *, is_multi_label: bool = False
 ) -> SampledProbabilities | None:
-    """The sample, if the shares of classes have surely changed."""
+    """The sample, if the shares of the classes of a single-label task have surely changed."""
     is_shifted = any(
         change.figure in SHARES_OF_CLASSES and change.p_value <= LEVEL for change in changes
     )
-    return sampled if is_shifted else None
+    if is_multi_label or not is_shifted:
+        return None
+    return sampled
 
 
 def _measured_accuracy(now: Figures) -> MeasuredAccuracy | None:

@@ -61,7 +61,7 @@ def drift_page(drift: Drift) -> str:
         title=title,
         drift=drift,
         whole=drift.whole,
-        headline=headline(drift.whole),
+        headline=headline(drift),
         alarms=list(alarms_in_words(drift.whole)),
         accuracy_sentences=list(accuracy_sentences(drift.whole)),
         notes=list(notes(drift)),

@@ -120,7 +120,7 @@ class _Collector:
             self._append_pending()
 
     def _append_pending(self) -> None:
-        for array, values in zip(self._arrays, zip(*self._pending, strict=True), strict=False):
+        for array, values in zip(self._arrays, zip(*self._pending, strict=True), strict=True):
             array.append(values)
         lengths = [len(predicted) for predicted in self._pending_predicted]
         flat = [number for predicted in self._pending_predicted for number in predicted]

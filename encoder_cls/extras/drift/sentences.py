@@ -55,16 +55,21 @@ def p_value_as_text(p_value: float) -> str:
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-def headline(comparison: Comparison) -> str:
+def headline(drift: Drift) -> str:
     """The verdict in a sentence."""
-    if comparison.verdict is Verdict.DRIFT:
+    whole = drift.whole
+    if whole.verdict is Verdict.DRIFT:
         return "Drift: these texts differ from those that the model was measured on."
-    if comparison.verdict is Verdict.TOO_FEW:
-        points = 100 * noticeable_difference(comparison.before, comparison.now)
+
+    drifted_periods = [name for name, comparison in drift.periods.items() if comparison.alarms]
+    if drifted_periods:
+        return f"Drift in {', '.join(drifted_periods)}, but not in all texts together."
+    if whole.verdict is Verdict.TOO_FEW:
+        points = 100 * noticeable_difference(whole.before, whole.now)
         return (
-            f"Too few texts to tell: with {len(comparison.now):,} of them beside "
-            f"{len(comparison.before):,} held-out ones, a share near one half would have to change "
-            f"by {points:.0f} percentage points to be noticed."
+            f"Too few texts to tell: with {len(whole.now):,} of them beside {len(whole.before):,} "
+            f"held-out ones, a share near one half would have to change by {points:.0f} percentage "
+            "points to be noticed."
         )
     return "No drift: nothing has changed by more than chance, and by as much as would matter."
 
@@ -162,7 +167,7 @@ def terminal_text(drift: Drift) -> str:
     lines = [
         f"{drift.source}: {counted(len(whole.now), 'text')} beside {len(whole.before):,} held-out "
         f"texts of {drift.run}",
-        headline(whole),
+        headline(drift),
         *[f"  {words}" for words in alarms_in_words(whole)],
         "",
         *accuracy_sentences(whole),

@@ -129,6 +129,17 @@ def test_new_words_are_found_and_listed_the_most_frequent_first(drift_of):
     assert found["unknown_words"] == {"zebra": 400, "quagga": 200}
 
 
+def test_drift_of_a_month_alone_is_said(cli, run):
+    rows = [(text, "2026-01-31") for text, _ in later_texts(2000, seed=15)]
+    rows += [(text, "2026-08-01") for text, _ in later_texts(100, seed=16, weights=SHIFTED)]
+    source = write_texts(rows, "text", "written")
+
+    outcome = cli("drift", run.path, "--input", source, "--by", "written", "--fail-if-drifted")
+
+    assert outcome.code == 7
+    assert "Drift in 2026-08, but not in all texts together." in outcome.out
+
+
 def test_longer_texts_are_found(drift_of):
     rows = [(f"{text} of the and a with", "") for text, _ in later_texts(400, seed=5)]
     assert "length" in alarms(drift_of(rows))

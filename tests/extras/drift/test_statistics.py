@@ -25,7 +25,7 @@ def figures_of(probabilities, labels) -> Figures:
     number = len(labels)
     return Figures(
         num_predicted=np.bincount(predicted, minlength=probabilities.shape[1]),
-        confidence=probabilities.max(axis=1),
+        confidence=probabilities.max(axis=1).astype(np.float32),
         num_words=np.full(number, 5),
         unknown_words=np.zeros(number, dtype=np.int32),
         is_unfamiliar=np.zeros(number, dtype=bool),
