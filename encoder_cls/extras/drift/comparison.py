@@ -138,7 +138,7 @@ def compare(
 
     yield change_of_distribution(
         Figure.UNKNOWN_WORDS,
-        (before.unknown_words / before.num_words, now.unknown_words / now.num_words),
+        (before.unknown_shares, now.unknown_shares),
         (before.unknown_fraction, now.unknown_fraction),
     )
     yield change_of_distribution(

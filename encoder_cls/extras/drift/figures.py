@@ -85,6 +85,12 @@ class Figures:
         return float(self.is_right[self.is_labelled].mean())
 
     @property
+    def unknown_shares(self) -> NDArray[np.float64]:
+        """The share of unknown words in each text, (texts,)."""
+        shares: NDArray[np.float64] = self.unknown_words / np.maximum(1, self.num_words)
+        return shares
+
+    @property
     def unknown_fraction(self) -> float:
         """The fraction of unknown words among all words."""
         return float(self.unknown_words.sum() / max(1, self.num_words.sum()))
