@@ -43,7 +43,7 @@ def test_a_guarantee_fails_for_one_model_in_ten_at_most():
     assert num_guaranteed > 200
 
 
-@pytest.mark.parametrize("sharpness", [1, 2])
+@pytest.mark.parametrize("sharpness", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_answers_with_back_off_fail_for_one_model_in_ten_at_most(sharpness):
     """All answers together have the precision, though probabilities may be far too high."""
     random = np.random.default_rng(0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from encoder_cls.classifier.model_folder import FORMAT, NO_HASH, WEIGHTS_FILE
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
+from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear_training.features import CountedTexts, LinearOptions
 from encoder_cls.linear_training.model_selection import fit_linear
 from encoder_cls.system.files import sha256
@@ -51,16 +54,21 @@ def new_classifier(
 
 def with_linear(label_names: Sequence[str]) -> Classifier:
     """An encoder that knows nothing, and a linear model that knows one word of each class."""
-    words = WORDS[: len(label_names)]
-    classifier = new_classifier(label_names, texts=words)
-
-    texts = classifier.tokenize(words * 3)
-    labels = np.arange(len(texts)) % len(label_names)
-    class_weights = np.ones(len(label_names), dtype=np.float32)
-    counted = CountedTexts.of(texts, labels, LinearOptions(9, True, class_weights))
-    classifier.linear, _ = fit_linear(counted)
+    classifier = new_classifier(label_names, texts=WORDS[: len(label_names)])
+    classifier.linear = deepcopy(_linear_model(len(label_names)))
     classifier.mixture = Mixture(weights={"encoder": 0.5, "linear": 3.0})
     return classifier
+
+
+@cache
+def _linear_model(num_classes: int) -> LinearModel:
+    words = WORDS[:num_classes]
+    texts = new_classifier(words, texts=words).tokenize(words * 3)
+    labels = np.arange(len(texts)) % num_classes
+    class_weights = np.ones(num_classes, dtype=np.float32)
+    counted = CountedTexts.of(texts, labels, LinearOptions(9, True, class_weights))
+    linear, _ = fit_linear(counted)
+    return linear
 
 
 def linear_alone(label_names: Sequence[str]) -> Classifier:

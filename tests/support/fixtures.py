@@ -8,8 +8,8 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +20,8 @@ from support.joining import encoders_joining
 from support.programs import TIME_LIMIT, TIME_OF_LINE
 from support.topics import labelled_texts, write_labelled_texts, write_tiny_config
 from support.usual_c import trying_usual_c_alone
+from typer.core import TyperCommand
+from typer.models import CommandInfo
 
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
@@ -44,10 +46,18 @@ class Outcome:
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick_commands() -> Iterator[None]:
-    """Typer finds the parameters of a command once, not for each command that a test runs."""
+    """Typer makes the parser of a command once, not for each command that a test runs."""
+    make = typer.main.get_command_from_info
+    parsers: dict[str, TyperCommand] = {}
+
+    def parser(command_info: CommandInfo, **options: Any) -> TyperCommand:
+        name = command_info.name
+        if name not in parsers:
+            parsers[name] = make(command_info, **options)
+        return parsers[name]
+
     with pytest.MonkeyPatch.context() as patch:
-        find = typer.main.get_params_from_function
-        patch.setattr(typer.main, "get_params_from_function", cache(find))
+        patch.setattr(typer.main, "get_command_from_info", parser)
         yield
 
 
