@@ -104,9 +104,14 @@ class Vocabulary(NamedTuple):
         return list(counts)
 
     def with_most_frequent(
-        self, ids: NDArray[np.int32], num_texts: NDArray[np.integer[Any]], task: Task = SINGLE_LABEL
+        self,
+        ids: NDArray[np.int32],
+        num_texts: NDArray[np.integer[Any]],
+        task: Task = SINGLE_LABEL,
+        *,
+        times: int = 1,
     ) -> Vocabulary:
-        """Keep the most frequent features, as many as a model may have.
+        """Keep the most frequent features, as many as a model may have, or so many times as many.
 
         The limit follows from the number of weights of a feature. `ids` increase, and `num_texts`
         is the number of texts with each.
@@ -115,12 +120,12 @@ class Vocabulary(NamedTuple):
         if not len(ids):
             return self._replace(feature_ids=np.zeros(1, dtype=np.int32))
 
-        limit = MAX_FEATURES
+        limit = times * MAX_FEATURES
         if not self.options.sparse_weights:
             num_classifiers = task.num_one_vs_rest(len(self.options.class_weights))
             bytes_per_feature = 4 * (2 + num_classifiers)
             always = min(ALWAYS_FEATURES, MAX_WEIGHTS // num_classifiers)
-            limit = min(limit, max(always, MAX_BYTES // bytes_per_feature))
+            limit = min(limit, max(always, times * MAX_BYTES // bytes_per_feature))
 
         most_frequent = np.argsort(-num_texts, kind="stable")[:limit]
         return self._replace(feature_ids=ids[np.sort(most_frequent)])

