@@ -181,18 +181,20 @@ class BackOffCounts(PrecisionCounts):
     At a threshold, a text is answered with the most probable code of the deepest level at which
     that code reaches it. Of `num_confident` answers, `num_correct` are correct at their levels.
 
-    The threshold is the same at all levels, and a lower one answers more texts and others more
-    deeply. So the thresholds are one sequence of rules that is fixed before any label is seen, as
-    fixed-sequence testing requires, and the same tests guarantee the precision of all answers
-    together, not of each level. Let the rule at threshold t answer n(t) of the held-out texts, k(t)
-    of them rightly. Given n(t), k(t) is binomial with the precision p(t) of the rule on new texts,
-    since held-out texts are drawn like new ones. Testing from the highest threshold (answers at the
-    top, and few of them) downwards, the rule that is chosen has a p(t) below the guarantee only if
-    a test before it has failed to stop: the first rule of the sequence with such a p(t) must have
-    passed its test, which has at most the permitted probability (Bauer, "Multiple testing in
-    clinical trials", 1991, https://doi.org/10.1002/sim.4780100609; "Learn then Test", algorithm 1).
-    A threshold of its own for each level would be chosen by the results of other tests, so that all
-    its values would have to be tested together, with far less power.
+    The guarantee is that of all answers together, whatever their levels. Let the rule with the
+    threshold t answer n(t) of the held-out texts, k(t) of them rightly. Held-out texts are drawn
+    like new ones, so, given n(t), k(t) is binomial with the precision p(t) of the rule on new
+    texts, and the exact test of `PrecisionCounts` holds for p(t). All levels have the same
+    threshold, so the rules are one sequence, which is fixed before any label is seen. It is tested
+    from the highest threshold, which answers few texts, and most of them at the top, down to the
+    first test that fails. A rule with too low a precision can be chosen only if the first such rule
+    of the sequence passes its test, which has at most the permitted probability, however many rules
+    are tested (Bauer, "Multiple testing in clinical trials", 1991,
+    https://doi.org/10.1002/sim.4780100609; "Learn then Test", algorithm 1).
+
+    A threshold for each level would make many sequences, of which labels would choose one. Chosen
+    on one half of the texts and tested on the other, it answered as much in simulations, and could
+    be guaranteed less often (docs/experiments/accuracy.md#back-off).
     """
 
     @classmethod
