@@ -24,6 +24,9 @@ class Unexpected(Enum):
     WITHOUT_LABEL = auto()
     """No label of a multi-label model reaches its threshold."""
 
+    NONE = auto()
+    """The text belongs to none of the classes."""
+
     BLANK = auto()
     """The text is blank."""
 
@@ -51,7 +54,9 @@ def count_unexpected(predicted_texts: Iterable[PredictedText]) -> Counter[Unexpe
         if predicted.words and predicted.words.left_out:
             counts[Unexpected.LEFT_OUT] += 1
 
-        if prediction.reason is not None:
+        if prediction.reason == "none":
+            counts[Unexpected.NONE] += 1
+        elif prediction.reason is not None:
             counts[Unexpected.BLANK] += 1
         elif predicted.answer.is_withheld:
             counts[Unexpected.WITHHELD] += 1
@@ -72,6 +77,7 @@ def summary_of_unexpected(
         Unexpected.TRUNCATED: f"truncated (longer than {classifier.max_seq_len:,} tokens)",
         Unexpected.WITHHELD: _withheld_in_words(options),
         Unexpected.WITHOUT_LABEL: "without a label",
+        Unexpected.NONE: "of none of the classes",
         Unexpected.BLANK: "blank",
         Unexpected.UNFAMILIAR: "unfamiliar (unlike the training texts)",
         Unexpected.UNKNOWN_WORDS: "with unknown words",

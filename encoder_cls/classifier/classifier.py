@@ -90,6 +90,8 @@ class Classifier:
         guarantees: None if they were not measured.
         familiarity: None if it was not measured.
         codes: the levels and names of the classes; None if they have neither.
+        none_label: the class that stands for none of the others, and is no answer; None if there is
+            no such class.
         encoder_architecture: also known if the encoder is not trained yet.
         model_class: None for `EncoderClassifier`.
         folder: the path that the classifier was loaded from, and `sha256` the hash of its weights
@@ -111,6 +113,7 @@ class Classifier:
     familiarity: Familiarity | None = None
     text_format: TextFormat = field(default_factory=TextFormat)
     codes: Codes | None = None
+    none_label: str | None = None
     encoder_architecture: EncoderArchitecture | None = None
     model_class: type[EncoderClassifier] | None = None
     folder: str = ""
@@ -155,6 +158,11 @@ class Classifier:
         """
         are_rows = row_form(self.tokenizer) is not None
         return rows_given(texts, self.columns, function, are_rows=are_rows)
+
+    @property
+    def none_number(self) -> int | None:
+        """The number of `none_label` among the classes."""
+        return None if self.none_label is None else self.label_names.index(self.none_label)
 
     @property
     def is_multi_label(self) -> bool:
@@ -343,6 +351,8 @@ class Classifier:
                 # In a multi-label task, a blank text has no labels.
                 if self.thresholds:
                     row_labels = ()
+            elif self.label_names[class_numbers[row]] == self.none_label:
+                reason = "none"
             else:
                 class_number = class_numbers[row]
                 label = self.label_names[class_number]
@@ -361,6 +371,7 @@ class Classifier:
                 answered_by=answered_by[row],
                 codes=self.codes,
                 num_words=num_words[row],
+                none_label=self.none_label,
             )
             predictions.append(prediction)
         return predictions
@@ -374,7 +385,9 @@ class Classifier:
         batch_tokens: int | None = None,
         max_tokens: int | None = None,
     ) -> list[Explanation]:
-        """Compute how much each word of each text speaks for its label; None for a blank text.
+        """Compute how much each word of each text speaks for its label.
+
+        A label is None for a blank text and for one that belongs to none of the classes.
 
         At most `max_tokens` are read to explain a text. If they are too few, its last words get no
         weights.
@@ -389,13 +402,18 @@ class Classifier:
                 # Predict all variants of a text by the parts that predict the whole text. Otherwise
                 # a weight could show the difference between two parts instead of that of a word.
                 self.gated_like(tokens)._log_odds,
-                class_number=self.label_names.index(label) if label is not None else 0,
+                class_number=self._number_of(label),
                 batch_tokens=batch_tokens,
             )
             spans = token_spans(self.tokenizer, text, max_seq_len=self.max_seq_len)
             explanation = explain(readable(text), tokens, spans, log_odds_of, max_tokens=max_tokens)
             explanations.append(explanation)
         return explanations
+
+    def _number_of(self, label: str | None) -> int:
+        if label is None:
+            return self.none_number or 0
+        return self.label_names.index(label)
 
     def _log_odds(
         self, texts: TokenizedTexts, *, class_number: int, batch_tokens: int | None

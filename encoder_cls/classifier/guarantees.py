@@ -27,7 +27,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -412,6 +412,40 @@ def _counts_of(values: Mapping[str, Any], name: str, *, are_sorted: bool = True)
     if counts.min() < 0 or (are_sorted and (np.diff(counts) > 0).any()):
         raise ValueError(f"guarantees.{name}: invalid value (expected counts, none increasing)")
     return counts
+
+
+class AnsweredTexts(NamedTuple):
+    """The texts that get a class, where one of the classes stands for none of the others.
+
+    Attributes:
+        rows: the indices of these texts, (answered,).
+        probabilities: those of the other classes, (answered, classes - 1).
+        labels: numbers of the other classes, (answered,); that of a text of none is beyond them, so
+            that no answer is right for it.
+    """
+
+    rows: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+    labels: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        probabilities: NDArray[np.float64],
+        labels: NDArray[np.int64],
+        none_number: int | None,
+    ) -> AnsweredTexts:
+        """Leave out texts that get no class; without a class `none_number`, all get one."""
+        if none_number is None:
+            return cls(np.arange(len(labels)), probabilities, labels)
+        rows = np.flatnonzero(probabilities.argmax(axis=1) != none_number)
+        numbers = labels[rows]
+        beyond = max(probabilities.shape[1], labels.max(initial=0))
+        return cls(
+            rows,
+            np.delete(probabilities[rows], none_number, axis=1),
+            np.where(numbers == none_number, beyond, numbers - (numbers > none_number)),
+        )
 
 
 # Smaller sums of weights count as this one, so that nothing is divided by zero.

@@ -296,6 +296,7 @@ def _classifier_of(
         thresholds=_thresholds_of(head, task, num_classes=len(label_names)),
         text_format=_text_format_of(config),
         codes=codes,
+        none_label=_none_label_of(config, label_names),
         encoder_architecture=architecture,
         model_class=model_class,
         dtypes=_dtypes_of(head, parts),
@@ -405,6 +406,12 @@ def _codes_of(config: Mapping[str, Any], label_names: tuple[str, ...]) -> Codes 
     codes = Codes(label_names, levels, names)
     _check("levels", codes.num_levels >= 1, "codes with an end")
     return codes
+
+
+def _none_label_of(config: Mapping[str, Any], label_names: tuple[str, ...]) -> str | None:
+    none_label: str | None = config.get("none_label")
+    _check("none_label", none_label is None or none_label in label_names, "the name of a class")
+    return none_label
 
 
 def _parts_of(head: Mapping[str, Any], shapes: Mapping[str, Shapes]) -> list[str]:
@@ -618,6 +625,8 @@ def _config_of(classifier: Classifier) -> dict[str, Any]:
     if classifier.codes:
         values["levels"] = classifier.codes.rule
         values["code_names"] = dict(classifier.codes.names)
+    if classifier.none_label is not None:
+        values["none_label"] = classifier.none_label
     if classifier.model_class:
         values["model_class"] = classifier.model_class.__name__
     return values

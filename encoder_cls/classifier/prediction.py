@@ -24,12 +24,13 @@ class Prediction(NamedTuple):
 
     Attributes:
         label: the most probable class, which need not be among `labels`, with its `probability`;
-            None for a text without words.
-        probabilities: those of all classes by name, also for a text without words.
+            None if there is a `reason`.
+        probabilities: those of all classes by name, also for a text that gets none of them.
         truncated: whether the text is longer than the encoder reads, or, without an encoder,
             than the linear model reads.
         unknown_words: the number of tokens that are not in the vocabulary.
-        reason: `blank` for a text without words.
+        reason: why the text gets no class: `blank` if it has no words, `none` if it belongs to none
+            of them, which is `none_label` among the `probabilities`.
         unfamiliar: whether the text is out of distribution; None if the model does not measure it.
         labels: the labels whose probabilities reach their thresholds, most probable first; None
             in a single-label task.
@@ -39,6 +40,8 @@ class Prediction(NamedTuple):
             model has both parts and both predict every text.
         codes: the levels and names of the classes; None if the model has neither.
         num_words: the number of tokens among which `unknown_words` are counted.
+        none_label: the class that stands for none of the others, which is never answered; None if
+            there is no such class.
     """
 
     label: str | None
@@ -53,18 +56,20 @@ class Prediction(NamedTuple):
     answered_by: str | None = None
     codes: Codes | None = None
     num_words: int = 0
+    none_label: str | None = None
 
     @property
     def uncertainty(self) -> float:
         """How uncertain the prediction is, from 0 to 1: see `Task.uncertainty`."""
         if self.labels is not None:
             return 1 - self.prediction_probability
-        (_, best), (_, second) = self.top(2)
+        second, best = sorted(self.probabilities.values())[-2:]
         return 1 - (best - second)
 
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
         """The `k` most probable classes, by default all, with their probabilities, best first."""
-        return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
+        classes = [item for item in self.probabilities.items() if item[0] != self.none_label]
+        return sorted(classes, key=lambda item: -item[1])[:k]
 
     def names_from(self, probability: float) -> list[str]:
         """The classes with at least this probability, the most probable first."""
@@ -78,7 +83,7 @@ class Prediction(NamedTuple):
         return () if self.label is None else (self.label,)
 
     def label_from(self, threshold: float | None) -> str | None:
-        """The label; None if its probability is below the threshold, or if the text is blank."""
+        """The label; None if its probability is below the threshold, or if there is a `reason`."""
         if self.probability is None or self.probability < (threshold or 0):
             return None
         return self.label
@@ -86,8 +91,8 @@ class Prediction(NamedTuple):
     def label_set(self, threshold: float) -> list[str]:
         """The classes with at least the probability `threshold`.
 
-        In a single-label task, the most probable one is always among them. The set of a blank text
-        is empty.
+        In a single-label task, the most probable one is always among them. The set of a text that
+        has a `reason` to get no class is empty.
         """
         if self.label is None:
             return []

@@ -187,6 +187,7 @@ INHERITED_KEYS = {
         "label_separator",
         "levels",
         "code_names",
+        "none_label",
     ),
 }
 

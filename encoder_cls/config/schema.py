@@ -255,6 +255,10 @@ class DataConfig(Section):
     """The class that each of some labels becomes, such as `{Refunds: refund, rfund: refund}`, or a
     file of two columns, the label and its class. All other labels stay as they are. If null, each
     label is its own class."""
+    none_label: str | None = None
+    """The class of texts that belong to none of the others, such as `other`. It is learned like a
+    class, but is no answer: a text of it gets no label, and the reason `none`. If null, each text
+    gets a label."""
     fold_labels: bool = False
     """Whether labels that differ only in case, in spaces or in how Unicode writes the same
     characters are one class. It is named as in `label_names`, or else by its most frequent spelling

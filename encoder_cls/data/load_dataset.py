@@ -47,7 +47,7 @@ from encoder_cls.data.reading.reading import Notes, Reading
 from encoder_cls.data.reading.rows import Row
 from encoder_cls.data.sources import content_hash
 from encoder_cls.data.splitting import hold_out
-from encoder_cls.errors import DataError
+from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.cache import CacheEntry, cached
 from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.reporter import SILENT, Reporter
@@ -213,6 +213,7 @@ def _read_dataset(
     new_names = [name for name in names_in_train if name not in known_names]
     label_names = (*known_names, *new_names)
     _note_names_not_in_train(all_rows, config, label_names)
+    _check_none_label(config, label_names, is_multi_label=is_multi_label)
 
     splits = {}
     for role, rows in rows_by_role.items():
@@ -318,6 +319,25 @@ def _check_two_classes(names_in_train: Sequence[str], config: DataConfig) -> Non
         name = shown(names_in_train[0])
         what = f"every row has the label {name}; at least two classes are needed"
         raise DataError(config.train, what)
+
+
+def _check_none_label(
+    config: DataConfig, label_names: Sequence[str], *, is_multi_label: bool
+) -> None:
+    if config.none_label is None:
+        return
+    if is_multi_label:
+        raise ConfigError(
+            "data.none_label: texts may have several labels here, so one that belongs to none of "
+            "them has no label: leave this setting out, and the cell empty"
+        )
+    if config.levels is not None:
+        raise ConfigError("data.none_label: not with data.levels: it is no code, and has no level")
+    if config.none_label not in label_names:
+        raise ConfigError(
+            f"data.none_label: no text of train has the label {shown(config.none_label)}; it has "
+            f"{listed(label_names)}"
+        )
 
 
 # The largest share of the rows of a split that may have labels that never occur in train.

@@ -49,6 +49,7 @@ class Kind(Enum):
     CASCADE = "which texts skip the encoder"
     ADVICE = "what to try next"
 
+    NONE = "texts that belong to none of the classes"
     LEVELS = "the scores of each level of codes"
     LEVELS_TOGETHER = "the scores of all levels of codes together, and answers with back-off"
     PARTED = "the codes at which most mistakes begin"
@@ -103,6 +104,7 @@ SCORE_KINDS = (
 )
 TEXT_SECTIONS = {
     "Is the encoder worth it?": (Kind.PARTS, Kind.ENCODER_GAIN, Kind.CASCADE, Kind.ADVICE),
+    "None of the classes": (Kind.NONE,),
     "Levels": (Kind.LEVELS, Kind.LEVELS_TOGETHER, Kind.PARTED),
     "Can the probabilities be trusted?": (Kind.CALIBRATION,),
     "Threshold": (Kind.THRESHOLD,),
@@ -119,6 +121,7 @@ TEXT_SECTIONS = {
 # screen shows is left out.
 PAGE_SECTIONS = {
     "Is the encoder worth it?": (Kind.ENCODER_GAIN, Kind.CASCADE, Kind.ADVICE),
+    "None of the classes": (Kind.NONE,),
     "Can the probabilities be trusted?": (Kind.CALIBRATION,),
     "Threshold": (Kind.THRESHOLD,),
     "Compared with other runs": (Kind.COMPARED,),
@@ -193,6 +196,8 @@ def report_findings(
     if advice:
         yield Finding(Kind.ADVICE, advice)
 
+    if evaluation.none_scores:
+        yield Finding(Kind.NONE, evaluation.none_scores.sentence())
     if evaluation.levels and evaluation.codes:
         yield from _levels(evaluation.levels, evaluation.codes)
 

@@ -31,7 +31,7 @@ def model_card(
         dataset=dataset,
         report=report,
         baseline_note=baseline_note,
-        notes=sentences(report.findings, Kind.LEARNED, Kind.TUNED, Kind.GROUPS),
+        notes=sentences(report.findings, Kind.LEARNED, Kind.TUNED, Kind.GROUPS, Kind.NONE),
         encoder_gain=sentences(report.findings, Kind.ENCODER_GAIN, Kind.CASCADE),
         levels=sentences(report.findings, Kind.LEVELS, Kind.LEVELS_TOGETHER),
         best_step=best_step,

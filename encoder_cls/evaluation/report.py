@@ -119,6 +119,8 @@ class Report:
         values: dict[str, Any] = {}
         if self.evaluation.levels:
             values |= self.evaluation.levels.to_dict()
+        if self.evaluation.none_scores:
+            values["none"] = self.evaluation.none_scores.to_dict()
         if self.against:
             values["against"] = self.against.to_dict()
         if self.run_facts.changes_since_base:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.familiarity import measure_familiarity
+from encoder_cls.classifier.guarantees import AnsweredTexts
 from encoder_cls.data.codes import Codes
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.comparisons import (
@@ -27,6 +29,7 @@ from encoder_cls.evaluation.judged_calibration import JudgedCalibration, judge_c
 from encoder_cls.evaluation.levels import LevelsEvaluation, evaluate_levels
 from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees, measure_guarantees
 from encoder_cls.evaluation.mistakes import Mistake, worst_mistakes
+from encoder_cls.evaluation.none_of_these import NoneScores, none_scores
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.evaluation.suggested_threshold import (
     NO_THRESHOLD,
@@ -37,6 +40,7 @@ from encoder_cls.linear.top_features import NgramWeight
 from encoder_cls.metrics.classification import Metrics, compute_metrics
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.metrics.scores import SCORES
+from encoder_cls.text.tokens import TokenizedTexts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +83,8 @@ class SplitEvaluation:
         levels: the scores at each level of the codes, on the new texts if there are any; None
             without levels.
         codes: the names of the classes, if they are codes with names or levels.
+        none_scores: of the class that stands for none of the others; None without such a class, or
+            without a text of it.
         doubtful_labels: the indices of the texts whose labels seem to be wrong.
         top_features: the words and pairs of words that speak most for each class; empty without a
             linear model.
@@ -103,6 +109,7 @@ class SplitEvaluation:
     num_learned: int | None = None
     new_texts: NewTexts | None = None
     levels: LevelsEvaluation | None = None
+    none_scores: NoneScores | None = None
     codes: Codes | None = field(default=None, repr=False, compare=False)
 
     def shown(self, label: str) -> str:
@@ -227,7 +234,7 @@ def evaluate_split(
         part_comparison=part_comparison,
         mixture_shares=classifier.mixture.shares,
         cascade=_cascade(classifier, part_logits),
-        threshold=_threshold(of_new),
+        threshold=_threshold(of_new, classifier.none_number),
         guarantees=_guarantees(classifier, of_new),
         worst_mistakes=worst_mistakes(classifier, predictions, tokenized, frozenset(doubtful)),
         doubtful_labels=doubtful,
@@ -238,6 +245,9 @@ def evaluate_split(
         new_texts=new_texts,
         levels=_levels(classifier, predictions, of_new),
         codes=classifier.codes,
+        none_scores=_none_scores(
+            classifier, predictions, tokenized, is_new=validation_predictions is None
+        ),
     )
 
 
@@ -254,6 +264,31 @@ def _levels(
         return evaluate_levels(classifier.codes, predictions, None)
     is_fitted = predictions.name == "validation"
     return evaluate_levels(classifier.codes, of_new, None if is_fitted else classifier.guarantees)
+
+
+def _none_scores(
+    classifier: Classifier,
+    predictions: SplitPredictions,
+    tokenized: TokenizedTexts,
+    *,
+    is_new: bool,
+) -> NoneScores | None:
+    """Score the class that stands for none of the others; a text may be one that is not new."""
+    number = classifier.none_number
+    if classifier.none_label is None or number is None:
+        return None
+    unfamiliarity = None
+    if classifier.familiarity and is_new:
+        _, linear_features = classifier.part_logits_and_familiarity(tokenized)
+        features = measure_familiarity(predictions.probabilities, tokenized, linear_features)
+        unfamiliarity = classifier.familiarity.scores(features)
+    return none_scores(
+        classifier.none_label,
+        predictions.labels == number,
+        predictions.probabilities[:, number],
+        predictions.predicted_labels == number,
+        unfamiliarity,
+    )
 
 
 def _new_texts(predictions: SplitPredictions) -> NewTexts:
@@ -289,7 +324,7 @@ def _cascade(classifier: Classifier, part_logits: Mapping[str, Logits]) -> dict[
     return {"gate": classifier.gate, "skipped_fraction": float(skips_encoder.mean())}
 
 
-def _threshold(predictions: SplitPredictions) -> SuggestedThreshold | None:
+def _threshold(predictions: SplitPredictions, none_number: int | None) -> SuggestedThreshold | None:
     """The suggested threshold of a single-label task; None if multi-label."""
     if predictions.thresholds:
         return None
@@ -297,7 +332,10 @@ def _threshold(predictions: SplitPredictions) -> SuggestedThreshold | None:
         return NO_THRESHOLD
     confidence = predictions.probabilities.max(axis=1)
     is_correct = predictions.predicted_labels == predictions.labels
-    return suggest_threshold(confidence, is_correct, predictions.groups)
+    if none_number is None:
+        return suggest_threshold(confidence, is_correct, predictions.groups)
+    rows = np.flatnonzero(predictions.predicted_labels != none_number)
+    return suggest_threshold(confidence[rows], is_correct[rows], predictions.groups.subset(rows))
 
 
 def _guarantees(classifier: Classifier, predictions: SplitPredictions) -> MeasuredGuarantees | None:
@@ -309,10 +347,15 @@ def _guarantees(classifier: Classifier, predictions: SplitPredictions) -> Measur
         return None
     if not len(predictions.split):
         return None
+    answered = AnsweredTexts.of(
+        predictions.probabilities, predictions.split.labels, classifier.none_number
+    )
+    if not len(answered.rows):
+        return None
     return measure_guarantees(
         classifier.guarantees,
-        predictions.probabilities,
-        predictions.split.labels,
+        answered.probabilities,
+        answered.labels,
         label_names=classifier.label_names,
         thresholds=classifier.thresholds,
     )

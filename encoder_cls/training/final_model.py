@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.familiarity import Familiarity, measure_familiarity
 from encoder_cls.classifier.gate import fit_gate
-from encoder_cls.classifier.guarantees import Guarantees
+from encoder_cls.classifier.guarantees import AnsweredTexts, Guarantees
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier, save_measurements
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
@@ -286,17 +286,21 @@ def with_guarantees(classifier: Classifier, held_out: HeldOutTexts) -> Classifie
     A text whose label is no class of the classifier counts as a mistake, and not as familiar.
     """
     guarantees = classifier.guarantees
-    if len(held_out.labels):
-        probabilities = classifier.task.probabilities(held_out.logits)
-        groups = RowGroups(held_out.groups)
+    answered = AnsweredTexts.of(
+        classifier.task.probabilities(held_out.logits), held_out.labels, classifier.none_number
+    )
+    if len(answered.rows):
+        groups = RowGroups(held_out.groups[answered.rows])
         guarantees = Guarantees.of(
-            probabilities, held_out.labels, classifier.thresholds, groups=groups
+            answered.probabilities, answered.labels, classifier.thresholds, groups=groups
         )
         if classifier.codes and classifier.codes.has_levels:
             guarantees = guarantees.with_levels(
-                probabilities, held_out.labels, classifier.codes, groups=groups
+                answered.probabilities, answered.labels, classifier.codes, groups=groups
             )
     is_known = classifier.task.are_known(held_out.labels, held_out.logits.shape[1])
+    if classifier.none_number is not None:
+        is_known &= held_out.labels != classifier.none_number
     familiarity = Familiarity.of(held_out.familiarity_features[is_known])
     return replace(classifier, guarantees=guarantees, familiarity=familiarity)
 

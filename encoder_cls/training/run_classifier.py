@@ -41,6 +41,7 @@ def make_classifier(
             label_separator=data.label_separator,
         ),
         codes=codes_of(data, prepared.dataset.label_names),
+        none_label=data.none_label,
         encoder_architecture=architecture,
         model_class=prepared.model_class,
     )

@@ -114,6 +114,11 @@ def of_three_classes() -> Classifier:
     return classifier
 
 
+def of_none() -> Classifier:
+    """A classifier whose second class stands for none of the others."""
+    return replace(of_three_classes(), none_label=LABELS[1])
+
+
 def linear_alone() -> Classifier:
     """A linear model without an encoder."""
     return replace(of_three_classes(), encoder=None, mixture=with_linear(LABELS).mixture)
@@ -176,6 +181,7 @@ MODELS: dict[str, tuple[Callable[[], Classifier], str]] = {
         of_encoder(positions="none", pooling="cls", char_ngram_buckets=0, bigram_buckets=0),
         "int8",
     ),
+    "none of these": (of_none, "float32"),
     # Neither the columns of a token nor those of a head are a multiple of four.
     "uneven widths": (of_encoder(d_model=12, num_heads=4, d_ff=10, num_layers=2), "float16"),
     "no accents": (of_tokenizer(strip_accents=True, normalization="nfc"), "float32"),
@@ -242,6 +248,7 @@ def without_numbers(record: dict[str, Any]) -> dict[str, Any]:
         "very many classes",
         "both parts",
         "several labels",
+        "none of these",
         "uneven widths",
         "no accents",
     ],

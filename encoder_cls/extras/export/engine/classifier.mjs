@@ -18,6 +18,7 @@ export class Classifier {
 
     this.model = head.sha256;
     this.labels = Object.values(config.id2label);
+    this.noneLabel = config.none_label;
     this.isMultiLabel = config.task === "multi-label";
     this.task = TASKS[config.task];
     this.maxSeqLen = config.max_seq_len;
@@ -136,8 +137,8 @@ export class Classifier {
   // The prediction for a text, from its tokens and from the logits of each part.
   prediction(text, { tokens, isTruncated }, parts, options) {
     const probabilities = this.task.probabilities(this.combined(parts));
-    const isBlank = tokens.length < 2;
-    const record = this.record(probabilities, isBlank, options);
+    const reason = this.reason(tokens, probabilities);
+    const record = this.record(probabilities, Boolean(reason), options);
 
     const numUnknown = this.countUnknown(tokens);
     record.truncated = this.encoder ? isTruncated : this.isTooLong(tokens);
@@ -153,32 +154,41 @@ export class Classifier {
       );
     }
 
-    if (isBlank) record.reason = "blank";
-    if (options.explains) this.addExplanation(record, text, probabilities, isBlank, options);
-    return record;
-  }
-
-  // The first keys of a prediction: the label or labels, the most probable classes, and the set.
-  record(probabilities, isBlank, options) {
-    const ranked = this.ranked(probabilities);
-    const record = this.isMultiLabel
-      ? this.multiLabelRecord(probabilities, ranked, isBlank, options)
-      : this.singleLabelRecord(ranked, isBlank, options);
-
-    const numLabels = record.labels?.length ?? 0;
-    record.top = isBlank ? [] : ranked.slice(0, Math.max(options.topK, numLabels));
-    if (options.setThreshold !== null) {
-      record.set = isBlank ? [] : this.labelSet(ranked, options.setThreshold);
+    if (reason) record.reason = reason;
+    if (options.explains) {
+      this.addExplanation(record, text, probabilities, reason === "blank", options);
     }
     return record;
   }
 
-  singleLabelRecord(ranked, isBlank, { threshold }) {
+  // Why a text gets no class; undefined if it gets one.
+  reason(tokens, probabilities) {
+    if (tokens.length < 2) return "blank";
+    const best = this.labels[indexOfLargest(probabilities)];
+    return best === this.noneLabel ? "none" : undefined;
+  }
+
+  // The first keys of a prediction: the label or labels, the most probable classes, and the set.
+  record(probabilities, hasReason, options) {
+    const ranked = this.ranked(probabilities);
+    const record = this.isMultiLabel
+      ? this.multiLabelRecord(probabilities, ranked, hasReason, options)
+      : this.singleLabelRecord(ranked, hasReason, options);
+
+    const numLabels = record.labels?.length ?? 0;
+    record.top = hasReason ? [] : ranked.slice(0, Math.max(options.topK, numLabels));
+    if (options.setThreshold !== null) {
+      record.set = hasReason ? [] : this.labelSet(ranked, options.setThreshold);
+    }
+    return record;
+  }
+
+  singleLabelRecord(ranked, hasReason, { threshold }) {
     const [best] = ranked;
-    const isKept = !isBlank && best.probability >= (threshold ?? 0);
+    const isKept = !hasReason && best.probability >= (threshold ?? 0);
     return {
       label: isKept ? best.label : null,
-      probability: isBlank ? null : best.probability,
+      probability: hasReason ? null : best.probability,
     };
   }
 
@@ -211,11 +221,12 @@ export class Classifier {
     return members.map(({ label }) => label);
   }
 
-  // All classes with their probabilities, the most probable first.
+  // All classes with their probabilities, the most probable first, but for that of no answer.
   ranked(probabilities) {
-    const ranked = this.labels.map((label, number) => {
+    const all = this.labels.map((label, number) => {
       return { label, probability: probabilities[number] };
     });
+    const ranked = all.filter(({ label }) => label !== this.noneLabel);
     return ranked.sort((a, b) => b.probability - a.probability);
   }
 
