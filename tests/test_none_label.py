@@ -36,7 +36,7 @@ def run(
     monkeypatch.chdir(folder)
     if not Path("run").exists():
         for name, seed in {"train": 0, "test": 1}.items():
-            write_table(f"{name}.csv", [("text", "label"), *labelled_texts(150, seed=seed)])
+            write_table(f"{name}.csv", [("text", "label"), *labelled_texts(100, seed=seed)])
         assert _train(cli, "run", f"data.none_label={NONE}").code == 0
     return cli
 

@@ -26,8 +26,8 @@ class NoneScores:
         recall_at_95_answered: the recall at the probability of none from which 95% of the other
             texts get a class.
         auroc: the area under the ROC curve of the probability of none.
-        unfamiliar_auroc: that of the score behind `unfamiliar`; None if the model does not measure
-            it, or has learned from the texts.
+        unfamiliar_auroc: that of the score behind `unfamiliar` on new texts; None if the model does
+            not measure it, or without new texts of both kinds.
     """
 
     label: str
@@ -35,7 +35,7 @@ class NoneScores:
     recall: float
     answered_fraction: float
     recall_at_95_answered: float
-    auroc: float
+    auroc: float | None
     unfamiliar_auroc: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -60,12 +60,12 @@ def none_scores(
     is_none: NDArray[np.bool_],
     probability: NDArray[np.float64],
     gets_none: NDArray[np.bool_],
-    unfamiliarity: NDArray[np.float64] | None,
+    *,
+    unfamiliar_auroc: float | None,
 ) -> NoneScores | None:
-    """Score texts by whether they are of none, (texts,); None without both kinds.
+    """Score texts by whether they are of none, (texts,); None without texts of both kinds.
 
-    `probability` is that of none, `gets_none` whether none is predicted, and `unfamiliarity` the
-    score behind `unfamiliar`, (texts,).
+    `probability` is that of none, and `gets_none` whether none is predicted, (texts,).
     """
     if is_none.all() or not is_none.any():
         return None
@@ -77,12 +77,17 @@ def none_scores(
         answered_fraction=float(1 - gets_none[~is_none].mean()),
         recall_at_95_answered=float((probability[is_none] > highest_answered).mean()),
         auroc=auroc(probability, is_none),
-        unfamiliar_auroc=None if unfamiliarity is None else auroc(unfamiliarity, is_none),
+        unfamiliar_auroc=unfamiliar_auroc,
     )
 
 
-def auroc(scores: NDArray[np.float64], is_positive: NDArray[np.bool_]) -> float:
-    """How often a positive has a higher score than a negative; equal scores count half."""
+def auroc(scores: NDArray[np.float64], is_positive: NDArray[np.bool_]) -> float | None:
+    """How often a positive has a higher score than a negative; equal scores count half.
+
+    None without both kinds.
+    """
+    if is_positive.all() or not is_positive.any():
+        return None
     negatives = np.sort(scores[~is_positive])
     lower = np.searchsorted(negatives, scores[is_positive], side="left")
     not_higher = np.searchsorted(negatives, scores[is_positive], side="right")

@@ -29,7 +29,7 @@ from encoder_cls.evaluation.judged_calibration import JudgedCalibration, judge_c
 from encoder_cls.evaluation.levels import LevelsEvaluation, evaluate_levels
 from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees, measure_guarantees
 from encoder_cls.evaluation.mistakes import Mistake, worst_mistakes
-from encoder_cls.evaluation.none_of_these import NoneScores, none_scores
+from encoder_cls.evaluation.none_of_these import NoneScores, auroc, none_scores
 from encoder_cls.evaluation.split_predictions import SplitPredictions
 from encoder_cls.evaluation.suggested_threshold import (
     NO_THRESHOLD,
@@ -214,13 +214,15 @@ def evaluate_split(
 
     # What is said of new texts is measured without those that the classifier has learned from.
     of_new = predictions
+    new_rows = np.arange(len(split))
     num_learned = None
     new_texts = None
     if learned is not None:
         is_learned = split.are_among(learned)
         num_learned = int(is_learned.sum())
         if num_learned:
-            of_new = predictions.subset(np.flatnonzero(~is_learned))
+            new_rows = np.flatnonzero(~is_learned)
+            of_new = predictions.subset(new_rows)
             new_texts = _new_texts(of_new)
 
     labels_by_part = _predicted_labels_of_parts(classifier, predictions, part_logits)
@@ -245,9 +247,7 @@ def evaluate_split(
         new_texts=new_texts,
         levels=_levels(classifier, predictions, of_new),
         codes=classifier.codes,
-        none_scores=_none_scores(
-            classifier, predictions, tokenized, is_new=validation_predictions is None
-        ),
+        none_scores=_none_scores(classifier, predictions, tokenized, new_rows),
     )
 
 
@@ -270,24 +270,30 @@ def _none_scores(
     classifier: Classifier,
     predictions: SplitPredictions,
     tokenized: TokenizedTexts,
-    *,
-    is_new: bool,
+    new_rows: NDArray[np.int64],
 ) -> NoneScores | None:
-    """Score the class that stands for none of the others; a text may be one that is not new."""
+    """Score the class that stands for none of the others; None without such a class."""
     number = classifier.none_number
     if classifier.none_label is None or number is None:
         return None
-    unfamiliarity = None
-    if classifier.familiarity and is_new:
-        _, linear_features = classifier.part_logits_and_familiarity(tokenized)
-        features = measure_familiarity(predictions.probabilities, tokenized, linear_features)
-        unfamiliarity = classifier.familiarity.scores(features)
+    is_none = predictions.labels == number
+
+    # To a model that has learned from a text, it is not unfamiliar.
+    unfamiliar_auroc = None
+    if classifier.familiarity:
+        new_texts = tokenized.take(new_rows)
+        _, linear_features = classifier.part_logits_and_familiarity(new_texts)
+        features = measure_familiarity(
+            predictions.probabilities[new_rows], new_texts, linear_features
+        )
+        unfamiliar_auroc = auroc(classifier.familiarity.scores(features), is_none[new_rows])
+
     return none_scores(
         classifier.none_label,
-        predictions.labels == number,
+        is_none,
         predictions.probabilities[:, number],
         predictions.predicted_labels == number,
-        unfamiliarity,
+        unfamiliar_auroc=unfamiliar_auroc,
     )
 
 
