@@ -62,6 +62,21 @@ FOUND = {
         {"speed": 1000},
         "| one process | 1,000 (1.00) |",
     ),
+    "drift": (
+        {
+            "false_alarms": 2,
+            "kinds": {"in German": {"alarms": 20, "too_few": 0}},
+            "error_of_half": 0.01,
+            "held_out": 400,
+            "expected": 0.9,
+            "interval": [0.88, 0.92],
+            "accuracy": 0.91,
+            "is_guess": False,
+            "verdict": "no drift",
+            "verdict_alarms": [],
+        },
+        "| trec6 | 1.0 | 400 | 90.0 | 88.0 to 92.0 | 91.0 | no | no drift |",
+    ),
     "encoder_gain": (
         {"linear": 0.8, "encoder": 0.7, "both": 0.81, "seconds": 9.0},
         "| trec6 | 2,000 | 80.0 | 70.0 | 81.0 | +1.00 | 1 of 1 | 9 |",
@@ -69,6 +84,10 @@ FOUND = {
     "engines": (
         {"texts": 9, "different": 0, "largest": 1e-7, "size": 2e6},
         "| trec6 | 9 | 0 | 1.0e-07 | 2.0 |",
+    ),
+    "features": (
+        {"accuracy": 0.9, "seconds": 9.0},
+        "| all | noise |  | -0.00 |  |",
     ),
     "few_labels": (
         {"accuracy": 0.9, "seconds": 30.0},
@@ -117,6 +136,10 @@ FOUND = {
     "size": (
         {"bytes": 2e6, "packages": 32},
         "| pip install encoder-cls-runtime | 2.0 | 32 |",
+    ),
+    "rare_words": (
+        {"accuracy": 0.9, "tokens": 5000, "seconds": 9.0},
+        "| all |  | 90.0 | 90.0 |",
     ),
     "serve": (
         {"speed": 9, "p50": 1.0, "p99": 2.0},
