@@ -1,11 +1,11 @@
 """Accuracy, processor time and memory with very many classes, beside usual linear models.
 
     python scripts/benchmarks/many_classes.py [--shape CLASSESxTEXTS]... [--system SYSTEM]...
-        [--output docs/results.md]
+        [--limit TIME]... [--output docs/results.md]
 
 The texts are made up: some ten words each, of which some belong to their class alone, some to a
 group of ten classes, and the others, most of them, to no class. The linear model of encoder-cls is
-trained without an encoder. The others learn from TF-IDF values of words and pairs of words.
+trained without an encoder; with a limit, also in so much time. The others learn from TF-IDF values of words and pairs of words.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from shared.page import NOT_MEASURED, table
 from encoder_cls import load_classifier
 
 OURS = "encoder-cls"
+# What stands between the system and its limit.
+LIMIT = " in "
 # Classes, and training texts of each.
-SHAPES = ("150x100", "800x20", "3000x5", "5000x2")
+SHAPES = ("77x130", "150x100", "800x20", "3000x5", "5000x2")
 TEST_TEXTS = 4000
 
 WORDS = 20_000
@@ -46,13 +48,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what to measure."""
     parser.add_argument("--shape", action="append", help=f"repeatable; default: {SHAPES}")
     parser.add_argument("--system", choices=(OURS, *SCRIPTS), action="append", help="repeatable")
+    parser.add_argument(
+        "--limit", action="append", default=[], help="a time, such as 10s, for encoder-cls; repeatable"
+    )
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Shapes by systems."""
     found = []
+    limited = [f"{OURS}{LIMIT}{limit}" for limit in arguments.limit]
     for shape in arguments.shape or SHAPES:
-        for system in arguments.system or (OURS, *SCRIPTS):
+        for system in (*(arguments.system or (OURS, *SCRIPTS)), *limited):
             found.append({"shape": shape, "system": system})
     return found
 
@@ -62,9 +68,12 @@ def measure(_arguments: argparse.Namespace, case: Case) -> Found:
     num_classes, num_texts = map(int, case["shape"].split("x"))
     train_file, test_file = files(num_classes, num_texts)
 
-    if case["system"] == OURS:
-        run_dir = work_folder() / f"run-{case['shape']}-{case['round']}"
+    system, _, limit = case["system"].partition(LIMIT)
+    if system == OURS:
+        run_dir = work_folder() / f"run-{case['shape']}-{limit}-{case['round']}"
         settings = [f"data.train={train_file}", f"data.test={test_file}", "model.encoder=false"]
+        if limit:
+            settings.append(f"train.time_budget={limit}")
         ended = train(settings, run_dir)
         classifier = load_classifier(run_dir)
         test = read(test_file)
