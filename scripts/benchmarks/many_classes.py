@@ -5,7 +5,8 @@
 
 The texts are made up: some ten words each, of which some belong to their class alone, some to a
 group of ten classes, and the others, most of them, to no class. The linear model of encoder-cls is
-trained without an encoder; with a limit, also in so much time. The others learn from TF-IDF values of words and pairs of words.
+trained without an encoder; with a limit, also in so much time. The others learn from TF-IDF values
+of words and pairs of words.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", action="append", help=f"repeatable; default: {SHAPES}")
     parser.add_argument("--system", choices=(OURS, *SCRIPTS), action="append", help="repeatable")
     parser.add_argument(
-        "--limit", action="append", default=[], help="a time, such as 10s, for encoder-cls; repeatable"
+        "--limit",
+        action="append",
+        default=[],
+        help="a time, such as 10s, for encoder-cls; repeatable",
     )
 
 
