@@ -91,7 +91,11 @@ def test_the_folder_of_a_run_has_its_files_and_no_pickle(tmp_path):
     run_all(config, run.path)
 
     (event_file,) = run.event_files
-    assert names_in(run.path) == FILES_OF_TRAINING | {"eval", event_file.name}
+    assert names_in(run.path) == FILES_OF_TRAINING | {
+        "eval",
+        "reference.safetensors",
+        event_file.name,
+    }
 
     endings = {path.suffix for path in run.path.rglob("*")}
     assert not endings & {".pt", ".pth", ".pkl", ".bin"}

@@ -134,6 +134,6 @@ def _lines(periods: Mapping[str, Comparison]) -> list[Line]:
 
 def _ticks(names: list[str]) -> list[Tick]:
     """The names below the chart, at equal distances."""
-    step = math.ceil(len(names) / MOST_NAMES)
+    step = max(1, math.ceil(len(names) / MOST_NAMES))
     places = range(0, len(names), step)
     return [Tick(_x(place, len(names)), names[place]) for place in places]

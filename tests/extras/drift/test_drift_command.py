@@ -99,9 +99,12 @@ def alarms(found: dict) -> list[str]:
 def test_texts_of_the_same_kind_have_not_drifted(cli, run):
     source = write_texts(later_texts(400, seed=2))
 
-    outcome = cli("drift", run.path, "--input", source, "--fail-if-drifted")
+    outcome = cli(
+        "drift", run.path, "--input", source, "--fail-if-drifted", "--output", "drift.html"
+    )
 
     assert outcome.code == 0
+    assert "No drift: " in Path("drift.html").read_text(encoding="utf-8")
     first, second, *_ = outcome.out.splitlines()
     assert first == f"later.csv: 400 texts beside 600 held-out texts of {run.path}"
     assert second.startswith("No drift: ")
