@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from encoder_cls.extras.drift import agreement as agreements
@@ -33,6 +34,11 @@ LEFT = 46
 RIGHT = 16
 TOP = 24
 BOTTOM = 42
+# Added to the common style sheet: on a narrow screen, tables scroll instead of breaking names.
+STYLE = """
+.over-time { max-width: 40rem; }
+.wide td:first-child { min-width: 9rem; }
+"""
 # The most names of periods below the chart.
 MOST_NAMES = 5
 
@@ -55,7 +61,7 @@ class Tick(NamedTuple):
 def drift_page(drift: Drift) -> str:
     """The page of what was found of new texts."""
     rows = class_rows(drift.whole)
-    title = f"The texts of {drift.source}"
+    title = f"The texts of {Path(drift.source).name}"
     body = render(
         "extras/drift/drift.html",
         title=title,
@@ -82,7 +88,7 @@ def drift_page(drift: Drift) -> str:
         value_of=value_of,
         p_value_as_text=p_value_as_text,
     )
-    return html_page(title, body, style=".over-time { max-width: 40rem; }")
+    return html_page(title, body, style=STYLE)
 
 
 def agreement_page(agreement: Agreement) -> str:
