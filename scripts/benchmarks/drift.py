@@ -49,14 +49,11 @@ DATA = (
     "hwu64",
     "ohsumed",
     "banking77",
-    "20ng",
     "ag_news",
     "sst2_glue",
-    "imdb",
 )
-# The data set whose texts are another register: reviews of films are no questions, and no news.
-OTHER_DATA = {"imdb": "ag_news"}
-USUAL_OTHER_DATA = "imdb"
+# The data set whose texts are of another register: long reviews of films.
+OTHER_DATA = "imdb"
 HALVINGS = 100
 DRAWS = 20
 # The number of texts of a draw, if the test split has so many.
@@ -163,7 +160,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
             "texts": len(test),
             **halve(test),
             **from_run(test, reference),
-            "kinds": drifts(classifier, test, arguments.folder, name),
+            "kinds": drifts(classifier, test, arguments.folder),
         }
 
 
@@ -213,11 +210,10 @@ def _name(change: Change) -> str:
     return str(change.figure)
 
 
-def drifts(classifier: Classifier, test: Predicted, folder: Path, name: str) -> dict[str, Found]:
+def drifts(classifier: Classifier, test: Predicted, folder: Path) -> dict[str, Found]:
     """Compare draws of changed texts with a half of the test texts."""
-    other_name = OTHER_DATA.get(name, USUAL_OTHER_DATA)
     german = Predicted(classifier, _texts_in_language(folder))
-    other = Predicted(classifier, sample(read(path_of(folder, other_name, "test")), TEXTS))
+    other = Predicted(classifier, sample(read(path_of(folder, OTHER_DATA, "test")), TEXTS))
     _, numbers = np.unique(test.labels, return_inverse=True)
     by_frequency = np.argsort(-np.bincount(numbers), kind="stable")
     most_frequent, every_other = by_frequency[0], by_frequency[::2]
