@@ -102,7 +102,7 @@ class _Collector:
 
         if prediction.unknown_words:
             self._count_new_words(row.text)
-        predicted = [self._numbers[label] for label in prediction.all_labels]
+        predicted = [self._numbers[label] for label in _predicted_labels(prediction)]
         self.sample.add(prediction)
         self._pending_predicted.append(predicted)
         self._pending.append(
@@ -168,7 +168,7 @@ class _Collector:
                 self.has_known_label = True
             else:
                 self.new_labels[label] += 1
-        return int(set(labels) == set(prediction.all_labels))
+        return int(set(labels) == set(_predicted_labels(prediction)))
 
     def finished(self, source: str) -> PredictedTexts:
         """All that was collected."""
@@ -222,6 +222,13 @@ class _Collector:
         numbers, offsets = self._predicted.arrays()
         of_member = np.repeat(is_member, np.diff(offsets))
         return np.bincount(numbers[of_member], minlength=len(self._numbers))
+
+
+def _predicted_labels(prediction: Prediction) -> tuple[str, ...]:
+    """The labels of a text, or the class that stands for none of the others."""
+    if prediction.reason == "none" and prediction.none_label is not None:
+        return (prediction.none_label,)
+    return prediction.all_labels
 
 
 # The types of the figures of a row: probability, words, unknown words, unfamiliar, right, group and

@@ -278,6 +278,19 @@ def test_texts_with_several_labels_are_compared_label_by_label(cli, run_copy, cl
     assert "weather" in alarms(found)
 
 
+def test_texts_of_no_class_count_by_the_class_that_stands_for_it(cli, run, classifier, tmp_path):
+    with_none = RunDir(shutil.copytree(run.path, tmp_path / "none"))
+    save_classifier(replace(classifier, none_label="sport"), with_none.model)
+    source = write_texts(later_texts(400, seed=2), "text", "label")
+
+    outcome = cli("drift", with_none.path, "--input", source, "--json")
+
+    found = json.loads(outcome.out)
+    assert found["verdict"] == "no drift"
+    assert found["classes"]["sport"]["texts"] > 100
+    assert found["measured"]["accuracy"] > 0.9
+
+
 def test_memory_does_not_grow_with_the_texts(drift_of, monkeypatch):
     """Of many texts, some are drawn, and of many new words, the rare ones are left out."""
     monkeypatch.setattr(predicted_texts, "MAX_SAMPLED_TEXTS", 150)
