@@ -41,8 +41,8 @@ MIN_VALIDATION = 200
 # The weights of the sum are chosen on so many held-out texts times classes at most.
 MAX_MARGINS = 2_000_000
 
-# The SVMs must reduce the loss by this share of it. If they do not, a model without them is a
-# quarter of the size, and quick to fit again.
+# The SVMs must reduce the loss by this share of it. A model without them is smaller, and is fitted
+# again within seconds.
 MIN_GAIN = 0.01
 
 
