@@ -18,6 +18,7 @@ numbers, are read from there.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -51,6 +52,9 @@ PARTS_OF_NUMBERS = 16
 # The most categories of a column that are known, and the fewest rows that a known one has.
 MAX_CATEGORIES = 1000
 MIN_ROWS_OF_CATEGORY = 2
+
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 
 class RowForm(NamedTuple):
@@ -127,10 +131,9 @@ def _edge(feature: str, edge: float) -> str:
 
 
 def _number(value: str) -> float | None:
-    try:
-        number = float(value)
-    except ValueError:
+    if not _NUMBER.fullmatch(value):
         return None
+    number = float(value)
     return number if math.isfinite(number) else None
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import pandas
@@ -13,12 +11,12 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import Pipeline
+from support.columns import FEATURES, config_of, rows, write_csv
 from support.programs import assert_failed, succeed
-from support.small_runs import NO_TECHNIQUES, make_config, run_all
+from support.small_runs import NO_TECHNIQUES, run_all
 
 from encoder_cls import Predictor
 from encoder_cls.classifier.model_folder import load_classifier
-from encoder_cls.config.schema import Config
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.serving.request_queue import Batcher
@@ -28,45 +26,6 @@ from encoder_cls.system.row_text import row_parts
 from encoder_cls.system.web.responses import RefusedError
 from encoder_cls.text.row_tokens import row_form
 from encoder_cls.training.prepare import prepare
-
-FEATURES = ["channel", "size"]
-LETTERS = "bdfgklmnprst"
-
-
-def rows(number: int, *, seed: int = 0) -> list[dict[str, str]]:
-    """Rows whose class is whether the text says yes, if the channel is email; else whether no."""
-    random = Random(seed)
-    words = [f"{one}{vowel}{two}" for one in LETTERS for vowel in "aeio" for two in LETTERS]
-    written = []
-    for _ in range(number):
-        answer = random.choice(["yes", "no"])
-        channel = random.choice(["email", "phone"])
-        text = " ".join(random.sample([answer, *random.sample(words, 6)], 7))
-        label = "right" if (answer == "yes") == (channel == "email") else "wrong"
-        size = random.choice(["", str(random.randrange(500))])
-        written.append({"text": text, "channel": channel, "size": size, "label": label})
-    return written
-
-
-def write_csv(path: Path, written: list[dict[str, str]]) -> Path:
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, written[0])
-        table.writeheader()
-        table.writerows(written)
-    return path
-
-
-def config_of(folder: Path, *, encoder: bool = False, **data: object) -> Config:
-    path = folder / "rows.csv"
-    if not path.exists():
-        write_csv(path, rows(900))
-    return make_config(
-        folder,
-        linear=True,
-        data={"train": str(path), "features": FEATURES} | data,
-        model={"encoder": encoder, "max_seq_len": 64},
-        **NO_TECHNIQUES,
-    )
 
 
 @pytest.fixture(scope="module")

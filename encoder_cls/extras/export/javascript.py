@@ -20,6 +20,7 @@ from encoder_cls.system.json_values import json_text
 MODULES = (
     "characters",
     "tokenizer",
+    "rows",
     "words",
     "weights",
     "features",

@@ -10,7 +10,6 @@ from tokenizers import models
 
 from encoder_cls import Classifier, load_classifier, model_folder, save_linear_part
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.display import listed
 from encoder_cls.system.files import read_file
 
 # The file of a model folder that holds all that predicting needs.
@@ -53,12 +52,6 @@ def exported_model(path: Path, *, linear_only: bool = False) -> ExportedModel:
             f"{path}: its tokenizer splits words into sub-words "
             f"({type(classifier.tokenizer.model).__name__}), which the engine in JavaScript cannot "
             "do; train with tokenizer.type=word_level to export the model"
-        )
-
-    if classifier.features or classifier.fields:
-        columns = listed([*classifier.fields, *classifier.features])
-        raise ConfigError(
-            f"{path}: reads the columns {columns}, which the engine in JavaScript cannot do"
         )
 
     if linear_only and classifier.linear is None:

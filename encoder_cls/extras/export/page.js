@@ -28,10 +28,34 @@ let columnChoices = [];
 
 // --- One text -----------------------------------------------------------------------------------
 
+// The inputs of the columns by name, if the model reads several: the first one is that of the text.
+const inputs = new Map();
+
+function showColumns() {
+  const [first, ...others] = settings.textColumns;
+  inputs.set(first, byId("text"));
+  byId("text-label").textContent = `${first}: the prediction appears as you type`;
+  for (const name of [...others, ...settings.features]) {
+    const input = element(settings.features.includes(name) ? "input" : "textarea");
+    input.addEventListener("input", sendText);
+    const label = element("label", "", name);
+    label.append(input);
+    byId("columns").append(label);
+    inputs.set(name, input);
+  }
+}
+
+// What the person has written: a text, or the columns of a row.
+function written() {
+  if (!inputs.size) return byId("text").value;
+  return Object.fromEntries([...inputs].map(([name, { value }]) => [name, value]));
+}
+
 function sendText() {
   textNumber++;
-  const text = byId("text").value;
-  if (text.trim()) {
+  const text = written();
+  const words = inputs.size ? settings.textColumns.map((name) => text[name]).join("") : text;
+  if (words.trim()) {
     worker.postMessage({ kind: "text", number: textNumber, text, threshold: threshold() });
   } else {
     byId("prediction").replaceChildren();
@@ -41,7 +65,7 @@ function sendText() {
 
 function showText({ number, text, prediction }) {
   if (number !== textNumber) return;
-  const made = shown(text, prediction);
+  const made = shown(prediction.text ?? text, prediction);
   made.prepend(element("p", "result", resultOf(prediction)));
   if (prediction.unfamiliar) {
     const note = "unfamiliar: unlike all texts that the model was measured on";
@@ -85,6 +109,10 @@ function openTable(content, name) {
 // Each column is a choice. Columns that the model reads together are one more, which comes first.
 function showColumnChoices() {
   const { names, textColumns } = table;
+  if (isTableOfRows()) {
+    byId("column-line").hidden = true;
+    return;
+  }
   const areJoined = textColumns.length > 1;
   columnChoices = names.map((_, column) => [column]);
   if (areJoined) columnChoices.unshift(textColumns);
@@ -100,8 +128,7 @@ function showColumnChoices() {
 function predictTable() {
   tableNumber++;
   predictions = [];
-  const columns = columnChoices[byId("column").selectedIndex];
-  texts = table.rows.map((row) => columns.map((column) => row[column]).join(" "));
+  texts = isTableOfRows() ? table.rows.map(objectOf) : table.rows.map(textOf);
 
   byId("error").textContent = "";
   byId("rows").replaceChildren();
@@ -113,10 +140,25 @@ function predictTable() {
   worker.postMessage({ kind: "table", number: tableNumber, texts, threshold: threshold() });
 }
 
+// Whether the table has all columns that the model reads, where it reads several.
+function isTableOfRows() {
+  const wanted = [...settings.textColumns, ...settings.features];
+  return settings.readsRows && wanted.every((name) => table.names.includes(name));
+}
+
+function objectOf(row) {
+  return Object.fromEntries(table.names.map((name, column) => [name, row[column]]));
+}
+
+function textOf(row) {
+  const columns = columnChoices[byId("column").selectedIndex];
+  return columns.map((column) => row[column]).join(" ");
+}
+
 function showRows({ number, predictions: more }) {
   if (number !== tableNumber) return;
   for (const prediction of more) {
-    const text = texts[predictions.length];
+    const text = prediction.text ?? texts[predictions.length];
     if (predictions.length < MAX_SHOWN_ROWS) byId("rows").append(tableRow(text, prediction));
     predictions.push(prediction);
   }
@@ -207,6 +249,7 @@ const received = {
 worker.onmessage = ({ data }) => received[data.kind](data);
 worker.onerror = showError;
 
+if (settings.readsRows) showColumns();
 byId("text").addEventListener("input", sendText);
 byId("threshold").addEventListener("input", sendText);
 byId("classify").addEventListener("click", () => openTable(byId("many").value, "the text field"));

@@ -155,7 +155,11 @@ def web_page(model: ExportedModel, facts: ModelFacts) -> str:
     if facts.suggested_threshold:
         suggested = f"{facts.suggested_threshold:.3f}"
 
-    settings = {"textColumns": classifier.text_format.columns}
+    settings = {
+        "textColumns": classifier.text_format.columns,
+        "features": classifier.features,
+        "readsRows": bool(classifier.features or classifier.fields),
+    }
     body = render(
         "extras/export/page.html",
         title=facts.name,

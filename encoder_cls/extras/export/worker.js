@@ -50,7 +50,7 @@ function predictFrom(first, number, texts, threshold) {
   let next = first;
   let numCharacters = 0;
   while (next < texts.length && numCharacters <= SLICE_CHARACTERS) {
-    numCharacters += texts[next].length;
+    numCharacters += JSON.stringify(texts[next]).length;
     next++;
   }
   const predictions = classifier.predict(texts.slice(first, next), { threshold });

@@ -6,9 +6,10 @@ import { isUnfamiliar } from "./familiarity.mjs";
 import { Guarantees } from "./guarantees.mjs";
 import { LinearModel, indexOfLargest } from "./linear.mjs";
 import { TASKS } from "./probabilities.mjs";
+import { isRow, readable } from "./rows.mjs";
 import { KEPT_PER_TOKEN, Tokenizer, UNK_ID } from "./tokenizer.mjs";
 import { readWeights } from "./weights.mjs";
-import { Words } from "./words.mjs";
+import { Words, numWordsOf } from "./words.mjs";
 
 export class Classifier {
   // `bytes` are those of model.safetensors, `characters` is the table of characters.
@@ -24,6 +25,7 @@ export class Classifier {
     this.maxSeqLen = config.max_seq_len;
     this.tokenizer = new Tokenizer(JSON.parse(head.tokenizer), characters, this.maxSeqLen);
     this.words = new Words(this.tokenizer);
+    this.textColumns = config.text_columns;
 
     if (parts.includes("encoder")) {
       this.encoder = new Encoder(tensors, config.encoder, this.labels.length);
@@ -36,7 +38,7 @@ export class Classifier {
     if (head.guarantees) this.guarantees = new Guarantees(head.guarantees);
   }
 
-  // Classifies texts, and returns for each the object that `encoder-cls predict --format jsonl`
+  // Classifies texts, or rows as objects of the columns that the model reads, and returns for each the object that `encoder-cls predict --format jsonl`
   // prints. All options may be left out:
   // - topK: how many of the most probable classes are listed in `top` (1);
   // - threshold: the probability below which labels are withheld (none);
@@ -49,12 +51,12 @@ export class Classifier {
   // - maxExplainedTokens: the most tokens that are read to explain one text.
   predict(texts, options = {}) {
     const checkedOptions = this.checkedOptions(options);
-    return checkedTexts(texts).flatMap((chunk) => this.predictChunk(chunk, checkedOptions));
+    return this.checkedTexts(texts).flatMap((chunk) => this.predictChunk(chunk, checkedOptions));
   }
 
   // The probabilities of all classes of each text, in the order of `labels`.
   predictProba(texts) {
-    return checkedTexts(texts).flatMap((chunk) => {
+    return this.checkedTexts(texts).flatMap((chunk) => {
       const tokens = chunk.map((text) => this.words.tokenize(text).tokens);
       return this.partLogits(tokens).map((parts) => {
         return Array.from(this.task.probabilities(this.combined(parts)));
@@ -64,13 +66,14 @@ export class Classifier {
 
   // The words of a text as the models read them, without [CLS].
   tokens(text) {
-    return this.tokenizer.words(text).words;
+    const { tokens } = this.words.tokenize(this.rowOf(text));
+    return tokens.slice(1).map(({ spelling }) => spelling);
   }
 
   // The features of a text that the linear model knows, as [id, count], and the ids of its other
   // features, both increasing. It shows that two engines read a text alike.
   features(text) {
-    const { tokens } = this.words.tokenize(text);
+    const { tokens } = this.words.tokenize(this.rowOf(text));
     const { counter, maxTokens } = this.linear;
     counter.count(tokens, Math.min(tokens.length, maxTokens));
 
@@ -78,6 +81,30 @@ export class Classifier {
     const known = found.map((index) => [counter.ids[index], counter.counts[index]]);
     const unknown = Array.from(counter.unknown).sort((a, b) => a - b);
     return { known, unknown };
+  }
+
+  // Chunks of some texts and rows, each as one string.
+  checkedTexts(texts) {
+    if (typeof texts === "string" || !texts?.[Symbol.iterator]) {
+      throw new TypeError("predict takes several texts; put a single one in a list: predict([text])");
+    }
+    const checked = Array.from(texts, (text, number) => this.rowOf(text, number));
+
+    const chunks = [];
+    for (let start = 0; start < checked.length; start += CHUNK_TEXTS) {
+      chunks.push(checked.slice(start, start + CHUNK_TEXTS));
+    }
+    return chunks;
+  }
+
+  // A text or row as one string.
+  rowOf(text, number = 0) {
+    const { form } = this.words;
+    const isObject = form && typeof text === "object" && text !== null;
+    if (typeof text !== "string" && !isObject) {
+      throw new TypeError(`texts[${number}] is not a string`);
+    }
+    return form ? form.row(text, this.textColumns, number) : text;
   }
 
   // The options with their defaults, and with the thresholds that the guarantees need.
@@ -137,7 +164,8 @@ export class Classifier {
   // The prediction for a text, from its tokens and from the logits of each part.
   prediction(text, { tokens, isTruncated }, parts, options) {
     const probabilities = this.task.probabilities(this.combined(parts));
-    const reason = this.reason(tokens, probabilities);
+    const numWords = numWordsOf(tokens, this.maxSeqLen);
+    const reason = this.reason(numWords, probabilities);
     const record = this.record(probabilities, Boolean(reason), options);
 
     const numUnknown = this.countUnknown(tokens);
@@ -146,7 +174,6 @@ export class Classifier {
     const answeredBy = this.answeredBy(parts);
     if (answeredBy) record.answered_by = answeredBy;
     if (this.familiarity) {
-      const numWords = Math.min(tokens.length, this.maxSeqLen) - 1;
       const unknownFraction = numUnknown / Math.max(1, numWords);
       const linearFeatures = parts.linearFeatures ?? [];
       record.unfamiliar = isUnfamiliar(
@@ -155,6 +182,8 @@ export class Classifier {
     }
 
     if (reason) record.reason = reason;
+    // The places of explained words are in this text.
+    if (isRow(text)) record.text = readable(text).text;
     if (options.explains) {
       this.addExplanation(record, text, probabilities, reason === "blank", options);
     }
@@ -162,8 +191,8 @@ export class Classifier {
   }
 
   // Why a text gets no class; undefined if it gets one.
-  reason(tokens, probabilities) {
-    if (tokens.length < 2) return "blank";
+  reason(numWords, probabilities) {
+    if (numWords === 0) return "blank";
     const best = this.labels[indexOfLargest(probabilities)];
     return best === this.noneLabel ? "none" : undefined;
   }
@@ -376,21 +405,4 @@ function guaranteed(option, threshold) {
     throw new RangeError(`${option}: cannot be guaranteed by the held-out texts`);
   }
   return threshold;
-}
-
-// Chunks of some texts, of which each must be a string.
-function checkedTexts(texts) {
-  if (typeof texts === "string" || !texts?.[Symbol.iterator]) {
-    throw new TypeError("predict takes several texts; put a single one in a list: predict([text])");
-  }
-  const checked = Array.from(texts);
-  checked.forEach((text, number) => {
-    if (typeof text !== "string") throw new TypeError(`texts[${number}] is not a string`);
-  });
-
-  const chunks = [];
-  for (let start = 0; start < checked.length; start += CHUNK_TEXTS) {
-    chunks.push(checked.slice(start, start + CHUNK_TEXTS));
-  }
-  return chunks;
 }

@@ -2,6 +2,7 @@
 
 import { LinearMap, Layer, Norm, Workspace } from "./layers.mjs";
 import { Matrix } from "./matrices.mjs";
+import { FEATURE_TOKEN } from "./rows.mjs";
 import { PAIR_MULTIPLIER } from "./words.mjs";
 
 // The id of [PAD], with which the first token makes a pair.
@@ -116,10 +117,13 @@ class Embedding {
     const { numbers } = x;
     const { bigram_buckets: numBuckets } = this.architecture;
     let previous = PAD_ID;
-    tokens.forEach((word, position) => {
-      const start = x.start + position * x.stride;
+    let position = 0;
+    tokens.forEach((word, index) => {
+      const start = x.start + index * x.stride;
       word.vector ??= this.wordVector(word);
       numbers.set(word.vector, start);
+      // Features have no positions, and make no pairs.
+      if (word.kind === FEATURE_TOKEN) return;
 
       if (this.bigrams) {
         const bucket = (previous * PAIR_MULTIPLIER + word.id) % numBuckets;
@@ -127,6 +131,7 @@ class Embedding {
       }
       if (this.positions) this.positions.add(position, numbers, start);
       previous = word.id;
+      position++;
     });
   }
 

@@ -1,5 +1,7 @@
 // Explain a prediction: how much the log odds of a class fall when a word is left out.
 
+import { partsOf, readable } from "./rows.mjs";
+
 // The smallest weight of a word that counts as one for or against the class.
 const MIN_WEIGHT = 0.1;
 // The most tokens that are read to explain one text, which is read once for each of its words.
@@ -12,8 +14,8 @@ const UNSPACED_CHARACTER =
 // none, because it would take too long.
 export function explain(classifier, text, label, maxTokens = MAX_TOKENS) {
   const { tokens } = classifier.words.tokenize(text);
-  const places = classifier.tokenizer.placesOfWords(text).slice(0, classifier.maxSeqLen - 1);
-  const words = wordsOf(places, text);
+  const { shown, places } = placesOfTokens(classifier, text);
+  const words = wordsOf(places.slice(0, classifier.maxSeqLen - 1), shown);
 
   const numTokens = Math.min(tokens.length, classifier.maxSeqLen);
   const affordable = Math.max(1, Math.floor(maxTokens / numTokens) - 1);
@@ -27,14 +29,41 @@ export function explain(classifier, text, label, maxTokens = MAX_TOKENS) {
     weights = weightsOf(joined);
   }
 
-  const count = characterCounter(text);
-  const explanation = explained.map((word, index) => ({
-    word: text.slice(word.start, word.end),
-    start: count(word.start),
-    end: count(word.end),
-    weight: weights[index],
-  }));
+  // Features are read before the words, and shown after them; a mark is not shown.
+  const count = characterCounter(shown);
+  const explanation = explained
+    .map((word, index) => ({ ...word, weight: weights[index] }))
+    .filter(({ start, end }) => start < end)
+    .sort((a, b) => a.start - b.start)
+    .map(({ start, end, weight }) => ({
+      word: shown.slice(start, end),
+      start: count(start),
+      end: count(end),
+      weight,
+    }));
   return { explanation, leftOut: words.length - Math.min(words.length, affordable) };
+}
+
+// What is shown of a text or row, and the places of its tokens there, without [CLS].
+function placesOfTokens({ tokenizer, words: { form } }, row) {
+  if (!form) return { shown: row, places: tokenizer.placesOfWords(row) };
+
+  const { features, fields } = partsOf(row);
+  const { text: shown, starts, places: placesOfFeatures } = readable(row);
+  const places = [];
+  const names = [...form.edges.keys()];
+  form.tokensOfFeatures(features).forEach((tokens, number) => {
+    const place = placesOfFeatures.get(names[number]) ?? [0, 0];
+    for (let token = 0; token < tokens.length; token++) places.push(place);
+  });
+
+  const marks = form.marks(fields);
+  fields.forEach(([, text], number) => {
+    const first = starts[number];
+    if (marks[number]) places.push([first, first]);
+    for (const [start, end] of tokenizer.placesOfWords(text)) places.push([first + start, first + end]);
+  });
+  return { shown, places };
 }
 
 // Returns a function that computes the weights of words. The text without a word is classified by
@@ -61,7 +90,7 @@ function wordsOf(places, text) {
   const words = [];
   places.forEach(([start, end], token) => {
     const before = words.at(-1);
-    if (before && start < before.end) {
+    if (before && before.start <= start && start < before.end) {
       before.last = token;
       before.end = Math.max(before.end, end);
     } else {

@@ -1,5 +1,7 @@
-// Count the n-grams of a text: words, pairs of words, templates, and character n-grams.
+// Count the n-grams of a text: words, pairs of words, templates, and character n-grams; and of a row
+// its features, and pairs of a word with its field or with a feature.
 
+import { FEATURE_TOKEN, FIELD_TOKEN, TEXT_TOKEN } from "./rows.mjs";
 import { MASK_ID } from "./tokenizer.mjs";
 import { PAIR_MULTIPLIER } from "./words.mjs";
 
@@ -7,18 +9,24 @@ const HASHES = 1 << 22;
 const LAST_HASH = HASHES - 1;
 
 // The ids of features: words come first, then pairs of neighbours, pairs with one word between
-// them, templates of two to six words, and character n-grams.
+// them, templates of two to six words, character n-grams, the features of rows, and pairs of a word
+// with its field and with a feature.
 const PAIR_IDS = HASHES;
 const DISTANT_PAIR_IDS = 2 * HASHES;
 export const TEMPLATE_IDS = 3 * HASHES;
 export const CHAR_NGRAM_IDS = 4 * HASHES;
-const NUM_FEATURE_IDS = 5 * HASHES;
+export const COLUMN_IDS = 5 * HASHES;
+export const FIELD_PAIR_IDS = 6 * HASHES;
+export const FEATURE_PAIR_IDS = 7 * HASHES;
+const NUM_FEATURE_IDS = 8 * HASHES;
 const SHORTEST_TEMPLATE = 2;
 const LONGEST_TEMPLATE = 6;
 
-// The kinds of features whose rarity is measured: words, pairs, templates, character n-grams.
-const KINDS = [0, 1, 1, 2, 3];
-export const NUM_KINDS = 4;
+// The kinds of features: words, pairs, templates, character n-grams, whose rarity is measured, and
+// those of rows.
+const KINDS = [0, 1, 1, 2, 3, 4, 5, 6];
+export const NUM_RARITY_KINDS = 4;
+const NUM_KINDS = 7;
 
 // Ids are found by the feature at which each group of this many neighbouring ids begins.
 const GROUP_BITS = 8;
@@ -29,8 +37,9 @@ export class FeatureCounter {
   constructor(ids, frequentTokens) {
     this.ids = ids;
     this.frequentTokens = new Set(frequentTokens);
-    this.knowsNgrams = ids.length > 0 && ids[ids.length - 1] >= TEMPLATE_IDS;
     this.groups = startsOfGroups(ids);
+    this.knowsNgrams = this.indexFrom(TEMPLATE_IDS) < this.indexFrom(COLUMN_IDS);
+    this.knowsFeaturePairs = this.indexFrom(FEATURE_PAIR_IDS) < ids.length;
     // The hashes of the templates that end with the last token, by their size.
     this.templates = new Int32Array(LONGEST_TEMPLATE + 1);
 
@@ -45,9 +54,35 @@ export class FeatureCounter {
     this.numUnknownOfKinds = new Int32Array(NUM_KINDS);
   }
 
-  // Counts the features of a text, of which `numTokens` tokens are read.
+  // Counts the features of a text or row, of which `numTokens` tokens are read.
   count(tokens, numTokens) {
     this.clear();
+    if (tokens.every(({ kind }) => kind === TEXT_TOKEN)) {
+      this.countText(tokens, numTokens);
+      return;
+    }
+    const read = tokens.slice(0, numTokens);
+    const text = read.filter(({ kind }) => kind !== FEATURE_TOKEN);
+    this.countText(text, text.length);
+    this.countColumns(read.filter(({ kind }) => kind === FEATURE_TOKEN), text);
+  }
+
+  // Counts the features of a row, and the pairs of its words with their field and with each feature.
+  countColumns(features, text) {
+    for (const { id } of features) this.add(COLUMN_IDS + (id & LAST_HASH));
+    let field;
+    for (const word of text.slice(1)) {
+      if (word.kind === FIELD_TOKEN) {
+        field = word;
+        continue;
+      }
+      if (field) this.add(FIELD_PAIR_IDS + hashOfPair(field.id, word.id));
+      if (!this.knowsFeaturePairs) continue;
+      for (const { id } of features) this.add(FEATURE_PAIR_IDS + hashOfPair(id, word.id));
+    }
+  }
+
+  countText(tokens, numTokens) {
     this.templates.fill(0);
     for (let position = 0; position < numTokens; position++) {
       const word = tokens[position];

@@ -1,10 +1,21 @@
 // The linear model: the sum of a weight for each word and n-gram of a text.
 
-import { CHAR_NGRAM_IDS, FeatureCounter, NUM_KINDS, TEMPLATE_IDS, kindOf } from "./features.mjs";
+import {
+  CHAR_NGRAM_IDS,
+  COLUMN_IDS,
+  FEATURE_PAIR_IDS,
+  FIELD_PAIR_IDS,
+  FeatureCounter,
+  NUM_RARITY_KINDS,
+  TEMPLATE_IDS,
+  kindOf,
+} from "./features.mjs";
 
-// The norms to which the values of words and pairs, of templates and of character n-grams are
-// scaled.
-const GROUP_NORMS = [1, 0.4, 1];
+// The norms to which the values of words and pairs, of templates, of character n-grams, of the
+// features of rows, and of pairs with fields and with features are scaled.
+const GROUP_NORMS = [1, 0.4, 1, 0.7, 0.5, 1];
+// The ids at which all groups but the first begin.
+const GROUP_IDS = [TEMPLATE_IDS, CHAR_NGRAM_IDS, COLUMN_IDS, FIELD_PAIR_IDS, FEATURE_PAIR_IDS];
 // Added to a sum of effects, so that its logarithm is finite.
 const MIN_EVIDENCE = 0.01;
 
@@ -16,8 +27,7 @@ export class LinearModel {
       weights.ids("linear.feature_ids"),
       weights.dense("linear.frequent_token_ids"),
     );
-    this.firstTemplate = this.counter.indexFrom(TEMPLATE_IDS);
-    this.firstCharNgram = this.counter.indexFrom(CHAR_NGRAM_IDS);
+    this.firstOfGroups = GROUP_IDS.map((id) => this.counter.indexFrom(id));
     this.idf = weights.dense("linear.idf"); // (features,)
     this.rarest = this.idf.reduce((largest, idf) => Math.max(largest, idf), 0);
     this.weights = weights.table("linear.weights"); // (features, machines)
@@ -43,7 +53,7 @@ export class LinearModel {
     if (this.values.length < numFound) this.values = new Float32Array(2 * numFound);
     const { values } = this;
 
-    const squares = [0, 0, 0];
+    const squares = GROUP_NORMS.map(() => 0);
     for (let number = 0; number < numFound; number++) {
       const index = found[number];
       const count = counts[index];
@@ -59,8 +69,10 @@ export class LinearModel {
 
   // Which of the `GROUP_NORMS` is that of a feature.
   groupOf(index) {
-    if (index < this.firstTemplate) return 0;
-    return index < this.firstCharNgram ? 1 : 2;
+    const { firstOfGroups } = this;
+    let group = 0;
+    while (group < firstOfGroups.length && index >= firstOfGroups[group]) group++;
+    return group;
   }
 
   // What shows how familiar the text is whose margins were computed last: its evidence, two
@@ -108,10 +120,10 @@ export class LinearModel {
       if (idf === 0) unknown[kind]++;
     }
 
-    const numbers = new Array(2 * NUM_KINDS).fill(0);
-    for (let kind = 0; kind < NUM_KINDS; kind++) {
+    const numbers = new Array(2 * NUM_RARITY_KINDS).fill(0);
+    for (let kind = 0; kind < NUM_RARITY_KINDS; kind++) {
       numbers[kind] = sums[kind] / Math.max(1, total[kind]);
-      numbers[NUM_KINDS + kind] = unknown[kind] / Math.max(1, total[kind]);
+      numbers[NUM_RARITY_KINDS + kind] = unknown[kind] / Math.max(1, total[kind]);
     }
     return numbers;
   }

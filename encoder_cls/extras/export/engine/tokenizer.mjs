@@ -45,19 +45,16 @@ export class Tokenizer {
     this.lowercase = lowercaseLetters(characters.lowercase);
   }
 
-  // The words of a text, at most those that the linear model may read, and whether the encoder
-  // reads less than the whole text. The words do not include [CLS].
-  words(text) {
-    const { beginning, isCut } = this.beginning(text);
+  // The words of the beginning of a text, at most a number of them. They do not include [CLS].
+  words(beginning, maxWords) {
     const normalized = this.normalize(beginning.replace(this.invisible, ""));
-    const maxWords = KEPT_PER_TOKEN * this.maxSeqLen - 1;
 
     const words = [];
     const bounds = this.split(normalized);
     for (let index = 0; index < bounds.length && words.length < maxWords; index += 2) {
       words.push(normalized.slice(bounds[index], bounds[index + 1]));
     }
-    return { words, isTruncated: isCut || words.length + 1 > this.maxSeqLen };
+    return words;
   }
 
   // The characters of a text that are read, and whether there are more. The limit counts

@@ -1,6 +1,7 @@
 // The words of texts, each with its id and its hashed character n-grams.
 
-import { CLS_ID, UNK_ID } from "./tokenizer.mjs";
+import { FEATURE_TOKEN, FIELD_TOKEN, RowForm, TEXT_TOKEN, otherToken, partsOf } from "./rows.mjs";
+import { CLS_ID, KEPT_PER_TOKEN, UNK_ID } from "./tokenizer.mjs";
 
 // The hash of several tokens is the hash of all but the last, times this prime, plus the last.
 export const PAIR_MULTIPLIER = 1_000_003;
@@ -20,9 +21,10 @@ const encoder = new TextEncoder();
 
 // A word that is looked up once, and remembered for the next text that has it.
 class Word {
-  constructor(spelling, id, ngrams) {
+  constructor(spelling, id, ngrams, kind = TEXT_TOKEN) {
     this.spelling = spelling;
     this.id = id; // the id of the token
+    this.kind = kind; // TEXT_TOKEN, FIELD_TOKEN or FEATURE_TOKEN
     this.ngrams = ngrams; // the hashes of its character n-grams, a Uint32Array
     // What the encoder and the linear model find of the word, when they first read it.
     this.vector = null;
@@ -35,26 +37,64 @@ export class Words {
     this.tokenizer = tokenizer;
     this.remembered = new Map();
     this.start = new Word("[CLS]", CLS_ID, new Uint32Array(0));
+    // The columns of rows, if the model reads several.
+    this.form = RowForm.of(tokenizer.ids);
   }
 
-  // The tokens of a text, of which the first is [CLS], and whether the encoder reads fewer.
+  // The tokens of a text or row, of which the first is [CLS], and whether the encoder reads fewer.
   tokenize(text) {
-    const { words, isTruncated } = this.tokenizer.words(text);
+    const { maxSeqLen } = this.tokenizer;
+    const { beginning, isCut } = this.tokenizer.beginning(text);
     const tokens = [this.start];
-    for (const spelling of words) tokens.push(this.word(spelling));
-    return { tokens, isTruncated };
+    if (this.form) this.addRow(beginning, tokens);
+    else this.addText(beginning, tokens);
+
+    tokens.splice(KEPT_PER_TOKEN * maxSeqLen);
+    return { tokens, isTruncated: isCut || tokens.length > maxSeqLen };
   }
 
-  word(spelling) {
+  addText(text, tokens) {
+    const maxWords = KEPT_PER_TOKEN * this.tokenizer.maxSeqLen - tokens.length;
+    for (const spelling of this.tokenizer.words(text, maxWords)) tokens.push(this.word(spelling));
+  }
+
+  // Adds the tokens of the features, then the words of each field after its mark.
+  addRow(row, tokens) {
+    const { features, fields } = partsOf(row);
+    for (const spelling of this.form.tokensOfFeatures(features).flat()) {
+      tokens.push(this.word(spelling, FEATURE_TOKEN));
+    }
+    const marks = this.form.marks(fields);
+    fields.forEach(([, text], number) => {
+      if (marks[number]) tokens.push(this.word(marks[number], FIELD_TOKEN));
+      this.addText(text.replace(/[\x1d-\x1f]/g, " "), tokens);
+    });
+  }
+
+  word(spelling, kind = TEXT_TOKEN) {
     let word = this.remembered.get(spelling);
     if (!word) {
       if (this.remembered.size >= MAX_REMEMBERED) this.remembered.clear();
-      const id = this.tokenizer.ids.get(spelling) ?? UNK_ID;
-      word = new Word(spelling, id, hashedNgrams(spelling));
+      word = this.newWord(spelling, kind);
       this.remembered.set(spelling, word);
     }
     return word;
   }
+
+  newWord(spelling, kind) {
+    const { ids } = this.tokenizer;
+    if (kind === TEXT_TOKEN) {
+      return new Word(spelling, ids.get(spelling) ?? UNK_ID, hashedNgrams(spelling));
+    }
+    const id = ids.get(spelling) ?? ids.get(otherToken(spelling)) ?? UNK_ID;
+    return new Word(spelling, id, new Uint32Array(0), kind);
+  }
+}
+
+// The number of words that the encoder reads, of tokens that begin with [CLS].
+export function numWordsOf(tokens, maxSeqLen) {
+  const read = tokens.slice(0, maxSeqLen);
+  return read.filter(({ kind }) => kind === TEXT_TOKEN).length - 1;
 }
 
 // The CRC-32 of the bytes of each n-gram of a word between "<" and ">".
