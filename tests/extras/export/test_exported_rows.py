@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.browser import needs_browser
 from support.columns import FEATURES, config_of, rows
 from support.node import ask_node, features_of, needs_node
 from support.small_runs import run_all
@@ -13,8 +14,8 @@ from support.small_runs import run_all
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.extras.export.javascript import javascript_module
 from encoder_cls.extras.export.model_file import exported_model
+from encoder_cls.extras.export.web_page import model_facts, web_page
 
-pytestmark = needs_node
 ODD_ROWS = [
     {"text": "yes kab", "title": "", "channel": "fax", "size": "many"},
     {"text": "yes \x1echannel\x1femail \x1d kab", "title": "no", "channel": None, "size": 37.0},
@@ -23,6 +24,7 @@ ODD_ROWS = [
 ]
 
 
+@needs_node
 @pytest.mark.parametrize("title", [False, True])
 def test_node_predicts_rows_as_numpy_does(tmp_path, title):
     """With an encoder, features, and one or two text columns; and plain texts."""
@@ -47,6 +49,35 @@ def test_node_predicts_rows_as_numpy_does(tmp_path, title):
         if each["label"] is not None:
             assert [word["word"] for word in each["explanation"]] == [word.word for word in words]
             assert [word["start"] for word in each["explanation"]] == [word.start for word in words]
+
+
+@needs_browser
+def test_the_page_has_a_field_for_each_column(tmp_path, browser):
+    run_all(config_of(tmp_path), tmp_path / "run")
+    model = exported_model(tmp_path / "run")
+    file = tmp_path / "page.html"
+    file.write_text(web_page(model, model_facts(tmp_path / "run", model)), encoding="utf-8")
+    (expected,) = load_classifier(tmp_path / "run").predict(
+        [{"text": "yes kab", "channel": "email", "size": ""}]
+    )
+
+    with browser.opened(file.as_uri()) as page:
+        page.until("!document.querySelector('#text').disabled")
+        page.run("document.querySelector('#columns input').value = 'email'")
+        page.run("document.querySelector('#text').value = 'yes kab'")
+        page.run("document.querySelector('#text').dispatchEvent(new Event('input'))")
+        page.until("document.querySelector('#prediction .words')?.textContent.includes('[channel')")
+        shown = page.run("document.querySelector('#prediction').textContent")
+
+        table = "text,size,channel\\nyes kab,,email\\n"
+        page.run(f"document.querySelector('#many').value = '{table}'")
+        page.run("document.querySelector('#classify').click()")
+        page.until("!document.querySelector('#download').hidden")
+        rows_shown = page.run("document.querySelector('#rows').textContent")
+
+    assert expected.label in shown
+    assert expected.label in rows_shown
+    assert "yes kab [channel=email]" in rows_shown
 
 
 def _config(folder: Path, columns: list[str]):
