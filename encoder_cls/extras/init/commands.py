@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CHOICES = (
     "text_column",
     "label_column",
+    "features",
     "group_column",
     "label_separator",
     "delimiter",

@@ -76,6 +76,14 @@ def _columns(inspection: Inspection) -> Iterator[str]:
         if table.label.others:
             yield from _comment(f"It could also be {listed(table.label.others)}.")
     yield from _setting("label_column", settings["label_column"])
+    if "features" in settings:
+        yield from _setting("features", settings["features"])
+    elif table.features.names:
+        yield from _comment(
+            "Columns beside the text from which the models may learn, too. Leave out what is not "
+            "known when a text comes in; for the others, remove the # of the lines below:"
+        )
+        yield from _setting("# features", table.features.names)
     if table.group and "group_column" not in settings:
         yield from _comment(
             "If rows with the same value in this column belong together, remove the #, and they "

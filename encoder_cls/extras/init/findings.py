@@ -12,6 +12,7 @@ from encoder_cls.extras.init.column_roles import (
     reason_for_label,
     reason_for_text,
 )
+from encoder_cls.extras.init.feature_columns import FeatureColumns
 from encoder_cls.extras.init.inspect_data import Inspection, SplitRows, Table
 from encoder_cls.system.display import counted, listed, printable, shortened, shown
 from encoder_cls.system.encodings import UTF8
@@ -33,7 +34,7 @@ def finding_lines(inspection: Inspection) -> Iterator[str]:
     """
     yield _source_line(inspection)
     if inspection.table and inspection.table.has_header:
-        yield from _column_lines(inspection.table)
+        yield from _column_lines(inspection.table, inspection.settings.get("features", ()))
     yield from _notes(inspection)
     for role, split in inspection.splits.items():
         yield from _row_lines(role, split, inspection)
@@ -78,8 +79,8 @@ def _source_line(inspection: Inspection) -> str:
     return line
 
 
-def _column_lines(table: Table) -> Iterator[str]:
-    used = []
+def _column_lines(table: Table, features: Sequence[str]) -> Iterator[str]:
+    used: list[str] = []
     if table.text:
         used.append(table.text.name)
         yield f"text: {_text(table.text)}"
@@ -91,9 +92,20 @@ def _column_lines(table: Table) -> Iterator[str]:
             f"group: rows with the same {shown(table.group)} may belong together; if so, set "
             f"data.group_column={table.group}"
         )
+    yield from _feature_lines(table.features, features)
+    used += features
     others = [name for name in table.names if name not in used]
     if others:
         yield f"columns that are not used: {listed(others, most=MAX_COLUMNS)}"
+
+
+def _feature_lines(found: FeatureColumns, chosen: Sequence[str]) -> Iterator[str]:
+    if found.names and not chosen:
+        names = listed(found.names, most=MAX_COLUMNS)
+        yield f"features: {names} could be read beside the text; if so, set data.features"
+    for name, doubt in found.doubts.items():
+        mark = "warning: data.features" if name in chosen else "no feature"
+        yield f"{mark}: column {shown(name)}: {doubt}"
 
 
 def _text(text: TextColumn) -> str:

@@ -32,6 +32,7 @@ from encoder_cls.extras.init.column_roles import (
     label_column,
     text_column,
 )
+from encoder_cls.extras.init.feature_columns import FeatureColumns, feature_columns
 from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.encodings import UTF8, text_lines
 from encoder_cls.system.fields import is_empty
@@ -60,12 +61,14 @@ class Table(NamedTuple):
         text: None if no column looks like texts.
         label: None if no column looks like labels.
         group: a column whose rows with one value may belong together.
+        features: of the columns that are neither text, label nor group.
     """
 
     names: Sequence[str]
     text: TextColumn | None
     label: LabelColumn | None
     group: str | None
+    features: FeatureColumns
     has_header: bool
     reading: Reading
 
@@ -127,6 +130,8 @@ def inspect_data(source: str, chosen: Mapping[str, Any]) -> Inspection:
         DataError: the source cannot be read at all.
         ConfigError: a library that reads the files is not installed, or a chosen value is invalid.
     """
+    if isinstance(chosen.get("features"), str):
+        chosen = {**chosen, "features": [chosen["features"]]}
     form = source_form(source, encoding=chosen.get("encoding"), delimiter=chosen.get("delimiter"))
     settings = dict(form.splits) | dict(chosen) | _settings_of_form(form)
     table = None
@@ -197,11 +202,19 @@ def _table_of(
         used.append(text.name)
     if label:
         used.append(label.name)
+    group = group_column(profiles, used)
+
+    features = FeatureColumns((), {})
+    if text and label:
+        named = {*used, *text.others, group} - set(chosen.get("features", ()))
+        beside = [profile for profile in profiles if profile.name not in named]
+        features = feature_columns(beside, by_name[label.name], label.separator)
     return Table(
         names=list(by_name),
         text=text,
         label=label,
-        group=group_column(profiles, used),
+        group=group,
+        features=features,
         has_header=not header_is_a_row(profiles),
         reading=reading,
     )

@@ -131,6 +131,64 @@ def test_a_column_that_words_tell_is_preferred_to_one_that_they_do_not():
     assert inspection.settings["label_column"] == "team"
 
 
+def rows_with_columns_beside() -> list[list[object]]:
+    """Every second row has no label; the column `code` is the label, in other words."""
+    draw = random.Random(0)
+    codes = {"küche": 1, "sport": 2, "weather": 3}
+    rows: list[list[object]] = [
+        ["id", "text", "topic", "channel", "amount", "code", "score", "closed_by", "empty", "same"]
+    ]
+    for number, (text, label) in enumerate(labelled_texts(40, seed=0)):
+        has_label = number % 2
+        rows.append(
+            [
+                number,
+                text,
+                label if has_label else "",
+                draw.choice(["email", "phone", ""]),
+                f"{draw.uniform(0, 90):.3f}",
+                codes[label],
+                f"{codes[label] + draw.random() / 2:.3f}",
+                draw.choice(["ann", "bob"]) if has_label else "",
+                "",
+                "x",
+            ]
+        )
+    return rows
+
+
+def test_features_are_proposed_without_ids_and_columns_that_new_texts_will_lack():
+    rows = rows_with_columns_beside()
+    inspection = inspected(write_table("a.csv", rows), label_column="topic", text_column="text")
+
+    assert inspection.table.features.names == ("channel", "amount")
+    doubts = inspection.table.features.doubts
+    assert list(doubts) == ["id", "code", "score", "closed_by"]
+    assert doubts["id"].startswith("nearly every row has another value")
+    assert doubts["code"].startswith("it alone is right on 100.0%; ")
+    assert doubts["score"].startswith("it alone is right on ")
+    assert doubts["closed_by"].startswith("only rows with a label have a value")
+
+    lines = list(finding_lines(inspection))
+    assert f"no feature: column 'code': {doubts['code']}" in lines
+    draft = draft_config(inspection).replace("  # features:", "  features:").replace("# -", "-")
+    assert load_config(Path(write("b.yaml", draft))).data.features == ("channel", "amount")
+
+
+def test_chosen_features_are_in_the_config_and_may_be_warned_of():
+    rows = rows_with_columns_beside()
+    inspection = inspected(
+        write_table("a.csv", rows), label_column="topic", text_column="text", features="code"
+    )
+
+    assert load_config(Path("draft.yaml")).data.features == ("code",)
+    lines = list(finding_lines(inspection))
+    assert any(line.startswith("warning: data.features: column 'code': it alone") for line in lines)
+    assert not any(line.startswith("features: ") for line in lines)
+    [unused] = [line for line in lines if line.startswith("columns that are not used")]
+    assert "'code'" not in unused
+
+
 def test_chosen_columns_are_taken_as_they_are():
     inspection = inspected(
         write_table("a.csv", office_rows()), text_column="Betreff", label_column="Status"
