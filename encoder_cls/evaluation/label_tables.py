@@ -17,7 +17,6 @@ from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import read_again
 from encoder_cls.system.added_columns import added_before
 from encoder_cls.system.csv_cells import SPREADSHEET, CsvForm, cell, csv_table
-from encoder_cls.system.row_text import readable
 
 # The columns that are added to those of the data. `row` is the number of the row in a spreadsheet.
 ADDED = ("suggested", "score", "split", "file", "line", "row", LABEL_IN_DATA, KEY)
@@ -32,6 +31,7 @@ class LabelRow(NamedTuple):
         score: how doubtful the label is: 1 minus its probability.
         label_in_data: the label in the data file, from which `label` differs if it was corrected.
         key: the key of the text in a file of `data.corrections`.
+        row: the text with its columns as one string, as `Row.text`; `text` is for people.
     """
 
     split: str
@@ -42,6 +42,7 @@ class LabelRow(NamedTuple):
     score: float
     label_in_data: str
     key: str
+    row: str
 
 
 class LabelTable(NamedTuple):
@@ -108,7 +109,7 @@ def _label_table(
     """Make one table. `rows_read` are the rows of the data files, by location."""
     rows = sorted(rows, key=lambda row: -row.score)
     # If the row in the file has another text, the file has changed since it was read.
-    found = [_row_with(row.text, rows_read.get(row.where)) for row in rows]
+    found = [_row_with(row.row, rows_read.get(row.where)) for row in rows]
     values = [_data_values(row, read, data) for row, read in zip(rows, found, strict=True)]
 
     # The columns of the data, in the order in which they occur.
@@ -128,13 +129,13 @@ def _label_table(
 
 
 def _row_with(text: str, row_read: Row | None) -> Row | None:
-    return row_read if row_read and readable(row_read.text) == text else None
+    return row_read if row_read and row_read.text == text else None
 
 
 def _data_values(row: LabelRow, row_read: Row | None, data: DataConfig) -> dict[str, Any]:
     """The values of a row in the columns of the data, without those of an earlier review."""
     values: dict[str, Any] = dict.fromkeys(data.text_column, "")
-    values[data.text_column[0]] = readable(row.text)
+    values[data.text_column[0]] = row.text
     if row_read:
         record: Mapping[str, Any] = row_read.record or {}
         replaced = _columns_of_review(list(record)) - role_columns(data)

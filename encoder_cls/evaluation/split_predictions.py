@@ -138,6 +138,7 @@ class SplitPredictions:
                     score=float(doubts[row]),
                     label_in_data=label,
                     key=key_of_text(text),
+                    row=text,
                 )
             )
         return label_rows

@@ -17,7 +17,7 @@ from encoder_cls.evaluation.label_tables import LabelRow, label_tables
 def review_of(file: str) -> list[dict[str, str]]:
     """The rows of a table, `review.csv`, that reviews the first row of a file."""
     data = DataConfig(train=file)
-    row = LabelRow("train", SourceLocation(file, 2), "soup", "a", "b", 0.9, "a", "kxyz")
+    row = LabelRow("train", SourceLocation(file, 2), "soup", "a", "b", 0.9, "a", "kxyz", "soup")
     (content,) = label_tables([row], data=data)
     Path("review.csv").write_bytes(b"".join(content))
     with Path("review.csv").open(encoding="utf-8-sig", newline="") as lines:
@@ -56,7 +56,9 @@ def test_a_review_keeps_columns_of_the_names_that_it_adds(columns):
 def test_a_row_below_one_that_is_left_out_keeps_its_columns():
     Path("data.csv").write_text("text,label,note\nbad row\nsoup,a,mine\n")
     data = DataConfig(train="data.csv", bad_rows="skip")
-    row = LabelRow("train", SourceLocation("data.csv", 3), "soup", "a", "b", 0.9, "a", "kxyz")
+    row = LabelRow(
+        "train", SourceLocation("data.csv", 3), "soup", "a", "b", 0.9, "a", "kxyz", "soup"
+    )
 
     (content,) = label_tables([row], data=data)
 

@@ -157,7 +157,7 @@ def _label(
         if classifier.codes:
             code_names = classifier.codes.names
         form = classifier.text_format
-        options = PoolOptions(pool, form.columns, form.reading)
+        options = PoolOptions(pool, form.columns, classifier.features, form.reading)
     options = options._replace(reading=options.reading.overridden(**reading))
     if text_columns:
         options = options._replace(text_columns=text_columns)
@@ -225,10 +225,6 @@ def _enumerated(sizes: Sequence[str]) -> str:
 
 def _report(session: Session, options: PoolOptions) -> None:
     """Say how many labels there are, and how to train with them."""
-    from encoder_cls import ReadingOptions
-    from encoder_cls.extras.label.class_list import SEPARATOR
-    from encoder_cls.extras.label.label_table import LABEL
-
     rows = session.labels.rows
     counts = Counter[str]()
     for row in rows:
@@ -236,20 +232,27 @@ def _report(session: Session, options: PoolOptions) -> None:
     sizes = [f"{name} {counts[name]:,}" for name in session.classes.names]
     note(f"{session.labels.path}: {len(rows):,} labels ({_enumerated(sizes)})")
     _report_model(session)
-    if len([name for name in session.classes.names if counts[name]]) < 2:
-        return
+    labelled_classes = [name for name in session.classes.names if counts[name]]
+    if len(labelled_classes) >= 2:
+        note(f"train with: {_train_command(session, options, labelled_classes)}")
+
+
+def _train_command(session: Session, options: PoolOptions, labelled_classes: Sequence[str]) -> str:
+    from encoder_cls import ReadingOptions
+    from encoder_cls.extras.label.class_list import SEPARATOR
+    from encoder_cls.extras.label.label_table import LABEL
 
     labels = session.labels
     settings = {"train": str(labels.path), "unlabelled": options.source}
     # Names with commas or colons are quoted in JSON, which is YAML.
-    if tuple(options.text_columns) != ("text",):
-        settings["text_column"] = json.dumps(options.text_columns, ensure_ascii=False)
+    columns = {"text_column": options.text_columns, "features": options.features}
+    for key, names in columns.items():
+        if tuple(names) not in {("text",), ()}:
+            settings[key] = json.dumps(names, ensure_ascii=False)
     if labels.label_column != LABEL:
         settings["label_column"] = labels.label_column
     if labels.blank_rows:
-        settings["label_names"] = json.dumps(
-            [name for name in session.classes.names if counts[name]], ensure_ascii=False
-        )
+        settings["label_names"] = json.dumps(labelled_classes, ensure_ascii=False)
     # The labels are read as the texts are.
     for key in ("delimiter", "encoding", "sheet", "bad_rows"):
         value = getattr(options.reading, key)
@@ -260,7 +263,7 @@ def _report(session: Session, options: PoolOptions) -> None:
     words = ["encoder-cls", "train"]
     for key, value in settings.items():
         words += ["--set", f"data.{key}={value}"]
-    note(f"train with: {shlex.join(words)}")
+    return shlex.join(words)
 
 
 def _report_model(session: Session) -> None:

@@ -26,7 +26,7 @@ from encoder_cls.extras.label.session_memory import torn_file
 from encoder_cls.system.added_columns import added_name, is_like, numbered
 from encoder_cls.system.csv_cells import LINE_END, CsvForm, cell, csv_row, csv_table
 from encoder_cls.system.files import read_file, reporting_os_errors, write_file
-from encoder_cls.system.row_text import readable
+from encoder_cls.system.row_text import row_parts
 
 LABEL = "label"
 LABEL_IN_DATA = "label_in_data"
@@ -80,6 +80,7 @@ class LabelTable:
         form: CsvForm,
         *,
         text_columns: Sequence[str] = ("text",),
+        features: Sequence[str] = (),
         needs_label: bool = False,
         added: Sequence[str] = ADDED_COLUMNS,
         fixed_names: Mapping[str, str] | None = None,
@@ -93,13 +94,14 @@ class LabelTable:
         self.rows: list[LabelledText] = []
         self.blank_rows: dict[str, LabelledText] = {}
         self._text_columns = text_columns
+        self._features = features
         self._form = form
         self._needs_label = needs_label
         self._added = added
         self._fixed_names = fixed_names or {}
         # The columns of the pool with their names in the file. Fields inside objects are columns,
         # too.
-        self._columns = _names_in_file([*columns, *text_columns])
+        self._columns = _names_in_file([*columns, *text_columns, *features])
         self._own_names = self._free_names()
         # The hash of the file as this process has left it; None if there is no file.
         self._written: hashlib._Hash | None = None
@@ -232,7 +234,7 @@ class LabelTable:
         self._own_names = self._free_names()
 
         try:
-            wanted = Columns(self._text_columns, names[LABEL], every=True)
+            wanted = Columns(self._text_columns, names[LABEL], every=True, features=self._features)
             for row in read_rows(str(self.path), wanted, reading):
                 values = {name: cell(value) for name, value in (row.record or {}).items()}
                 added = {name: values.pop(names[name], "") for name in self._added}
@@ -355,8 +357,12 @@ class LabelTable:
 
     def _cells(self, row: LabelledText, columns: Sequence[str]) -> list[str]:
         cells = dict(row.cells)
-        # A field inside an object has no column of its own, so its text is written.
-        cells.setdefault(self._text_columns[0], readable(row.text))
+        # A field inside an object has no column of its own, so its text or value is written.
+        parts = row_parts(row.text)
+        for name, text in parts.fields:
+            cells.setdefault(name or self._text_columns[0], text)
+        for name, value in parts.features.items():
+            cells.setdefault(name, value)
         # A person may have written more beside a text before it was labelled.
         blank_row = self.blank_rows.get(row.key)
         values = []

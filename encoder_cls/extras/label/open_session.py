@@ -52,10 +52,15 @@ def open_session(
         pool.columns,
         pool.form,
         text_columns=options.text_columns,
+        features=options.features,
         needs_label=not is_multi_label,
     )
     skipped = LabelTable(
-        skipped_file(output), pool.columns, pool.form, text_columns=options.text_columns
+        skipped_file(output),
+        pool.columns,
+        pool.form,
+        text_columns=options.text_columns,
+        features=options.features,
     )
     for table in (labels, skipped):
         notes += table.read(options.reading.encoding, pool.texts)

@@ -35,6 +35,7 @@ class PoolOptions(NamedTuple):
 
     source: str
     text_columns: Sequence[str] = ("text",)
+    features: Sequence[str] = ()
     reading: ReadingOptions = ReadingOptions()
 
 
@@ -82,7 +83,7 @@ def read_pool(
 
     def unlabelled_rows() -> Iterator[Row]:
         nonlocal num_labelled
-        all_columns = Columns(options.text_columns, every=True)
+        all_columns = Columns(options.text_columns, every=True, features=options.features)
         for row in chain.from_iterable(read_rows(name, all_columns, reading) for name in sources):
             columns.update(dict.fromkeys(row.record or ()))
             if label_column is not None and has_label(row, label_column):

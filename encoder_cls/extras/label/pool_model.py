@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls import TextPool, load_classifier
+from encoder_cls import Row, TextPool, load_classifier
 
 Floats = NDArray[np.float64]
 
@@ -124,7 +124,8 @@ class PoolModel:
         """Predict the first texts by a run or model, whose classes are the session's first ones."""
         began = time.monotonic()
         classifier = load_classifier(run, engine="numpy")
-        predictions = classifier.predict(self.texts[: self.pool_size][:PREDICTED_BY_RUN])
+        texts = self.texts[: self.pool_size][:PREDICTED_BY_RUN]
+        predictions = classifier.predict([Row(text) for text in texts])
         probabilities = np.array(
             [list(prediction.probabilities.values()) for prediction in predictions]
         )

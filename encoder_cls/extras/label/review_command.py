@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -101,9 +101,15 @@ def _print_as_json(found: Review) -> None:
         {
             "estimated_errors": found.num_estimated_errors,
             "texts": found.num_texts,
-            "rows": [row._asdict() for row in found.rows],
+            "rows": [_record(row) for row in found.rows],
         }
     )
+
+
+def _record(row: LabelRow) -> dict[str, Any]:
+    record = row._asdict()
+    del record["row"]
+    return record
 
 
 def _line(row: LabelRow) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from encoder_cls import Classifier, LabelRow, load_classifier, review
+from encoder_cls import Classifier, LabelRow, Row, load_classifier, review
 from encoder_cls.extras.label.background_thread import BackgroundThread
 from encoder_cls.extras.label.class_list import ClassList
 from encoder_cls.extras.label.label_table import (
@@ -224,7 +224,7 @@ class ReviewModel:
         known = set(self._classifier.label_names)
         names = [name for name in in_doubt if name in known][:MAX_CLASSES]
         explanations = self._classifier.explain(
-            [row.text] * len(names), labels=names, max_tokens=MAX_EXPLAINED_TOKENS
+            [Row(row.row)] * len(names), labels=names, max_tokens=MAX_EXPLAINED_TOKENS
         )
 
         words = []

@@ -18,7 +18,7 @@ from encoder_cls.extras.label.label_table import LabelledText, LabelTable
 from encoder_cls.extras.label.pool import PoolText
 from encoder_cls.extras.label.session_memory import SessionMemory
 from encoder_cls.extras.label.text_queue import RANDOM, SUGGESTED, ChosenText, Queue
-from encoder_cls.system.row_text import readable
+from encoder_cls.system.row_text import readable, row_parts
 from encoder_cls.system.web.responses import RefusedError
 
 # Why a text has no label: the column `how` of the table of skipped texts.
@@ -445,9 +445,11 @@ class Session:
 def _shown_text_alone(text: PoolText) -> dict[str, Any]:
     """A text and the other columns of its row, cut to what the page shows."""
     shown = readable(text.text)
+    parts = row_parts(text.text)
+    in_text = {*parts.features, *(name for name, _ in parts.fields)}
     columns = []
     for name, cell in text.cells.items():
-        if cell and cell.strip() != shown.strip():
+        if name not in in_text and cell and cell.strip() != shown.strip():
             columns.append([name, cell[:MAX_SHOWN_CELL]])
     return {
         "key": text.key,

@@ -1,0 +1,123 @@
+"""Texts with columns beside them (`data.features`) are labelled, reviewed and suggested."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from support.labelling import read_table
+from support.programs import succeed
+from support.small_runs import NO_TECHNIQUES, make_config, run_all
+
+from encoder_cls.extras.label.label_command import _train_command
+from encoder_cls.extras.label.open_session import open_session
+from encoder_cls.extras.label.pool import PoolOptions
+from encoder_cls.extras.label.pool_model import PoolModel
+from encoder_cls.extras.label.review_session import open_review
+
+WORDS = ["ba", "be", "bi", "bo", "bu", "da", "de", "di", "do", "du"]
+COLUMNS = ["title", "body", "channel", "owner", "label"]
+
+
+def write_rows(path: Path, number: int, *, has_labels: bool) -> None:
+    """Rows whose class is the channel; one of twenty labels is wrong."""
+    draw = Random(number)
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(COLUMNS)
+        for row in range(number):
+            channel = draw.choice(["email", "phone"])
+            is_right = bool(row % 20)
+            label = "mail" if (channel == "email") == is_right else "call"
+            body = " ".join(draw.sample(WORDS, 4))
+            table.writerow([f"no {row}", body, channel, "ann", label if has_labels else ""])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A run of the linear model, whose data are moved nowhere."""
+    folder = tmp_path_factory.mktemp("columns")
+    write_rows(folder / "rows.csv", 200, has_labels=True)
+    write_rows(folder / "pool.csv", 40, has_labels=False)
+    columns = {"text_column": ["title", "body"], "features": ["channel"]}
+    config = make_config(
+        folder,
+        linear=True,
+        data={"train": str(folder / "rows.csv")} | columns,
+        model={"encoder": False, "max_seq_len": 32},
+        **NO_TECHNIQUES,
+    )
+    run_all(config, folder / "run")
+    return folder
+
+
+def test_rows_are_labelled_with_all_their_columns_and_predicted_by_the_channel(folder, tmp_path):
+    options = PoolOptions(str(folder / "pool.csv"), ("title", "body"), ("channel",))
+    opened = open_session(options, tmp_path / "labels.csv", ["mail", "call"], is_multi_label=False)
+    fit = PoolModel([text.text for text in opened.texts], len(opened.texts))(folder / "run")
+
+    for text, top in zip(opened.texts, fit.top_classes[:, 0].tolist(), strict=True):
+        shown = opened.session.state()["text"]
+        cells = text.cells
+        assert shown["text"] == f"{cells['title']} {cells['body']} [channel={cells['channel']}]"
+        assert shown["columns"] == [["owner", "ann"]]
+        predicted = ["call", "mail"][top]
+        assert predicted == {"email": "mail", "phone": "call"}[cells["channel"]]
+        opened.session.label(text.key, [predicted])
+
+    written = read_table(tmp_path / "labels.csv")
+    assert [[row[name] for name in COLUMNS[:4]] for row in written] == [
+        [text.cells[name] for name in COLUMNS[:4]] for text in opened.texts
+    ]
+    reopened = open_session(options, tmp_path / "labels.csv", [], is_multi_label=False)
+    assert reopened.session.state()["text"] is None
+    command = _train_command(opened.session, options, ["mail", "call"])
+    assert "--set 'data.features=[\"channel\"]'" in command
+
+
+def test_a_feature_inside_an_object_is_a_column_of_the_labels(tmp_path):
+    row = {"body": "some text", "meta": {"channel": "email"}}
+    (tmp_path / "pool.jsonl").write_text(json.dumps(row))
+    options = PoolOptions(str(tmp_path / "pool.jsonl"), ("body",), ("meta.channel",))
+    opened = open_session(options, tmp_path / "labels.csv", ["a", "b"], is_multi_label=False)
+    opened.session.label(opened.texts[0].key, ["a"])
+
+    [written] = read_table(tmp_path / "labels.csv")
+    assert (written["body"], written["meta.channel"]) == ("some text", "email")
+
+
+def test_suggestions_have_all_columns(cli, folder, tmp_path):
+    path = tmp_path / "next.csv"
+    command = ("suggest", folder / "run", "--input", folder / "pool.csv", "--n", 3)
+    succeed(cli, *command, "--output", path)
+
+    for row in read_table(path):
+        assert row["owner"] == "ann"
+        assert row["suggested"] == {"email": "mail", "phone": "call"}[row["channel"]]
+
+
+def test_a_review_names_the_features_and_explains_by_them(cli, folder, tmp_path):
+    path = tmp_path / "review.csv"
+    found = json.loads(succeed(cli, "review", folder / "run", "--output", path, "--json").out)
+    first = found["rows"][0]
+    opened = open_review(folder / "run", tmp_path / "page.csv", {})
+    with opened.model:
+        text = opened.session.state()["text"]
+        while not opened.model.words(text["key"]):
+            time.sleep(0.01)
+        words = opened.model.words(text["key"])
+
+    assert len(found["rows"]) >= 9
+    assert "row" not in first
+    assert first["text"].endswith("]")
+    assert text["text"] == first["text"]
+    written = read_table(path)
+    assert [f"{row['title']} {row['body']} [channel={row['channel']}]" for row in written] == [
+        row["text"] for row in found["rows"]
+    ]
+    channel = first["text"].partition("[")[2].removesuffix("]")
+    assert any(channel in of_class["words_for"] for of_class in words)
