@@ -35,8 +35,8 @@ def rows_given(
         elif isinstance(item, Row):
             yield item.text
         elif isinstance(item, Mapping):
-            where = SourceLocation(f"texts[{number}]")
-            columns.check_present(where, [*item, *field_names(item)])
+            where = SourceLocation(f"rows[{number}]")
+            columns.check_present(where, list(dict.fromkeys([*item, *field_names(item)])))
             yield row_of(where, dict(item), columns).text
         else:
             raise TypeError(f"texts[{number}] is {kind(item)}, not a text")
@@ -48,7 +48,9 @@ def is_frame(given: Any) -> bool:
 
 
 def _records(frame: Any, columns: Columns) -> Iterator[dict[str, Any]]:
-    columns.check_present("the table", [str(name) for name in frame.columns])
+    # A name may be a number.
+    as_given = {str(name): name for name in frame.columns}
+    columns.checked("the table", [str(name) for name in frame.columns])
     names = columns.named
-    values = zip(*(list(frame[name]) for name in names), strict=True)
+    values = zip(*(list(frame[as_given[name]]) for name in names), strict=True)
     return (dict(zip(names, row, strict=True)) for row in values)

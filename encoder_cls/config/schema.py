@@ -297,6 +297,8 @@ class DataConfig(Section):
     def _check_names_differ(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         seen = set()
         for name in names or ():
+            if not name:
+                raise ValueError("an item is empty; a name is expected")
             if name in seen:
                 raise ValueError(f"{name!r} is listed twice")
             seen.add(name)

@@ -47,6 +47,8 @@ from encoder_cls.text.tokens import (
 MAX_ROWS = 200_000
 # A column of numbers has more different values than this. With fewer, each is a category.
 MAX_NUMBERS_AS_CATEGORIES = 10
+# At least this share of its rows with a value have a number; others may have "n/a" or "unknown".
+MIN_SHARE_OF_NUMBERS = 0.75
 # The edges of a column of numbers divide its values into so many parts of about the same size.
 PARTS_OF_NUMBERS = 16
 # The most categories of a column that are known, and the fewest rows that a known one has.
@@ -62,7 +64,7 @@ class RowForm(NamedTuple):
 
     Attributes:
         fields: empty if texts are of one column.
-        edges: of each feature by name, increasing; empty if its values are categories.
+        edges: of each feature by name, increasing; empty if its numbers are categories, too.
     """
 
     fields: tuple[str, ...]
@@ -101,15 +103,13 @@ class RowForm(NamedTuple):
 
     def tokens_of(self, name: str, value: str) -> list[str]:
         """The tokens of one feature; the smallest numbers have none."""
-        edges = self.edges[name]
         if not value:
             return [_missing(name)]
-        if not edges:
-            return [f"{RS}{name}{US}{value}"]
 
-        number = _number(value)
+        edges = self.edges[name]
+        number = _number(value) if edges else None
         if number is None:
-            return [_other(name)]
+            return [_category(name, value)]
         passed = edges[: bisect_right(edges, number)]
         return [_edge(name, edge) for edge in passed]
 
@@ -124,6 +124,10 @@ def _missing(feature: str) -> str:
 
 def _other(feature: str) -> str:
     return f"{RS}{feature}{US}{US}"
+
+
+def _category(feature: str, value: str) -> str:
+    return f"{RS}{feature}{US}{value}"
 
 
 def _edge(feature: str, edge: float) -> str:
@@ -231,12 +235,15 @@ def learned_tokens(
     tokens = RowForm(fields, edges).tokens()
     least = max(min_frequency, MIN_ROWS_OF_CATEGORY)
     for name, counts in values.items():
-        if not edges[name]:
-            # Equally frequent categories are in alphabetical order.
-            ranked = [value for value, _ in sorted(counts.items(), key=_frequency_rank)]
-            for value in ranked[:MAX_CATEGORIES]:
-                if len(groups_of[name, value]) >= least:
-                    tokens.append(f"{RS}{name}{US}{value}")
+        categories = counts.items()
+        if edges[name]:
+            categories = [item for item in categories if _number(item[0]) is None]
+
+        # Equally frequent categories are in alphabetical order.
+        ranked = [value for value, _ in sorted(categories, key=_frequency_rank)]
+        for value in ranked[:MAX_CATEGORIES]:
+            if len(groups_of[name, value]) >= least:
+                tokens.append(_category(name, value))
     return tokens
 
 
@@ -247,11 +254,20 @@ def _frequency_rank(value_and_count: tuple[str, int]) -> tuple[int, str]:
 
 def _learned_edges(counts: Counter[str]) -> tuple[float, ...]:
     """The edges of a column of numbers; none if it is none."""
-    numbers = [_number(value) for value in counts]
-    if len(set(numbers)) <= MAX_NUMBERS_AS_CATEGORIES or None in numbers:
+    numbers = []
+    counts_of_numbers = []
+    for value, count_of_value in counts.items():
+        number = _number(value)
+        if number is not None:
+            numbers.append(number)
+            counts_of_numbers.append(count_of_value)
+    if len(set(numbers)) <= MAX_NUMBERS_AS_CATEGORIES:
         return ()
+    if sum(counts_of_numbers) < MIN_SHARE_OF_NUMBERS * counts.total():
+        return ()
+
     # Every value passes the smallest one, which may be that of most rows, such as 0.
-    values = np.repeat(np.array(numbers, dtype=np.float64), list(counts.values()))
+    values = np.repeat(np.array(numbers, dtype=np.float64), counts_of_numbers)
     larger = values[values > values.min()]
     shares = np.arange(PARTS_OF_NUMBERS) / PARTS_OF_NUMBERS
     edges = np.unique(np.quantile(larger, shares, method="higher"))

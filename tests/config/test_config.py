@@ -434,6 +434,7 @@ def test_overrides_reach_into_sections_and_later_ones_win():
         ),
         (["data.text_column=[text, label]"], "data: label_column 'label' is also in text_column"),
         (["data.label_column=text"], "data: label_column 'text' is also in text_column"),
+        (["data.features=['', channel]"], "data.features: an item is empty"),
     ],
 )
 def test_an_override_that_cannot_be_is_refused(overrides, message):

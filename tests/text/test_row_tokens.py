@@ -92,6 +92,20 @@ def test_a_row_has_tokens_for_its_features_before_its_words(kind):
     assert tokens_of(tokenizer, no_number)[1:3] == ["channel=(missing)", "size=(other)"]
 
 
+def test_words_among_numbers_are_categories():
+    """Where more than a quarter of the values are no numbers, all values are categories."""
+    few = [row("text", size="n/a" if size % 5 == 0 else size % 50) for size in range(200)]
+    many = [row("text", size="n/a" if size % 3 == 0 else size % 50) for size in range(200)]
+    mostly_numbers = train_tokenizer(few, TokenizerConfig())
+    mixed = train_tokenizer(many, TokenizerConfig())
+
+    assert row_form(mostly_numbers).edges["size"]
+    assert tokens_of(mostly_numbers, row("text", size="n/a"))[1] == "size=n/a"
+    assert tokens_of(mostly_numbers, row("text", size="1e400"))[1] == "size=(other)"
+    assert row_form(mixed).edges["size"] == ()
+    assert tokens_of(mixed, row("text", size=7))[1] == "size=7"
+
+
 def test_features_are_never_cut_off():
     tokenizer = train_tokenizer(ROWS, TokenizerConfig())
     long = row("word " * 10_000, title="", channel="email", size=99)

@@ -100,10 +100,13 @@ def test_python_takes_rows_as_mappings_and_as_a_table(run):
     assert len({prediction.label for prediction in expected}) == 2
     (of_text,) = classifier.predict(["\x1echannel\x1femail\x1dyes sir"])
     assert of_text == classifier.predict([" channel email yes sir"])[0]
-    with pytest.raises(DataError, match=r"texts\[1\]: no column 'channel'"):
+    with pytest.raises(DataError, match=r"rows\[1\]: no column 'channel'; it has 'text', 'size' "):
         classifier.predict([given[0], {"text": "yes", "size": 3}])
     with pytest.raises(DataError, match="no column 'size'"):
         classifier.predict(pandas.DataFrame(given)[["text", "channel"]])
+    twice = pandas.DataFrame(given)[["text", "channel", "size", "size"]]
+    with pytest.raises(DataError, match="two columns are called 'size'"):
+        classifier.predict(twice)
 
     batch = {key: [row[key] for row in given] for key in given[0]}
     labels = [prediction.label for prediction in expected]
@@ -159,6 +162,9 @@ def test_the_estimator_takes_a_table(tmp_path):
         estimator.fit(frame["message"], labels)
     with pytest.raises(ValueError, match="no column 'channel'"):
         model.predict(frame[["message", "weight"]])
+    numbered = frame.rename(columns={"weight": 7})
+    numbers = clone(estimator).set_params(features=[7]).fit(numbered, labels)
+    assert numbers.classifier_.features == ("7",)
 
 
 def test_what_a_person_sees_names_the_columns(run, cli, tmp_path):

@@ -66,7 +66,7 @@ class Columns(NamedTuple):
     def _hint_for_missing(self, missing: str, names: Sequence[str]) -> str:
         hint = f"name the right one with --set data.{self._use_of(missing)}_column=NAME"
         if missing in self.features:
-            hint = "it is one of data.features; where a row has no value, leave the cell empty"
+            hint = "it is one of data.features; without a value, a cell is empty, in JSON null"
         elif self.label is None:
             # Rows without labels are read by commands such as predict, which have another option.
             hint = "name the right one with --text-column NAME, in a config with data.text_column"

@@ -64,8 +64,8 @@ export class RowForm {
   tokensOfFeatures(features) {
     return [...this.edges].map(([name, edges]) => {
       const value = features.get(name) ?? "";
-      if (!value || !edges.length) return [`${RS}${name}${US}${value}`];
-      if (!NUMBER.test(value) || !Number.isFinite(Number(value))) return [otherToken(name)];
+      const isNumber = NUMBER.test(value) && Number.isFinite(Number(value));
+      if (!edges.length || !isNumber) return [`${RS}${name}${US}${value}`];
       return edges.filter(([edge]) => Number(value) >= edge).map(([, token]) => token);
     });
   }
@@ -80,9 +80,9 @@ export class RowForm {
 }
 
 // The token in place of an unknown category.
-export function otherToken(nameOrToken) {
-  const [name] = cutAt(nameOrToken.replace(RS, ""), US);
-  return `${RS}${name}${US}${US}`;
+export function otherToken(token) {
+  const [name] = cutAt(token, US);
+  return `${name}${US}${US}`;
 }
 
 // The features of a row by name, and its texts, as [name, text].
