@@ -235,12 +235,10 @@ def learned_tokens(
     tokens = RowForm(fields, edges).tokens()
     least = max(min_frequency, MIN_ROWS_OF_CATEGORY)
     for name, counts in values.items():
-        categories = counts.items()
-        if edges[name]:
-            categories = [item for item in categories if _number(item[0]) is None]
-
         # Equally frequent categories are in alphabetical order.
-        ranked = [value for value, _ in sorted(categories, key=_frequency_rank)]
+        ranked = [value for value, _ in sorted(counts.items(), key=_frequency_rank)]
+        if edges[name]:
+            ranked = [value for value in ranked if _number(value) is None]
         for value in ranked[:MAX_CATEGORIES]:
             if len(groups_of[name, value]) >= least:
                 tokens.append(_category(name, value))
