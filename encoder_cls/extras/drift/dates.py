@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 # The value of the day of a text without a date.
 NO_DAY = 0
-# How dates may be written, beside ISO 8601. Dates with slashes are not read: 3/4 is in March or in
-# April.
+# How dates may be written, beside ISO 8601; a time may follow after a space. Dates such as 3/4/2026
+# are not read: that is in March or in April.
 OTHER_FORMS = ("%d.%m.%Y", "%d.%m.%y", "%Y-%m", "%Y/%m/%d")
 # Texts of more days than this are divided into months, texts of fewer days into weeks.
 MOST_DAYS_IN_WEEKS = 100
@@ -35,9 +35,10 @@ def day_of(value: Any) -> int:
         return datetime.fromisoformat(text).toordinal()
     except ValueError:
         pass
+    without_time = text.split()[0]
     for form in OTHER_FORMS:
         try:
-            return datetime.strptime(text, form).toordinal()
+            return datetime.strptime(without_time, form).toordinal()
         except ValueError:
             continue
     raise ValueError(f"{text!r} is no date")

@@ -11,6 +11,9 @@ estimate the new shares by expectation maximization. With calibrated probabiliti
 than the confusion matrix (BBSE), as Alexandari et al. found: "Maximum Likelihood with
 Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation" (2020),
 https://arxiv.org/abs/1901.06852.
+
+How far off the new shares may be is found by the bootstrap: Efron and Tibshirani, "An Introduction
+to the Bootstrap" (1993).
 """
 
 from __future__ import annotations
@@ -28,6 +31,10 @@ NORMAL_QUANTILE = 1.959964
 MAX_ROUNDS = 200
 # Expectation maximization ends when no share changes by more than this in a round.
 SMALLEST_CHANGE = 1e-5
+
+# The drawings of the bootstrap, and the most texts of each.
+DRAWINGS = 10
+MAX_DRAWN_TEXTS = 4_000
 
 
 class SampledProbabilities(NamedTuple):
@@ -70,8 +77,15 @@ def expected_accuracy(
     later texts, if the shares of classes have changed.
     """
     confidence: NDArray[Any] = now.confidence
+    variance_of_shares = 0.0
     if shifted is not None and len(shifted.rows):
-        confidence = _corrected_confidence(shifted, mean_probabilities)
+        correction = _Correction.estimate(shifted.probabilities, mean_probabilities)
+        confidence = correction.confidence(shifted.probabilities)
+        variance_of_shares = _variance_of_shares(
+            correction, shifted.probabilities, confidence, before.num_independent
+        )
+        # Texts that belong together count as fewer.
+        variance_of_shares *= len(now) / now.num_independent
     mean = float(np.mean(confidence))
 
     # On held-out texts, probabilities are right on average but for this difference.
@@ -79,7 +93,7 @@ def expected_accuracy(
     accuracy = min(1.0, max(0.0, mean + float(differences.mean())))
 
     variance = float((confidence * (1 - confidence)).mean()) / now.num_independent
-    variance += float(differences.var()) / before.num_independent
+    variance += float(differences.var()) / before.num_independent + variance_of_shares
     half_width = NORMAL_QUANTILE * math.sqrt(variance)
     return ExpectedAccuracy(
         accuracy=accuracy,
@@ -88,21 +102,66 @@ def expected_accuracy(
     )
 
 
-def _corrected_confidence(
-    sampled: SampledProbabilities, mean_probabilities: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The probabilities of predictions, (texts,), by the estimated new shares of classes."""
-    old_shares = np.maximum(mean_probabilities, np.finfo(np.float64).tiny)
-    shares = old_shares
-    for _ in range(MAX_ROUNDS):
-        corrected = sampled.probabilities * (shares / old_shares)
-        corrected /= corrected.sum(axis=1, keepdims=True)
-        new_shares = corrected.mean(axis=0)
-        change = float(np.abs(new_shares - shares).max())
-        shares = new_shares
-        if change < SMALLEST_CHANGE:
-            break
+class _Correction(NamedTuple):
+    """The shares of classes among the held-out texts, and among the later ones, (classes,)."""
 
-    predicted = sampled.probabilities.argmax(axis=1)
-    confidence: NDArray[np.float64] = corrected[np.arange(len(corrected)), predicted]
-    return confidence
+    old_shares: NDArray[np.float64]
+    new_shares: NDArray[np.float64]
+
+    @classmethod
+    def estimate(
+        cls, probabilities: NDArray[np.float32], old_shares: NDArray[np.float64]
+    ) -> _Correction:
+        """Estimate the new shares from the probabilities of later texts, (texts, classes)."""
+        old_shares = np.maximum(old_shares, np.finfo(np.float64).tiny)
+        return cls(old_shares, old_shares).improved(probabilities)
+
+    def improved(self, probabilities: NDArray[np.float32]) -> _Correction:
+        """The correction after expectation maximization that starts at the new shares."""
+        correction = self
+        for _ in range(MAX_ROUNDS):
+            new_shares = correction.corrected(probabilities).mean(axis=0)
+            change = float(np.abs(new_shares - correction.new_shares).max())
+            correction = correction._replace(new_shares=new_shares)
+            if change < SMALLEST_CHANGE:
+                break
+        return correction
+
+    def corrected(self, probabilities: NDArray[np.float32]) -> NDArray[np.float64]:
+        """The probabilities of later texts by the new shares, (texts, classes)."""
+        products: NDArray[np.float64] = probabilities * (self.new_shares / self.old_shares)
+        products /= products.sum(axis=1, keepdims=True)
+        return products
+
+    def confidence(self, probabilities: NDArray[np.float32]) -> NDArray[np.float64]:
+        """The corrected probabilities of the classes that are predicted, (texts,)."""
+        predicted = probabilities.argmax(axis=1)
+        corrected = self.corrected(probabilities)
+        return np.asarray(corrected[np.arange(len(corrected)), predicted])
+
+
+def _variance_of_shares(
+    correction: _Correction,
+    probabilities: NDArray[np.float32],
+    confidence: NDArray[np.float64],
+    num_held_out: float,
+) -> float:
+    """The variance of the mean confidence that comes from the shares, by bootstrap.
+
+    Later texts are drawn with replacement. Nothing is kept of the probabilities of held-out texts
+    but their mean, so the old shares vary as if each text were counted as one class.
+    """
+    random = np.random.default_rng(0)
+    old_shares, new_shares = correction
+    num_expected = num_held_out * old_shares
+    num_texts = len(probabilities)
+
+    differences = []
+    for _ in range(DRAWINGS):
+        rows = random.integers(num_texts, size=min(num_texts, MAX_DRAWN_TEXTS))
+        drawn_shares = old_shares * random.gamma(num_expected + 1) / (num_expected + 1)
+        drawn_shares /= drawn_shares.sum()
+        drawn = _Correction(drawn_shares, new_shares).improved(probabilities[rows])
+        mean = float(drawn.confidence(probabilities[rows]).mean())
+        differences.append(mean - float(confidence[rows].mean()))
+    return float(np.mean(np.square(differences)))

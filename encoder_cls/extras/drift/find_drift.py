@@ -113,11 +113,13 @@ def find_drift(run: Path, source: str, *, date_column: str | None = None) -> Dri
     """Compare the texts of files with the held-out texts of a run.
 
     Raises:
-        ConfigError: the run has no reference.
+        ConfigError: the run has no reference, or that of another model.
         DataError: the source is missing or malformed.
     """
     classifier = load_classifier(run)
     reference = read_reference(run)
+    if len(reference.num_predicted) != len(classifier.label_names):
+        raise ConfigError(f"{run}: its reference is of a model with other classes; train again")
     texts = predict_texts(
         classifier, source, group_column=reference.group_column, date_column=date_column
     )

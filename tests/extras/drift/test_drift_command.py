@@ -22,7 +22,7 @@ from support.topics import TOPICS, labelled_texts
 from encoder_cls.classifier.model_folder import save_classifier
 from encoder_cls.extras.drift import predicted_texts
 from encoder_cls.metrics.tasks import MULTI_LABEL
-from encoder_cls.run.reference import Reference
+from encoder_cls.run.reference import Reference, read_reference
 from encoder_cls.run.run_folder import RunDir
 
 # Shares of the classes that are far from equal ones.
@@ -251,6 +251,11 @@ def test_a_missing_column_of_dates_is_named(cli, run):
 
 def test_a_run_without_its_reference_is_refused(cli, run_copy, trained_run, tmp_path):
     source = write_texts([("rain", "")])
+    of_two_classes = replace(read_reference(run_copy.path), num_predicted=np.array([4, 5]))
+    of_two_classes.write(run_copy.reference)
+    outcome = cli("drift", run_copy.path, "--input", source)
+    assert_failed(outcome, 2, "runs/tiny: its reference is of a model with other classes")
+
     run_copy.reference.unlink()
     outcome = cli("drift", run_copy.path, "--input", source)
     assert_failed(outcome, 2, "runs/tiny: has no reference.safetensors", "train again")
