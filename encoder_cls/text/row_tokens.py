@@ -9,7 +9,7 @@ has it:
     RS channel US           a missing value
     RS channel US US        another value than the known ones
     RS channel US email     a category
-    RS employees US US 37   a number of at least 37
+    RS employees US US 36.5 a number of at least 36.5
 
 They follow the special tokens in the vocabulary. Which columns a model knows, and the edges of its
 numbers, are read from there.
@@ -266,9 +266,14 @@ def _learned_edges(counts: Counter[str]) -> tuple[float, ...]:
 
     # Every value passes the smallest one, which may be that of most rows, such as 0.
     values = np.repeat(np.array(numbers, dtype=np.float64), counts_of_numbers)
-    larger = values[values > values.min()]
+    distinct = np.unique(values)
+    larger = values[values > distinct[0]]
     shares = np.arange(PARTS_OF_NUMBERS) / PARTS_OF_NUMBERS
-    edges = np.unique(np.quantile(larger, shares, method="higher"))
+    firsts = np.unique(np.quantile(larger, shares, method="higher"))
+
+    # An edge lies halfway between two values: that of a single row is in no file of the model.
+    lasts = distinct[np.searchsorted(distinct, firsts) - 1]
+    edges = np.unique(lasts / 2 + firsts / 2)
     return tuple(edges.tolist())
 
 
