@@ -16,6 +16,7 @@ from support.topics import TOPICS, labelled_texts
 
 from encoder_cls import load_classifier
 from encoder_cls.classifier.prediction_json import prediction_json
+from encoder_cls.data.codes import Codes
 
 CODES = {"küche": "11", "sport": "12", "weather": "20"}
 NAMES = {"1": "Indoors", "11": "Cooks", "12": "Coaches", "2": "Outdoors", "20": "Forecasters"}
@@ -129,12 +130,26 @@ def test_tables_have_a_column_for_each_level_and_all_suggestions(predict):
     assert text.out.startswith("20 Forecasters 0.9")
 
 
+def test_the_most_probable_class_is_beside_a_code_above_it(predict):
+    """On a page, and among the suggestions of a terminal if they are asked for."""
+    options = ["--min-precision", "0.95", "--back-off"]
+    page = predict(UNSURE, *options, "--format", "html").out
+    (best,) = lines(predict(UNSURE, "--format", "jsonl"))
+    assert f'data-value="{best["probability"]:.6f}"' in page
+
+    assert predict(UNSURE, *options).out.startswith("1 Indoors ")
+    assert best["name"] not in predict(UNSURE, *options).out
+    assert best["name"] in predict(UNSURE, *options, "--top-k", "2").out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--level", "3"], "--level 3: runs/codes has 2 levels"),
         (["--back-off"], "--back-off: needs --min-precision"),
-        (["--level", "1", "--explain"], "--level: names the level of all answers"),
+        (["--level", "1", "--explain"], "--explain: words speak for a class"),
+        (["--min-precision", "0.95", "--back-off", "--explain"], "--explain: words speak for a"),
+        (["--level", "1", "--min-precision", "0.9", "--back-off"], "--level: names the level of"),
         (["--min-precision", "0.9999", "--back-off"], "cannot be guaranteed"),
     ],
 )
@@ -179,6 +194,13 @@ def test_python_has_path_and_level(predict):
     with pytest.raises(ValueError, match="level 3: the model has 2"):
         prediction.at_level(3)
     assert prediction_json(prediction, top_k=1)["path"][0]["name"] == "Indoors"
+
+
+def test_a_level_with_a_single_code_is_certain(predict):
+    (prediction,) = load_classifier("runs/codes", device="cpu").predict([UNSURE])
+    of_cooks = prediction._replace(probabilities={"11": 0.6, "12": 0.4}, label="11")
+    top = of_cooks._replace(codes=Codes(["11", "12"], (1,))).at_level(1)
+    assert (top.label, top.probability, top.uncertainty) == ("1", 1, 0)
 
 
 def test_a_continued_run_keeps_the_levels(predict, cli):

@@ -20,12 +20,15 @@ MANY_ROWS = 50_000
 
 
 class PageFormat(RowFormat):
-    """An HTML page; without `--explain`, its first `MAX_EXPLAINED_ROWS` rows are explained."""
+    """An HTML page; without `--explain`, its first `MAX_EXPLAINED_ROWS` rows are explained.
+
+    Codes above the classes are not.
+    """
 
     def __init__(self, options: PredictionOptions, classifier: Classifier) -> None:
         self._set_threshold = options.withholding.set_threshold
         self._is_multi_label = classifier.is_multi_label
-        if not options.explained:
+        if options.answers_classes and not options.explained:
             self.num_explained = MAX_EXPLAINED_ROWS
         self._num_rows = 0
         self._model = ""

@@ -84,7 +84,7 @@ class PlainTextFormat(LineFormat):
             best_probability = prediction.probability or 0.0
             others = []
             for label, probability in top:
-                if label != prediction.label:
+                if self._options.top_k > 1 and label != prediction.label:
                     others.append((prediction.shown(label), probability))
             return _with_probabilities([(shown_labels(predicted), best_probability), *others])
 

@@ -43,8 +43,7 @@ def predict_chunk(
     predictions = classifier.predict_tokenized(tokenized, batch_tokens=options.batch_tokens)
 
     explanations: Sequence[Explanation | None] = [None] * len(chunk)
-    # Words speak for a class, not for a code above it.
-    if explained and options.level is None:
+    if explained:
         best_labels = [prediction.label for prediction in predictions]
         explanations = classifier.explain_tokenized(
             texts, tokenized, best_labels, batch_tokens=options.batch_tokens

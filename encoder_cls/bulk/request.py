@@ -204,6 +204,11 @@ class Request:
         return self.source not in {None, STANDARD_INPUT}
 
     @property
+    def answers_classes(self) -> bool:
+        """Whether answers are classes, rather than codes of a level or any level."""
+        return self.level is None and not self.back_off
+
+    @property
     def into_folder(self) -> bool:
         """Whether the output is a folder, with a file for each file of the input.
 
@@ -329,10 +334,12 @@ def _check_thresholds(request: Request) -> None:
 
     if request.back_off and request.min_precision is None:
         raise ConfigError("--back-off: needs --min-precision, which says how sure a code must be")
-    if request.level is not None and (request.back_off or request.explained):
+    if request.level is not None and request.back_off:
+        raise ConfigError("--level: names the level of all answers; leave out --back-off")
+    if request.explained and not request.answers_classes:
         raise ConfigError(
-            "--level: names the level of all answers, which are not explained; leave out "
-            "--back-off and --explain"
+            "--explain: words speak for a class, not for a code above it; leave out --level and "
+            "--back-off"
         )
 
 

@@ -63,7 +63,8 @@ class Prediction(NamedTuple):
         """How uncertain the prediction is, from 0 to 1: see `Task.uncertainty`."""
         if self.labels is not None:
             return 1 - self.prediction_probability
-        second, best = sorted(self.probabilities.values())[-2:]
+        # A level of codes may have a single one.
+        second, best = sorted([0.0, *self.probabilities.values()])[-2:]
         return 1 - (best - second)
 
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
