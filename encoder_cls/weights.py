@@ -99,17 +99,26 @@ class SparseTable:
     def take(self, rows: NDArray[np.integer[Any]]) -> Array:
         """The rows with these indices, (rows, columns)."""
         taken = np.zeros((len(rows), self.num_columns), dtype=np.float32)
-        if not len(self.row_sizes):
-            return taken
+        numbers, columns, values = self.nonzero(rows)
+        taken[numbers, columns] = values
+        return taken
 
-        # List the places of the values of all these rows, row by row.
+    def nonzero(
+        self, rows: NDArray[np.integer[Any]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]:
+        """The values of these rows that are not zero, row by row.
+
+        Returns:
+            The place in `rows` of each value's row, its column, and the value, all (values,).
+        """
+        if not len(self.row_sizes):
+            return np.zeros(0, dtype=np.int64), self.columns, self.values
+
         sizes = self.row_sizes.take(rows)
         numbers = np.repeat(np.arange(len(rows)), sizes)
         first_places = self._row_ends.take(rows) - np.cumsum(sizes)
         places = np.arange(len(numbers)) + first_places.take(numbers)
-
-        taken[numbers, self.columns.take(places)] = self.values.take(places)
-        return taken
+        return numbers, self.columns.take(places), self.values.take(places)
 
     def dense(self) -> Array:
         """The whole matrix."""

@@ -27,6 +27,7 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.errors import DataError, EncoderClsError
 from encoder_cls.metrics.logits import Logits
 from encoder_cls.system.files import sha256, write_file
+from encoder_cls.text.tokens import TokenizedTexts
 
 # The file has the tensors of two splits. The name of a split is the first part of their names.
 VALIDATION = "validation"
@@ -176,13 +177,6 @@ class ValidationPredictions:
                 indices.append(index)
         return np.array(rows, dtype=np.int64), np.array(indices, dtype=np.int64)
 
-    def replace_logits(self, part_logits: Mapping[str, Logits], split: Split) -> dict[str, Logits]:
-        """Put held-out predictions in the place of logits of the linear part, (texts, classes)."""
-        rows, indices = self.find_in(split)
-        linear = part_logits["linear"].copy()
-        linear[rows] = self.predictions.logits[indices]
-        return {**part_logits, "linear": linear}
-
 
 def held_out_logits(
     classifier: Classifier, split: Split, validation_predictions: ValidationPredictions | None
@@ -192,10 +186,32 @@ def held_out_logits(
     The held-out predictions of its run replace the logits of the linear model; None if it has not
     learned from validation texts.
     """
-    part_logits = classifier.part_logits(classifier.tokenize(split.texts))
-    if validation_predictions:
-        part_logits = validation_predictions.replace_logits(part_logits, split)
+    tokenized = classifier.tokenize(split.texts)
+    part_logits = held_out_part_logits(classifier, split, tokenized, validation_predictions)
     return classifier.combined(part_logits)
+
+
+def held_out_part_logits(
+    classifier: Classifier,
+    split: Split,
+    tokenized: TokenizedTexts,
+    validation_predictions: ValidationPredictions | None,
+    *,
+    batch_tokens: int | None = None,
+) -> dict[str, Logits]:
+    """Compute the logits of each part, (texts, classes), before they are combined."""
+    if validation_predictions is None:
+        return classifier.part_logits(tokenized, batch_tokens=batch_tokens)
+
+    rows, indices = validation_predictions.find_in(split)
+    num_classes = len(classifier.label_names)
+    if classifier.encoder is None and len(rows) == len(split):
+        # All logits are known.
+        part_logits = {"linear": np.zeros((len(split), num_classes), dtype=np.float32)}
+    else:
+        part_logits = classifier.part_logits(tokenized, batch_tokens=batch_tokens)
+    part_logits["linear"][rows] = validation_predictions.predictions.logits[indices]
+    return part_logits
 
 
 def _places(split: Split) -> Iterator[tuple[str, str]]:

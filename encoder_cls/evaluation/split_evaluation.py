@@ -24,7 +24,10 @@ from encoder_cls.evaluation.comparisons import (
     score_predictions,
 )
 from encoder_cls.evaluation.doubtful_labels import doubtful_rows
-from encoder_cls.evaluation.held_out_predictions import ValidationPredictions
+from encoder_cls.evaluation.held_out_predictions import (
+    ValidationPredictions,
+    held_out_part_logits,
+)
 from encoder_cls.evaluation.judged_calibration import JudgedCalibration, judge_calibration
 from encoder_cls.evaluation.levels import LevelsEvaluation, evaluate_levels
 from encoder_cls.evaluation.measured_guarantees import MeasuredGuarantees, measure_guarantees
@@ -197,9 +200,9 @@ def evaluate_split(
     those of the final classifier.
     """
     tokenized = classifier.tokenize(split.texts)
-    part_logits = classifier.part_logits(tokenized, batch_tokens=batch_tokens)
-    if validation_predictions:
-        part_logits = validation_predictions.replace_logits(part_logits, split)
+    part_logits = held_out_part_logits(
+        classifier, split, tokenized, validation_predictions, batch_tokens=batch_tokens
+    )
 
     predictions = SplitPredictions(
         name=name,

@@ -10,7 +10,10 @@ The difference is added for the n-grams that a text has several times, which are
 
 from __future__ import annotations
 
+import math
 from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -28,22 +31,30 @@ from encoder_cls.linear.ngrams import (
     scales_of_kinds,
 )
 from encoder_cls.text.tokens import CharNgrams
-from encoder_cls.weights import Table
+from encoder_cls.weights import RowTable, SparseTable, Table
 
 Array = NDArray[np.float64]
 
 
-class FeatureValues(NamedTuple):
+@dataclass(frozen=True)
+class FeatureValues:
     """What a linear model knows of some features: IDF (0 where a feature is unknown), weights.
 
     Attributes:
         rarities: the IDF, but for an unknown feature that of the rarest known one, (features,).
-        weights: (features, classifiers); those of unknown features have no meaning.
+        table: the weights of all features of the model.
+        rows: the row in the table of each feature, (features,); any row for unknown features.
     """
 
     idf: Array
     rarities: Array
-    weights: NDArray[np.float32]
+    table: Table
+    rows: NDArray[np.int32]
+
+    @cached_property
+    def weights(self) -> NDArray[np.float32]:
+        """(features, classifiers); those of unknown features have no meaning."""
+        return self.table.take(self.rows)
 
 
 class KnownFeatures:
@@ -59,9 +70,12 @@ class KnownFeatures:
         self.num_classifiers = weights.shape[1]
 
     def without_rarest(self) -> KnownFeatures:
-        """The same features, but those of the lowest document frequency count as unknown."""
+        """The same without weights; features of the lowest document frequency are unknown."""
         features = copy(self)
         features._idf = np.where(self._idf == self._rarest, 0, self._idf)
+        no_weights = np.zeros((len(self._idf), 0), dtype=np.float32)
+        features._weights = RowTable(values=no_weights, num_rows=len(self._idf))
+        features.num_classifiers = 0
         return features
 
     def look_up(self, ids: NDArray[np.int32]) -> FeatureValues:
@@ -70,7 +84,7 @@ class KnownFeatures:
         indices = self._index.find(ids)
         idf = np.where(indices < 0, 0, self._idf.take(indices)).astype(np.float64)
         rarities = np.where(idf > 0, idf, self._rarest)
-        return FeatureValues(idf, rarities, self._weights.take(indices))
+        return FeatureValues(idf, rarities, self._weights, indices)
 
 
 def weights_of_classes(weights: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -116,7 +130,8 @@ class WordSums(NamedTuple):
     def of(cls, char_ngrams: CharNgrams, known: KnownFeatures) -> WordSums:
         """Sum over the n-grams of at least one word."""
         # Divide the words into blocks. A word belongs to the block in which its n-grams begin.
-        ngrams_at_once = max(MIN_NGRAMS_AT_ONCE, WEIGHTS_AT_ONCE // known.num_classifiers)
+        num_classifiers = max(1, known.num_classifiers)
+        ngrams_at_once = max(MIN_NGRAMS_AT_ONCE, WEIGHTS_AT_ONCE // num_classifiers)
         blocks = char_ngrams.offsets[:-1] // ngrams_at_once
         bounds = bounds_of_runs(blocks)
 
@@ -133,20 +148,63 @@ class WordSums(NamedTuple):
         hashes = char_ngrams.ngrams & np.uint32(HASHES - 1)
         features = known.look_up(hashes.astype(np.int32) + np.int32(CHAR_NGRAM_IDS))
         squares = features.idf**2
-        effects = features.idf[:, None] * weights_of_classes(features.weights)
-        is_positive = effects > 0
 
         starts = char_ngrams.offsets[:-1]
         numbers = np.diff(char_ngrams.offsets)
+        if isinstance(features.table, SparseTable):
+            sums_by_class = _sums_of_nonzero(features, features.table, numbers)
+        else:
+            sums_by_class = _sums_of_all(features, starts, numbers)
+        effects, positive_effects, positive_squares = sums_by_class
+
         return cls(
             numbers=numbers.astype(np.float64),
             unknown=sums_of_pieces(features.idf == 0, starts, numbers),
             rarities=sums_of_pieces(features.rarities, starts, numbers),
             squares=sums_of_pieces(squares, starts, numbers),
-            effects=sums_of_rows(effects, starts, numbers),
-            positive_effects=sums_of_rows(is_positive * effects, starts, numbers),
-            positive_squares=sums_of_rows(is_positive * squares[:, None], starts, numbers),
+            effects=effects,
+            positive_effects=positive_effects,
+            positive_squares=positive_squares,
         )
+
+
+def _sums_of_all(
+    ngrams: FeatureValues, starts: NDArray[np.int64], numbers: NDArray[np.int64]
+) -> tuple[Array, Array, Array]:
+    """The sums of `WordSums` that are (words, classes)."""
+    effects = ngrams.idf[:, None] * weights_of_classes(ngrams.weights)
+    is_positive = effects > 0
+    squares = ngrams.idf**2
+    return (
+        sums_of_rows(effects, starts, numbers),
+        sums_of_rows(is_positive * effects, starts, numbers),
+        sums_of_rows(is_positive * squares[:, None], starts, numbers),
+    )
+
+
+def _sums_of_nonzero(
+    ngrams: FeatureValues, table: SparseTable, numbers: NDArray[np.int64]
+) -> tuple[Array, Array, Array]:
+    """The same sums, from the weights that are not zero."""
+    rows, classes, weights = table.nonzero(ngrams.rows)
+    idf = ngrams.idf.take(rows)
+    effects = idf * weights
+
+    shape = (len(numbers), table.num_columns)
+    words = np.repeat(np.arange(len(numbers)), numbers)
+    cells = words.take(rows) * table.num_columns + classes
+
+    def summed(cells: NDArray[Any], values: Array) -> Array:
+        sums = np.bincount(cells, weights=values, minlength=math.prod(shape))
+        return sums.astype(np.float64, copy=False).reshape(shape)
+
+    is_positive = effects > 0
+    positive_cells = cells[is_positive]
+    return (
+        summed(cells, effects),
+        summed(positive_cells, effects[is_positive]),
+        summed(positive_cells, idf[is_positive] ** 2),
+    )
 
 
 def sums_of_pieces(

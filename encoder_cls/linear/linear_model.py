@@ -232,7 +232,7 @@ class LinearModel:
                 yield TextSums(
                     counts,
                     known.look_up(counts.ids),
-                    biases=self.biases,
+                    biases=self.biases[: known.num_classifiers],
                     word_sums=word_sums,
                     words=index[part.words[tokens]],
                     offsets=offsets,

@@ -151,6 +151,10 @@ class EffortChoice:
     effort: Effort = PLANNED
     end: float | None = None
 
+    def has_seconds(self, seconds: float) -> bool:
+        """Whether so much time is left."""
+        return self.end is None or time.monotonic() + seconds <= self.end
+
     def choose(
         self,
         efforts: Sequence[Effort],

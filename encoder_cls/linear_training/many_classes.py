@@ -8,6 +8,7 @@ rare n-grams can be kept. Held-out texts choose the weights of the sum.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from encoder_cls.linear_training.calibration import SumOfMargins, fit_sum_of_mar
 from encoder_cls.linear_training.cost import (
     COUNTING_WORK,
     MANY_CLASSES_EFFORTS,
+    NAIVE_BAYES,
     PLANNED,
     Effort,
     EffortChoice,
@@ -57,6 +59,7 @@ def fit_to_many_classes(
     `on_first` receives naive Bayes alone, unless there is no time for more.
     """
     data = replace(data, options=data.options._replace(sparse_weights=True))
+    began = time.monotonic()
 
     # Fit naive Bayes, and calibrate it on held-out texts.
     learned, held_out = _learned_and_held_out(data)
@@ -67,11 +70,15 @@ def fit_to_many_classes(
 
     # Fit the SVMs, too, if there is time, and keep them if they help.
     num_fits = 1 + (learned is not data.train) + data.refits_on_validation
-    effort = effort_choice.choose(
-        MANY_CLASSES_EFFORTS,
-        seconds_of_fit=lambda: _seconds_of_svms(texts),
-        num_fits=lambda effort: num_fits if effort is PLANNED else 0,
-    )
+    if effort_choice.has_seconds(time.monotonic() - began):
+        effort = effort_choice.choose(
+            MANY_CLASSES_EFFORTS,
+            seconds_of_fit=lambda: _seconds_of_svms(texts),
+            num_fits=lambda effort: num_fits if effort is PLANNED else 0,
+        )
+    else:
+        # The SVMs take longer than all until now, so do not even time some of them.
+        effort = NAIVE_BAYES
     _expect_fits(data, effort, num_fits)
     if effort is PLANNED:
         if on_first:

@@ -21,7 +21,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
         ValueError: a number is NaN or infinite.
     """
     text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
-    if text.isprintable():
+    if text.replace("\n", "").isprintable():
         return text
 
     # `json.dumps` does not escape all characters that can control a terminal: C1 control

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures
 from encoder_cls.classifier.familiarity import Familiarity, measure_familiarity
 from encoder_cls.classifier.gate import fit_gate
 from encoder_cls.classifier.guarantees import AnsweredTexts, Guarantees
@@ -33,8 +33,10 @@ from encoder_cls.weights import Weight, pack, unpack
 Probabilities = NDArray[np.float64]
 
 
-# The maximum number of texts on which number types are compared, if the time is limited.
+# The maximum number of texts on which number types are compared, and of texts times classes, if the
+# time is limited.
 MAX_COMPARED = 5000
+MAX_COMPARED_BY_CLASSES = 1_000_000
 
 
 def finish_model(
@@ -55,7 +57,8 @@ def finish_model(
     # Each number type takes a pass over the texts, so use fewer texts if the time is limited.
     num_compared = len(labels)
     if prepared.budget.end_of_work is not None:
-        num_compared = MAX_COMPARED
+        num_classes = len(prepared.dataset.label_names)
+        num_compared = min(MAX_COMPARED, MAX_COMPARED_BY_CLASSES // num_classes)
     model_class = prepared.model_class
     compact(
         run.model,
@@ -71,7 +74,7 @@ def finish_model(
     if best.linear is None:
         held_out_predictions = None
 
-    if prepared.config.model.cascade:
+    if prepared.config.model.cascade and len(best.parts) > 1:
         part_logits = best.part_logits(texts)
         if held_out_predictions:
             # The linear model has learned from the validation texts, so use its held-out logits.
@@ -257,8 +260,17 @@ def predict_held_out(
 
     `linear_predictions` are held-out ones for texts that the linear model has since learned from.
     """
+    num_known = sum(len(predictions.rows) for predictions in linear_predictions)
+    if classifier.encoder is None and 0 < num_known == len(texts):
+        # All predictions are known.
+        num_classes = len(classifier.label_names)
+        num_features = linear_predictions[0].familiarity_features.shape[1]
+        part_logits = {"linear": np.zeros((len(texts), num_classes), dtype=np.float32)}
+        linear_features: FamiliarityFeatures | None = np.zeros((len(texts), num_features))
+    else:
+        part_logits, linear_features = classifier.part_logits_and_familiarity(texts)
+
     # Replace the linear model's predictions for texts that it has learned from.
-    part_logits, linear_features = classifier.part_logits_and_familiarity(texts)
     for predictions in linear_predictions:
         assert linear_features is not None
         part_logits["linear"][predictions.rows] = predictions.logits
