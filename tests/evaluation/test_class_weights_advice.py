@@ -38,7 +38,7 @@ def note_on_classes(sizes: Sequence[int], *, overlap: float) -> str:
 
     tokenizer = train_tokenizer(texts, TokenizerConfig())
     tokens = tokenize(tokenizer, texts, max_seq_len=16)
-    words_only = SimpleNamespace(max_tokens=16, frequent_token_ids=[])
+    words_only = SimpleNamespace(max_tokens=16, frequent_token_ids=[], knows_feature_pairs=False)
     split = Split(texts=texts, labels=labels, where=texts)
     return class_weights_note(split, tokens, words_only)
 
