@@ -125,14 +125,14 @@ def _levels(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     The results are the parent of each code, "" at the top, and the names by code.
     """
     parents: dict[str, str] = {}
-    names = {}
+    names: dict[str, str] = {}
     for where, record in _codes(path, "data.levels", ("code", "parent")):
         code = record["code"]
         parent = parents.setdefault(code, record["parent"])
         if parent != record["parent"]:
             raise ConfigError(f"{where}: data.levels: {shown(code)} has another parent above")
-        if record.get("name"):
-            names[code] = record["name"]
+        if record.get("name") and names.setdefault(code, record["name"]) != record["name"]:
+            raise ConfigError(f"{where}: data.levels: {shown(code)} has another name above")
     return parents, names
 
 

@@ -192,7 +192,7 @@ def check_codes(config: DataConfig, classes: Sequence[str], *, is_multi_label: b
 
 
 def code_warnings(config: DataConfig, classes: Sequence[str]) -> Iterator[str]:
-    """Warn of codes that probably lack their leading zeros, and of codes without a name."""
+    """Warn of codes that may lack leading zeros, of parents without a row, of missing names."""
     if isinstance(config.levels, tuple):
         longest = max(map(len, classes))
         short = [code for code in classes if code.isdigit() and len(code) < longest]
@@ -201,6 +201,15 @@ def code_warnings(config: DataConfig, classes: Sequence[str]) -> Iterator[str]:
                 f"codes with fewer than {longest} digits: {len(short):,} "
                 f"({listed(short, most=MAX_LISTED)}); data.levels counts digits from the left, so "
                 "if a spreadsheet has removed leading zeros, write them again"
+            )
+
+    if isinstance(config.levels, dict):
+        without_row = sorted(set(config.levels.values()) - {"", *config.levels})
+        if without_row:
+            yield (
+                f"codes above others that have no row in the file of data.levels: "
+                f"{len(without_row):,} ({listed(without_row, most=MAX_LISTED)}); they are taken "
+                "for codes of the top"
             )
 
     if config.code_names:

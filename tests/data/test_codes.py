@@ -69,6 +69,7 @@ def test_levels_are_prefixes_or_a_separator_on_the_command_line():
     [
         ([("code", "above")], "no column 'parent'; the first row must name the columns code and"),
         ([("code", "parent"), ("1", "2"), ("1", "3")], ":3: data.levels: '1' has another parent"),
+        ([("code", "parent", "name"), ("1", "", "a"), ("1", "", "b")], "'1' has another name"),
         ([("code", "parent"), ("", "2")], ":2: data.levels: the row has no code"),
         ([("code", "parent"), ("1", "2"), ("2", "1")], "data.levels: the code '1' is above itself"),
     ],
@@ -107,3 +108,8 @@ def test_codes_without_leading_zeros_or_names_are_warned_of():
     shortened, nameless = code_warnings(data, ["110", "1100"])
     assert "codes with fewer than 4 digits: 1 ('110')" in shortened
     assert "codes without a name in data.code_names: 1 ('110')" in nameless
+
+
+def test_codes_above_others_without_a_row_are_warned_of():
+    (warning,) = code_warnings(config(levels={**FILE_OF_CODES, "41": "4O"}).data, ["2512", "41"])
+    assert "have no row in the file of data.levels: 1 ('4O'); they are taken for" in warning
