@@ -78,7 +78,10 @@ def expected_accuracy(
     """
     confidence: NDArray[Any] = now.confidence
     variance_of_shares = 0.0
+    # None of the texts of a week or month may be in the sample.
+    is_corrected = False
     if shifted is not None and len(shifted.rows):
+        is_corrected = True
         correction = _Correction.estimate(shifted.probabilities, mean_probabilities)
         confidence = correction.confidence(shifted.probabilities)
         variance_of_shares = _variance_of_shares(
@@ -98,7 +101,7 @@ def expected_accuracy(
     return ExpectedAccuracy(
         accuracy=accuracy,
         interval=(max(0.0, accuracy - half_width), min(1.0, accuracy + half_width)),
-        is_corrected=shifted is not None,
+        is_corrected=is_corrected,
     )
 
 

@@ -87,8 +87,13 @@ def test_the_expected_accuracy_is_that_of_the_held_out_texts_without_a_change():
     before = figures_of(*calibrated([0.5, 0.5], 2000, seed=2))
     # All probabilities are too high.
     before = Figures(**{**vars(before), "confidence": np.sqrt(before.confidence)})
-    found = expected_accuracy(before, before, mean_probabilities=np.ones(2) / 2, shifted=None)
-    assert found.accuracy == pytest.approx(before.is_right.mean())
+    of_no_text = SampledProbabilities(np.zeros(0, dtype=np.int64), np.zeros((0, 2), np.float32))
+    for shifted in (None, of_no_text):
+        found = expected_accuracy(
+            before, before, mean_probabilities=np.ones(2) / 2, shifted=shifted
+        )
+        assert found.accuracy == pytest.approx(before.is_right.mean())
+        assert not found.is_corrected
 
 
 def test_p_values_are_corrected_by_holm_in_two_halves():
