@@ -19,7 +19,6 @@ from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.sources import column_names, read_rows
 from encoder_cls.system.added_columns import added_before
-from encoder_cls.system.row_text import plain_text
 
 # How a text was chosen: the column `how` of a table of labels.
 RANDOM = "random"
@@ -58,14 +57,17 @@ def outside_of_sample(split: Split, config: DataConfig) -> NDArray[np.bool_] | N
         return None
 
     _, how, _, key = names[-len(_LAST_COLUMNS) :]
-    ranks_of_drawn = [-1]
-    for row in read_rows(str(path), Columns(config.text_column, every=True), reading):
+    columns = Columns(config.text_column, every=True, features=config.features)
+    ranks: dict[str, int] = {}
+    last_drawn = -1
+    for row in read_rows(str(path), columns, reading):
         record = row.record or {}
+        # The table may be of texts alone, so that its keys are not those of rows with features.
+        ranks[row.text] = drawn_rank(record[key].strip() or key_of_text(row.text))
         if record[how] == RANDOM:
-            ranks_of_drawn.append(drawn_rank(record[key]))
+            last_drawn = max(last_drawn, ranks[row.text])
 
-    ranks = [drawn_rank(key_of_text(plain_text(text))) for text in split.texts]
-    is_outside = np.array([rank > max(ranks_of_drawn) for rank in ranks])
+    is_outside = np.array([ranks[text] > last_drawn for text in split.texts])
     if (~is_outside).sum() < MIN_SAMPLE:
         return None
     return is_outside

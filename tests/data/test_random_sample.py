@@ -9,6 +9,7 @@ from encoder_cls.config.schema import DataConfig
 from encoder_cls.data.key_of_text import key_of_text
 from encoder_cls.data.load_dataset import load_dataset
 from encoder_cls.data.random_sample import drawn_rank
+from encoder_cls.system.row_text import plain_text, row_parts, row_text
 
 HEADER = ["text", "label", "labelled_at", "how", "guess", "key"]
 TEXTS = sorted(
@@ -16,12 +17,13 @@ TEXTS = sorted(
 )
 
 
-def write_labels(num_drawn: int, key_column: str = "key") -> None:
+def write_labels(num_drawn: int, key_column: str = "key", texts: list[str] = TEXTS) -> None:
     """Write labels of all texts, of which the first in the order of drawing are drawn."""
-    rows = [[*HEADER[:-1], key_column]]
-    for number, text in enumerate(TEXTS):
+    rows = [["channel", *HEADER[:-1], key_column]]
+    for number, text in enumerate(texts):
         how = "random" if number < num_drawn else "suggested"
-        rows.append([text, "ab"[number % 2], "", how, "", key_of_text(text)])
+        channel = row_parts(text).features.get("channel", "email")
+        rows.append([channel, plain_text(text), "ab"[number % 2], "", how, "", key_of_text(text)])
     write_table("labels.csv", rows)
 
 
@@ -34,6 +36,18 @@ def test_only_texts_of_the_random_sample_are_held_out(key_column):
     assert len(dataset.validation) == 12
     assert "40 labels that are a random sample" in dataset.sample_note
     assert dataset.sample_note in dataset.notes
+
+
+def test_the_sample_of_rows_with_features_is_that_of_the_keys_of_the_table():
+    """They are keys of rows or, if the features were named later, of texts."""
+    config = DataConfig(train="labels.csv", features=["channel"])
+    rows = [row_text([("text", text)], {"channel": "email"}) for text in TEXTS]
+    drawn = sorted(rows, key=lambda row: drawn_rank(key_of_text(row)))
+
+    write_labels(40)
+    assert {*load_dataset(config).validation.texts} <= {*rows[:40]}
+    write_labels(40, texts=drawn)
+    assert {*load_dataset(config).validation.texts} <= {*drawn[:40]}
 
 
 def test_without_a_large_sample_any_text_is_held_out():
