@@ -120,6 +120,15 @@ def test_without_time_for_svms_naive_bayes_is_the_model(config, monkeypatch):
     assert again.classifier.linear.weights.values.tobytes() == weights.tobytes()
 
 
+def test_svms_are_not_timed_if_there_is_surely_no_time_for_them(config, monkeypatch):
+    monkeypatch.setattr(linear_stage, "_end_of_fit", lambda _: time.monotonic())
+    monkeypatch.delattr(many_classes, "seconds_of_fit")
+
+    fitted = fit_linear_classifier(prepare(config))
+
+    assert fitted.fit.effort is cost.NAIVE_BAYES
+
+
 def test_with_few_validation_texts_the_sum_is_chosen_on_training_texts(config, monkeypatch):
     """Those are held out, and learned from in the end."""
     monkeypatch.setattr(many_classes, "MIN_VALIDATION", 10_000)
