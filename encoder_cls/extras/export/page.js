@@ -102,6 +102,12 @@ function openTable(content, name) {
     showError({ message: `${name}: ${message}` });
     return;
   }
+  // Lines of text lack all columns but that of the text; in a table, a missing one is a mistake.
+  const [missing] = missingColumns();
+  if (missing !== undefined && table.names.length > 1) {
+    showError({ message: `${name}: has no column ${missing}, which the model reads` });
+    return;
+  }
   showColumnChoices();
   predictTable();
 }
@@ -142,8 +148,14 @@ function predictTable() {
 
 // Whether the table has all columns that the model reads, where it reads several.
 function isTableOfRows() {
+  return settings.readsRows && missingColumns().length === 0;
+}
+
+// The columns that the table lacks, where the model reads several.
+function missingColumns() {
+  if (!settings.readsRows) return [];
   const wanted = [...settings.textColumns, ...settings.features];
-  return settings.readsRows && wanted.every((name) => table.names.includes(name));
+  return wanted.filter((name) => !table.names.includes(name));
 }
 
 function objectOf(row) {

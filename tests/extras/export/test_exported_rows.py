@@ -15,6 +15,7 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.extras.export.javascript import javascript_module
 from encoder_cls.extras.export.model_file import exported_model
 from encoder_cls.extras.export.web_page import model_facts, web_page
+from encoder_cls.text.tokenizer import token_reader
 
 ODD_ROWS = [
     {"text": "yes kab", "title": "", "channel": "fax", "size": "many"},
@@ -22,6 +23,14 @@ ODD_ROWS = [
     {"text": "", "title": "", "channel": "email", "size": 3},
     {"text": "Küche 我爱", "title": "kab 😀", "channel": " email ", "size": "0499.50"},
 ]
+# Values of the channel, which are written alike by both, and of the size.
+ODD_CHANNELS = [0.00001234, 1.5e-7, 0.25, 3.0, 2**60, 1e22, "3.00", "007", "-0.0", True, "TRUE"]
+ODD_CHANNELS += ["x" * 120, "\ud800", "\x85a\xa0", "\ufeffb", "a\x1cb\x1c", "😀" * 101, "", "None"]
+ODD_SIZES = ["1_0", "1__0", "1e2", ".5", "5.", "+30", "inf", "nan", "1e999", "0x10", " 12 ", False]
+for odd in ODD_CHANNELS:
+    ODD_ROWS.append({"text": "yes kab", "title": "no", "channel": odd, "size": None})
+for odd in ODD_SIZES:
+    ODD_ROWS.append({"text": "yes kab", "title": "no", "channel": "phone", "size": odd})
 
 
 @needs_node
@@ -40,7 +49,12 @@ def test_node_predicts_rows_as_numpy_does(tmp_path, title):
     found = ask_node(module, texts, explain=True)
 
     expected = classifier.rows(texts, "predict")
-    assert found["features"] == features_of(classifier, list(expected))
+    read = token_reader(classifier.tokenizer)
+    strings = list(expected)
+    for row, tokens in zip(strings, found["tokens"], strict=True):
+        chunk = read([row[: 64 * classifier.max_seq_len]], 8 * classifier.max_seq_len)
+        assert tokens == [chunk.distinct[index] for index in chunk.indices[1:]]
+    assert found["features"] == features_of(classifier, strings)
     probabilities = classifier.predict_proba(texts)
     np.testing.assert_allclose(found["probabilities"], probabilities, atol=1e-5)
     predictions = classifier.predict(texts)
@@ -75,6 +89,11 @@ def test_the_page_has_a_field_for_each_column(tmp_path, browser):
         page.until("!document.querySelector('#download').hidden")
         rows_shown = page.run("document.querySelector('#rows').textContent")
 
+        page.run("document.querySelector('#many').value = 'text,size\\nyes kab,3\\n'")
+        page.run("document.querySelector('#classify').click()")
+        error = page.run("document.querySelector('#error').textContent")
+
+    assert error == "the text field: has no column channel, which the model reads"
     assert expected.label in shown
     assert expected.label in rows_shown
     assert "yes kab [channel=email]" in rows_shown

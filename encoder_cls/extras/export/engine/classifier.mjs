@@ -38,7 +38,8 @@ export class Classifier {
     if (head.guarantees) this.guarantees = new Guarantees(head.guarantees);
   }
 
-  // Classifies texts, or rows as objects of the columns that the model reads, and returns for each the object that `encoder-cls predict --format jsonl`
+  // Classifies texts, or rows as objects of the columns that the model reads, and returns for each
+  // the object that `encoder-cls predict --format jsonl`
   // prints. All options may be left out:
   // - topK: how many of the most probable classes are listed in `top` (1);
   // - threshold: the probability below which labels are withheld (none);

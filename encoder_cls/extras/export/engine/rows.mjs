@@ -13,6 +13,10 @@ const MAX_VALUE_LENGTH = 100;
 const FIRST_ID = 4;
 const WHOLE_NUMBER = /^-?(?:0|[1-9][0-9]{0,14})(?:\.0+)?$/;
 const NUMBER = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$/;
+// What Python takes for white space.
+const WHITE = "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]";
+const OUTER_SPACE = new RegExp(`^${WHITE}+|${WHITE}+$`, "g");
+const LONE_SURROGATE = /\p{Surrogate}/gu;
 
 // The kinds of tokens: words, marks before the words of a text column, and features.
 export const TEXT_TOKEN = 0;
@@ -48,14 +52,19 @@ export class RowForm {
   row(given, textColumns, number) {
     if (typeof given === "string") return given.replace(SEPARATORS, " ");
 
-    const missing = [...textColumns, ...this.edges.keys()].find((name) => !(name in given));
-    if (missing !== undefined) throw new TypeError(`texts[${number}] has no column ${missing}`);
+    const where = `texts[${number}]`;
     const features = [...this.edges.keys()].map((name) => {
-      return `${RS}${cleaned(name)}${US}${featureValue(given[name])}`;
+      const value = fieldOf(given, name, where);
+      if (isObject(value)) throw new TypeError(`${where}: ${name} is an object`);
+      return `${RS}${cleaned(name)}${US}${featureValue(value)}`;
     });
     const fields = textColumns.map((name) => {
+      const text = fieldOf(given, name, where);
+      if (!isMissing(text) && typeof text !== "string") {
+        throw new TypeError(`${where}: ${name} is not a string`);
+      }
       const mark = textColumns.length > 1 ? `${RS}${cleaned(name)}${US}` : "";
-      return mark + cleaned(given[name] ?? "");
+      return mark + cleaned(text || "");
     });
     return [...features, features.length ? GS : "", ...fields].join("");
   }
@@ -119,12 +128,37 @@ export const isRow = (text) => text.startsWith(RS) && text.includes(US);
 
 const cleaned = (text) => String(text).replace(SEPARATORS, " ");
 
+const isObject = (value) => typeof value === "object" && value !== null;
+
+const isMissing = (value) => value === null || value === undefined || Number.isNaN(value);
+
+// The value of a column, which may be inside objects (`payload.body`).
+function fieldOf(row, name, where) {
+  if (Object.hasOwn(row, name)) return row[name];
+  let value = row;
+  for (const part of name.split(".")) {
+    if (!isObject(value) || !Object.hasOwn(value, part)) {
+      throw new TypeError(`${where} has no column ${name}`);
+    }
+    value = value[part];
+  }
+  return value;
+}
+
+// A value as Python writes it.
 function featureValue(given) {
-  if (given === null || given === undefined || Number.isNaN(given)) return "";
-  const name = String(given);
+  if (isMissing(given)) return "";
+  const name = typeof given === "number" ? nameOfNumber(given) : String(given);
   const whole = WHOLE_NUMBER.test(name) ? name.split(".")[0] : name;
-  const value = Array.from(cleaned(whole).trim()).slice(0, MAX_VALUE_LENGTH).join("");
+  const stripped = cleaned(whole.replace(LONE_SURROGATE, "?")).replace(OUTER_SPACE, "");
+  const value = Array.from(stripped).slice(0, MAX_VALUE_LENGTH).join("");
   return /^(?:true|false)$/i.test(value) ? value.toLowerCase() : value;
+}
+
+function nameOfNumber(number) {
+  if (Number.isInteger(number)) return String(BigInt(number));
+  if (Math.abs(number) >= 1e-4) return String(number);
+  return number.toExponential().replace(/-([0-9])$/, "-0$1");
 }
 
 function named(parts) {
