@@ -27,6 +27,10 @@ def rows_given(
     """
     if is_frame(given):
         given = _records(given, columns)
+    if isinstance(given, Mapping):
+        raise TypeError(
+            f"{function} takes several rows; put a single one in a list: {function}([row])"
+        )
     check_are_several(given, function)
 
     for number, item in enumerate(given):

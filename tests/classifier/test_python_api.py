@@ -115,7 +115,7 @@ def test_no_texts_give_nothing(classifier, method):
             "good film",
             r"{method} takes several texts; put a single one in a list: {method}\(\[text\]\)",
         ),
-        ({"text": "good film"}, "{method} takes texts, not a table; choose the column .*"),
+        ({"text": "good film"}, r"{method} takes several rows; .*: {method}\(\[row\]\)"),
         (np.array([["good", "film"]]), "{method} takes texts, not a table; choose the column .*"),
         (["good", None], r"texts\[1\] is nothing, not a text"),
         (["good", 7], r"texts\[1\] is int '7', not a text"),
