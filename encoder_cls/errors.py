@@ -81,6 +81,12 @@ class DriftedError(EncoderClsError):
     exit_code = 7
 
 
+class ReadableError(EncoderClsError):
+    """A model has rare words, numbers, addresses or handles of its training texts (`audit`)."""
+
+    exit_code = 8
+
+
 class DivergedError(EncoderClsError):
     """The loss, the gradient, a weight or a logit is no longer a finite number.
 

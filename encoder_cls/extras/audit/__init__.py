@@ -1,0 +1,1 @@
+"""What of the training texts can be read in the files of a model and of its run."""
