@@ -14,6 +14,7 @@ from encoder_cls import Config, load_classifier, load_config, load_data, model_f
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.extras.audit.readable_words import WordSplitter, readable_texts
 from encoder_cls.extras.audit.telling_words import TellingWords, numbers_among
+from encoder_cls.system.libraries import check_training_installed
 from encoder_cls.system.row_text import RS, US
 
 # A word in fewer texts is rare, even if the model was to learn all words.
@@ -134,6 +135,7 @@ def _add_texts(telling: TellingWords, config: Config | None) -> tuple[int | None
     if config is None:
         return None, "this is a model folder without its run"
     try:
+        check_training_installed()
         dataset = load_data(config)
     except EncoderClsError as error:
         return None, str(error)
