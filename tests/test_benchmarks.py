@@ -125,6 +125,10 @@ FOUND = {
         },
         "| right | 0 of 9 | 90% | 50% | 0 of 9 | 90% | 50% | 0 of 9 | 90% | 50% |",
     ),
+    "none_label": (
+        {"recall": 0.87, "auroc": 0.979, "accuracy": 0.875, "seconds": 20.0},
+        "| five classes | yes | 87.0 | 0.979 | 87.5 | 20 |",
+    ),
     "published": (
         {"accuracy": 0.979, "num_test": 2189, "seconds": 200.0},
         "| R8 | 2,189 | 1 | 97.9 | 97.3 | 97.1 | 97.8 |",
