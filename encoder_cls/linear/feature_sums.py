@@ -41,12 +41,14 @@ class FeatureValues:
     """What a linear model knows of some features: IDF (0 where a feature is unknown), weights.
 
     Attributes:
-        rarities: the IDF, but for an unknown feature that of the rarest known one, (features,).
+        is_unfamiliar: whether a feature is unknown, or has an unknown word, (features,).
+        rarities: the IDF, but for an unfamiliar feature that of the rarest known one, (features,).
         table: the weights of all features of the model.
         rows: the row in the table of each feature, (features,); any row for unknown features.
     """
 
     idf: Array
+    is_unfamiliar: NDArray[np.bool_]
     rarities: Array
     table: Table
     rows: NDArray[np.int32]
@@ -55,6 +57,9 @@ class FeatureValues:
     def weights(self) -> NDArray[np.float32]:
         """(features, classifiers); those of unknown features have no meaning."""
         return self.table.take(self.rows)
+
+
+NO_IDS = np.zeros(0, dtype=np.int32)
 
 
 class KnownFeatures:
@@ -78,13 +83,20 @@ class KnownFeatures:
         features.num_classifiers = 0
         return features
 
-    def look_up(self, ids: NDArray[np.int32]) -> FeatureValues:
-        """Look up features by their ids."""
+    def look_up(
+        self, ids: NDArray[np.int32], ids_of_unknown_words: NDArray[np.int32] = NO_IDS
+    ) -> FeatureValues:
+        """Look up features by their ids, some of which may be features that have an unknown word.
+
+        A model knows such features if training texts have unknown words, too: those of single
+        texts. But they do not make other unknown words familiar.
+        """
         # An unknown feature has the index -1, which picks the weights of the last feature.
         indices = self._index.find(ids)
         idf = np.where(indices < 0, 0, self._idf.take(indices)).astype(np.float64)
-        rarities = np.where(idf > 0, idf, self._rarest)
-        return FeatureValues(idf, rarities, self._weights, indices)
+        is_unfamiliar = (idf == 0) | np.isin(ids, ids_of_unknown_words)
+        rarities = np.where(is_unfamiliar, self._rarest, idf)
+        return FeatureValues(idf, is_unfamiliar, rarities, self._weights, indices)
 
 
 def weights_of_classes(weights: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -159,7 +171,7 @@ class WordSums(NamedTuple):
 
         return cls(
             numbers=numbers.astype(np.float64),
-            unknown=sums_of_pieces(features.idf == 0, starts, numbers),
+            unknown=sums_of_pieces(features.is_unfamiliar, starts, numbers),
             rarities=sums_of_pieces(features.rarities, starts, numbers),
             squares=sums_of_pieces(squares, starts, numbers),
             effects=effects,
@@ -352,11 +364,10 @@ class TextSums:
         """Measure how rare the features of each text are, (texts, `NUM_RARITY_FEATURES`).
 
         First come the mean IDFs of the words, pairs, templates and character n-grams of a text,
-        where an unknown feature counts as the rarest known one; then the shares of each that are
-        unknown. All are 0 for a kind that a text lacks.
+        where an unfamiliar feature counts as the rarest known one; then the shares of each that are
+        unfamiliar. All are 0 for a kind that a text lacks.
         """
         columns = self._counts.columns
-        is_unknown = self._features.idf == 0
 
         # Each value counts once.
         missing = 1 - self._summed
@@ -364,7 +375,8 @@ class TextSums:
         rarities = self._sums_of_kinds(
             missing * self._features.rarities.take(columns), self._word_sums.rarities
         )
-        unknown = self._sums_of_kinds(missing * is_unknown.take(columns), self._word_sums.unknown)
+        is_unfamiliar = self._features.is_unfamiliar.take(columns)
+        unknown = self._sums_of_kinds(missing * is_unfamiliar, self._word_sums.unknown)
 
         numbers = np.maximum(1, numbers)
         kinds_of_texts = slice(CHAR_NGRAM_KIND + 1)

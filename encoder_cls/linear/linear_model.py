@@ -28,6 +28,7 @@ from encoder_cls.linear.ngrams import (
     bounds_of_runs,
     count_features,
     count_in_chunk,
+    ids_of_unknown_words,
     in_chunks,
 )
 from encoder_cls.metrics.logits import Logits
@@ -229,9 +230,10 @@ class LinearModel:
                     use_feature_pairs=self.knows_feature_pairs,
                     only_repeated_char_ngrams=True,
                 )
+                unknown_ids = ids_of_unknown_words(part, tokens, offsets)
                 yield TextSums(
                     counts,
-                    known.look_up(counts.ids),
+                    known.look_up(counts.ids, unknown_ids),
                     biases=self.biases[: known.num_classifiers],
                     word_sums=word_sums,
                     words=index[part.words[tokens]],

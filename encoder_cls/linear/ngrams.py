@@ -29,6 +29,7 @@ from encoder_cls.text.tokens import (
     MASK_ID,
     PAIR_MULTIPLIER,
     SPECIAL_TOKENS,
+    UNK_ID,
     WORD,
     TokenizedTexts,
     flat_indices,
@@ -208,6 +209,28 @@ def count_in_chunk(
 
     lengths = np.diff(offsets)
     return _counts(ranges, lengths, only_repeated_char_ngrams=only_repeated_char_ngrams)
+
+
+def ids_of_unknown_words(
+    texts: TokenizedTexts, tokens: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """The ids of the features of one chunk that have an unknown word: `[UNK]`, and its pairs."""
+    kinds = texts.kinds_of(tokens)
+    if kinds is not None:
+        is_text = kinds != FEATURE
+        tokens = tokens[is_text]
+        offsets = offsets_of_lengths(is_text)[offsets]
+    token_ids = texts.input_ids(tokens).astype(np.int64)
+    positions = np.arange(len(token_ids)) - np.repeat(offsets[:-1], np.diff(offsets))
+
+    is_unknown = token_ids == UNK_ID
+    ids = [np.array([UNK_ID])]
+    for distance, (first_id, hashes, ends) in zip(
+        DISTANCES, _pairs(token_ids, positions), strict=True
+    ):
+        has_unknown = is_unknown[ends] | is_unknown[ends - distance]
+        ids.append(first_id + (hashes[has_unknown] & (HASHES - 1)))
+    return np.unique(np.concatenate(ids)).astype(np.int32)
 
 
 # The ids of pairs of neighbouring words.

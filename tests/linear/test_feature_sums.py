@@ -15,6 +15,8 @@ from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear.ngrams import (
     CHAR_NGRAM_IDS,
     CHAR_NGRAM_KIND,
+    DISTANCES,
+    HASHES,
     KIND_STARTS,
     NUM_FEATURE_IDS,
     TEMPLATE_IDS,
@@ -24,7 +26,7 @@ from encoder_cls.linear.ngrams import (
 )
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.tokens import PAIR_MULTIPLIER, UNK_ID, TokenizedTexts
 from encoder_cls.weights import compress
 
 MAX_TOKENS = 64
@@ -81,7 +83,8 @@ def expected(
     idf = np.where(indices < 0, 0, model.idf[indices])
     weights = model.weights.take(indices)
     values = tfidf(counts, counts.ids, idf).values
-    rarities = np.where(idf > 0, idf, model.idf.max())
+    is_unfamiliar = (idf == 0) | np.isin(counts.ids, ids_with_unknown_words())
+    rarities = np.where(is_unfamiliar, model.idf.max(), idf)
 
     margins = []
     features = []
@@ -101,7 +104,7 @@ def expected(
 
         kinds = np.searchsorted(KIND_STARTS, ids, side="right") - 1
         means = []
-        for numbers in (rarities[columns], idf[columns] == 0):
+        for numbers in (rarities[columns], is_unfamiliar[columns]):
             for kind in range(CHAR_NGRAM_KIND + 1):
                 is_kind = kinds == kind
                 means.append(numbers[is_kind].mean() if is_kind.any() else 0)
@@ -109,6 +112,16 @@ def expected(
         margins.append(margin)
         features.append([*evidence, *means])
     return np.array(margins), np.array(features)
+
+
+def ids_with_unknown_words() -> list[int]:
+    """The ids of `[UNK]` and of its pairs with all tokens of the vocabulary."""
+    ids = [UNK_ID]
+    for token in range(TOKENIZER.get_vocab_size()):
+        for first, second in ((token, UNK_ID), (UNK_ID, token)):
+            pair = (first * PAIR_MULTIPLIER + second) % HASHES
+            ids += [distance * HASHES + pair for distance in DISTANCES]
+    return ids
 
 
 @pytest.mark.parametrize("num_classifiers", [1, 2, 3, 12])

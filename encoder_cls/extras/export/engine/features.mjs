@@ -2,7 +2,7 @@
 // its features, and pairs of a word with its field or with a feature.
 
 import { FEATURE_TOKEN, FIELD_TOKEN, TEXT_TOKEN } from "./rows.mjs";
-import { MASK_ID } from "./tokenizer.mjs";
+import { MASK_ID, UNK_ID } from "./tokenizer.mjs";
 import { PAIR_MULTIPLIER } from "./words.mjs";
 
 const HASHES = 1 << 22;
@@ -48,6 +48,9 @@ export class FeatureCounter {
     this.numFound = 0;
     this.counts = new Int32Array(ids.length);
 
+    // The indices of its known features that have an unknown word: such words stay unfamiliar.
+    this.ofUnknownWords = new Set();
+
     // The ids of its unknown features.
     this.unknown = new Set();
     // How many different features of each kind are unknown, (kinds,).
@@ -88,13 +91,23 @@ export class FeatureCounter {
       const word = tokens[position];
       if (position > 0) {
         this.addWord(word);
-        this.add(PAIR_IDS + hashOfPair(tokens[position - 1].id, word.id));
+        this.addPair(PAIR_IDS, tokens[position - 1], word);
       }
-      if (position > 1) {
-        this.add(DISTANT_PAIR_IDS + hashOfPair(tokens[position - 2].id, word.id));
-      }
+      if (position > 1) this.addPair(DISTANT_PAIR_IDS, tokens[position - 2], word);
       if (this.knowsNgrams) this.addTemplates(word.id, position);
     }
+  }
+
+  addPair(firstId, first, second) {
+    const id = firstId + hashOfPair(first.id, second.id);
+    this.add(id);
+    if (first.id === UNK_ID || second.id === UNK_ID) this.markUnknownWord(id);
+  }
+
+  // Remembers that a feature has an unknown word.
+  markUnknownWord(id) {
+    const index = this.find(id);
+    if (index >= 0) this.ofUnknownWords.add(index);
   }
 
   // Adds the templates that end with the token at a position. A template is one that ends with the
@@ -120,6 +133,7 @@ export class FeatureCounter {
     const { known, unknown } = word.features;
     for (let number = 0; number < known.length; number++) this.addKnown(known[number]);
     for (let number = 0; number < unknown.length; number++) this.addUnknown(unknown[number]);
+    if (word.id === UNK_ID) this.markUnknownWord(UNK_ID);
   }
 
   // The features of a word by itself: the indices of those that the model knows, and the ids of the
@@ -171,6 +185,7 @@ export class FeatureCounter {
   clear() {
     for (let number = 0; number < this.numFound; number++) this.counts[this.found[number]] = 0;
     this.numFound = 0;
+    this.ofUnknownWords.clear();
     this.unknown.clear();
     this.numUnknownOfKinds.fill(0);
   }

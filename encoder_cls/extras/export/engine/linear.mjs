@@ -104,9 +104,9 @@ export class LinearModel {
   }
 
   // The mean inverse document frequency of each kind of features, and the share of each kind that
-  // is unknown.
+  // is unknown, or has an unknown word.
   rarity() {
-    const { found, numFound, ids, numUnknownOfKinds } = this.counter;
+    const { found, numFound, ids, numUnknownOfKinds, ofUnknownWords } = this.counter;
     const unknown = Array.from(numUnknownOfKinds);
     const total = unknown.slice();
     const sums = unknown.map((count) => count * this.rarest);
@@ -116,8 +116,9 @@ export class LinearModel {
       const kind = kindOf(ids[index]);
       const idf = this.idf[index];
       total[kind]++;
-      sums[kind] += idf || this.rarest;
-      if (idf === 0) unknown[kind]++;
+      const isUnfamiliar = idf === 0 || ofUnknownWords.has(index);
+      sums[kind] += isUnfamiliar ? this.rarest : idf;
+      if (isUnfamiliar) unknown[kind]++;
     }
 
     const numbers = new Array(2 * NUM_RARITY_KINDS).fill(0);
