@@ -1,6 +1,6 @@
 """How well texts of no class are told from all others, with and without `data.none_label`.
 
-    python scripts/benchmarks/none_label.py FOLDER [--rounds N] [--output PAGE]
+    python scripts/benchmarks/none_label.py FOLDER [--rounds N] [--output docs/results.md]
 
 FOLDER has the data sets banking77 and hwu64 as that of `accuracy.py`. Each round draws 4,000 texts
 of train of banking77, and the texts of no class: those of five of its classes, or of hwu64, of
