@@ -85,6 +85,10 @@ TEXTS_AT_ONCE = 1024
 # The number of tokens whose words are counted at a time, which takes some 32 MB.
 TOKENS_AT_ONCE = 1 << 22
 
+# The number of tokens whose groups are counted at a time, which takes some 20 MB: the pairs of a
+# group and a word are sorted.
+GROUPED_TOKENS_AT_ONCE = 1 << 19
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizedTexts:
@@ -188,7 +192,8 @@ class TokenizedTexts:
 
         # Count a group at one time, however far apart its texts are.
         tokens_of_groups = np.bincount(numbers, weights=lengths)
-        pieces = (np.cumsum(tokens_of_groups) // TOKENS_AT_ONCE).astype(np.int64)[numbers]
+        ends = np.cumsum(tokens_of_groups).astype(np.int64)
+        pieces = (ends // GROUPED_TOKENS_AT_ONCE)[numbers]
         for piece in np.unique(pieces):
             (texts,) = np.nonzero(pieces == piece)
             groups_of_tokens = np.repeat(numbers[texts], lengths[texts])
