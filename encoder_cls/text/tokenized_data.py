@@ -44,16 +44,17 @@ def tokenized_data(
     config: Config,
     *,
     fingerprints: Sequence[str],
-    groups: NDArray[np.int64],
+    groups: Callable[[], NDArray[np.int64]],
     base: Tokenizer | None,
     check: Callable[[], None],
     reporter: Reporter = SILENT,
 ) -> TokenizedData:
     """Train a tokenizer and tokenize all texts, or read both from the cache.
 
-    The key of the cache has `fingerprints`, hashes that identify all texts and their `groups`. The
-    tokenizer `base` of a run that is continued is extended. `check` is called from time to time
-    during the work, and may raise an error to end it.
+    The key of the cache has `fingerprints`, hashes that identify all texts and their groups. What
+    is in the cache does not need `groups`, which computes their numbers, (texts,). The tokenizer
+    `base` of a run that is continued is extended. `check` is called from time to time during the
+    work, and may raise an error to end it.
 
     Raises:
         ConfigError: max_vocab_size is less than the number of single characters, with which a
@@ -64,7 +65,7 @@ def tokenized_data(
 
     def compute() -> TokenizedData:
         tokenizer, tokens, long_words = train_and_tokenize(
-            texts, config.tokenizer, max_seq_len=max_seq_len, groups=groups, base=base
+            texts, config.tokenizer, max_seq_len=max_seq_len, groups=groups(), base=base
         )
         validation_tokens = tokenize(tokenizer, validation_texts, max_seq_len=max_seq_len)
         return TokenizedData(tokenizer, tokens, validation_tokens, long_words)

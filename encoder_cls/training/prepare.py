@@ -86,7 +86,7 @@ def prepare(
         dataset.known_validation.texts,
         config,
         fingerprints=[split.fingerprint for split in splits],
-        groups=dataset.groups_to_learn,
+        groups=lambda: dataset.groups_to_learn,
         base=base.tokenizer if base else None,
         check=check_time_is_left,
         reporter=reporter,

@@ -104,7 +104,7 @@ def test_a_continued_run_has_an_entry_of_its_own(tmp_path):
             [],
             config,
             fingerprints=["texts"],
-            groups=np.arange(2),
+            groups=lambda: np.arange(2),
             base=base,
             check=lambda: None,
         )
@@ -112,3 +112,25 @@ def test_a_continued_run_has_an_entry_of_its_own(tmp_path):
 
     assert "base" not in vocabulary(None)
     assert "base" in vocabulary(base)
+
+
+def test_a_cached_tokenizer_asks_for_no_groups(tmp_path):
+    """To number the groups of all texts again would take seconds for millions of texts."""
+    config = cached_config(tmp_path)
+    asked = []
+
+    def groups():
+        asked.append(True)
+        return np.arange(2)
+
+    for _ in range(2):
+        tokenized_data.tokenized_data(
+            ["a new text", "a new text"],
+            [],
+            config,
+            fingerprints=["texts"],
+            groups=groups,
+            base=None,
+            check=lambda: None,
+        )
+    assert len(asked) == 1
