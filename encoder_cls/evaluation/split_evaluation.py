@@ -277,7 +277,7 @@ def _none_scores(
 ) -> NoneScores | None:
     """Score the class that stands for none of the others; None without such a class."""
     number = classifier.none_number
-    if classifier.none_label is None or number is None:
+    if number is None:
         return None
     is_none = predictions.labels == number
 
@@ -292,7 +292,7 @@ def _none_scores(
         unfamiliar_auroc = auroc(classifier.familiarity.scores(features), is_none[new_rows])
 
     return none_scores(
-        classifier.none_label,
+        classifier.label_names[number],
         is_none,
         predictions.probabilities[:, number],
         predictions.predicted_labels == number,
