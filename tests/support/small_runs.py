@@ -104,6 +104,27 @@ def make_config(
     )
 
 
+# Letters in place of digits: texts that differ only in digits would count as copies.
+LETTERS = str.maketrans("0123456789", "qwertzuiop")
+
+
+def config_of_many_topics(folder: Path, *, classes: int, texts_per_class: int) -> Config:
+    """A run without an encoder on texts with two words of their class among common words."""
+    random = np.random.default_rng(0)
+    lines = ["text,label"]
+    for number in range(texts_per_class * classes):
+        label = number % classes
+        words = [f"common{word}" for word in random.integers(0, 100, 6)]
+        words += [f"topic{label}x{end}" for end in random.permutation(3)[:2]]
+        text = " ".join(random.permutation(words)).translate(LETTERS)
+        lines.append(f"{text},class {label}")
+    path = folder / "texts.csv"
+    path.write_text("\n".join(lines) + "\n")
+
+    data = {"train": str(path)}
+    return make_config(folder, linear=True, data=data, model={"encoder": False}, **NO_TECHNIQUES)
+
+
 def run_all(
     config: Config,
     folder: Path,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.naive_bayes import ComplementNB
-from support.small_runs import NO_TECHNIQUES, make_config, run_all
+from support.small_runs import LETTERS, config_of_many_topics, run_all
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
@@ -25,7 +24,6 @@ from encoder_cls.weights import SparseTable, compress
 
 NUM_CLASSES = 12
 TEXTS_PER_CLASS = 25
-LETTERS = str.maketrans("0123456789", "qwertzuiop")
 
 
 @pytest.fixture
@@ -35,20 +33,7 @@ def config(tmp_path, monkeypatch) -> Config:
     monkeypatch.setattr(nb_svm, "MAX_WORK", 1000)
     monkeypatch.setattr(many_classes, "MIN_VALIDATION", 10)
 
-    random = np.random.default_rng(0)
-    lines = ["text,label"]
-    for number in range(TEXTS_PER_CLASS * NUM_CLASSES):
-        label = number % NUM_CLASSES
-        words = [f"common{word}" for word in random.integers(0, 100, 6)]
-        words += [f"topic{label}x{end}" for end in random.permutation(3)[:2]]
-        # Texts that differ only in digits would count as copies.
-        text = " ".join(random.permutation(words)).translate(LETTERS)
-        lines.append(f"{text},class {label}")
-    path = Path(tmp_path / "texts.csv")
-    path.write_text("\n".join(lines) + "\n")
-
-    data = {"train": str(path)}
-    return make_config(tmp_path, linear=True, data=data, model={"encoder": False}, **NO_TECHNIQUES)
+    return config_of_many_topics(tmp_path, classes=NUM_CLASSES, texts_per_class=TEXTS_PER_CLASS)
 
 
 def keep_svms(monkeypatch: pytest.MonkeyPatch, *, kept: bool) -> None:

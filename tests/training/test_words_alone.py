@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 from support.events import Event, Noted
-from support.small_runs import NO_TECHNIQUES, make_config, run_all
+from support.small_runs import config_of_many_topics, run_all
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
@@ -19,26 +16,12 @@ from encoder_cls.training.prepare import prepare
 
 NUM_CLASSES = 12
 TEXTS_PER_CLASS = 25
-LETTERS = str.maketrans("0123456789", "qwertzuiop")
 
 
 @pytest.fixture
 def config(tmp_path) -> Config:
     """A run on texts of many classes, each with two words of its class among common words."""
-    random = np.random.default_rng(0)
-    lines = ["text,label"]
-    for number in range(TEXTS_PER_CLASS * NUM_CLASSES):
-        label = number % NUM_CLASSES
-        words = [f"common{word}" for word in random.integers(0, 100, 6)]
-        words += [f"topic{label}x{end}" for end in random.permutation(3)[:2]]
-        # Texts that differ only in digits would count as copies.
-        text = " ".join(random.permutation(words)).translate(LETTERS)
-        lines.append(f"{text},class {label}")
-    path = Path(tmp_path / "texts.csv")
-    path.write_text("\n".join(lines) + "\n")
-
-    data = {"train": str(path)}
-    return make_config(tmp_path, linear=True, data=data, model={"encoder": False}, **NO_TECHNIQUES)
+    return config_of_many_topics(tmp_path, classes=NUM_CLASSES, texts_per_class=TEXTS_PER_CLASS)
 
 
 def uses_words_alone(events: list[Event]) -> bool:
