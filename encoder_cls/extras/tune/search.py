@@ -235,7 +235,9 @@ class Search:
 
         # Optuna expects a score of complete trials only.
         value = score if state is TrialState.COMPLETE else None
-        self._study.tell(trial, value, state=state)
+        # A process that has seen this trial unfinished must not find it unlocked after its end.
+        with self._choosing_a_trial():
+            self._study.tell(trial, value, state=state)
 
         # Now that the trial is recorded, remove the files that were kept to resume it.
         shutil.rmtree(run / "checkpoints", ignore_errors=True)

@@ -17,6 +17,7 @@ from encoder_cls import Config, config_of, load_config, read_metrics
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.extras.tune.search import Search, TrialResult
 from encoder_cls.extras.tune.study import JOURNAL_FILE
+from encoder_cls.system.files import LockedError, locked
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.training import from_python
 
@@ -140,6 +141,25 @@ def test_a_trial_that_another_process_trains_is_left_to_it(tmp_path, config):
 
     with ExitStack() as locks:
         assert there._next_trial(locks).number == trial.number
+
+
+def test_no_process_chooses_a_trial_while_another_one_ends_its_own(tmp_path, config, monkeypatch):
+    """Otherwise a trial could be seen unfinished, end, and then be found without a lock."""
+    search = open_search(tmp_path, config)
+    tell = optuna.Study.tell
+    ended = []
+
+    def tell_while_locked(
+        study: optuna.Study, trial: optuna.Trial, *values: object, **more: object
+    ):
+        with pytest.raises(LockedError), locked(search.folder / "study.lock", wait=False):
+            pass
+        ended.append(trial.number)
+        return tell(study, trial, *values, **more)
+
+    monkeypatch.setattr(optuna.Study, "tell", tell_while_locked)
+    run_trials(search, 1)
+    assert ended == [0]
 
 
 def test_all_trials_read_as_many_rows_as_the_first_had_time_for(tmp_path, monkeypatch):
