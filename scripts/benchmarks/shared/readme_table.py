@@ -50,7 +50,7 @@ PROPERTIES = [
 NOTES = (
     "Accuracy is in percent, on test texts. Training time leaves out the search for settings; of "
     "words and characters, the better one counts. HF (Hugging Face) trains a small BERT from "
-    "random weights, for 400 seconds; the 5 million texts are changed copies of others, for which "
+    "random weights, for 200 seconds; the 5 million texts are changed copies of others, for which "
     "the script hashes words and learns by SGD. [Results](docs/results.md) has methods and "
     "commands."
 )
