@@ -5,8 +5,9 @@
 
 The texts are made up: some ten words each, of which some belong to their class alone, some to a
 group of ten classes, and the others, most of them, to no class. The linear model of encoder-cls is
-trained without an encoder; with a limit, also in so much time. The others learn from TF-IDF values
-of words and pairs of words.
+trained without an encoder; with a limit, also in so much time. The others learn from words and
+pairs of words: scikit-learn's from TF-IDF values, fastText with a hierarchical softmax (`hs`) and
+with a classifier for each class (`ova`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from shared.commands import run, train, work_folder
 from shared.data import Texts, read, write
 from shared.many_class_scripts import SCRIPTS, top_accuracies
 from shared.page import NOT_MEASURED, table
+from shared.peers import installed
 
 from encoder_cls import load_classifier
 
@@ -60,9 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Shapes by systems."""
     found = []
-    limited = [f"{OURS}{LIMIT}{limit}" for limit in arguments.limit]
+    systems = installed(arguments.system or (OURS, *SCRIPTS))
+    systems += [f"{OURS}{LIMIT}{limit}" for limit in arguments.limit]
     for shape in arguments.shape or SHAPES:
-        for system in (*(arguments.system or (OURS, *SCRIPTS)), *limited):
+        for system in systems:
             found.append({"shape": shape, "system": system})
     return found
 

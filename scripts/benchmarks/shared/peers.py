@@ -404,6 +404,8 @@ LIBRARIES = {
     "tfidf-svm": ("sklearn.linear_model",),
     "fasttext-usual-first": ("fasttext",),
     "fasttext-autotune": ("fasttext",),
+    "fasttext-hs": ("fasttext",),
+    "fasttext-ova": ("fasttext",),
     SPACY: ("spacy",),
     HF_TRAINER: ("transformers", "accelerate", "torch"),
 }
