@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from encoder_cls.training.expected_time import expected_time
     from encoder_cls.training.from_python import train
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = [
     "CHARACTER_CLASSES",
     "AccuracyEstimate",
