@@ -16,8 +16,7 @@ from encoder_cls.text.tokenizer import token_spans
 class AttentionMaps(NamedTuple):
     """The tokens of a text after `[CLS]`, and how much they attend to each other.
 
-    `weights[layer, head, i, j]`, (layers, heads, tokens, tokens), is how much token `i` attends to
-    token `j`; they sum to 1 over `j`.
+    `weights[layer, head, i, j]` is how much token `i` attends to token `j`; they sum to 1 over `j`.
     """
 
     tokens: list[str]

@@ -1,8 +1,4 @@
-"""The HTML page of attention maps.
-
-A map is an image in an SVG figure, with a pixel for each pair of tokens. Its script
-(`html_pages.js`) draws it from the levels of attention, and shows the value under the pointer.
-"""
+"""The HTML page of attention maps: SVG images, which its script (`html_pages.js`) draws."""
 
 from __future__ import annotations
 
@@ -60,9 +56,7 @@ class ShownText(NamedTuple):
     """A text as the page shows it.
 
     Attributes:
-        num_tokens: of the text; `names` are those of the tokens that are shown.
         margin: the space beside and below a map for the names, in pixels.
-        layers: the label and the levels of each head.
     """
 
     heading: str
@@ -75,8 +69,8 @@ class ShownText(NamedTuple):
 def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> str:
     """Make a page of attention maps, one for each layer and head, all on one scale from 0 to 1.
 
-    Each text has a line above its maps. An iterator of texts is best, because the maps of a long
-    text are large, and only those of one text are needed at a time.
+    An iterator of texts is best: only the maps of one text, which may be large, are needed at a
+    time.
     """
     body = render(
         "classifier/attention_page.html",
@@ -118,10 +112,7 @@ def _shown(heading: str, maps: AttentionMaps) -> ShownText:
 
 
 def _levels(weights: NDArray[np.float32]) -> str:
-    """The levels of a map of attention weights, (tokens, tokens), as bytes in Base64.
-
-    A rectangle for each cell would take a hundred times as many bytes.
-    """
+    """The levels of a map, (tokens, tokens), in Base64: a hundredth of the size of rectangles."""
     # Levels are square roots of weights, so that small weights are visible, too. Among many tokens,
     # most weights are small.
     shown = np.clip(weights[:MAX_MAP_TOKENS, :MAX_MAP_TOKENS], 0, 1)
@@ -134,10 +125,7 @@ NEARLY_UNIFORM = 0.98
 
 
 def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
-    """Whether the tokens of a map, (tokens, tokens), look at all tokens nearly equally.
-
-    This is decided by the mean entropy of the rows of the map.
-    """
+    """Whether the rows of a map, (tokens, tokens), have nearly the entropy of uniform attention."""
     if len(weights) < 2:
         return False
     entropies = -(weights * np.log(np.maximum(weights, 1e-12))).sum(axis=-1)

@@ -75,27 +75,22 @@ class Classifier:
     The argument `batch_tokens` of many methods is the most tokens in one batch of the encoder,
     padding included; by default, a number that is fast on the device. Methods that take texts also
     take rows as mappings, a `DataFrame`, or each `Row` of `read_rows`, with the columns of text and
-    `features`. They raise a
-    `TypeError` for a single text or row and for items of another type, and a `DataError` for a
-    column that is missing.
+    `features`. They raise a `TypeError` for a single text or row and for items of another type, and
+    a `DataError` for a column that is missing.
 
     Attributes:
         encoder: None if there is only a linear model, or no trained encoder yet.
-        label_names: the classes in the order of the logits.
         max_seq_len: how many tokens of a text the encoder reads; the linear model may read more.
         gate: the confidence of the linear model from which a text skips the encoder; None if none
             does.
         thresholds: multi-label, the probability from which a text has each label, in the order of
             `label_names`; empty in a single-label task.
-        guarantees: None if they were not measured.
-        familiarity: None if it was not measured.
-        codes: the levels and names of the classes; None if they have neither.
-        none_label: the class that stands for none of the others, and is no answer; None if there is
-            no such class.
+        guarantees: None if they were not measured, as is `familiarity`.
+        codes: the levels and names of the classes, if they have any.
+        none_label: the class that stands for none of the others, and is no answer, if there is one.
         encoder_architecture: also known if the encoder is not trained yet.
-        model_class: None for `EncoderClassifier`.
-        folder: the path that the classifier was loaded from, and `sha256` the hash of its weights
-            file; empty if it was not loaded.
+        model_class: a user's own encoder; None for `EncoderClassifier`.
+        folder: where it was loaded from, and `sha256` the hash of its weights file; else empty.
         dtypes: the data type of each part's weights in the weights file.
     """
 
@@ -144,7 +139,7 @@ class Classifier:
 
     @property
     def columns(self) -> Columns:
-        """The columns of text and features that the classifier reads."""
+        """The columns that the classifier reads, of text and of features."""
         return Columns(self.text_format.columns, features=self.features)
 
     def rows(self, texts: Iterable[object], function: str) -> Iterator[str]:
@@ -170,7 +165,6 @@ class Classifier:
         return self.task is MULTI_LABEL
 
     def __repr__(self) -> str:
-        """Describe the parts, the classes and the hash of the weights file in one line."""
         parts = " and ".join(self.parts)
         classes = counted(len(self.label_names), "class", "classes")
         names = listed(self.label_names, most=3, limit=20)
@@ -210,8 +204,7 @@ class Classifier:
     def embed(self, texts: Texts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
         """Compute a vector for each text, (texts, d_model).
 
-        It is pooled from the encoder's vectors of the tokens: their mean, unless the config chose
-        another `model.pooling`.
+        By default, it is the mean of the vectors of its tokens.
 
         Raises:
             ConfigError: the classifier has no encoder.
@@ -233,8 +226,8 @@ class Classifier:
         """Compute how much each word of a text speaks for a class, by default the most probable.
 
         The weight of a word is how much the log odds of the class fall when it is left out. If
-        `max_tokens`, the most tokens that are read to explain a text, are too few for all words,
-        the last ones get no weights.
+        `max_tokens` are too few to read the text without each of its words, the last words get no
+        weights.
 
         Raises:
             ValueError: a label is unknown, or the number of labels is not that of the texts.
@@ -266,8 +259,8 @@ class Classifier:
     ) -> list[NgramWeight]:
         """Find the words and pairs that speak most for a class, with their weights, largest first.
 
-        They are those of the linear model, which stores pairs as hashes: only pairs that occur in
-        `texts`, such as the training texts, are found.
+        Pairs are stored as hashes, so only those that occur in `texts`, such as the training texts,
+        are found.
 
         Raises:
             ConfigError: the classifier has no linear model.
@@ -318,7 +311,7 @@ class Classifier:
     def predict_tokenized(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> list[Prediction]:
-        """Classify tokenized texts."""
+        """Like `predict`, of tokenized texts."""
         part_logits, linear_features = self._logits_and_familiarity(
             texts, batch_tokens=batch_tokens, with_familiarity=self.familiarity is not None
         )
@@ -385,13 +378,7 @@ class Classifier:
         batch_tokens: int | None = None,
         max_tokens: int | None = None,
     ) -> list[Explanation]:
-        """Compute how much each word of each text speaks for its label.
-
-        A label is None for a blank text and for one that belongs to none of the classes.
-
-        At most `max_tokens` are read to explain a text. If they are too few, its last words get no
-        weights.
-        """
+        """Like `explain`, of tokenized texts; a label is None for a text without a class."""
         # Imported here, because most predictions are not explained.
         from encoder_cls.classifier.occlusion import explain
 
@@ -422,7 +409,6 @@ class Classifier:
         return self.task.log_odds(logits.astype(np.float64), class_number)
 
     def _labels(self, probabilities: NDArray[np.float64]) -> list[tuple[str, ...] | None]:
-        """The labels of each text, most probable first; None in a single-label task."""
         if not self.thresholds:
             return [None] * len(probabilities)
 
@@ -487,8 +473,8 @@ class Classifier:
     def skip_encoder(self, linear: Logits) -> NDArray[np.bool_]:
         """Whether the linear part alone predicts each text, (texts,).
 
-        Only its logits, (texts, classes), decide this: they are the same with every engine, whereas
-        the encoder's differ in the last digits.
+        Only its logits decide this: they are the same with every engine, whereas the encoder's
+        differ in the last digits.
         """
         if self.gate is None:
             return np.zeros(len(linear), dtype=bool)

@@ -14,10 +14,7 @@ MIN_WEIGHT = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class WordWeight:
-    """A word, `text[start:end]`, and its weight for a class.
-
-    The weight is how much the log odds of the class, ln(p / (1 - p)), fall without the word.
-    """
+    """A word, `text[start:end]`, and how much the log odds of a class fall without it."""
 
     word: str
     start: int
@@ -33,12 +30,12 @@ class Explanation(list[WordWeight]):
         self.left_out = left_out
 
     def words_for(self) -> list[str]:
-        """The different words that speak for the class, the strongest first."""
+        """The different words with a positive weight, the strongest first."""
         found = [word.word for word in self._by_weight() if word.weight >= MIN_WEIGHT]
         return list(dict.fromkeys(found))
 
     def words_against(self) -> list[str]:
-        """The different words that speak against the class, the strongest first."""
+        """The different words with a negative weight, the strongest first."""
         found = [word.word for word in self._by_weight()[::-1] if word.weight <= -MIN_WEIGHT]
         return list(dict.fromkeys(found))
 

@@ -60,10 +60,7 @@ class Familiarity:
 
     @classmethod
     def of(cls, familiarity_features: Array) -> Familiarity | None:
-        """Fit held-out texts, (texts, features), so that `FLAGGED_FRACTION` of them are unfamiliar.
-
-        None if they are fewer than `MIN_TEXTS`.
-        """
+        """Fit held-out texts, (texts, features); None if they are fewer than `MIN_TEXTS`."""
         if len(familiarity_features) < MIN_TEXTS:
             return None
 
@@ -81,10 +78,7 @@ class Familiarity:
         return replace(distribution, threshold=float(np.nextafter(highest_familiar, np.inf)))
 
     def scores(self, familiarity_features: Array) -> Array:
-        """Score how unfamiliar texts are, (texts,), by a weighted sum of standardized features.
-
-        The features are (texts, features).
-        """
+        """Score how unfamiliar texts are, (texts,): a weighted sum of standardized features."""
         # Standardize the features. A constant feature becomes 0, since it says nothing.
         is_variable = self.deviations > 0
         factors = np.where(is_variable, 1 / np.where(is_variable, self.deviations, 1), 0)
@@ -106,7 +100,7 @@ class Familiarity:
         return scores
 
     def are_unfamiliar(self, familiarity_features: Array) -> NDArray[np.bool_]:
-        """Whether each text is out of distribution, (texts,), by its (texts, features)."""
+        """Whether each text is out of distribution, (texts,)."""
         return self.scores(familiarity_features) >= self.threshold
 
     # --- In a model folder ------------------------------------------------------------------------
@@ -121,11 +115,7 @@ class Familiarity:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], *, has_linear: bool) -> Familiarity:
-        """Read the values of a model folder, which may come from a stranger.
-
-        Raises:
-            ValueError: a value is invalid, or there is another number of features.
-        """
+        """Read the values of a model folder; a `ValueError` if one is invalid."""
         num_features = NUM_COMMON_FEATURES
         if has_linear:
             num_features += NUM_EVIDENCE_FEATURES + NUM_RARITY_FEATURES
@@ -155,9 +145,8 @@ def measure_familiarity(
 ) -> Array:
     """Measure the features that show how unusual texts are, (texts, features).
 
-    The columns are the linear features, (texts, features), if there is a linear part, then the
-    fraction of unknown tokens, and last the negative log odds of the most probable class.
-    Probabilities are (texts, classes).
+    They are the linear features, if there is a linear part, the fraction of unknown tokens, and the
+    negative log odds of the most probable class.
     """
     # The first token of a text is [CLS].
     num_tokens = np.maximum(1, texts.num_words)

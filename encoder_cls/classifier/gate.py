@@ -57,9 +57,8 @@ def fit_gate(
     - the accuracy falls by at most its standard error;
     - the calibration error rises by at most the standard error of the accuracy.
 
-    Logits of validation texts are (texts, classes), labels class numbers, (texts,), or multi-label
-    indicators, (texts, classes). The result is None if no gate is good enough, if there is only one
-    part, or if there are too few independent texts to measure `MAX_CHANGED`.
+    The result is None if no gate is good enough, or independent texts are too few to measure
+    `MAX_CHANGED`.
     """
     if len(classifier.parts) == 1 or groups.num_groups * MAX_CHANGED < 1:
         return None
@@ -76,11 +75,7 @@ def fit_gate(
 
 @dataclass(frozen=True, kw_only=True)
 class _GatedPredictions:
-    """The predictions of a classifier with a certain gate for labelled texts.
-
-    Predictions are class numbers, (texts, 1), or multi-label indicators, (texts, classes). A text
-    is correct, (texts,), if all of its labels are.
-    """
+    """The predictions with a certain gate; a text is correct if all of its labels are."""
 
     classifier: Classifier
     logits: Logits
@@ -114,7 +109,6 @@ class _GatedPredictions:
         )
 
     def are_as_good_as(self, without_gate: _GatedPredictions) -> bool:
-        """Whether the predictions are as good as without a gate, as `fit_gate` defines it."""
         is_changed = (self.predictions != without_gate.predictions).any(axis=1)
         if is_changed.mean() > MAX_CHANGED:
             return False

@@ -19,7 +19,7 @@ def rows_given(
 ) -> Iterator[str]:
     """Yield each text or row as one string; messages name the public function.
 
-    With `are_rows`, a text cannot be taken for a row: it lacks all features.
+    With `are_rows`, a text cannot be taken for a row that lacks all features.
 
     Raises:
         TypeError: `given` is a single text or mapping, or an item is neither.

@@ -53,10 +53,9 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionCounts:
-    """Counts of independent held-out predictions at each of the `THRESHOLDS`.
+    """Counts of independent held-out predictions at each of the `THRESHOLDS`, (thresholds,).
 
-    Each array is (thresholds,), and its counts do not increase from one threshold to the next. Of
-    `num_confident` predictions with at least the probability of the threshold, `num_correct` are
+    Counts do not increase. Of `num_confident` predictions from a threshold up, `num_correct` are
     correct.
     """
 
@@ -127,11 +126,7 @@ class PrecisionCounts:
         return 0.0
 
     def _has_precision(self, index: int, precision: float, error: float) -> bool:
-        """Test exactly whether the predictions from a threshold up have at least a precision.
-
-        If each were correct with the probability `precision`, as many correct ones as were counted,
-        or more, would have a probability of at most `error`.
-        """
+        """Test exactly whether the predictions from a threshold up have at least a precision."""
         num_texts = int(self.num_confident[index])
         num_correct = int(self.num_correct[index])
         if num_correct <= num_texts * precision:
@@ -139,7 +134,7 @@ class PrecisionCounts:
         return self._binomial_tail(num_correct, num_texts, precision) <= error
 
     def _binomial_tail(self, num_correct: int, num_texts: int, precision: float) -> float:
-        """The probability of `num_correct` successes or more, if each has `precision`."""
+        """The probability of at least `num_correct` successes, each of probability `precision`."""
         k = np.arange(num_correct, num_texts + 1)
         log_factorials = self._log_factorials
         log_ways = log_factorials[num_texts] - log_factorials[k] - log_factorials[num_texts - k]
@@ -150,7 +145,7 @@ class PrecisionCounts:
 
     @cached_property
     def _log_factorials(self) -> NDArray[np.float64]:
-        """ln(n!) for n from 0 to the number of texts, (texts + 1,)."""
+        """ln(n!) for n from 0 to `num_texts`."""
         return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, self.num_texts + 1)))])
 
     def to_json(self) -> dict[str, Any]:
@@ -179,7 +174,7 @@ class BackOffCounts(PrecisionCounts):
     """Counts of held-out answers with back-off at each of the `THRESHOLDS`.
 
     At a threshold, a text is answered with the most probable code of the deepest level at which
-    that code reaches it. Of `num_confident` answers, `num_correct` are correct at their levels.
+    that code reaches it.
 
     The guarantee is that of all answers together, whatever their levels. Let the rule with the
     threshold t answer n(t) of the held-out texts, k(t) of them rightly. Held-out texts are drawn
@@ -228,11 +223,7 @@ class BackOffCounts(PrecisionCounts):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> BackOffCounts:
-        """Read the values of a model folder, which may come from a stranger.
-
-        Raises:
-            ValueError: the values are not counts that some answers can have.
-        """
+        """Read the values of a model folder; see `PrecisionCounts.from_json`."""
         num_confident = _counts_of(values, "num_confident")
         # A lower threshold may have fewer correct answers: those that go deeper.
         num_correct = _counts_of(values, "num_correct", are_sorted=False)
@@ -245,14 +236,12 @@ class BackOffCounts(PrecisionCounts):
 class Guarantees(PrecisionCounts):
     """Counts of held-out texts at each of the `THRESHOLDS`, from which guarantees follow.
 
-    Predictions are those for whole texts, with `Task.prediction_probabilities`.
-
     Attributes:
         num_covered: the texts all of whose labels have at least the probability of the threshold.
-        labels: multi-label, the counts of the texts that get each label, in the classifier's order.
-        levels: those of the codes of each level above the classes, from the top; empty without
-            levels, as `back_off` is None.
-        back_off: those of answers with back-off.
+        labels: multi-label, the counts of the texts that get each label.
+        levels: the counts of each level of codes above the classes, from the top; empty without
+            levels.
+        back_off: the counts of answers with back-off; None without levels.
     """
 
     num_covered: Counts
@@ -271,9 +260,8 @@ class Guarantees(PrecisionCounts):
     ) -> Guarantees:
         """Count held-out texts by their probabilities, (texts, classes).
 
-        Labels are class numbers, (texts,), or multi-label indicators, (texts, labels). The
-        classifier does not know those from `classes` on, so their texts are never correct.
-        Multi-label, a text gets each label from the probability `thresholds`, (classes,).
+        The classifier does not know labels from its number of classes on, so their texts are never
+        correct.
         """
         task = task_of(labels)
         num_classes = probabilities.shape[1]
@@ -314,7 +302,7 @@ class Guarantees(PrecisionCounts):
         *,
         groups: RowGroups,
     ) -> Guarantees:
-        """Add the guarantees of levels, counted on the same texts, with class numbers, (texts,)."""
+        """Add the guarantees of levels, counted on the same texts."""
         guarantees = []
         confidence = []
         is_correct = []
@@ -367,11 +355,7 @@ class Guarantees(PrecisionCounts):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Guarantees:
-        """Read the values of a model folder, which may come from a stranger.
-
-        Raises:
-            ValueError: the values are not counts that some texts can have.
-        """
+        """Read the values of a model folder; see `PrecisionCounts.from_json`."""
         known = {"num_confident", "num_correct", "num_covered", "labels", "levels", "back_off"}
         if values.keys() - known:
             raise ValueError(
@@ -418,7 +402,6 @@ class AnsweredTexts(NamedTuple):
     """The texts that get a class, where one of the classes stands for none of the others.
 
     Attributes:
-        rows: the indices of these texts, (answered,).
         probabilities: those of the other classes, (answered, classes - 1).
         labels: numbers of the other classes, (answered,); that of a text of none is beyond them, so
             that no answer is right for it.
@@ -462,10 +445,10 @@ def _independent_counts(
     confident_texts: NDArray[Any],
     correct_texts: NDArray[Any],
 ) -> tuple[Counts, Counts]:
-    """Round weighted numbers of predictions, and of correct ones, down to counts.
+    """Round numbers of predictions down to counts, with the lower precision of two.
 
-    Large groups may be harder than small ones, and then the precision over all texts is lower than
-    the weighted one. The lower of the two counts.
+    Large groups may be harder than small ones: then the precision of all texts is lower than the
+    weighted one.
     """
     precision = np.minimum(
         num_correct / np.maximum(num_confident, SMALLEST_WEIGHT),
@@ -476,14 +459,13 @@ def _independent_counts(
 
 
 def _sums_from(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sum the weights of the values that reach each of the `THRESHOLDS`, (thresholds,)."""
     order = np.argsort(values)
     sums = np.concatenate([np.cumsum(weights[order][::-1])[::-1], [0.0]])
     return np.asarray(sums[np.searchsorted(values[order], THRESHOLDS)])
 
 
 def _rounded_down(sums: NDArray[Any]) -> Counts:
-    """Round sums of weights down to counts, but for their floating-point errors."""
+    """Round down, but for floating-point errors."""
     return np.floor(sums + 1e-9).astype(np.int64)
 
 
@@ -502,10 +484,10 @@ START_WITHIN_PART = 0.25
 
 
 def sequence_starts(num_texts: int, precision: float) -> list[int]:
-    """Choose with how many of the most confident texts each sequence of tests starts.
+    """Choose with how many of the most confident texts each sequence of tests starts, increasing.
 
-    There are at least `min_texts`, since a test of fewer fails even if all predictions are correct.
-    The numbers increase; there are none if the precision is not between 0 and 1.
+    There are at least `min_texts`, since fewer fail even if all are predicted correctly; none if
+    the precision is not between 0 and 1.
     """
     if not 0 < precision < 1:
         return []

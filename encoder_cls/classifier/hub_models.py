@@ -16,15 +16,14 @@ TOO_MANY_REQUESTS = 429
 
 
 def download_model(source: str, *, files: tuple[str, ...], marker: str) -> Path:
-    """Download files of a model into the cache of the Hub's library, and return their folder.
+    """Download files of `hub:owner/name[?revision=...]`, and return their folder in the cache.
 
-    If the Hub cannot be reached, the files of an earlier download are used. The address `source` is
-    `hub:owner/name[?revision=...]`. The first file must be small: unless it contains the string
-    `marker`, the model is not one of this program, and the other files are not downloaded.
+    If the Hub cannot be reached, the files of an earlier download are used. The first file must be
+    small: unless it contains the string `marker`, the other files are not downloaded.
 
     Raises:
-        ConfigError: the address is not of the form above, or there is no such model or revision,
-            or it is not a model of this program.
+        ConfigError: the address is invalid, or there is no such model, revision or file with the
+            marker.
         EncoderClsError: the files cannot be downloaded, and there is no earlier download.
     """
     from huggingface_hub import errors
@@ -67,7 +66,7 @@ def _badly_written(source: str) -> ConfigError:
 def _downloaded(
     name: str, revision: str | None, files: tuple[str, ...], marker: str
 ) -> tuple[Path, str]:
-    """Download the files of a model; the phrase says what the model lacks, empty if nothing."""
+    """Download the files; the phrase says what the model lacks, empty if nothing."""
     import logging
 
     from huggingface_hub import errors, snapshot_download
@@ -97,10 +96,9 @@ def _downloaded(
 
 
 def _reason_not_to_reach(name: str, revision: str | None) -> Exception | None:
-    """Return the error if the Hub cannot be reached, and None if it responds.
+    """The error if the Hub cannot be reached; an error about the model is raised.
 
-    An error about the model, such as that there is none, is raised. Errors of the Hub itself, and
-    the refusal of too many requests, say nothing about it.
+    Errors of the Hub itself, and the refusal of too many requests, say nothing about the model.
     """
     from huggingface_hub import HfApi, errors
 

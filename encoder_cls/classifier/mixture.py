@@ -18,8 +18,7 @@ class Mixture:
     """The weighted sum of the logits of encoder and linear model.
 
     Attributes:
-        weights: the factors of the parts' logits, with which the sum is calibrated; 1 without an
-            entry.
+        weights: the factors of the parts' logits; 1 without an entry.
         shares: the weights relative to those that calibrate each part alone, normalized to sum to
             1; None if unknown.
     """
@@ -28,7 +27,7 @@ class Mixture:
     shares: Mapping[str, float] | None = None
 
     def weights_of(self, parts: Iterable[str]) -> list[float]:
-        """The weights of some parts, in their order."""
+        """The weights in the order of `parts`."""
         return [self.weights.get(part, 1.0) for part in parts]
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
@@ -37,7 +36,7 @@ class Mixture:
         return combine_logits(list(part_logits.values()), weights).astype(np.float32)
 
     def parts_alone(self, part_logits: Mapping[str, Logits]) -> dict[str, Logits]:
-        """The calibrated logits of each part without the other parts, (texts, classes)."""
+        """The logits of each part, (texts, classes), as calibrated without the other parts."""
         alone = {}
         for part, logits in part_logits.items():
             alone[part] = (logits * self.weight_alone(part)).astype(np.float32)

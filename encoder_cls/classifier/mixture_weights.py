@@ -40,9 +40,8 @@ def fit_mixture_weights(
     values, so that a few labels change them little: all equal with `expects_equal_shares`, as of a
     student and its teacher; else 1 for the last classifier.
 
-    Logits are (texts, classes); those of the last classifier must be calibrated. Labels are class
-    numbers, (texts,), or multi-label indicators, (texts, classes). The result has the weight and
-    the share of each classifier; shares sum to 1.
+    The logits of the last classifier, (texts, classes), must be calibrated. The result has the
+    weight and the share of each classifier; shares sum to 1.
     """
     num_classifiers = len(logits)
     float64_logits = [part.astype(np.float64) for part in logits]

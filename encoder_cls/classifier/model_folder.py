@@ -101,14 +101,12 @@ def load_classifier(
     """Load a classifier from a run folder, a model folder or the Hugging Face Hub.
 
     Args:
-        path: the folder, or `hub:owner/name[?revision=...]`.
-        device: of the encoder: `auto`, `cpu`, `cuda` or `cuda:N`. With `auto`, a GPU is used if
-            there is one and, unless the engine is `torch`, if a call has so many texts that
-            starting it pays.
-        engine: of the encoder: `numpy`, `torch` or `auto`, which takes NumPy for few texts, and
-            PyTorch for many, if it is installed. Both compute in float32, and their probabilities
-            differ by at most 1e-5.
-        model_class: the class of the encoder if it is one of the user's own.
+        path: a folder, or `hub:owner/name[?revision=...]`.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`. With `auto`, a GPU is used if there is one and,
+            unless the engine is `torch`, if a call has so many texts that starting it pays.
+        engine: `numpy`, `torch` or `auto`, which takes NumPy for few texts, and PyTorch for many,
+            if it is installed. Both compute in float32; their probabilities differ by at most 1e-5.
+        model_class: the class of a user's own encoder.
 
     Raises:
         ConfigError: there is no classifier at this path, no such device or engine, or the encoder
@@ -202,7 +200,7 @@ def _read(
 
 
 def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
-    """Read the values in the head of a weights file, and the number of bytes after it."""
+    """Read the head of a weights file, and the number of bytes after it."""
     length = int.from_bytes(file.read(8), "little")
     if not 0 < length <= min(MAX_HEAD_BYTES, size):
         raise ValueError(f"{WEIGHTS_FILE} has no head")
@@ -211,7 +209,7 @@ def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
 
 
 def _checked_int(digits: str) -> int:
-    """Parse an integer; a `ValueError` if no size or count of a model is so large."""
+    """Parse an integer; a `ValueError` if no size of a model is so large."""
     number = int(digits)
     if not -LARGEST_INT <= number <= LARGEST_INT:
         raise ValueError(f"a number of {len(digits)} digits")
@@ -219,7 +217,7 @@ def _checked_int(digits: str) -> int:
 
 
 def _read_whole(file: BinaryIO, head: Mapping[str, Any]) -> bytes:
-    """Read the content of a weights file; a `ValueError` if its hash is not that in the head."""
+    """Read the weights; a `ValueError` if the hash of the file is not that in the head."""
     file.seek(0)
     content = file.read()
     expected = head["sha256"]
@@ -231,7 +229,6 @@ def _read_whole(file: BinaryIO, head: Mapping[str, Any]) -> bytes:
 def _weights(
     content: bytes, shapes: Mapping[str, Shapes], dtypes: Mapping[str, str]
 ) -> dict[str, dict[str, Weight]]:
-    """Unpack the weights, by the names of the part and of the weight."""
     tensors_of_parts: dict[str, dict[str, NDArray[Any]]] = {}
     for name, tensor in safetensors.numpy.load(content).items():
         part = "encoder"
@@ -254,7 +251,7 @@ def _weights(
 def _classifier_of(
     head: Mapping[str, Any], model_class: type[EncoderClassifier] | None
 ) -> tuple[Classifier, dict[str, Shapes]]:
-    """Make a classifier without its encoder and linear model, and the shapes of their weights."""
+    """Make a classifier without its weights, and the shapes of those."""
     config = head["config"]
     task = _task_of(config)
     label_names = _label_names_of(config, task)
@@ -324,7 +321,7 @@ def _encoder_shapes(
     vocab_size: int,
     num_classes: int,
 ) -> Shapes:
-    """The shapes of the encoder's weights; a `ConfigError` if it is not a `model_class`."""
+    """A `ConfigError` if the encoder is not a `model_class`."""
     saved_class = head["config"].get("model_class", "")
     given_class = model_class.__name__ if model_class else ""
     if saved_class != given_class and "encoder" in head["parts"]:
@@ -387,7 +384,7 @@ def _text_format_of(config: Mapping[str, Any]) -> TextFormat:
 
 
 def _codes_of(config: Mapping[str, Any], label_names: tuple[str, ...]) -> Codes | None:
-    """The levels and names of codes, of which a model without them has no keys."""
+    """The codes, of which a model without them has no keys."""
     levels = config.get("levels")
     names = config.get("code_names", {})
     are_names = isinstance(names, dict) and _are_texts((*names, *names.values()))
@@ -512,9 +509,6 @@ def save_linear_part(model: str | Path, folder: str | Path) -> None:
     Gate, guarantees and familiarity were measured on both parts, so they do not hold for one. The
     thresholds of several labels stay: by them, the report of a run scores its linear part.
 
-    Args:
-        model: a run folder, a model folder or `hub:owner/name`.
-
     Raises:
         ConfigError: the model has no linear part.
         EncoderClsError: the model is damaged, or a file cannot be written.
@@ -550,7 +544,6 @@ def _save(
     dtypes: Mapping[str, str],
     folder: Path,
 ) -> None:
-    """Write the files of a model folder, of packed weights."""
     head = _head_of(classifier, dtypes)
     _write_weights(folder, tensors, head)
 
@@ -584,11 +577,7 @@ def _head_of(classifier: Classifier, dtypes: Mapping[str, str]) -> dict[str, Any
 
 
 def save_measurements(classifier: Classifier, folder: Path) -> None:
-    """Save the gate, guarantees and familiarity in the folder, whose weights stay as they are.
-
-    Raises:
-        EncoderClsError: the folder is damaged, or the weights file cannot be written.
-    """
+    """Save the gate, guarantees and familiarity in the folder, whose weights stay as they are."""
     with _reporting_damage(folder), plain_file(folder / WEIGHTS_FILE) as (file, size):
         head, _ = _read_head(file, size)
         content = _read_whole(file, head)

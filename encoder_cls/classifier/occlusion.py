@@ -41,17 +41,15 @@ def explain(
     """Compute the weight of each word of a text for a class.
 
     In scripts without spaces, a token is first treated as a word. Then neighbours whose weights
-    have the same sign are joined to one word, which gets a weight of its own. Words behind the last
-    token that the classifier reads have no weights.
+    have the same sign are joined to one word, which gets a weight of its own.
 
     Args:
-        text: as it is shown.
-        spans: the places of the tokens in the text, without that of [CLS]. A token without a place
-            gets no weight.
+        spans: the places of the tokens in the text, without [CLS]. A token without a place gets no
+            weight.
         log_odds_of: returns the log odds of the class for each of some variants of the text,
             (variants,).
-        max_tokens: if they are too few to read the text without each of its words, the last words
-            get no weights. None is `MAX_TOKENS`.
+        max_tokens: the most tokens to read, by default `MAX_TOKENS`; if they are too few, the last
+            words get no weights. So do words behind the last token that the classifier reads.
     """
     words = _words(spans, text)
 
@@ -167,7 +165,7 @@ def _joined(
 
 
 def _sign(weight: float) -> int:
-    """The sign of a weight, 1 or -1; 0 if the weight is smaller than `MIN_WEIGHT`."""
+    """1 or -1; 0 if the weight is smaller than `MIN_WEIGHT`."""
     if weight >= MIN_WEIGHT:
         return 1
     if weight <= -MIN_WEIGHT:

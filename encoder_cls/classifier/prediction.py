@@ -9,10 +9,7 @@ from encoder_cls.data.codes import Codes
 
 
 class CodeOfPath(NamedTuple):
-    """A code above a predicted class, or the class itself, with its probability.
-
-    The name is None if it has none; the probability is the sum of those of its classes.
-    """
+    """A code above a predicted class, or the class itself, with the sum of its probabilities."""
 
     label: str
     name: str | None
@@ -25,23 +22,21 @@ class Prediction(NamedTuple):
     Attributes:
         label: the most probable class, which need not be among `labels`, with its `probability`;
             None if there is a `reason`.
-        probabilities: those of all classes by name, also for a text that gets none of them.
-        truncated: whether the text is longer than the encoder reads, or, without an encoder,
-            than the linear model reads.
+        probabilities: of all classes by name, also for a text that gets none of them.
+        truncated: whether the text is longer than the encoder reads, else the linear model.
         unknown_words: the number of tokens that are not in the vocabulary.
-        reason: why the text gets no class: `blank` if it has no words, `none` if it belongs to none
-            of them, which is `none_label` among the `probabilities`.
+        reason: why the text gets no class: `blank` if it has no words, `none` if the most probable
+            class is `none_label`.
         unfamiliar: whether the text is out of distribution; None if the model does not measure it.
-        labels: the labels whose probabilities reach their thresholds, most probable first; None
-            in a single-label task.
+        labels: the labels whose probabilities reach their thresholds, most probable first; None in
+            a single-label task.
         prediction_probability: the probability that the prediction is correct: that of `label`;
-            multi-label, that of exactly `labels`, if labels are independent of each other.
+            multi-label, that of exactly `labels`, if labels are independent.
         answered_by: the parts that predict this text, `linear`, `encoder` or `both`; None if the
             model has both parts and both predict every text.
-        codes: the levels and names of the classes; None if the model has neither.
         num_words: the number of tokens among which `unknown_words` are counted.
-        none_label: the class that stands for none of the others, which is never answered; None if
-            there is no such class.
+        none_label: the class that stands for none of the others, which is never answered, if there
+            is one.
     """
 
     label: str | None
@@ -60,7 +55,7 @@ class Prediction(NamedTuple):
 
     @property
     def uncertainty(self) -> float:
-        """How uncertain the prediction is, from 0 to 1: see `Task.uncertainty`."""
+        """See `Task.uncertainty`."""
         if self.labels is not None:
             return 1 - self.prediction_probability
         # A level of codes may have a single one.
@@ -68,12 +63,12 @@ class Prediction(NamedTuple):
         return 1 - (best - second)
 
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
-        """The `k` most probable classes, by default all, with their probabilities, best first."""
+        """The `k` most probable classes, by default all, best first."""
         classes = [item for item in self.probabilities.items() if item[0] != self.none_label]
         return sorted(classes, key=lambda item: -item[1])[:k]
 
     def names_from(self, probability: float) -> list[str]:
-        """The classes with at least this probability, the most probable first."""
+        """The classes with at least this probability, best first."""
         return [name for name, its_probability in self.top() if its_probability >= probability]
 
     @property
@@ -90,10 +85,9 @@ class Prediction(NamedTuple):
         return self.label
 
     def label_set(self, threshold: float) -> list[str]:
-        """The classes with at least the probability `threshold`.
+        """The classes with at least the probability `threshold`; empty if there is a `reason`.
 
-        In a single-label task, the most probable one is always among them. The set of a text that
-        has a `reason` to get no class is empty.
+        In a single-label task, the most probable one is always among them.
         """
         if self.label is None:
             return []
@@ -117,18 +111,18 @@ class Prediction(NamedTuple):
         return path
 
     def name_of(self, label: str) -> str | None:
-        """The name beside a code; None if it has none."""
+        """The name beside a code, if it has one."""
         return self.codes.names.get(label) if self.codes else None
 
     def shown(self, label: str) -> str:
-        """A label with the name beside it, if it has one."""
+        """A label with its name, if it has one."""
         return self.codes.shown(label) if self.codes else label
 
     def at_level(self, number: int) -> Prediction:
-        """The prediction of a code of a level, counted from 1 at the top.
+        """The prediction of the most probable code of a level, counted from 1 at the top.
 
-        It is the most probable code of the level, which may be another one than that above `label`:
-        several classes that belong to it may be more probable together.
+        It need not be above `label`: several classes that belong to it may be more probable
+        together.
 
         Raises:
             ValueError: the model has no such level.
@@ -157,10 +151,9 @@ class Prediction(NamedTuple):
         return min(1.0, sum(self.probabilities[name] for name in classes))
 
     def backed_off(self, threshold: float) -> Prediction:
-        """The prediction of the deepest level whose code reaches a probability.
+        """The prediction of the deepest level whose code reaches a probability; else as it is.
 
-        `probabilities` stay those of the classes. If the code of no level reaches it, the
-        prediction stays as it is.
+        `probabilities` stay those of the classes.
         """
         if self.codes is None:
             return self

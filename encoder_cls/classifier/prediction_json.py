@@ -19,9 +19,9 @@ def prediction_json(
 ) -> dict[str, Any]:
     """The JSON values of a prediction.
 
-    `top` has the `top_k` most probable classes, but at least all that reach the threshold, and all
-    labels that are kept. Where whole texts are withheld, `labels` is null for such a text, and
-    `probability` is that of the whole prediction.
+    `top` has the `top_k` most probable classes, but at least all that reach the threshold or are
+    kept. Where whole texts are withheld, `labels` is null, and `probability` is that of the whole
+    prediction.
     """
     answer = withholding.answer(prediction)
     if prediction.labels is None:
@@ -57,13 +57,11 @@ def prediction_json(
 
 
 def _name(prediction: Prediction, label: str) -> dict[str, str]:
-    """The name beside a code as a JSON value; nothing if it has none."""
     name = prediction.name_of(label)
     return {} if name is None else {"name": name}
 
 
 def _label_json(prediction: Prediction, answer: Answer) -> dict[str, Any]:
-    """The first JSON values of a prediction in a single-label task."""
     label = answer.labels[0] if answer.labels else None
     record: dict[str, Any] = {"label": label}
     if label is not None:
@@ -78,7 +76,6 @@ def _label_json(prediction: Prediction, answer: Answer) -> dict[str, Any]:
 def _labels_json(
     prediction: Prediction, answer: Answer, withholding: Withholding
 ) -> dict[str, Any]:
-    """The first JSON values of a prediction in a multi-label task."""
     record: dict[str, Any] = {"labels": list(answer.labels)}
     if withholding.text_threshold is not None and not prediction.reason:
         if answer.is_withheld:

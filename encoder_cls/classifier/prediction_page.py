@@ -30,7 +30,7 @@ _ROWS = Markup("<!-- rows -->")
 
 
 class ShownWord(NamedTuple):
-    """A word, or a piece between words, as a page shows it; the colour is a class of its style."""
+    """A word, or a piece between words; the colour is a class of the page's style."""
 
     text: str
     weight: str = ""
@@ -38,10 +38,7 @@ class ShownWord(NamedTuple):
 
 
 def page_around_rows(*, is_multi_label: bool, note: str = "", model: str = "") -> tuple[str, str]:
-    """The HTML before and after the rows of a page, which `prediction_row` makes.
-
-    So any number of rows can be written.
-    """
+    """The HTML before and after the rows, so that any number of rows can be written between."""
     notes = []
     if model:
         notes.append(f"Predicted by {model}.")
@@ -68,8 +65,7 @@ def prediction_row(
 ) -> str:
     """Render a text with its prediction as a row of a table, with notes below the text.
 
-    `words` is None if the prediction is not explained; `label` is what the column of the predicted
-    class shows.
+    `words` is None if the prediction is not explained; `label` is shown as the predicted class.
     """
     words = words or Explanation()
     below = [f"({note})" for note in notes]

@@ -29,8 +29,8 @@ Floats = NDArray[np.float64]
 class _Rule(NamedTuple):
     """How the threshold of a label depends on the number of its examples.
 
-    `slope` is that of the common line: thresholds, as logits, over the log odds of labels. With
-    `strength` examples, a threshold is halfway from the line to the label's own best one.
+    `slope` is that of the line: thresholds, as logits, over the log odds of labels. With `strength`
+    examples, a threshold is halfway from the line to the label's own best one.
     """
 
     slope: float
@@ -59,8 +59,8 @@ HIGHEST = 12.0
 def fit_thresholds(logits: Logits, targets: NDArray[np.int8], groups: RowGroups) -> Floats:
     """Fit the threshold of each label, a probability, (labels,), to held-out texts.
 
-    Logits and targets, 1 or 0, are (texts, labels). Cross-validation chooses the rule. Texts of one
-    group stay in one fold, and count as one example of their labels.
+    Logits and targets, 1 or 0, are (texts, labels). Cross-validation chooses the rule; texts of one
+    group stay in one fold, and count as one example.
     """
     scores = np.clip(logits.astype(np.float64), LOWEST, HIGHEST)
 
@@ -92,7 +92,7 @@ def fit_thresholds(logits: Logits, targets: NDArray[np.int8], groups: RowGroups)
 def _thresholds_by_rule(
     scores: Floats, targets: NDArray[np.int8], groups: RowGroups, rules: Sequence[_Rule]
 ) -> dict[_Rule, Floats]:
-    """The thresholds of all labels by each rule, as logits, (labels,)."""
+    """The thresholds by each rule, as logits, (labels,)."""
     num_positives = groups.weights() @ targets
     num_negatives = groups.num_groups - num_positives
     log_odds = np.log((num_positives + 0.5) / (num_negatives + 0.5))

@@ -29,10 +29,8 @@ class ValidationResult:
     """The result of a validation.
 
     Attributes:
-        score: the one by which two validations are compared.
         metrics: those of the mixture; None in pretraining.
-        thresholds: the probability from which a text has each label; empty in a single-label
-            task.
+        thresholds: the probability from which a text has each label; empty in a single-label task.
     """
 
     scores: dict[str, float]
@@ -42,7 +40,7 @@ class ValidationResult:
     thresholds: tuple[float, ...] = ()
 
     def row(self, *, epoch: float) -> dict[str, Any]:
-        """The values of this validation in the log of the training."""
+        """Its values in the log of the training."""
         values: dict[str, Any] = {**self.scores, "epoch": epoch}
         if self.metrics:
             for name, measured in self.metrics.per_class.items():
@@ -66,9 +64,8 @@ def score_mixture(
     probabilities are calibrated.
 
     Args:
-        encoder: the logits of `known_validation`, (texts, classes); None without such a part. So
-            are those of `linear`.
-        monitor: the score by which validations are compared.
+        encoder: the logits of `known_validation`, (texts, classes), as are those of `linear`; None
+            without such a part.
         expects_equal_shares: whether both parts probably have equal shares, as a student and its
             teacher, rather than the linear model all weight (`fit_mixture_weights`).
         is_calibrated: whether the linear model is calibrated on more than the validation texts;
@@ -152,7 +149,7 @@ def _scores_of_parts(
     mixture: Mixture,
     thresholds: tuple[float, ...],
 ) -> dict[str, float]:
-    """Compute the accuracy of each part alone; multi-label, its micro-F1."""
+    """The accuracy of each part alone; multi-label, its micro-F1."""
     labels = dataset.known_validation.labels
     scores = {}
 

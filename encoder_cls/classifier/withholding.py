@@ -14,7 +14,8 @@ from encoder_cls.classifier.prediction import Prediction
 class Withholding:
     """The thresholds below which parts of a prediction are withheld; by default, nothing is.
 
-    At most one of the first three is given.
+    At most one of `threshold`, `label_thresholds` and `text_threshold` is given; else a
+    `ValueError`.
 
     Attributes:
         threshold: the least probability of a label; multi-label, it replaces the thresholds of the
@@ -23,12 +24,8 @@ class Withholding:
             withheld from all texts.
         text_threshold: the least probability that the whole prediction for a text is correct.
         set_threshold: the least probability of a class in the set of a text; None makes no sets.
-        level: the level of codes that is answered, counted from 1 at the top; None is the last one,
-            that of the classes.
+        level: of codes, counted from 1 at the top; None is that of the classes.
         back_off: whether the deepest code that reaches `threshold` is answered.
-
-    Raises:
-        ValueError: several of the first three are given.
     """
 
     threshold: float | None = None
@@ -49,7 +46,7 @@ class Withholding:
         return self.label_thresholds is not None or self.text_threshold is not None
 
     def at_level(self, prediction: Prediction) -> Prediction:
-        """The prediction at the level that is answered: `answer` and all formats take this one."""
+        """The prediction at the level that is answered; all formats take this one."""
         if self.level is not None:
             return prediction.at_level(self.level)
         if self.back_off:
@@ -86,8 +83,6 @@ class Answer(NamedTuple):
     """What a prediction says of its text once what is not sure enough is withheld.
 
     Attributes:
-        labels: those that are sure enough, most probable first; single-label at most one.
-        withheld_labels: the others, most probable first.
         is_withheld: whether a label is withheld, or that the text has none.
     """
 
