@@ -32,9 +32,8 @@ class Classes:
     """All classes of the data, and the class of each label.
 
     Attributes:
-        names: the value of `data.label_names`.
-        of_labels: the name of the class of each label.
-        every: the names of all classes in order. Labels of rows are numbered by it.
+        of_labels: the class of each label.
+        every: all classes in order. Labels of rows are numbered by it.
         not_in_data: the labels of `data.label_map` that no row has.
     """
 
@@ -65,7 +64,7 @@ def decide_classes(
     """Decide the class of each label; the rows of train come first.
 
     Args:
-        known: the names of classes that are known already, such as those of a base run.
+        known: classes that are known already, such as those of a base run.
         labels_are: None if the labels are to decide.
         as_written: the labels of rows in memory, in which 1.0 and 1 are two texts.
 
@@ -100,10 +99,9 @@ def decide_classes(
 
 
 def in_order(classes: Iterable[str], names: Sequence[str] | None) -> tuple[str, ...]:
-    """Sort the names of classes, without repetitions.
+    """Sort classes, without repetitions, in the order of `names`.
 
-    The order is that of `names`, the value of `data.label_names`; without it, that of their values
-    if all are numbers, and else that of their characters.
+    Without names, it is that of their values if all are numbers, and else that of their characters.
     """
     distinct = set(classes)
     if names is not None:
@@ -167,7 +165,7 @@ def _classes_are_numbers(rows_of_sources: Sequence[LabelledRows], named: set[str
     """Whether a label such as 1.0 is the class 1.
 
     Programs write a column of integers with an empty cell as 1.0 in CSV, but as 1 in JSON lines and
-    Excel. So it is if the named classes, or the labels of the first source, are whole numbers.
+    Excel. So it is if the named classes, or the first source's labels, are whole numbers.
     """
     if any(WHOLE_NUMBER.fullmatch(name) and "." in name for name in named):
         return False
@@ -181,8 +179,7 @@ def _spelling_by_key(
 ) -> dict[str, str]:
     """Choose the name of each class of labels that have the same `label_key`.
 
-    The base run comes first, then `data.label_names`, then the most frequent spelling in train,
-    then the other sources.
+    The base run comes first, then `data.label_names`, then the most frequent spelling in train.
     """
     spelled: dict[str, str] = {}
     for name in (*known, *names):

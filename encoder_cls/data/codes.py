@@ -26,10 +26,9 @@ MAX_LISTED = 5
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """The codes of one level, and which of them each class belongs to.
+    """The codes of one level, in the order of the classes, and which of them each class belongs to.
 
     Attributes:
-        codes: in the order in which they first occur among the classes.
         numbers: the number of the code of each class, (classes,).
     """
 
@@ -47,7 +46,7 @@ class Level:
     def labels(self, of_classes: NDArray[Any]) -> NDArray[np.int64]:
         """The number of the code of each class number, (texts,).
 
-        Numbers beyond the classes, which are unknown labels, become the number of codes.
+        Unknown labels, which are beyond the classes, become the number of codes.
         """
         with_unknown = np.append(self.numbers, len(self.codes))
         return np.asarray(with_unknown[np.minimum(of_classes, len(self.numbers))])
@@ -57,14 +56,13 @@ class Level:
 class Codes:
     """Classes that are codes, with the levels above them and their names.
 
-    Each class has a code at each level. A class with fewer levels than others is itself its code at
-    the levels below it, so that the last level is that of the classes.
+    Each class has a code at each level: one with fewer levels than others is itself its code below
+    its last one, so that the last level is that of the classes.
 
     Attributes:
-        classes: the names of the classes, in the order of the classifier.
         rule: the value of `data.levels`, with the code above each code if it is a file ("" at the
-            top); None if there is one level, that of the classes.
-        names: the names of codes of any level, by code.
+            top); None if there is one level.
+        names: the names of codes of any level.
         most_levels: how many levels are kept, from the top; None keeps all.
     """
 
@@ -74,7 +72,7 @@ class Codes:
     most_levels: int | None = None
 
     def path(self, code: str) -> tuple[str, ...]:
-        """The codes from the top to a code of any level, which is the last one."""
+        """The codes from the top down to a code of any level."""
         if self.rule is None:
             return (code,)
         if isinstance(self.rule, Mapping):
@@ -106,7 +104,7 @@ class Codes:
 
     @property
     def num_levels(self) -> int:
-        """The number of levels; the last one is that of the classes."""
+        """The number of levels, with that of the classes."""
         return len(self._paths[0])
 
     @property
@@ -142,7 +140,7 @@ class Codes:
 
     @cached_property
     def at_level(self) -> dict[int, Codes]:
-        """The codes of each level, counted from 1 at the top, as classes of their own."""
+        """The codes of each level, counted from 1, as classes of their own."""
         codes = {}
         for number, level in enumerate(self.levels, start=1):
             codes[number] = replace(self, classes=level.codes, most_levels=number)

@@ -26,7 +26,7 @@ from encoder_cls.system.display import counted, listed
 
 
 class BaseData(NamedTuple):
-    """The folder of a base run, and the run's data set."""
+    """The folder of a base run, and its data set."""
 
     run: str
     dataset: Dataset
@@ -36,9 +36,9 @@ class NewRows(NamedTuple):
     """The rows of the new data that a run adds to the rows of its base run.
 
     Attributes:
-        rows_by_split: their indices in the new data, by the name of the split.
-        must_stay: whether each of these rows of train must not be held out, (rows,), because the
-            base run has learned from a similar text or from its group.
+        rows_by_split: their indices in the new data.
+        must_stay: the rows of train that must not be held out, (rows,), because the base run has
+            learned from a similar text or from their group.
     """
 
     rows_by_split: dict[str, NDArray[np.int64]]
@@ -55,11 +55,7 @@ def config_of_base(run: str) -> Config:
 
 
 def configs_of_bases(config: Config) -> dict[str, Config]:
-    """Load the configs of the base runs of a run, by their folders, the nearest base run first.
-
-    Raises:
-        ConfigError: a base run is its own base run.
-    """
+    """Load the configs of the base runs, the nearest first; a `ConfigError` if one is its own."""
     configs: dict[str, Config] = {}
     places = set()
     run = config.from_run
@@ -180,7 +176,7 @@ def _new_rows(base: BaseData, splits: Mapping[str, Split], label_names: Sequence
 def _alike_numbers(
     base: Mapping[str, Split], new: Mapping[str, Split]
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]:
-    """Number all texts in one call: `texts_alike` ignores patterns that are frequent among them."""
+    """In one call, since `texts_alike` ignores patterns that are frequent among all texts."""
     splits = [*base.values(), *new.values()]
     alike = texts_alike(concatenated(*(split.texts for split in splits)))
     ends = np.cumsum([len(split) for split in splits])[:-1]
@@ -194,7 +190,6 @@ def _alike_numbers(
 def _is_alike(
     numbers: NDArray[np.int64], numbers_of_others: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.bool_]:
-    """Whether each text is similar to a text of other lists, by their numbers, (texts,)."""
     return np.isin(numbers, np.concatenate(numbers_of_others))
 
 
@@ -205,7 +200,7 @@ def _texts_with_labels(split: Split, label_names: Sequence[str]) -> Iterator[tup
 
 
 def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
-    """Join the data of a base run with the rows of new data that `choose_new_rows` has chosen."""
+    """Join the data of a base run with the new rows."""
     notes = Notes()
     if base.train.groups is not None and new.train.groups is None:
         notes.messages.append(
@@ -242,7 +237,7 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
 def _concatenated_splits(
     splits: Sequence[Split], names_of_splits: Sequence[Sequence[str]], names: Sequence[str]
 ) -> Split:
-    """Concatenate the rows of several splits, whose names are renumbered by `names`."""
+    """Concatenate rows, whose labels are renumbered by `names`."""
     names_by_split = []
     for split, class_names in zip(splits, names_of_splits, strict=True):
         names_by_split.append((*class_names, *split.unseen_names))
@@ -271,7 +266,7 @@ def _concatenated_splits(
 def _concatenated_arrays(
     arrays: Sequence[NDArray[Any] | None], splits: Sequence[Split], *, missing: int
 ) -> NDArray[Any] | None:
-    """Concatenate an array, (rows,), of each split; `missing` where a split has none."""
+    """`missing` where a split has no array."""
     present = [array for array in arrays if array is not None]
     if not present:
         return None

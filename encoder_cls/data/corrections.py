@@ -56,7 +56,7 @@ def role_columns(config: DataConfig) -> set[str]:
 
 
 def added_column(name: str, config: DataConfig, columns: Iterable[str] = ()) -> str:
-    """Name a column that `encoder-cls review` adds to `columns` and those that training reads."""
+    """Name a column that `encoder-cls review` adds beside those that training reads."""
     return added_name(name, {*role_columns(config), *columns}, PREFIX)
 
 
@@ -69,7 +69,7 @@ def _column_in(names: Iterable[str], name: str, config: DataConfig) -> str:
 
 
 def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
-    """Read the file of corrections, without rows whose label is still the label in the data.
+    """Read the corrections, without rows whose label is still that of the data.
 
     Raises:
         DataError: a column is missing, or the cell of a key is empty.
@@ -104,10 +104,9 @@ def read_corrections(config: DataConfig) -> tuple[list[Correction], Notes]:
 
 
 def _rows_of(source: str, config: DataConfig, reading: Reading) -> tuple[list[Row], Reading]:
-    """Read the rows of a file of corrections, and return the reading with its notes.
+    """A file that is not UTF-8 is read as Windows-1252, in which Excel saves CSV.
 
-    A file that is not UTF-8 is read as Windows-1252, in which Excel saves CSV. A wrong guess does
-    no harm: keys are ASCII, and a label that is read wrongly is no class of the data.
+    A wrong guess does no harm: keys are ASCII, and a label that is read wrongly is no class.
     """
     try:
         return list(_rows_in(source, config, reading)), reading
@@ -126,7 +125,6 @@ def _rows_of(source: str, config: DataConfig, reading: Reading) -> tuple[list[Ro
 
 
 def _rows_in(source: str, config: DataConfig, reading: Reading) -> Iterator[Row]:
-    """Read rows with their key as the text."""
     names: list[str] = []
     for file in files_named(source)[:1]:
         if file.is_file():
@@ -165,8 +163,8 @@ def with_corrections(
     In multi-label data, a correction gives all labels of a text.
 
     Returns:
-        The rows with corrected labels, by split; and for the location of each row whose label has
-            changed, the label that it had before, by name.
+        The rows with corrected labels, by split; and the earlier label of each row that has
+        changed, by its location.
 
     Raises:
         DataError: a correction has the key of no row, its label is empty or no class of the data,
@@ -223,8 +221,6 @@ MAX_LISTED = 20
 
 
 class _LabelReader:
-    """Reads the labels of corrections as numbers of classes."""
-
     def __init__(self, classes: Classes, config: DataConfig, *, is_multi_label: bool) -> None:
         self._classes = classes
         self._folds_labels = config.fold_labels

@@ -15,7 +15,7 @@ from encoder_cls.system.display import counted, listed
 
 
 def data_warnings(dataset: Dataset, *, learns_validation: bool = False) -> Iterator[str]:
-    """Warn of doubtful labels, of rows that are left out, and of texts that occur twice.
+    """Warn of doubtful labels, rows that are left out, and texts that occur twice.
 
     With `learns_validation`, test texts are compared with validation texts, too.
     """
@@ -29,7 +29,7 @@ def data_warnings(dataset: Dataset, *, learns_validation: bool = False) -> Itera
 
 
 def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
-    """Warn of labels of a split, or of a file with this name, that never occur in train."""
+    """Warn of labels of a split, or of a file, that never occur in train."""
     rows = np.flatnonzero(split.has_unseen_label(len(label_names)))
     if not len(rows):
         return
@@ -146,12 +146,11 @@ def _repeated_in_train(train: Split) -> Iterator[str]:
 def _repetitions(
     train: Split, hashes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Find the training texts that occur twice or more, by the hash of each text, (rows,).
+    """Find the training texts that occur twice or more, by the hash of each text.
 
     Returns:
-        The rows of these texts, increasing, (repetitions,); those of them that are the first with
-            their text and label; and whether the text of each occurs with several labels,
-            (repetitions,).
+        Their rows, increasing, (repetitions,); whether each is the first with its text and label;
+        and whether its text occurs with several labels.
     """
     # Sort the hashes, so that equal hashes are side by side.
     in_order = np.sort(hashes)

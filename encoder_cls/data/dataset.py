@@ -31,13 +31,12 @@ class Split:
     """Labelled rows: `texts[i]` belongs to class `labels[i]`, and was read at `where[i]`.
 
     Attributes:
-        labels: class numbers, (rows,). In multi-label data: 1 where a row has a label and else 0,
-            (rows, classes), int8. Numbers and columns beyond the classes of the data set are
-            `unseen_names`: with C classes, C + i is `unseen_names[i]`.
-        groups: the number of the group of each row, (rows,), the same in all splits; `NO_GROUP` for
-            a row without one. None without `data.group_column`.
-        weights: how much each row counts in the loss, above 0, (rows,); None if all rows count
-            alike.
+        labels: class numbers, (rows,); multi-label, 1 where a row has a label and else 0, (rows,
+            classes), int8. Numbers and columns beyond the C classes of the data set are unseen: C +
+            i is `unseen_names[i]`.
+        groups: the number of the group of each row, the same in all splits, or `NO_GROUP`, (rows,).
+            None without `data.group_column`.
+        weights: of rows in the loss, above 0, (rows,); None if all rows count alike.
         unseen_names: the labels of this split that never occur in train.
     """
 
@@ -57,25 +56,25 @@ class Split:
         return self.labels.ndim == 2
 
     def class_counts(self, num_classes: int) -> NDArray[np.int64]:
-        """Count the rows of each of the first `num_classes` classes, (classes,)."""
+        """The rows of each of the first classes, (classes,)."""
         if self.is_multi_label:
             return np.asarray(self.labels[:, :num_classes].sum(axis=0, dtype=np.int64))
         return np.bincount(self.labels, minlength=num_classes)[:num_classes]
 
     def has_class(self, number: int) -> NDArray[np.bool_]:
-        """Whether each row belongs to the class with this number, (rows,)."""
+        """Whether each row has this class, (rows,)."""
         if self.is_multi_label:
             return np.asarray(self.labels[:, number] > 0)
         return np.asarray(self.labels == number)
 
     def has_unseen_label(self, num_classes: int) -> NDArray[np.bool_]:
-        """Whether each row has a label that is none of the classes of train, (rows,)."""
+        """Whether each row has a label that is none of these classes, (rows,)."""
         if self.is_multi_label:
             return np.asarray(self.labels[:, num_classes:].any(axis=1))
         return self.labels >= num_classes
 
     def label_text(self, index: int, label_names: Sequence[str]) -> str:
-        """The label of a row by name; in multi-label data its labels, joined by commas."""
+        """The label of a row by name; several are joined by commas."""
         if not self.is_multi_label:
             return label_names[int(self.labels[index])]
         numbers = np.flatnonzero(self.labels[index]).tolist()
@@ -105,12 +104,12 @@ class Split:
         return chosen
 
     def are_among(self, texts: Iterable[str]) -> NDArray[np.bool_]:
-        """Whether the text of each row is one of some texts, (rows,)."""
+        """Whether each row has one of some texts, (rows,)."""
         found = set(self.texts).intersection(texts)
         return np.fromiter((text in found for text in self.texts), dtype=np.bool_, count=len(self))
 
     def shares_group_with(self, other: Split) -> NDArray[np.bool_]:
-        """Whether each row has a group that also occurs in another split, (rows,)."""
+        """Whether the group of each row is in another split, too, (rows,)."""
         if other.groups is None or self.groups is None:
             return np.zeros(len(self), dtype=bool)
         has_group = self.groups != NO_GROUP
@@ -120,8 +119,8 @@ class Split:
     def split_groups(self) -> NDArray[np.int64]:
         """A number for each row, equal for rows that must not be divided between splits, (rows,).
 
-        These are the rows of a group (`data.group_column`). Among rows without a group, they are
-        the rows with similar texts, as `texts_alike` finds them.
+        These are the rows of a `data.group_column`; without a group, those with similar texts, as
+        `texts_alike` finds them.
         """
         numbers = texts_alike(self.texts)
         if not self.is_multi_label and len(self):
@@ -148,12 +147,12 @@ class Split:
 
     @cached_property
     def texts_fingerprint(self) -> str:
-        """A SHA-256 of all texts in order."""
+        """A SHA-256 of the texts."""
         return _hash_of(self.texts)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A SHA-256 of all texts, labels, groups and weights in order."""
+        """A SHA-256 of texts, labels, groups and weights."""
         content = self.labels.tobytes()
         if self.unseen_names:
             content += json.dumps(self.unseen_names).encode()
@@ -172,7 +171,7 @@ class Unlabelled:
     where: Sequence[str] = ()
 
     def joined(self, more: Unlabelled) -> Unlabelled:
-        """Put other texts behind the texts of this object."""
+        """These texts, and others behind them."""
         if not more.texts:
             return self
         if not self.texts:
@@ -183,7 +182,7 @@ class Unlabelled:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A SHA-256 of all texts in order."""
+        """A SHA-256 of the texts."""
         return _hash_of(self.texts)
 
 
@@ -195,14 +194,13 @@ class Dataset:
     """The splits of one classification task.
 
     Attributes:
-        label_names: class `c` is called `label_names[c]`. All classes occur in train.
-        validation: the texts to select the best weights by. Some may have labels that never occur
-            in train, or texts that are in train; `known_validation` is without these.
-        unlabelled: texts without labels, to learn from as well.
-        labels_before_corrections: by the location of each row that `data.corrections` has changed,
-            the label it had, by name; several labels are joined by a separator.
-        first_multi_label_row: where the first row with several labels is.
-        sources: the name of each source that was read, with the notes on it.
+        label_names: all of them occur in train.
+        validation: some of its texts may have labels that never occur in train, or be in train;
+            `known_validation` is without these.
+        unlabelled: to learn from as well.
+        labels_before_corrections: the earlier label of each row that `data.corrections` has
+            changed, by location; several are joined by a separator.
+        sources: the sources that were read, with notes.
         base: the data set of the base run, whose rows come first in each split.
     """
 
@@ -224,7 +222,7 @@ class Dataset:
 
     @property
     def splits(self) -> dict[str, Split]:
-        """The splits by name; `test` only if there is one."""
+        """By name; `test` only if there is one."""
         splits = {"train": self.train, "validation": self.validation}
         if self.test is not None:
             splits["test"] = self.test
@@ -232,7 +230,7 @@ class Dataset:
 
     @property
     def sample_note(self) -> str:
-        """A sentence that says which texts could be held out; empty if any text could."""
+        """Which texts could be held out; empty if any could."""
         for source, notes in self.sources:
             if source == RANDOM_SAMPLE and notes.messages:
                 return notes.messages[0]
@@ -240,7 +238,7 @@ class Dataset:
 
     @property
     def notes(self) -> list[str]:
-        """The notes on sources that were read in an unusual way, without repetitions."""
+        """The notes on all sources, without repetitions."""
         messages = []
         for _, notes in self.sources:
             for message in notes.messages:
@@ -250,15 +248,14 @@ class Dataset:
 
     @property
     def num_unread(self) -> int:
-        """The number of rows that were not read, because of `data.train_fraction`."""
+        """The rows that `data.train_fraction` leaves out."""
         return sum(notes.num_unread for _, notes in self.sources)
 
     @cached_property
     def new_validation_rows(self) -> NDArray[np.int64]:
-        """The indices of the validation rows whose texts are not in train, (rows,).
+        """The indices of the validation rows whose texts are not in train.
 
-        A row of a group counts as new: its group says what belongs together, and new groups have
-        such texts, too.
+        A row of a group counts as new: new groups have such texts, too.
         """
         is_learned = self.validation.are_among(self.train.texts)
         if self.validation.groups is not None:
@@ -267,7 +264,7 @@ class Dataset:
 
     @cached_property
     def known_validation_rows(self) -> NDArray[np.int64]:
-        """The indices of the rows of `known_validation` in `validation`, (rows,)."""
+        """The indices of `known_validation` in `validation`."""
         rows = self.new_validation_rows
         if self.is_multi_label:
             return rows
@@ -277,8 +274,7 @@ class Dataset:
     def known_validation(self) -> Split:
         """The new validation rows whose labels occur in train; they select the best weights.
 
-        In multi-label data these are all new rows, but without the labels that never occur in
-        train.
+        Multi-label, they are all new rows, without other labels.
         """
         known = self.validation
         if len(self.known_validation_rows) < len(known):
@@ -298,22 +294,21 @@ class Dataset:
 
     @property
     def groups_to_learn(self) -> NDArray[np.int64]:
-        """A number for each of `texts_to_learn`, equal for those that belong together, (texts,)."""
+        """Equal for those of `texts_to_learn` that belong together, (texts,)."""
         return np.concatenate([self.train.split_groups, texts_alike(self.unlabelled.texts)])
 
     @property
     def report_split(self) -> tuple[str, Split]:
-        """The name and the rows of the split that the final report scores: test if there is one."""
+        """The split that the final report scores, by name: test if there is one."""
         if self.test:
             return "test", self.test
         return "validation", self.validation
 
 
 def relative_weights(*splits: Split) -> NDArray[np.float32] | None:
-    """The weights of the rows of splits, one split after the other, divided by their mean, (rows,).
+    """The weights of all rows of splits, divided by their mean, (rows,); None if all count alike.
 
-    The rows of a split without weights have the weight 1 before that. The result is None if all
-    rows count alike.
+    The rows of a split without weights have the weight 1 before that.
     """
     weights_of_splits = []
     for split in splits:
@@ -331,7 +326,7 @@ def relative_weights(*splits: Split) -> NDArray[np.float32] | None:
 
 
 def without_labelled_texts(dataset: Dataset) -> Dataset:
-    """Leave out each text without a label that is similar to a text of a labelled split.
+    """Leave out texts without a label that are similar to a text of a labelled split.
 
     Otherwise a model would learn its own prediction for a text that it is scored on.
     """
@@ -362,10 +357,10 @@ def without_labelled_texts(dataset: Dataset) -> Dataset:
 
 
 def renumbered(labels: NDArray[Any], names: Sequence[str], order: Sequence[str]) -> NDArray[Any]:
-    """Number labels by the names in `order` instead of those in `names`.
+    """Number labels by `order` instead of by `names`.
 
-    Labels are indices, which become -1 for a name that is not in `order`, or columns, (rows,
-    names), whose names must all be in `order`.
+    Labels are indices, which become -1 if they are not in `order`, or columns, (rows, names), which
+    must all be in it.
     """
     places = {name: place for place, name in enumerate(order)}
     numbers = np.array([places.get(name, -1) for name in names], dtype=np.int64)
@@ -381,7 +376,7 @@ def renumbered(labels: NDArray[Any], names: Sequence[str], order: Sequence[str])
 
 
 def joined_splits(first: Split, second: Split) -> Split:
-    """The texts and labels of two splits of the same classes, the rows of `second` last."""
+    """The rows of two splits of the same classes."""
     return Split(
         texts=concatenated(first.texts, second.texts),
         labels=np.concatenate([first.labels, second.labels]),
@@ -390,14 +385,14 @@ def joined_splits(first: Split, second: Split) -> Split:
 
 
 def concatenated(*columns: Sequence[str]) -> Sequence[str]:
-    """Put the items of several columns into one column of the type of the first."""
+    """Join columns, in the type of the first."""
     make: Any = type(columns[0])
     all_items: Sequence[str] = make(chain.from_iterable(columns))
     return all_items
 
 
 def selected(column: Sequence[str], indices: NDArray[np.int64]) -> Sequence[str]:
-    """The items of a column with these indices, in this order."""
+    """The items with these indices."""
     if isinstance(column, Column):
         return column.select(indices)
     return [column[index] for index in indices]

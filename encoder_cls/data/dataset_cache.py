@@ -1,7 +1,4 @@
-"""Turn a data set into an entry of the cache (`data.cache`), and an entry into a data set.
-
-An entry keeps texts, labels, groups, weights and locations as arrays, and all else as JSON values.
-"""
+"""Turn a data set into an entry of the cache (`data.cache`), arrays and JSON values, and back."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _SOURCES = TypeAdapter(tuple[tuple[str, Notes], ...])
 
 
 def entry_of(dataset: Dataset) -> CacheEntry:
-    """Turn a data set into an entry of the cache, without its base run."""
+    """An entry of a data set without its base run."""
     arrays: dict[str, NDArray[Any]] = {}
     unlabelled_files = _add_rows(
         arrays, "unlabelled", dataset.unlabelled.texts, dataset.unlabelled.where
@@ -44,7 +41,7 @@ def entry_of(dataset: Dataset) -> CacheEntry:
 
 
 def dataset_of(entry: CacheEntry) -> Dataset:
-    """Turn an entry into a data set, whose texts and labels stay in the files of the cache."""
+    """The data set of an entry, whose texts and labels stay on disk."""
     values = entry.values
     splits = {}
     for name, split_values in values["splits"].items():

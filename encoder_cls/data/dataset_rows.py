@@ -36,7 +36,7 @@ class DatasetRows:
     """The rows of all sources of a config, with their labels as they are written.
 
     Attributes:
-        readings: the options and notes of each source's reading, by what warnings call the source.
+        readings: the options and notes of each source, by its name in warnings.
     """
 
     rows: dict[str, LabelledRows]
@@ -46,7 +46,7 @@ class DatasetRows:
     first_multi_label_row: SourceLocation | None
 
     def notes(self) -> list[tuple[str, Notes]]:
-        """The name of each source, with the notes on it."""
+        """The notes on each source, by its name."""
         return [(name, reading.notes) for name, reading in self.readings.items()]
 
 
@@ -56,7 +56,7 @@ def read_all_rows(
     train_rows: Iterable[Row] | None,
     has_base: bool,
 ) -> DatasetRows:
-    """Read all sources of a config; rows in memory, `train_rows`, are used instead of train.
+    """Read all sources of a config; `train_rows`, in memory, replace train.
 
     Raises:
         NothingNewError: train has no rows, and there is a base run.
@@ -151,8 +151,8 @@ def _divided(
 ) -> tuple[dict[str, LabelledRows], Unlabelled]:
     """Divide the rows of all splits into those with a label and those without.
 
-    The texts of train without a label are kept if there may be such rows; others are left out, or
-    are an error.
+    Those of train without a label are kept if there may be such rows; others are left out, or are
+    an error.
     """
     labelled_rows = {}
     unlabelled = NO_TEXTS
@@ -170,7 +170,7 @@ def _divided(
 
 
 def leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None:
-    """Leave out lines without a label, or raise a `DataError` that counts these lines."""
+    """Leave out rows without a label, or raise a `DataError` that counts them."""
     what = "the line has no label"
     if not reading.options.skips_bad_rows and len(unlabelled.texts) > 1:
         what += f" ({len(unlabelled.texts):,} lines have none)"

@@ -18,9 +18,9 @@ KEY_LETTERS = 12
 def key_of_text(text: str) -> str:
     """Make the key of a text: the letter k, followed by letters that encode its SHA-256.
 
-    A key has no digits, so that no spreadsheet takes it for a number or a date. Texts that differ
-    only in their line ends have the same key, since spreadsheets change line ends. The features of
-    a row are a part of its text; several text columns are one text.
+    It has no digits, so that no spreadsheet takes it for a number or a date, and does not depend on
+    line ends, which spreadsheets change. The features of a row are a part of its text; several text
+    columns are one text.
     """
     if not row_parts(text).features:
         text = plain_text(text)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def names_as_texts(names: Sequence[str]) -> list[str]:
-    """Turn each class name into a text of its words; a name without a letter becomes empty."""
+    """The words of each class name; empty for a name without a letter."""
     texts = []
     for name in names:
         has_letters = any(character.isalpha() for character in name)
@@ -16,7 +16,6 @@ def names_as_texts(names: Sequence[str]) -> list[str]:
 
 
 def _words(name: str) -> str:
-    """Separate the words of a name, such as `late_fee` or `lateFee`, by spaces."""
     spaced = ""
     before = ""
     for character in name:

@@ -32,12 +32,12 @@ class LabelledRows:
     """The labelled rows of a source.
 
     Attributes:
-        labels: each label as text, with the location of its first row.
-        numbers: the labels of all rows, one row after the other, as indices into `labels`; after
+        labels: each label, with the location of its first row.
+        numbers: the labels of all rows, one after the other, as indices into `labels`; after
             `Classes.numbered`, into `Classes.every`.
-        counts: the number of labels of each row, (rows,).
-        groups: the number of the group of each row, (rows,); None without `data.group_column`.
-        weights: the weight of each row, above 0, (rows,); None if no row has a weight.
+        counts: the number of labels of each row.
+        groups: the number of the group of each row; None without `data.group_column`.
+        weights: of rows, above 0; None if no row has one.
         first_multi_label_row: the first row with labels in a list, or with several on a fastText
             line.
         empty: the rows of train with an empty label.
@@ -54,7 +54,7 @@ class LabelledRows:
     empty: LeftOut
 
     def divided(self) -> tuple[LabelledRows, Unlabelled]:
-        """Divide the rows into the labelled rows and the texts of the rows without a label."""
+        """Divide the rows into those with labels and the texts of the others."""
         rows = np.flatnonzero(self.counts)
         others = np.flatnonzero(self.counts == 0)
         if not len(others):
@@ -78,7 +78,7 @@ class LabelledRows:
         return labelled, unlabelled
 
     def with_numbers(self, new_numbers: Mapping[int, Sequence[int]]) -> LabelledRows:
-        """Give the rows with these indices other labels, as indices like those of `numbers`."""
+        """Give these rows other labels, as indices like `numbers`."""
         if not new_numbers:
             return self
 
@@ -125,7 +125,7 @@ def collect_labelled(
     *,
     may_have_none: bool,
 ) -> LabelledRows:
-    """Collect the rows that have a text; their labels may be empty only if `may_have_none`.
+    """Collect rows with a text, whose labels may be empty only if `may_have_none`.
 
     Raises:
         DataError: a row is not valid, too many rows have no text, or none has one.
@@ -196,10 +196,7 @@ def _rows_with_text(
     *,
     may_have_none: bool,
 ) -> Iterator[tuple[Row, list[str]]]:
-    """The rows that have a text and a weight above 0, each with its labels.
-
-    The labels of the other rows are added to `left_out`, with their first locations.
-    """
+    """Rows with a text and a weight above 0; labels of the others are added to `left_out`."""
     for row in rows:
         if row.weight == 0 or not plain_text(row.text).strip():
             notes = reading.notes
@@ -250,7 +247,7 @@ ROWS_OF_AN_EMPTY_TEXT = 100
 
 
 def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Reading) -> None:
-    """Raise a `DataError` if too many rows have no text; a `NoRowsError` if there are no rows."""
+    """A `DataError` if too many rows have no text; a `NoRowsError` without rows."""
     weightless = reading.notes.weightless
     if weightless.count:
         reading.note(f"{source}: left out {counted(weightless.count, 'row')} of weight 0")

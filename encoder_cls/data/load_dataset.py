@@ -59,10 +59,7 @@ MOST_OF_SAMPLE = 0.5
 def load_data(
     config: Config, *, train_rows: Iterable[Row] | None = None, reporter: Reporter = SILENT
 ) -> Dataset:
-    """Load the data set of a config, and join it to the data sets of its base runs.
-
-    `train_rows` and the errors are those of `load_dataset`.
-    """
+    """Load the data set of a config, joined to those of its base runs; see `load_dataset`."""
     configs_by_run = configs_of_bases(config)
     for run, base_config in configs_by_run.items():
         moved = f"encoder-cls train --run-dir {quote(run)} --resume --set KEY=PATH"
@@ -92,15 +89,15 @@ def load_dataset(
 ) -> Dataset:
     """Read all splits that a config names, without the rows of the base run.
 
-    If it names no validation data, rows of train are held out. With `data.label_names`, rows of
-    train without a label become unlabelled texts.
+    If there is no validation data, rows of train are held out; with `data.label_names`, rows
+    without a label become unlabelled texts.
 
-    Rows in memory, `train_rows`, are used as train if they are given, and may lack labels;
-    `data.train` is then only a name for messages. The classes of a base run come first and need not
-    occur in the new rows, and no new row has to be held out.
+    `train_rows`, in memory, replace train, and may lack labels; `data.train` is then only a name
+    for messages. The classes of a base run come first and need not occur in the new rows, none of
+    which has to be held out.
 
     Raises:
-        NothingNewError: a base run is given, and no row of train is new.
+        NothingNewError: no row of train is new to a given base run.
         DataError: data is missing, malformed or too little.
         ConfigError: the config does not fit the data.
     """
@@ -134,7 +131,7 @@ def load_split(
     is_multi_label: bool = False,
     reading: Reading | None = None,
 ) -> Split:
-    """Read one labelled source whose classes are known, such as a file to score a model on.
+    """Read one labelled source of known classes, such as a file to score a model on.
 
     If `labels_are` is None, the labels themselves decide.
 
@@ -157,7 +154,7 @@ def load_split(
 
 
 def _content_hashes(config: DataConfig) -> dict[str, str] | None:
-    """Hash each source of a config by its key; None if one cannot be identified, such as a pipe."""
+    """Hash the sources; None if one cannot be identified, such as a pipe."""
     hashes = {}
     for key in SOURCES:
         source = getattr(config, key)
@@ -273,10 +270,9 @@ def _read_dataset(
 def _outside_of_sample(
     split: Split, config: DataConfig
 ) -> tuple[NDArray[np.bool_] | None, float, Notes]:
-    """Find the texts of a table of `label` that are not typical, so that they must not be held out.
+    """Find which texts of a table of `label` are not typical and must not be held out.
 
-    The result is whether each text must stay, (texts,), or None; the share of the others to hold
-    out; and a note.
+    The result is whether each must stay, or None; the share of the others to hold out; and a note.
     """
     is_outside = outside_of_sample(split, config)
     if is_outside is None or not is_outside.any():
@@ -370,7 +366,7 @@ def _check_labels_are_known(split: Split, label_names: Sequence[str]) -> None:
 def _to_split(
     rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool
 ) -> Split:
-    """Make a split of rows numbered by `Classes.every`; unseen names come after `label_names`."""
+    """Rows are numbered by `Classes.every`; unseen names come after `label_names`."""
     unseen = in_order({*classes.present(rows.numbers)} - {*label_names}, classes.names)
     names = (*label_names, *unseen)
     rows = replace(rows, numbers=renumbered(rows.numbers, classes.every, names))

@@ -32,10 +32,9 @@ MIN_SAMPLE = 20
 
 
 def drawn_rank(key: str) -> int:
-    """The rank of a text in the order drawn at random, from 0 to 2**64, a hash of its key.
+    """The rank of a text in the random order, from 0 to 2**64: a hash of its key.
 
-    It depends neither on the order of the pool nor on the other texts: the least ranks are a random
-    sample.
+    It depends on no other text, so the least ranks are a random sample.
     """
     digest = hashlib.sha256(f"label {key}".encode()).digest()
     return int.from_bytes(digest[:8])
@@ -45,8 +44,7 @@ def outside_of_sample(split: Split, config: DataConfig) -> NDArray[np.bool_] | N
     """Whether each training text is outside the random sample of a table of labels, (texts,).
 
     The sample is all texts up to the last one that was drawn, also those that were suggested first:
-    without them it would have too many easy texts. None if train is no such table, or its sample is
-    too small.
+    without them it would have too many easy texts. None if there is no sample, or it is too small.
     """
     path = Path(config.train or "")
     if path.suffix != ".csv" or not path.is_file():

@@ -11,7 +11,7 @@ from encoder_cls.system.label_cells import label_key
 
 
 class SimilarLabels(NamedTuple):
-    """A label with its number of rows, and those of the rarer labels that look like it."""
+    """A label, and the rarer labels that look like it."""
 
     label: str
     num_rows: int
@@ -80,7 +80,7 @@ def similar_labels(counts: Mapping[str, int]) -> list[SimilarLabels]:
 
 
 def label_map_of(similar: list[SimilarLabels]) -> dict[str, str]:
-    """The value of `data.label_map` that makes one class of each label and its similar labels."""
+    """The `data.label_map` that joins similar labels."""
     mapping = {}
     for group in similar:
         for other in group.others:
@@ -89,7 +89,6 @@ def label_map_of(similar: list[SimilarLabels]) -> dict[str, str]:
 
 
 def _plain(label: str) -> str:
-    """A label in small ASCII letters where possible, with one space between words."""
     spelled = "".join(_SPELLED_OUT.get(letter, letter) for letter in label_key(label))
     letters = unicodedata.normalize("NFKD", spelled)
     without_accents = "".join(letter for letter in letters if not unicodedata.combining(letter))
@@ -149,10 +148,7 @@ def _differ_little(first: str, second: str) -> bool:
 
 
 def edit_distance(first: str, second: str) -> int:
-    """The number of letters to insert, remove, replace or swap with a neighbour.
-
-    This is the optimal string alignment distance: no letter is changed twice.
-    """
+    """The optimal string alignment distance: no letter is changed twice."""
     # distances[i][j] is the distance between the first i letters and the first j letters.
     distances = [list(range(len(second) + 1))]
     for i, letter in enumerate(first, start=1):

@@ -35,7 +35,7 @@ _SPLIT_IN_NAME = re.compile(rf"(?<![a-z])({_SPLIT_WORDS})(?:set|data)?(?![a-z])"
 
 @contextmanager
 def os_errors_as_data_errors(source: Path | str) -> Iterator[None]:
-    """Turn an `OSError` inside the block into a `DataError` that names the file."""
+    """Turn an `OSError` into a `DataError` that names the file."""
     try:
         yield
     except OSError as error:
@@ -44,10 +44,10 @@ def os_errors_as_data_errors(source: Path | str) -> Iterator[None]:
 
 
 def files_named(source: str) -> list[Path]:
-    """List the files of a source that is a file, a folder or a pattern.
+    """List the files of a file, a folder or a pattern.
 
-    Hidden files of a folder are left out, as are names that start with `~$`, which Excel writes
-    beside an open file. A pattern finds hidden files only if it names them.
+    Hidden files are left out unless a pattern names them, and so are names that start with `~$`,
+    which Excel writes beside an open file.
     """
     path = Path(source)
     if path.is_dir():
@@ -59,7 +59,7 @@ def files_named(source: str) -> list[Path]:
 
 
 def every_file(source: str) -> Iterator[Path]:
-    """Iterate over all files of a source, including the texts of its class folders."""
+    """All files of a source, with the texts of class folders."""
     is_folder = Path(source).is_dir()
     for file in files_named(source):
         yield file
@@ -118,7 +118,7 @@ def split_in_name(file: Path) -> str | None:
 
 
 def _without_readmes(files: list[Path], file_format: Format, mark: bytes) -> list[Path]:
-    """Leave out files of one format beside those of others, unless one starts with `mark`."""
+    """Leave out files of one format beside others, unless one starts with `mark`."""
     readmes = [file for file in files if format_of(file) is file_format]
     if len(readmes) == len(files):
         return files
@@ -144,7 +144,7 @@ def _starts_with(path: Path, mark: bytes) -> bool:
 
 
 def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
-    """List the class folders of a folder: each subfolder is a class, each .txt file in it a text.
+    """List the class folders of a folder: the .txt files in each are the texts of a class.
 
     Raises:
         DataError: other data lies beside the class folders, a subfolder has no .txt files, or texts
@@ -174,7 +174,7 @@ def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
 
 
 def texts_of(folder: Path) -> list[Path]:
-    """List the .txt files of a folder."""
+    """List .txt files."""
     return [entry for entry in _visible(folder) if _is_text(entry) and not entry.is_dir()]
 
 
@@ -183,7 +183,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _data_beside(entries: Sequence[Path], *, is_labelled: bool) -> Path | None:
-    """Find the first data file among entries; .json, and with labels .txt, may be a readme."""
+    """The first data file; .json, and with labels .txt, may be a readme."""
     formats_of_readmes = [JSON]
     if is_labelled:
         formats_of_readmes.append(TEXT)

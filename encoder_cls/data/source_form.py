@@ -32,14 +32,13 @@ class SourceForm:
     """What a file or folder is, as far as can be seen without knowing its columns.
 
     Attributes:
-        splits: the path or the pattern of each split, `train` first.
+        splits: the path or pattern of each split, `train` first.
         others: the data files that belong to no split.
         files: the data files of train; none if it is class folders.
-        has_class_folders: whether train is a folder with a folder of texts for each class.
-        has_columns: whether the rows of train have columns with names.
-        reading: the encoding and the separator of the first file of train.
-        is_usual_delimiter: whether its format usually has this separator.
-        sheets: its visible sheets, if it is an Excel file.
+        has_class_folders: whether train is a folder of texts for each class.
+        has_columns: whether they have names.
+        reading: with the encoding and separator of the first file.
+        is_usual_delimiter: whether the separator is that of the format.
     """
 
     splits: dict[str, str]
@@ -55,13 +54,10 @@ class SourceForm:
 def source_form(
     source: str, *, encoding: str | None = None, delimiter: str | None = None
 ) -> SourceForm:
-    """Find the splits of a file or folder by the names of its files, and how they are written.
-
-    An encoding or a separator that is None is guessed.
+    """Find the splits of a file or folder by the names of files, and guess what is None.
 
     Raises:
-        DataError: the source does not exist or has no data, its encoding cannot be guessed, or it
-            is damaged.
+        DataError: the source does not exist, has no data, cannot be guessed, or is damaged.
     """
     splits, others = _splits(source)
     train = splits["train"]

@@ -39,7 +39,7 @@ def read_rows(
 ) -> Iterator[Row]:
     """Read the rows of a source, in one of the forms that `DataConfig.train` describes.
 
-    Of a data set of the Hub, `role` is the split to read if the source does not name one.
+    Of a data set of the Hub, `role` is the split if the source names none.
 
     Raises:
         DataError: the source is missing or malformed.
@@ -48,10 +48,7 @@ def read_rows(
 
 
 def read_again(places: Iterable[str], columns: Columns, reading: Reading) -> dict[str, Row]:
-    """Read rows once more by their locations, without those that can no longer be read.
-
-    Only a `SourceLocation` with a line can be read again.
-    """
+    """Read rows again by their locations; one without a line, or lost, is left out."""
     lines_by_file: dict[str, set[int]] = {}
     for place in places:
         if not isinstance(place, SourceLocation) or place.line < 0:
@@ -81,15 +78,15 @@ def _read_lines_again(
 
 
 def column_names(path: Path, text_columns: Sequence[str], reading: Reading) -> list[str]:
-    """List the names of all columns of a file in order; empty if its format has no header."""
+    """The columns of a file; none if its format has no header."""
     with os_errors_as_data_errors(path):
         return header_of(path, text_columns, reading)
 
 
 def content_hash(source: str) -> str | None:
-    """Hash the names and the content of all files of a source; of a Hub data set, it is the commit.
+    """Hash the files of a source; of a Hub data set, it is the commit.
 
-    The result is None if it is unknown, or if a source, such as a pipe, can be read only once.
+    None if it is unknown, or if a source, such as a pipe, can be read only once.
     """
     files: Iterable[Path]
     with os_errors_as_data_errors(source):

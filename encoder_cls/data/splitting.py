@@ -30,21 +30,17 @@ def hold_out(
 ) -> tuple[Split, Split]:
     """Divide a split into the rows that stay and the rows that are held out.
 
-    About `fraction` of all rows and of each class is held out, and at most `MAX_HELD_OUT` rows. All
-    rows of a group are held out, or none of them. Rows without a group are held out together if
-    their texts differ only in case, white space, punctuation and digits.
+    About `fraction` of all rows and of each class is held out, at most `MAX_HELD_OUT` rows, and
+    whole groups: see `Split.split_groups`.
 
     Args:
-        classes: the classes to stratify by, in the shape of `split.labels`, by default these
-            labels. Other numbers for the same classes give another choice of rows.
-        uncorrected: the classes before `data.corrections`, in the same shape; they are stratified
-            by, so that a correction does not change which rows are held out, unless a class of
-            `classes` would have no row that stays.
-        must_stay: whether a row must not be held out, (rows,).
-        is_needed: whether it is an error if no row can be held out.
-
-    Raises:
-        DataError: no row can be held out, and `is_needed` is true.
+        classes: to stratify by, in the shape of `split.labels`, by default these labels. Other
+            numbers for the same classes give another choice of rows.
+        uncorrected: the classes before `data.corrections`; they are stratified by, so that a
+            correction does not change which rows are held out, unless a class would have no row
+            that stays.
+        must_stay: rows that must not be held out, (rows,).
+        is_needed: whether no held-out row is a `DataError`.
     """
     if classes is None:
         classes = split.labels
@@ -102,9 +98,8 @@ def rows_to_hold_out(
 ) -> NDArray[np.bool_]:
     """Choose rows to hold out, (rows,), so that at least one row of each class stays.
 
-    Labels are class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels). All
-    rows of a group, (rows,), are held out, or none of them; the share of all rows is met as closely
-    as the groups allow.
+    All rows of a group, (rows,), are held out, or none; the share of all rows is met as closely as
+    the groups allow.
     """
     held_out = _HeldOutRows(labels, groups)
     random = np.random.default_rng(seed)
@@ -119,10 +114,7 @@ class _HeldOutRows:
     """The rows that are held out so far, and their number for each label.
 
     Attributes:
-        labels: class numbers, (rows,), or 1 where a row has a label and else 0, (rows, labels),
-            with a last column for rows without a label.
-        sizes: the number of all rows of each label, (labels,).
-        held_counts: the number of held-out rows of each label, (labels,).
+        labels: multi-label, with a last column for rows without a label.
         is_ungrouped: whether each row is a group by itself.
     """
 
@@ -151,7 +143,7 @@ class _HeldOutRows:
         return len(self._rows_of_group(row))
 
     def fits(self, row: int, limits: Counts) -> bool:
-        """Whether the group of a row fits within limits for each label, (labels,)."""
+        """Whether the group of a row fits within limits for each label."""
         if self.is_held_out[row]:
             return False
         counts = self.held_counts + self._count_labels(self._rows_of_group(row))
@@ -173,7 +165,7 @@ class _HeldOutRows:
         self.held_counts += self._count_labels(rows)
 
     def smallest_group(self, rows: NDArray[np.int64]) -> int | None:
-        """The row with the smallest group that leaves a row of each label; None if none does."""
+        """The row with the smallest group that leaves a row of each label, if any."""
         # The limit of a label without any row is -1, which `fits` takes for 0.
         limits = self.sizes - 1
         fitting = [row for row in rows.tolist() if self.fits(row, limits)]
@@ -244,7 +236,7 @@ REMAINDER_DIGITS = 9
 
 
 def _wanted_counts(sizes: Counts, fraction: float, random: np.random.Generator) -> Counts:
-    """Decide how many rows of each class to hold out, (classes,).
+    """How many rows of each class to hold out.
 
     Usually each class gives its rounded share, and at least one row. With many small classes, that
     would be far more than the fraction: then shares are rounded down, and the missing rows are
@@ -285,11 +277,10 @@ def _wanted_counts(sizes: Counts, fraction: float, random: np.random.Generator) 
 def _hold_out_of_labels(
     held_out: _HeldOutRows, fraction: float, random: np.random.Generator
 ) -> None:
-    """Hold out about a fraction of the rows of each label, where a row may have several labels.
+    """The rarest label comes first, since its rows usually have frequent labels, too.
 
-    The rarest label comes first, because its rows usually have frequent labels, too (Sechidis et
-    al., "On the Stratification of Multi-label Data", 2011,
-    https://doi.org/10.1007/978-3-642-23808-6_10).
+    Sechidis et al., "On the Stratification of Multi-label Data", 2011,
+    https://doi.org/10.1007/978-3-642-23808-6_10.
     """
     # At least one row of each label stays.
     limits = np.maximum(held_out.sizes - 1, 0)

@@ -14,7 +14,7 @@ NO_GROUP = 0
 
 
 def group_number(group: str, *, kind: bytes = b"") -> int:
-    """Number a group by 64 bits of a hash of its name, so that it has the same number in all data.
+    """64 bits of a hash of a name, so that a group has the same number in all data.
 
     Groups of two kinds differ, even if their names are equal; that of `data.group_column` is empty.
     """
@@ -24,7 +24,7 @@ def group_number(group: str, *, kind: bytes = b"") -> int:
 
 
 def equal_texts(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Number texts, (texts,): those that differ only in case and white space have equal numbers.
+    """Number texts: those that differ only in case and white space have equal numbers.
 
     No group of `data.group_column` has the same number.
     """
@@ -41,9 +41,8 @@ MAX_ALIKE_SHARE = 0.01
 def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
     """Number texts so that similar texts have equal numbers, (texts,).
 
-    Texts are similar if they have the same letters in the same order. Texts without letters, and
-    frequent patterns such as "order 1", "order 2", are numbered by `equal_texts` instead. No group
-    of `data.group_column` has the same number.
+    They are similar if they have the same letters in the same order. Texts without letters, and
+    frequent patterns such as "order 1", "order 2", are numbered by `equal_texts` instead.
     """
     equal = equal_texts(texts)
     numbers = (_number_of_letters(text) for text in texts)
@@ -83,10 +82,7 @@ _ASCII_LETTERS = bytes(_lower_case_or_space(code) for code in range(256))
 
 
 class _Letters(dict[int, int | str]):
-    """A table for `str.translate` that keeps letters and their marks, and makes the rest spaces.
-
-    A character is looked up when it first occurs.
-    """
+    """A table for `str.translate` that keeps letters and their marks, filled as they occur."""
 
     def __missing__(self, code: int) -> int | str:
         is_letter = unicodedata.category(chr(code))[0] in "LM"

@@ -11,7 +11,7 @@ from encoder_cls.system.display import shown
 
 
 def class_names_in(schema: Any) -> dict[str, list[str]]:
-    """The class names of integer labels by column, as `datasets` writes them in a schema."""
+    """The class names of integer labels, as `datasets` writes them in a schema."""
     try:
         return class_names_of(json.loads(schema.metadata[b"huggingface"])["info"]["features"])
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -19,13 +19,11 @@ def class_names_in(schema: Any) -> dict[str, list[str]]:
 
 
 def batch_records(batch: Any) -> Iterator[dict[str, Any] | str]:
-    """Turn the rows of a record batch into Python values by column.
+    """Turn the rows of a batch into Python values; for a row that cannot be read, yield the reason.
 
-    Times in nanoseconds become times in microseconds, or texts if this would lose digits: pyarrow
-    would make them types of pandas, which may not be installed. Bytes that are UTF-8 become texts:
-    some programs do not mark texts as such.
-
-    In place of a row that cannot be read, the reason is yielded.
+    Times in nanoseconds become microseconds, or texts if this loses digits: pyarrow would make them
+    types of pandas, which may not be installed. Bytes that are UTF-8 become texts, which some
+    programs do not mark as such.
     """
     names = batch.schema.names
     try:

@@ -11,7 +11,7 @@ from encoder_cls.system.display import shown
 
 
 def class_names_of(features: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The class names of each column of integer labels, in features as `datasets` writes them."""
+    """The class names of each column, in features as `datasets` writes them."""
     names = {}
     for column, feature in features.items():
         # The feature of a column of lists has the feature of the list items inside.
@@ -24,7 +24,7 @@ def class_names_of(features: Mapping[str, Any]) -> dict[str, list[str]]:
 def with_class_names(
     record: dict[str, Any], names: Mapping[str, Sequence[str]], where: SourceLocation
 ) -> dict[str, Any]:
-    """Replace the integer labels of a record, or lists of them, by class names, in place.
+    """Replace the integer labels of a record by class names, in place.
 
     Raises:
         DataError: a label has no class name.

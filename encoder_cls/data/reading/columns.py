@@ -19,12 +19,11 @@ OTHER_SEPARATORS = ";|\t"
 
 
 class Columns(NamedTuple):
-    """The columns to read, by name; without one, rows have no label, group or weight.
+    """The columns to read, by name; a role without a column is not read.
 
     Attributes:
-        text: several columns are the fields of a text.
-        every: whether a row keeps the values of all columns.
-        features: the columns beside the text.
+        text: several are the fields of a text.
+        every: whether rows keep the values of all columns.
     """
 
     text: Sequence[str]
@@ -36,7 +35,7 @@ class Columns(NamedTuple):
 
     @property
     def named(self) -> list[str]:
-        """The names of the columns that a source must have, without repetitions."""
+        """The columns that a source must have."""
         names = []
         for name in (*self.text, *self.features, self.label, self.group, self.weight):
             if name and name not in names:
@@ -44,7 +43,7 @@ class Columns(NamedTuple):
         return names
 
     def to_read(self, names: Sequence[str]) -> list[str]:
-        """List the columns to read of those that a source has: all, or the named ones and `id`."""
+        """The columns to read of a source: all, or the named ones and `id`."""
         if self.every:
             return list(names)
 
@@ -54,7 +53,7 @@ class Columns(NamedTuple):
         return wanted
 
     def check_present(self, where: Path | str, names: Sequence[str]) -> None:
-        """Raise a MissingColumnError if a file or a row with these columns lacks one to read."""
+        """Raise a MissingColumnError if one to read is missing."""
         for column in self.named:
             if column not in names:
                 hint = self._hint_for_missing(column, names)
@@ -92,10 +91,9 @@ class Columns(NamedTuple):
         return "text"
 
     def checked(self, path: Path | str, header: Sequence[str], *, line: str = "") -> list[str]:
-        """Check the header of a table, and return the names of all its columns.
+        """Check the header of a table, and return all its columns.
 
-        If all columns are kept, repeated names are numbered. `line`, such as `:1`, is for messages;
-        it is empty if the file has no lines.
+        If all columns are kept, repeated names are numbered; `line`, such as `:1`, is for messages.
 
         Raises:
             DataError: a column to read is missing, or two columns have its name.
@@ -119,9 +117,9 @@ class Columns(NamedTuple):
 
 
 def repeats_header(where: SourceLocation, values: Sequence[Any], header: Sequence[str]) -> bool:
-    """Whether a row repeats the header, as in a file that was joined from several files.
+    """Whether a row repeats the header, as in files that were joined.
 
-    A row of a single word could be a text, unless it has the byte order mark of such a file.
+    A single word could be a text, unless it has the byte order mark of such a file.
 
     Raises:
         DataError: the row is a header with its columns in another order.

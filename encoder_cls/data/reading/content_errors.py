@@ -15,10 +15,7 @@ LONGEST_REASON = 200
 
 @contextmanager
 def content_errors(path: Path, kind: str) -> Iterator[None]:
-    """Turn any error that a library raises about the content of a file into a DataError.
-
-    `kind` is the name of the format, for the message.
-    """
+    """Turn any error of a library about a file into a DataError; `kind` names the format."""
     try:
         yield
     except (DataError, MemoryError):

@@ -17,7 +17,7 @@ from encoder_cls.system.encodings import is_utf8, opened
 
 
 def csv_form(source: str, columns: Sequence[str], reading: Reading) -> CsvForm:
-    """Find the form of CSV output for a source: that of its first file, which has these columns."""
+    """The form of the first file of a source, which has these columns."""
     files = files_named(source)
     form = CsvForm(has_mark=False)
     if files and files[0].is_file():
@@ -29,10 +29,9 @@ def csv_form(source: str, columns: Sequence[str], reading: Reading) -> CsvForm:
 
 
 def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
-    """Find the form of CSV output for an input file, whose header must have these columns.
+    """The form of output for an input file, whose header must have these columns.
 
-    If the encoding of the input is not UTF-8, the output has a byte order mark, so that a
-    spreadsheet reads it as UTF-8.
+    It has a byte order mark if the input is not UTF-8, so that a spreadsheet reads it as UTF-8.
     """
     file_format = format_of(path)
     is_delimited = file_format is not None and file_format.is_delimited

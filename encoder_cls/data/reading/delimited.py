@@ -48,7 +48,7 @@ def csv_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str
 
 
 def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Read the rows after the header, each of which must have as many fields as the header."""
+    """Read the rows, each of which must have as many fields as the header."""
     table = _open_table(path, columns.named, reading)
     rows = _rows(path, table, reading)
     first_line, header = next(rows, (1, None))
@@ -83,7 +83,7 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
 
 
 def separator_of(path: Path, columns: Sequence[str], reading: Reading) -> str:
-    """Find the separator between the fields of a table whose header must have these columns."""
+    """The separator of a table whose header must have these columns."""
     return _open_table(path, columns, reading).separator
 
 
@@ -94,10 +94,10 @@ MIN_FITTING = 0.9
 
 
 def guessed_separator(path: Path, reading: Reading) -> str:
-    """Guess the separator of a table whose columns are not known, by its first rows.
+    """Guess the separator of a table of unknown columns.
 
-    If the options name none, it is the one that cuts nearly all rows into the same number of
-    fields, and into the most fields; if there is none, the usual one of the format.
+    If the options name none, it is the one that cuts nearly all of the first rows into the same
+    number of fields, and into the most; else the usual one.
     """
     first_lines = _first_lines(path, reading)
     separators = _separators(path, reading)
@@ -122,11 +122,7 @@ def guessed_separator(path: Path, reading: Reading) -> str:
 
 
 class _OpenTable(NamedTuple):
-    """The lines of a table from its header on, and where the header was found, from 1 on.
-
-    Attributes:
-        header_row: its row in a spreadsheet.
-    """
+    """The lines of a table from its header on."""
 
     lines: Iterator[str]
     first_line: int
@@ -149,7 +145,7 @@ _SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n\w])"?\r?\n?', re.IGNORECASE)
 
 
 def _open_table(path: Path, columns: Sequence[str], reading: Reading) -> _OpenTable:
-    """Find the header and the separator, which Excel may name in a line before it (`sep=;`)."""
+    """Excel may name the separator in a line before the header (`sep=;`)."""
     lines = reading.lines(path)
     first = next(lines, "")
     named = _SEPARATOR_LINE.fullmatch(first)
@@ -186,7 +182,7 @@ class _Header(NamedTuple):
 def _header_among(
     lines: Sequence[str], columns: Sequence[str], separators: Sequence[str]
 ) -> _Header:
-    """Find the row with these columns, or the likely header; the usual separator is the first."""
+    """Find the row with these columns, or the likely header."""
     found = []
     for separator in separators:
         rows = _first_rows(lines, separator)[:FIRST_ROWS]
@@ -204,7 +200,7 @@ def _header_among(
 
 
 def _first_lines(path: Path, reading: Reading) -> list[str]:
-    """Read the first lines, up to one that is malformed, but no more than memory should hold."""
+    """Up to a malformed line, but no more than memory should hold."""
     first_lines = []
     num_characters = 0
     with suppress(DataError):
@@ -255,9 +251,8 @@ def _separator_of(
 ) -> str:
     """Find the separator of a table by its header.
 
-    It is the first, usual one, unless the header does not fit it and fits exactly one other: split
-    at it, the header has all of the given columns. If the usual separator leaves the header in one
-    piece, one of the columns is enough.
+    It is the usual one, unless exactly one other gives the header all of the given columns. If the
+    usual one leaves the header in one piece, one column is enough.
     """
     usual = separators[0]
     min_found = len(set(columns))
@@ -284,7 +279,7 @@ def _is_tsv(path: Path) -> bool:
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    """Split a line into fields; empty if the line is not valid CSV."""
+    """Empty if the line is not valid CSV."""
     try:
         return next(csv.reader([line], delimiter=separator), [])
     except csv.Error:
@@ -311,7 +306,7 @@ MEMORY_OF_LINE = 64
 
 
 def _quoted_rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFields:
-    """Read rows as in RFC 4180; after a malformed row, the reading continues at its second line."""
+    """As in RFC 4180; after a malformed row, reading continues at its second line."""
     csv.field_size_limit(LONGEST_FIELD)
     lines = table.lines
     number = table.first_line
@@ -370,8 +365,8 @@ MAX_LINES = 10_000
 def _has_spreadsheet_quotes(path: Path, encoding: str) -> bool:
     """Whether a TSV file has quotes as spreadsheets write them.
 
-    All its rows can be read so, and one shows it: the header has a name in quotes, or a field in
-    quotes has a tab, a line break or a doubled quote.
+    All its rows can be read so, and one shows it: by a quoted name, or a quoted tab, line break or
+    doubled quote.
     """
     if not _has_quotes(path):
         return False

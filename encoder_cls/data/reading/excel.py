@@ -39,28 +39,28 @@ WITHOUT_RESULT = "a formula without a stored result"
 
 
 def excel_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str]:
-    """List all columns of the sheet that has the given ones; repeated names are numbered."""
+    """The columns of the sheet that has the given ones; repeated names are numbered."""
     with _open_excel(path) as workbook:
         table = _chosen_table(path, _tables(workbook, columns), columns, reading.options.sheet)
     return numbered(table.header)
 
 
 def visible_sheets(path: Path) -> list[str]:
-    """List the names of the sheets that are not hidden and not empty."""
+    """The sheets that are not hidden or empty."""
     with _open_excel(path) as workbook:
         tables = _tables(workbook, ())
     return [table.sheet.title for table in tables if not table.sheet.is_hidden]
 
 
 class SheetLayout(NamedTuple):
-    """How a spreadsheet shows a sheet; its columns are named as `excel_header` lists them."""
+    """How a spreadsheet shows a sheet; columns are named as by `excel_header`."""
 
     title: str
     columns: dict[str, ColumnLayout]
 
 
 def sheet_layout(path: Path, columns: Sequence[str], reading: Reading) -> SheetLayout:
-    """Find out how a spreadsheet shows the sheet that has the given columns."""
+    """The layout of the sheet that has the given columns."""
     with _open_excel(path) as workbook:
         table = _chosen_table(path, _tables(workbook, columns), columns, reading.options.sheet)
         by_number = workbook.layout(table.sheet, header_row=table.header_row)
@@ -72,7 +72,7 @@ def sheet_layout(path: Path, columns: Sequence[str], reading: Reading) -> SheetL
 
 
 def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Read the rows below the header, in the sheet that has the columns.
+    """Read the sheet that has the columns.
 
     In text columns, a number becomes a text of its digits, and an empty cell an empty text.
     """
@@ -138,7 +138,7 @@ def _check_values(where: SourceLocation, record: dict[str, Any], columns: Column
 
 
 def _plain_values(record: dict[str, Any], text_columns: Sequence[str]) -> dict[str, Any]:
-    """Turn values into the types of other formats; a formula without a result becomes None."""
+    """A formula without a result becomes None."""
     plain: dict[str, Any] = {}
     for name, value in record.items():
         if value is NO_RESULT:
@@ -163,15 +163,13 @@ def _as_text(value: Any) -> Any:
 
 
 class _Table(NamedTuple):
-    """A sheet that is not empty, the number of its row with the names of columns, and the names."""
-
     sheet: Sheet
     header_row: int
     header: list[str]
 
 
 def _tables(workbook: Workbook, columns: Sequence[str]) -> list[_Table]:
-    """The sheets that are not empty; the header of each has the given columns if any row has."""
+    """A header is a row with the given columns, if any row has them."""
     tables = []
     for sheet in workbook.sheets:
         filled_rows = (row for row in workbook.rows(sheet) if row.cells)
@@ -202,8 +200,8 @@ def _chosen_table(
 ) -> _Table:
     """Choose the sheet to read.
 
-    The one of this title comes first, even if it lacks the columns; then the one that has the
-    columns, a hidden one last; then the one that has most of them.
+    The one of this title comes first, even without the columns; then one that has them, a hidden
+    one last; then the one that has most of them.
     """
     if not tables:
         raise DataError(path, "the file is empty")

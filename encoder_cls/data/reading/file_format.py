@@ -22,20 +22,17 @@ RowCounter = Callable[[Path], int]
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A format of data files. The module that reads it defines it; `formats` lists all of them.
+    """A format of data files, which the module that reads it defines; `formats` lists all.
 
     Attributes:
-        ending: the ending of its files' names, in lower case.
-        header: reads the names of the columns; None if files have no header.
-        count_rows: counts the rows for progress; None if only reading a file shows how many there
-            are.
-        may_be_gzipped: whether `.gz` may follow the ending.
-        has_fixed_columns: whether all rows of a file have the same columns.
-        has_only_texts: whether all values are texts.
-        needs_label_separator: whether several labels of a row are one text, which
-            `data.label_separator` splits, and no list.
-        is_delimited: whether it is text with a separator between the fields.
-        is_spreadsheet: whether a double click opens its files in a spreadsheet program.
+        ending: of files' names, in lower case.
+        header: reads the columns; None if there is no header.
+        count_rows: None if only reading a file shows its number of rows.
+        may_be_gzipped: `.gz` may follow the ending.
+        needs_label_separator: several labels are one text, which `data.label_separator` splits, and
+            no list.
+        is_delimited: text with a separator between fields.
+        is_spreadsheet: a double click opens it in a spreadsheet.
     """
 
     ending: str

@@ -34,7 +34,7 @@ _BY_ENDING = {known.ending: known for known in FORMATS}
 
 
 def format_of(path: Path) -> Format | None:
-    """The format of a file, by its name; None if no format has such names."""
+    """The format of a file, by its name; None if it is unknown."""
     file_format = _BY_ENDING.get(ending_of(path))
     if file_format and is_gzipped(path) and not file_format.may_be_gzipped:
         return None
@@ -47,7 +47,7 @@ def file_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
 
 
 def header_of(path: Path, text_columns: Sequence[str], reading: Reading) -> list[str]:
-    """The names of all columns of a file, in order; none if its format has no header."""
+    """The columns of a file; none if its format has no header."""
     file_format = format_of(path)
     if file_format is None or file_format.header is None:
         return []
@@ -55,10 +55,9 @@ def header_of(path: Path, text_columns: Sequence[str], reading: Reading) -> list
 
 
 def count_rows(files: Iterable[Path]) -> dict[str, int]:
-    """Count the lines, or the rows, of each file, by its path.
+    """The lines, or rows, of each file; empty if one cannot be counted quickly.
 
-    Files of unknown formats are left out, since they are not read. The result is empty if the rows
-    of one file cannot be counted quickly.
+    Files of unknown formats are left out, since they are not read.
     """
     lines: dict[str, int] = {}
     for path in files:

@@ -10,7 +10,7 @@ FIRST_ROWS = 20
 
 
 def row_with(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> int | None:
-    """The index of the first row that has all of these names; None if no row has, or no name."""
+    """The first row that has all of these names; None if there is none, or no name."""
     for number, row in enumerate(rows):
         if columns and set(columns) <= set(row):
             return number
@@ -18,10 +18,9 @@ def row_with(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> int | Non
 
 
 def likely_header(rows: Sequence[Sequence[str]]) -> int:
-    """The index of the row that most likely has the names of the columns.
+    """The index of the first row that fills more than half as many cells as the fullest.
 
-    A title, a date and merged cells fill few cells: it is the first row that fills more than half
-    as many cells as the fullest.
+    A title, a date and merged cells fill few.
     """
     num_filled = [sum(1 for name in row if name.strip()) for row in rows]
     for number, filled in enumerate(num_filled):
@@ -31,7 +30,7 @@ def likely_header(rows: Sequence[Sequence[str]]) -> int:
 
 
 def note_on_rows_above(path: Path, number: int, *, unit: str = "row") -> str:
-    """What to say of a header that is in this row or line, not in the first one."""
+    """What to say of a header that is not in the first row or line."""
     return (
         f"{path}: the names of its columns are in {unit} {number}; the {unit}s above are left out"
     )

@@ -28,9 +28,8 @@ class _HubSource(NamedTuple):
     """A parsed source `hub:NAME?OPTIONS`.
 
     Attributes:
-        name: of a data set of the Hub, or a local folder.
-        revision: the branch, tag or commit; None for the main branch.
-        streaming: whether rows are downloaded while they are read, without a copy on disk.
+        name: may be a local folder.
+        streaming: rows are downloaded while they are read, without a copy on disk.
     """
 
     name: str
@@ -43,7 +42,7 @@ class _HubSource(NamedTuple):
 def hub_records(source: str, role: str, columns: Columns, reading: Reading) -> Iterator[Record]:
     """Read the rows of a data set, or of a local folder with the layout of one.
 
-    The split is `role` if the source, such as `hub:owner/name?split=train`, names none.
+    The split is `role` if the source names none.
 
     Raises:
         DataError: the data set cannot be loaded, or lacks a column.
@@ -79,7 +78,7 @@ def hub_records(source: str, role: str, columns: Columns, reading: Reading) -> I
 
 
 def hub_folder_or_commit(source: str) -> Path | str | None:
-    """The local folder of a source, or the commit of its data set; None if that is unknown."""
+    """The local folder of a source, or the commit of its data set, if known."""
     hub = _parsed(source)
     if Path(hub.name).is_dir():
         return Path(hub.name)
@@ -148,8 +147,8 @@ def _loaded(source: _HubSource, split: str) -> Any:
 def _hub_commit(name: str, revision: str | None) -> str | None:
     """Look up the commit of a revision on the Hub.
 
-    The Hub is asked once and with a time limit: `datasets` would try for minutes behind a firewall.
-    In its offline mode, it is the commit of the last download, or else the given revision.
+    It is asked once and with a time limit: `datasets` would try for minutes behind a firewall.
+    Offline, it is the commit of the last download, else the revision.
     """
     import datasets
     import huggingface_hub

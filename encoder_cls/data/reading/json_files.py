@@ -42,7 +42,7 @@ def json_line_records(path: Path, columns: Columns, reading: Reading) -> Iterato
 
 
 def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Read the objects of an array, or the object of each line if the file is none, or a pipe."""
+    """Read an array of objects, or the object of each line if the file has none, or is a pipe."""
     max_bytes = MAX_UNPACKED_JSON if is_gzipped(path) else -1
     # Do not look for an array in a pipe, since it can be read only once.
     if not path.is_file() or not _is_array(path, reading, max_bytes):
@@ -77,7 +77,7 @@ BLOCK_CHARACTERS = 1 << 16
 
 
 class _UnparsedText:
-    """A text that is read block by block, and the position up to which it has been parsed."""
+    """A text read block by block, and the position up to which it is parsed."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._blocks = _blocks(lines)
@@ -99,7 +99,7 @@ class _UnparsedText:
         return len(parts) > 1
 
     def next_character(self) -> str:
-        """Skip white space, and return the character after it; empty at the end of the text."""
+        """After white space; empty at the end of the text."""
         while True:
             blanks = _BLANKS.match(self.text, self.position)
             assert blanks
@@ -117,7 +117,7 @@ def _blocks(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _array_items(path: Path, lines: Iterable[str]) -> Iterator[tuple[SourceLocation, Any]]:
-    """Parse the items of an array one by one, since all may need far more memory than the text."""
+    """One by one, since all may need far more memory than the text."""
     text = _UnparsedText(lines)
     text.next_character()
     text.position += 1

@@ -13,12 +13,11 @@ from encoder_cls.system.lazy_sequences import Column, in_chunks
 
 
 class SourceLocation(str):
-    """The location of a row as text: `file:line`, or the file alone if it is a single row.
+    """The location of a row as text: `file:line`, or only the file of a single row.
 
     Attributes:
-        line: from 1 on; -1 if the file is a single row.
-        row: the number of the row in a spreadsheet, from 1 on: in CSV, fields may have several
-            lines.
+        line: from 1 on; -1 for a single row.
+        row: in a spreadsheet, from 1 on: in CSV, a row may have several lines.
     """
 
     __slots__ = ("file", "line", "row")
@@ -39,7 +38,7 @@ class SourceLocation(str):
 
 
 class DiskBackedLocations(Column[SourceLocation]):
-    """The locations of rows, kept on disk as the number of the file and the line of each row."""
+    """Locations on disk: the number of the file and the line of each row."""
 
     def __init__(self, locations: Iterable[SourceLocation] = ()) -> None:
         # The number of each file, from 0 on.
@@ -53,7 +52,7 @@ class DiskBackedLocations(Column[SourceLocation]):
     def from_arrays(
         cls, files: Sequence[str], numbers: NDArray[np.int32], lines: NDArray[np.int64]
     ) -> Self:
-        """Make locations of the values that `arrays` returns, to which none can be appended."""
+        """Locations of what `arrays` returns, to which none can be appended."""
         locations = cls()
         locations._files = {file: number for number, file in enumerate(files)}
         locations._numbers = DiskBackedArray.from_array(numbers)
@@ -61,7 +60,7 @@ class DiskBackedLocations(Column[SourceLocation]):
         return locations
 
     def arrays(self) -> tuple[list[str], NDArray[np.int32], NDArray[np.int64]]:
-        """Return all files, the index of the file of each row, (rows,), and its line, (rows,)."""
+        """The files, the index of the file of each row, and its line."""
         if self._rows is not None:
             return DiskBackedLocations(self).arrays()
         return list(self._files), self._numbers.array(), self._lines.array()

@@ -21,13 +21,13 @@ from encoder_cls.system.libraries import check_installed
 
 
 def parquet_header(path: Path, _columns: Sequence[str], _reading: Reading) -> list[str]:
-    """List the names of the columns."""
+    """The names of the columns."""
     with _open_parquet(path) as file:
         return list(file.schema_arrow.names)
 
 
 def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """Read the rows; integer labels of the `datasets` library become class names."""
+    """Integer labels of `datasets` become class names."""
     with _open_parquet(path) as file:
         import pyarrow
 
@@ -60,7 +60,7 @@ def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[
 
 
 def count_parquet_rows(path: Path) -> int:
-    """Look up the number of rows in the metadata at the end of a file."""
+    """The number of rows in a file's metadata."""
     import pyarrow.parquet
 
     num_rows: int = pyarrow.parquet.read_metadata(path).num_rows
@@ -74,7 +74,7 @@ BATCH_BYTES = 1 << 26
 
 
 def rows_at_once(metadata: Any) -> int:
-    """Decide how many rows of a file to read at once, by their mean uncompressed size."""
+    """How many rows to read at once, by their uncompressed size."""
     num_rows: int = metadata.num_rows
     num_bytes = 0
     for number in range(metadata.num_row_groups):

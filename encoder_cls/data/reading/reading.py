@@ -31,8 +31,8 @@ class LeftOut:
     """A count of rows that are left out for the same kind of reason.
 
     Attributes:
-        first: the locations of the first rows.
-        reason: why the first row is left out.
+        first: where the first rows are.
+        reason: that of the first row.
     """
 
     count: int = 0
@@ -40,7 +40,7 @@ class LeftOut:
     reason: str = ""
 
     def add(self, where: str, reason: str = "") -> None:
-        """Count a row that is left out."""
+        """Count a row."""
         self.count += 1
         if not self.reason:
             self.reason = reason
@@ -49,7 +49,7 @@ class LeftOut:
 
     @property
     def locations(self) -> str:
-        """The locations of the first rows, with an ellipsis if there are more."""
+        """Where the first rows are, with an ellipsis if there are more."""
         locations = ", ".join(self.first)
         if self.count > len(self.first):
             locations += ", …"
@@ -61,12 +61,12 @@ class LeftOut:
 
 @dataclass
 class Notes:
-    """Notes about the reading of a source; `messages` are for a person, without repetitions.
+    """Notes about the reading of a source; `messages` are for a person.
 
     Attributes:
-        skipped: the rows that cannot be read.
-        empty: the rows without a text.
-        num_unread: the number of rows that `Reading.fraction` leaves out.
+        skipped: rows that cannot be read.
+        empty: rows without a text.
+        num_unread: rows that `Reading.fraction` leaves out.
     """
 
     messages: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Notes:
     num_unread: int = 0
 
     def warnings(self, source: str) -> Iterator[str]:
-        """Warn of each kind of row that was left out of a source with this name."""
+        """Warn of rows that were left out of a source with this name."""
         if self.skipped.count:
             yield (
                 f"rows of {source} that cannot be read, which are left out: {self.skipped}; "
@@ -105,8 +105,8 @@ class Reading:
     """One reading of a source, with the notes about its rows.
 
     Attributes:
-        fraction: the share of the rows to read, which `random` chooses.
-        notify: a function that receives each message once.
+        fraction: of the rows, chosen by `random`.
+        notify: receives each message once.
     """
 
     options: ReadingOptions = field(default_factory=ReadingOptions)
@@ -116,32 +116,30 @@ class Reading:
     notes: Notes = field(default_factory=Notes)
 
     def leaves_out_row(self) -> bool:
-        """Choose whether the next row is left out because of `fraction`, before any work for it."""
+        """Whether `fraction` leaves out the next row; asked before any work for it."""
         if self.fraction >= 1 or self.random.random() < self.fraction:
             return False
         self.notes.num_unread += 1
         return True
 
     def note(self, message: str) -> None:
-        """Keep a message, and pass it to `notify`, unless it is known."""
+        """Keep a message, and `notify`, unless it is known."""
         if message not in self.notes.messages:
             self.notes.messages.append(message)
             self.notify(message)
 
     def bad_row(self, error: DataError) -> None:
-        """Count a row that cannot be read if bad rows are skipped; else raise its error."""
+        """Count a row that cannot be read, or raise its error if bad rows are not skipped."""
         if not self.options.skips_bad_rows:
             raise error
         self.notes.skipped.add(error.where, error.what)
 
     def lines(self, path: Path, *, longest: int = LONGEST_LINE) -> Iterator[str]:
-        """Iterate over the lines of a text file, with their line ends.
-
-        A line has at most `longest` bytes; -1 for no limit.
+        """Yield the lines of a text file, with their ends.
 
         Raises:
-            DataError: a line is too long, or bytes cannot be decoded. If bad rows are skipped,
-                undecodable bytes are kept instead, and `is_valid` finds them.
+            DataError: a line has more than `longest` bytes (-1 sets no limit), or cannot be
+                decoded; if bad rows are skipped, its bytes are kept, and `is_valid` finds them.
         """
         encoding = self.options.encoding
         if not is_utf8(encoding) and seems_utf8(path):
@@ -165,7 +163,7 @@ class Reading:
         )
 
     def is_valid(self, path: Path, where: SourceLocation, text: str) -> bool:
-        """Whether a row that `lines` returned has no undecodable bytes; else it is counted."""
+        """Whether a row of `lines` has no undecodable bytes; else it is counted."""
         invalid = INVALID.search(text) if self.options.skips_bad_rows else None
         if invalid is None:
             return True

@@ -23,11 +23,10 @@ class Row(NamedTuple):
     """A row of a source.
 
     Attributes:
-        label: as it is written; a list or tuple, perhaps empty, in multi-label data.
-        id: the value of the column `id`.
-        where: the location; empty for a text that is not from a source.
-        weight: how much the row counts in the loss.
-        record: the values of all columns by name; None unless all columns are read.
+        label: as it is written; in multi-label data a list or tuple, perhaps empty.
+        id: of the column `id`.
+        where: empty for a text that is not from a source.
+        record: all columns, if they are read.
     """
 
     text: str
@@ -39,7 +38,7 @@ class Row(NamedTuple):
     record: dict[str, Any] | None = None
 
     def labels(self, separator: str | None = None, *, may_be_empty: bool = True) -> list[str]:
-        """List the labels as texts, without repetitions; a separator cuts a cell into several.
+        """The labels as texts, without repetitions; a separator cuts a cell into several.
 
         Raises:
             DataError: a label is no name or number, or it is empty and may not be.
@@ -62,7 +61,7 @@ class Row(NamedTuple):
         return list(labels)
 
     def value(self, column: str) -> Any:
-        """The value of a column, or of a field inside objects (`payload.body`); None without it."""
+        """The value of a column, or inside objects (`payload.body`); None without it."""
         record = self.record or {}
         return field_of(record, column) if has_field(record, column) else None
 
@@ -78,7 +77,7 @@ def _written_labels(cell: Any, separator: str | None, *, may_be_empty: bool) -> 
 
 
 def row_of(where: SourceLocation, record: dict[str, Any], columns: Columns) -> Row:
-    """Find the text, the label, the id, the group and the weight of a row among its columns.
+    """Find the parts of a row among its columns.
 
     Raises:
         DataError: a value has the wrong type, or the weight is out of range.

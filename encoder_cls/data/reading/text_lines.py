@@ -25,10 +25,7 @@ _LEADING_LABELS = re.compile(rf"^[{_BLANKS}]*(?:{LABEL_PREFIX}[^{_BLANKS}]*(?:[{
 
 
 def numbered_lines(path: Path, reading: Reading) -> Iterator[tuple[SourceLocation, str]]:
-    """Iterate over the lines of a file with their locations.
-
-    If bad rows are skipped, lines that cannot be decoded are left out.
-    """
+    """The lines of a file; if bad rows are skipped, without those that cannot be decoded."""
     for number, line in enumerate(reading.lines(path), start=1):
         if reading.leaves_out_row():
             continue
@@ -40,7 +37,7 @@ def numbered_lines(path: Path, reading: Reading) -> Iterator[tuple[SourceLocatio
 def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
     """Read each line as a text, without the labels of fastText lines.
 
-    If the label column is read, each line must have labels as fastText writes them.
+    If the label column is read, each line must have labels.
     """
     if columns.label:
         _check_no_columns(path, columns)
@@ -59,7 +56,7 @@ def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
 def _labelled_lines(
     path: Path, text_column: str, label_column: str, reading: Reading
 ) -> Iterator[Record]:
-    """Read fastText lines: each word with the prefix is a label, anywhere in the line."""
+    """Each word with the prefix is a label, anywhere in the line."""
     for where, line in numbered_lines(path, reading):
         text = line.removesuffix("\n").removesuffix("\r")
         labels = list(dict.fromkeys(_LABEL.findall(text)))
@@ -86,7 +83,7 @@ def _without_labels(text: str) -> str:
 def class_folder_records(
     source: Path, labelled_files: Iterable[tuple[str, Path]], columns: Columns, reading: Reading
 ) -> Iterator[Record]:
-    """Read each file of class folders as a text; `source` is the folder above them."""
+    """Read each file of class folders in `source` as a text."""
     _check_no_columns(source, columns)
     for label, file in labelled_files:
         if reading.leaves_out_row():

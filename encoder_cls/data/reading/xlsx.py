@@ -1,8 +1,8 @@
 """Read the cells of Excel files (Office Open XML, ECMA-376) as a spreadsheet shows them.
 
-The XML is parsed piece by piece, without a tree of its elements. So the memory depends on the
-longest row and on the shared strings, and not on the unpacked size of the rows. All other parts are
-refused if they unpack to far more than the file.
+The XML is parsed piece by piece, so the memory depends on the longest row and on the shared
+strings, and not on the unpacked size of the rows. All other parts are refused if they unpack to far
+more than the file.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SMALL_PART = 1 << 22
 
 
 class Sheet(NamedTuple):
-    """A sheet of a workbook; `part` is the path of its cells in the archive."""
+    """A sheet; `part` is the path of its cells in the archive."""
 
     title: str
     part: str
@@ -62,11 +62,7 @@ class Sheet(NamedTuple):
 
 
 class SheetRow(NamedTuple):
-    """A row of a sheet, whose number counts from 1 on.
-
-    Attributes:
-        is_hidden: whether spreadsheets do not show the row, as when a filter hides it.
-    """
+    """A row of a sheet, counted from 1 on; a filter, for one, may hide it."""
 
     number: int
     cells: Cells
@@ -77,8 +73,8 @@ class ColumnLayout(NamedTuple):
     """How a spreadsheet shows a column.
 
     Attributes:
-        width: in characters; None if the column has the usual width.
-        number_format: a code such as `yyyy-mm-dd`; None if the first rows of the column are empty.
+        width: in characters; None if it is the usual one.
+        number_format: such as `yyyy-mm-dd`; None if the first rows are empty.
     """
 
     width: float | None = None
@@ -86,7 +82,7 @@ class ColumnLayout(NamedTuple):
 
 
 class Workbook:
-    """An open Excel file: its sheets in their order, and the rows of each sheet."""
+    """An open Excel file."""
 
     def __init__(self, path: Path, archive: ZipFile) -> None:
         self._path = path
@@ -115,14 +111,14 @@ class Workbook:
             self._parse(part, self._strings)
 
     def rows(self, sheet: Sheet) -> Iterator[SheetRow]:
-        """Iterate over the rows of a sheet."""
+        """The rows of a sheet."""
         target = _Rows(self._path, self._value)
         for _ in self._steps(sheet.part, target):
             yield from target.finished
             target.finished.clear()
 
     def layout(self, sheet: Sheet, *, header_row: int) -> dict[int, ColumnLayout]:
-        """Find how a spreadsheet shows the columns of a sheet, by their numbers from 1 on.
+        """How a spreadsheet shows the columns, by number from 1 on.
 
         The format of a column is that of the first cell below the header that is not empty.
         """
@@ -140,7 +136,7 @@ class Workbook:
         return columns
 
     def _related(self, part: str, kind: str) -> dict[str, str]:
-        """The paths of the parts related to a part, by the ids of the relationships.
+        """The paths of related parts, by the ids of relationships.
 
         An empty part is the archive itself; `kind` is the end of a type, such as `/worksheet`.
         """
@@ -166,7 +162,7 @@ class Workbook:
                 raise DataError(self._path, what, "save the sheet as CSV")
 
     def _steps(self, part: str, target: _Part) -> Iterator[int]:
-        """Parse a part of the archive, and yield the size of each block of bytes after it."""
+        """Parse a part, and yield the size of each block of bytes after it."""
         from xml.parsers import expat
 
         parser = expat.ParserCreate(namespace_separator="}")
@@ -187,7 +183,7 @@ class Workbook:
             yield 0
 
     def _value(self, kind: str, style: int, written: str) -> Any:
-        """Convert what is written in a cell of a type (attribute `t`) and style (`s`)."""
+        """What is written in a cell, by its type (attribute `t`) and style (`s`)."""
         if kind == "s":
             return self._strings.text(int(written))
         if kind in {"str", "inlineStr"}:
@@ -203,7 +199,7 @@ class Workbook:
         return self._number_or_time(_number(written), number_format)
 
     def _number_or_time(self, number: int | float, number_format: NumberFormat) -> Any:
-        """The date or time that a number is, or its digits where the format shows leading zeros."""
+        """A date or time, or digits where the format shows leading zeros."""
         if number_format.is_time:
             try:
                 return _time(number, number_format, counts_from_1904=self._counts_from_1904)
@@ -234,7 +230,7 @@ MAX_WHOLE = 10**15
 
 
 def _number(written: str) -> int | float:
-    """Parse a number; a whole number becomes an int even if it is written as 2.0 or as 2E0."""
+    """Whole numbers become int, even if written as 2.0 or 2E0."""
     try:
         return int(written)
     except ValueError:
@@ -255,7 +251,7 @@ MILLISECONDS_OF_DAY = 24 * 60 * 60 * 1000
 def _time(
     days: float, number_format: NumberFormat, *, counts_from_1904: bool
 ) -> date | time | timedelta:
-    """Convert a number of days into a date, a time of day or a duration, to the millisecond."""
+    """From days to a date, a time of day or a duration, to the millisecond."""
     if number_format.is_duration:
         return timedelta(milliseconds=round(days * MILLISECONDS_OF_DAY))
 
@@ -270,14 +266,14 @@ def _time(
 
 
 def _without_midnight(moment: datetime, number_format: NumberFormat) -> date:
-    """The date alone of a midnight that the format of its cell does not show."""
+    """The date alone of a midnight that the format does not show."""
     if moment.time() == time() and not number_format.has_clock:
         return moment.date()
     return moment
 
 
 def _from_iso_8601(written: str, number_format: NumberFormat) -> date | time | str:
-    """Parse a date or a time; what is neither stays a text."""
+    """What is neither a date nor a time stays a text."""
     with suppress(ValueError):
         return _without_midnight(datetime.fromisoformat(written), number_format)
     with suppress(ValueError):
@@ -308,7 +304,7 @@ def _unescaped(text: str) -> str:
 
 
 class _Part:
-    """What the XML parser calls for the elements of one part of the archive and their text."""
+    """What the parser calls for the elements and the text of one part."""
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         """Receive the start of an element."""
@@ -329,8 +325,6 @@ def _is_true(value: str | None) -> bool:
 
 
 class _Relationships(_Part):
-    """The targets of the relationships of one kind, by their ids."""
-
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self.targets: dict[str, str] = {}
@@ -341,8 +335,6 @@ class _Relationships(_Part):
 
 
 class _Book(_Part):
-    """The part `workbook.xml`, which lists the sheets."""
-
     def __init__(self) -> None:
         self.sheets: list[tuple[str, str, bool]] = []
         self.counts_from_1904 = False
@@ -363,8 +355,6 @@ GENERAL = number_format_of("General")
 
 
 class _Formats(_Part):
-    """The formats of numbers by the numbers with which cells name them."""
-
     def __init__(self) -> None:
         self._codes = dict(BUILT_IN_CODES)
         self._by_code: dict[str, NumberFormat] = {}
@@ -395,7 +385,7 @@ class _Formats(_Part):
 
 
 class _Pieces(_Part):
-    """The pieces of a text up to a limit of their size, without `rPh`, its pronunciation."""
+    """A text's pieces up to a limit, without `rPh`, its pronunciation."""
 
     def __init__(self, path: Path, text_tags: Sequence[str]) -> None:
         self._path = path
@@ -452,7 +442,7 @@ class _SharedStrings(_Pieces):
 
 
 def _number_of_row(attributes: dict[str, str], last_row: int) -> int:
-    """The number of a row; some programs write none, and then it is below the last one."""
+    """Some programs write no number: it is the row below the last one."""
     return int(float(attributes.get("r", last_row + 1)))
 
 
@@ -463,7 +453,7 @@ _REFERENCE = re.compile(r"([A-Za-z]{1,3})[0-9]+")
 
 
 def _column_of(path: Path, attributes: dict[str, str], *, row: int, last_column: int) -> int:
-    """The column of a cell, from 1 on: the next one where a program writes no references."""
+    """From 1 on; the next one where a program writes no references."""
     reference = attributes.get("r")
     if reference is None:
         column = last_column + 1
@@ -489,9 +479,8 @@ class _Layout(_Part):
     """The widths of the columns of a sheet, and the formats of their first cells.
 
     Attributes:
-        styles: by column, the number of the format of the first cell below the header that is not
-            empty.
-        row: the number of the last row that has begun.
+        styles: by column, the number of the format of its first cell below the header.
+        row: the last row that has begun.
     """
 
     def __init__(self, path: Path, header_row: int) -> None:
@@ -532,7 +521,7 @@ class _Layout(_Part):
 
 
 class _Rows(_Pieces):
-    """The rows of a sheet. Their reader removes them from `finished`."""
+    """The rows of a sheet; their reader removes them from `finished`."""
 
     def __init__(self, path: Path, value: Any) -> None:
         super().__init__(path, ("v", "t"))
