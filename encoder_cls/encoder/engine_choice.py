@@ -43,7 +43,7 @@ def new_encoder(
     """Make an encoder for one of the `ENGINES`; `auto` chooses by the amount of work.
 
     Args:
-        weights: by name, as in `EncoderArchitecture.weight_shapes`.
+        weights: by the names of `EncoderArchitecture.weight_shapes`.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         model_class: a user's own model, which PyTorch computes whatever the engine.
 
@@ -75,15 +75,10 @@ def new_encoder(
 
 
 class AutomaticEncoder:
-    """An encoder that NumPy computes for a few texts, and PyTorch, if installed, for many.
-
-    Where even more work is to be done, PyTorch computes on a GPU, if there is one.
+    """An encoder that NumPy computes for a few texts, PyTorch for many, and a GPU for even more.
 
     The engine and the device of a call depend on the work of this call alone, so that equal calls
-    have equal results. For a stream of texts in several calls, `choose_engine` chooses them once.
-
-    Args:
-        device: `cpu`, or `auto` if a GPU may be used.
+    have equal results. For a stream of texts, `choose_engine` chooses them once.
     """
 
     def __init__(self, numpy_encoder: NumpyEncoder, *, device: str) -> None:
@@ -119,9 +114,9 @@ class AutomaticEncoder:
         """Choose the engine and the device of all calls for a stream of texts.
 
         Args:
-            fraction_computed: returns about which fraction of the texts does not skip the encoder.
-                It is called only if there is much work.
-            num_processes: how many processes share the work, each with a copy of this object.
+            fraction_computed: about which fraction of the texts does not skip the encoder; called
+                only if there is much work.
+            num_processes: among how many the work is shared, each with a copy of this object.
         """
         # Estimate the work as if all texts were as long as the encoder reads.
         max_seq_len = self.architecture.max_seq_len
@@ -176,7 +171,6 @@ class AutomaticEncoder:
         return self._numpy
 
     def _quicker(self, work: float, num_processes: int = 1) -> _Choice:
-        """The engine and the device that are quicker for so many multiplications."""
         if not _is_much(work, num_processes) or not is_installed("torch"):
             return _Choice("numpy", "cpu")
 
@@ -198,7 +192,7 @@ BREAK_EVEN = 6e10
 
 
 def _is_much(work: float, num_processes: int) -> bool:
-    """Whether PyTorch is quicker for so many multiplications, shared by so many processes."""
+    """Whether PyTorch is quicker, if so many processes share the work."""
     return work > BREAK_EVEN * num_processes
 
 

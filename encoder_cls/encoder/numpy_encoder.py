@@ -34,11 +34,7 @@ NORM_EPSILON = 1e-5
 
 
 class NumpyEncoder:
-    """The encoder with its head, in NumPy.
-
-    Embedding tables may be stored in a smaller type; only the rows that texts use are converted to
-    float32.
-    """
+    """The encoder with its head; tables may be of a smaller type than float32."""
 
     engine = "numpy"
     uses_gpu = False
@@ -90,7 +86,6 @@ class NumpyEncoder:
         return np.concatenate(maps)
 
     def _pooled(self, batch: PaddedTexts) -> Array:
-        """Pool the vectors of each text's real tokens, (B, D)."""
         x_BTD = self._encode(batch)
         mask_BT = batch.attention_mask
 
@@ -108,10 +103,7 @@ class NumpyEncoder:
         return means_BD
 
     def _encode(self, batch: PaddedTexts, maps: list[Array] | None = None) -> Array:
-        """The vectors of tokens, (B, T, D).
-
-        `maps` receives the attention weights of each layer, (B, H, T, T), unless None.
-        """
+        """(B, T, D); `maps` receives the attention weights of each layer, (B, H, T, T)."""
         mask_BT = batch.attention_mask
         x_BTD = self._embed(batch)
 
@@ -135,7 +127,7 @@ class NumpyEncoder:
         return x_BTD
 
     def _embed(self, batch: PaddedTexts) -> Array:
-        """Sum the vectors of tokens, of their n-grams, of pairs and of positions, (B, T, D)."""
+        """The sum of the vectors of tokens, n-grams, pairs and positions, (B, T, D)."""
         input_ids_BT = batch.input_ids
         positions_BT = batch.positions
         x_BTD = self._rows("tokens", input_ids_BT)
@@ -162,7 +154,7 @@ class NumpyEncoder:
         return x_BTD
 
     def _word_vectors(self, char_ngrams: CharNgrams) -> Array:
-        """The mean of the vectors of each word's character n-grams, (W, D); 0 without n-grams."""
+        """The mean vector of each word's character n-grams, (W, D); 0 without n-grams."""
         blocks = [np.zeros((0, self.architecture.d_model), dtype=np.float32)]
         for first in range(0, len(char_ngrams), WORDS_AT_ONCE):
             words = np.arange(first, min(first + WORDS_AT_ONCE, len(char_ngrams)))
@@ -170,7 +162,6 @@ class NumpyEncoder:
         return np.concatenate(blocks)
 
     def _means_of_ngrams(self, char_ngrams: CharNgrams) -> Array:
-        """The vectors of a few words, (W, D)."""
         num_ngrams = np.diff(char_ngrams.offsets)
         means_WD = np.zeros((len(num_ngrams), self.architecture.d_model), dtype=np.float32)
 
@@ -223,7 +214,6 @@ class NumpyEncoder:
         return self._linear(f"{layer}.feed_forward.down_proj", inner)
 
     def _rows(self, table: str, indices: NDArray[np.int64]) -> Array:
-        """Some rows of an embedding table, (*indices, D)."""
         return self._tables[f"encoder.embedding.{table}.weight"].take(indices)
 
     def _linear(self, name: str, x: Array) -> Array:
@@ -257,10 +247,7 @@ def _without_features(x_BTD: Array, positions_BT: NDArray[np.int64] | None) -> A
 
 
 def _positions(architecture: EncoderArchitecture, weights: Mapping[str, Array]) -> Array | None:
-    """The vectors of positions, (max_seq_len, D); None if there are none.
-
-    They are learned, or the sinusoids of Vaswani et al. (2017), section 3.5, times a learned scale.
-    """
+    """(max_seq_len, D), as in `transformer.PositionalEncoding`; None if there are none."""
     if architecture.positions == "none":
         return None
     if architecture.positions == "learned":
@@ -291,11 +278,7 @@ GELU_BLOCK = 1 << 15
 
 
 def _gelu(x: Array) -> Array:
-    """GELU: x * Phi(x), by Hendrycks and Gimpel (2016), https://arxiv.org/abs/1606.08415.
-
-    Phi(x) = (1 + erf(x / sqrt(2))) / 2 is the probability that a standard normal variable is less
-    than x.
-    """
+    """GELU: x * Phi(x), by Hendrycks and Gimpel (2016), https://arxiv.org/abs/1606.08415."""
     values = x.reshape(-1)
     result = np.empty_like(values)
     for start in range(0, len(values), GELU_BLOCK):

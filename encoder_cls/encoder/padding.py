@@ -19,14 +19,11 @@ Indices = NDArray[np.int64]
 
 
 class PaddedTexts(NamedTuple):
-    """A batch of B texts, padded to the same length of T tokens.
+    """B texts, padded to T tokens; `input_ids` is (B, T).
 
     Attributes:
-        input_ids: (B, T).
         attention_mask: True on real tokens, (B, T).
-        words: the index of each token's word among the distinct words, (B, T); arbitrary on
-            padding.
-        char_ngrams: those of the distinct words.
+        words: the index of each token among the distinct words, (B, T); arbitrary on padding.
         positions: of each token, -1 for one of a feature, (B, T); None if no text has features, and
             positions are 0, 1, 2, ...
     """
@@ -39,11 +36,7 @@ class PaddedTexts(NamedTuple):
 
 
 def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> PaddedTexts:
-    """Make a batch of the texts with these indices.
-
-    Args:
-        length: to which texts are padded; None for that of the longest one.
-    """
+    """Make a batch of these texts, padded to `length`; None for that of the longest one."""
     lengths = texts.lengths[indices]
     padded_length = length or lengths.max()
     attention_mask = np.arange(padded_length) < lengths[:, None]
@@ -82,9 +75,9 @@ def compute_rows(
 
     Args:
         compute: returns the rows of a batch of B texts, (B, width).
-        batch_tokens: the most tokens in a batch, padding included.
-        share: returns the indices of the batches to compute from the number of all; by default,
-            all. The rows of all others are 0.
+        batch_tokens: the most tokens in a batch, padding included, as below.
+        share: the indices of the batches to compute, from the number of all; rows of all others are
+            0.
     """
     rows = np.zeros((len(texts), width), dtype=np.float32)
     batches = batches_by_length(texts.lengths, batch_tokens=batch_tokens)
@@ -103,9 +96,6 @@ def batches_by_length(
     The longest come first, so that most memory is used at the start. Lengths are rounded up, and
     batches of one length have the same number of texts, so that there are few shapes: a CPU
     compiles a kernel for each shape, which takes as long as using it once.
-
-    Args:
-        batch_tokens: the most tokens in a batch, padding included.
     """
     order = np.argsort(-lengths, kind="stable")
     padded_lengths = np.minimum(round_up_lengths(lengths[order]), lengths.max(initial=0))
@@ -128,10 +118,9 @@ LENGTH_TOLERANCE = 1 / 16
 def round_up_lengths(
     lengths: NDArray[np.int64], *, tolerance: float = LENGTH_TOLERANCE
 ) -> NDArray[np.int64]:
-    """Round lengths up to one of few numbers.
+    """Round lengths up to one of few numbers, in steps of at most the tolerance times a length.
 
-    The steps between these numbers are at most the tolerance times a length. For 1/16, they are 1,
-    2, ..., 32, 34, 36, ..., 64, 68, ...
+    For 1/16, they are 1, 2, ..., 32, 34, 36, ..., 64, 68, ...
     """
     # A step is the highest power of two within the tolerance; it is 1 for short texts.
     exponents = np.floor(np.log2(np.maximum(lengths * tolerance, 1)))

@@ -32,7 +32,7 @@ class PredictingEncoder(Protocol):
         """Whether a GPU computes it."""
 
     def named_weights(self) -> dict[str, NDArray[np.float32]]:
-        """The weights by name, as in `EncoderArchitecture.weight_shapes`."""
+        """The weights, as in `EncoderArchitecture.weight_shapes`."""
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
         """The logits of texts, (texts, classes)."""

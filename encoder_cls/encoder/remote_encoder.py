@@ -28,7 +28,7 @@ class EncoderCall(NamedTuple):
 
 
 class RemoteEncoder:
-    """An encoder in a worker process, which its parent computes by an `EncoderForWorkers`."""
+    """An encoder in a worker process, which its parent computes."""
 
     engine = "torch"
     uses_gpu = True
@@ -63,7 +63,7 @@ class RemoteEncoder:
 
 
 class EncoderForWorkers:
-    """Computes the calls of the worker processes' `RemoteEncoder`s, one after the other."""
+    """Computes the calls of the workers' `RemoteEncoder`s, one after the other."""
 
     def __init__(self, encoder: PredictingEncoder) -> None:
         self._encoder = encoder

@@ -29,12 +29,7 @@ CPU_BATCH_TOKENS = 2048
 
 
 class Batch(NamedTuple):
-    """A batch of texts as tensors: the arguments of a model, as in `model(*batch)`.
-
-    Attributes:
-        input_ids: (B, T).
-        attention_mask: True on real tokens, (B, T).
-    """
+    """A batch of texts as tensors, (B, T): the arguments of a model, as in `model(*batch)`."""
 
     input_ids: Tensor
     attention_mask: Tensor
@@ -65,11 +60,7 @@ class Batch(NamedTuple):
 def make_batch(
     texts: TokenizedTexts, indices: Indices | Tensor | Sequence[int], length: int | None = None
 ) -> Batch:
-    """Make a batch of the texts with these indices.
-
-    Args:
-        length: to which texts are padded; None for that of the longest one.
-    """
+    """Make a batch of these texts, padded to `length`; None for that of the longest one."""
     return Batch.of(pad(texts, np.asarray(indices), length))
 
 
@@ -80,7 +71,7 @@ def weight_shapes(
     vocab_size: int,
     num_classes: int,
 ) -> Shapes:
-    """The shape of each weight of a model, by its name."""
+    """The shape of each weight by its name."""
     config = ModelConfig(**asdict(architecture))
     model = model_class(config, vocab_size=vocab_size, num_classes=num_classes)
     return {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
@@ -108,14 +99,7 @@ class TorchEncoder:
         device: str,
         model_class: type[EncoderClassifier] = EncoderClassifier,
     ) -> TorchEncoder:
-        """Make an encoder from its weights.
-
-        Args:
-            device: `auto`, `cpu`, `cuda` or `cuda:N`.
-
-        Raises:
-            ConfigError: the device does not exist.
-        """
+        """Make an encoder on a device as in `resolve_device`."""
         torch_device = resolve_device(device)
         config = ModelConfig(**asdict(architecture))
 
@@ -187,7 +171,7 @@ class TorchEncoder:
         batch_tokens: int | None,
         share: Callable[[int], range] = range,
     ) -> NDArray[np.float32]:
-        """Compute rows as `compute_rows`, without dropout, also in training mode."""
+        """Without dropout, also in training mode."""
         device = self._device
         if batch_tokens is None:
             batch_tokens = CPU_BATCH_TOKENS if device.type == "cpu" else GPU_BATCH_TOKENS

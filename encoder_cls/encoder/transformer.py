@@ -60,7 +60,7 @@ class SequenceDropout(nn.Module):
         self.p = p
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """In training mode, set each feature to zero with probability `p`."""
+        """In training mode, drop each feature with probability `p`."""
         if not self.training or self.p == 0:
             return x_BTD
 
@@ -94,12 +94,9 @@ class PositionalEncoding(nn.Module):
             self.register_buffer("table", sinusoids(*shape), persistent=False)
 
     def forward(self, x_BTD: Tensor, positions_BT: Tensor | None = None) -> Tensor:
-        """Add the vector of each position, if the config has positions.
+        """Add the vector of each position, by default 0, 1, 2, ...; tokens of position -1 get none.
 
-        Tokens of position -1 get none. By default, the positions are 0, 1, 2, ...
-
-        Raises:
-            ValueError: the sequence is longer than `max_seq_len`.
+        A sequence longer than `max_seq_len` raises a `ValueError`.
         """
         num_tokens = x_BTD.shape[1]
         if num_tokens > self.max_seq_len:
@@ -136,14 +133,11 @@ def sinusoids(num_positions: int, d_model: int) -> Tensor:
 class CharNgramBatch(NamedTuple):
     """The character n-grams of the words of a batch; each distinct word is listed once.
 
-    With features beside the text, it also has what tells their tokens from words.
+    `words` and `positions` are as in `PaddedTexts`.
 
     Attributes:
-        words: the index of each token's word among the distinct words, (B, T); arbitrary on
-            padding.
         ngrams: hashes, word after word, (N,).
         offsets: where each word starts in `ngrams`, and where the last one ends, (W + 1,).
-        positions: of each token, -1 for one of a feature, (B, T); None without features.
     """
 
     words: Tensor
@@ -265,7 +259,7 @@ class MultiHeadAttention(nn.Module):
         """Let each token attend to the tokens of its text, or to a memory, (B, T, D).
 
         Args:
-            mask_BTS: True where a token may attend to another, (B, T, S) or (B, 1, S).
+            mask_BTS: True where a token may attend to another; may be (B, 1, S).
             maps: receives the attention weights, (B, H, T, S), unless None.
             memory_BSD: None for self-attention.
         """
@@ -296,7 +290,7 @@ class MultiHeadAttention(nn.Module):
         return self.out_proj(mixed_BTD)
 
     def _project(self, x_BTD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the queries of tokens, (B, T, D), and the keys and values of a memory, (B, S, D).
+        """The queries, (B, T, D), and the keys and values of a memory, (B, S, D).
 
         Self-attention computes all three in a single product.
         """
@@ -309,17 +303,13 @@ class MultiHeadAttention(nn.Module):
         return q_BTD, k_BSD, v_BSD
 
     def _split_heads(self, x_BTD: Tensor) -> Tensor:
-        """Split the features of each token among the heads, (B, H, T, K)."""
         batch_size, num_tokens, _ = x_BTD.shape
         x_BTHK = x_BTD.view(batch_size, num_tokens, self.num_heads, -1)
         return x_BTHK.transpose(1, 2)
 
 
 def attention_weights(q_BHTK: Tensor, k_BHSK: Tensor, mask_B1TS: Tensor) -> Tensor:
-    """The attention weights of each head, (B, H, T, S): softmax(q k^T / sqrt(K)).
-
-    They are zero where the mask is False.
-    """
+    """softmax(q k^T / sqrt(K)), (B, H, T, S), and zero where the mask is False."""
     scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1)
 
     # The softmax gives a weight of exactly 0 to a score of -inf.
@@ -342,7 +332,7 @@ ATTENTION_KERNELS = [
 
 
 def fused_attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, mask_B1TS: Tensor) -> Tensor:
-    """The values mixed by the `attention_weights`, (B, H, T, K), computed by a single kernel."""
+    """Mix the values by the `attention_weights`, (B, H, T, K), in a single kernel."""
     # The backward pass uses the same kernel as this forward pass.
     with sdpa_kernel(ATTENTION_KERNELS):
         return functional.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TS)
@@ -358,7 +348,7 @@ class FeedForward(nn.Module):
         self.down_proj = nn.Linear(config.d_ff, config.d_model)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """Transform the vectors of tokens, (B, T, D)."""
+        """Transform vectors, (B, T, D)."""
         return self.down_proj(self.activation(self.up_proj(x_BTD)))
 
 
@@ -366,8 +356,8 @@ class Layer(nn.Module):
     """A layer of the encoder or of the decoder.
 
     Its sublayers are self-attention, then in a decoder attention to a memory, then the feed-forward
-    network, each with a residual connection. The norm comes before the sublayer (pre-norm) or after
-    the sum with the residual (post-norm). Post-norm is the original; pre-norm can be trained
+    network, each with a residual connection. Its norm comes before the sublayer (pre-norm), or
+    after the sum with the residual (post-norm), which is the original; pre-norm can be trained
     without a careful warm-up (Xiong et al., "On Layer Normalization in the Transformer
     Architecture", 2020, https://arxiv.org/abs/2002.04745).
     """
@@ -394,7 +384,7 @@ class Layer(nn.Module):
         """Transform the vectors of tokens, (B, T, D).
 
         Args:
-            mask_BTS: True where a token may attend to another of its text, (B, T, T) or (B, 1, T).
+            mask_BTS: (B, T, T) or (B, 1, T).
             maps: receives the weights of the self-attention, (B, H, T, T), unless None.
             memory: in a decoder, vectors, (B, S, D), and their mask, (B, S).
         """
@@ -421,7 +411,7 @@ class Layer(nn.Module):
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
-    """The norm after the last layer, for pre-norm: its layers do not normalize their sums."""
+    """The norm after the last layer, for pre-norm, whose layers do not normalize their sums."""
     if config.norm == "pre":
         return nn.LayerNorm(config.d_model)
     return nn.Identity()
@@ -438,7 +428,7 @@ def initialize(module: nn.Module) -> None:
 
 
 class Encoder(nn.Module):
-    """The encoder: a vector for each token in its context."""
+    """A vector for each token in its context."""
 
     def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
         super().__init__()
@@ -457,7 +447,6 @@ class Encoder(nn.Module):
         """The vectors of tokens, (B, T, D); those of padding have no meaning.
 
         Args:
-            char_ngrams: None if words have none.
             maps: receives the attention weights of each layer, (B, H, T, T), unless None.
         """
         x_BTD = self.embedding(input_ids, char_ngrams)
@@ -492,11 +481,7 @@ class Decoder(nn.Module):
     def forward(
         self, x_BTD: Tensor, attention_mask: Tensor, memory_BSD: Tensor, memory_mask: Tensor
     ) -> Tensor:
-        """The vectors of tokens, (B, T, D).
-
-        Args:
-            memory_mask: True on the real tokens of the encoder's input, (B, S).
-        """
+        """The vectors of tokens, (B, T, D)."""
         position = torch.arange(x_BTD.shape[1], device=x_BTD.device)
         is_not_later_TT = position <= position[:, None]
         causal_mask_BTT = attention_mask[:, None] & is_not_later_TT
@@ -527,10 +512,7 @@ class ClassifierHead(nn.Module):
             return logits_BC.to(pooled_BD.dtype)
 
     def pool(self, x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
-        """Pool the vectors of a text's real tokens into one vector, (B, D).
-
-        Its type is float32, or float64 after `.double()`.
-        """
+        """Pool the vectors of real tokens, (B, D), in float32, or float64 after `.double()`."""
         x_BTD = x_BTD.to(torch.promote_types(x_BTD.dtype, torch.float32))
         if self.pooling == "cls":
             return x_BTD[:, 0]
@@ -554,11 +536,7 @@ class EncoderClassifier(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None
     ) -> Tensor:
-        """The logits of texts, (B, C), in float32; after `.double()`, in float64.
-
-        Args:
-            char_ngrams: None if words have none.
-        """
+        """The logits of texts, (B, C), in float32, or float64 after `.double()`."""
         x_BTD = self.encoder(input_ids, attention_mask, char_ngrams)
         return self.head(x_BTD, attention_mask.bool())
 
