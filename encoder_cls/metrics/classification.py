@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMetrics:
-    """Scores of one class, from 0 to 1; None if no example has it, of which it has `support`."""
+    """Scores of one class, from 0 to 1; None if no example has it."""
 
     precision: float | None
     recall: float | None
@@ -36,12 +36,11 @@ class ClassMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelMetrics(ClassMetrics):
-    """Scores of one label of a multi-label task.
+    """Scores of one label; `average_precision` is None if no text has it.
 
     Attributes:
-        average_precision: None if no text has the label.
-        threshold: the probability from which a text gets the label; None if the label never occurs
-            in the training data.
+        threshold: the probability from which a text gets it; None if it is not in the training
+            data.
     """
 
     average_precision: float | None
@@ -63,11 +62,7 @@ CALIBRATION_BINS = 15
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationBins:
-    """Predictions in `CALIBRATION_BINS` bins by their confidence.
-
-    The confidence of a bin is a mean, and its accuracy the share of correct predictions; both are 0
-    in an empty bin.
-    """
+    """Predictions in bins by their confidence; means and shares of an empty bin are 0."""
 
     confidence: list[float]
     accuracy: list[float]
@@ -75,7 +70,7 @@ class CalibrationBins:
 
     @classmethod
     def of(cls, confidence: Floats, correct: NDArray[np.bool_]) -> CalibrationBins:
-        """Sort predictions, (predictions,), into bins by their confidence, from 0 to 1."""
+        """Sort predictions into bins by their confidence."""
         # A confidence of 1 belongs to the last bin.
         bins = (confidence * CALIBRATION_BINS).astype(int)
         bins = np.minimum(bins, CALIBRATION_BINS - 1)
@@ -95,8 +90,8 @@ class CalibrationBins:
     def expected_error(self) -> float:
         """The expected calibration error (ECE); 0 without predictions.
 
-        It is the mean over bins of |accuracy - confidence|, weighted by the sizes of the bins: Guo
-        et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
+        The mean of |accuracy - confidence| over bins, weighted by size: Guo et al., "On Calibration
+        of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
         """
         if not any(self.texts):
             return 0.0
@@ -112,9 +107,8 @@ class Metrics:
         macro_f1: the mean F1 of the classes that occur as a label or as a prediction; multi-label,
             of the labels that some text has.
         loss: the mean negative log-likelihood of a text's label, or of all its labels, in nats.
-        ece: the expected calibration error.
-        most_confused: the most frequent pairs of a label and a wrong prediction, in descending
-            order; multi-label, of a missed and a wrong label of the same text.
+        most_confused: the most frequent pairs of a label and a wrong prediction; multi-label, of a
+            missed and a wrong label of the same text.
         unseen_labels: the number of examples of each label that never occurs in the training data.
             These examples count as mistakes, and are left out of `loss`, `ece` and `calibration`.
     """
@@ -131,7 +125,7 @@ class Metrics:
     unseen_labels: dict[str, int]
 
     def scalars(self) -> dict[str, float]:
-        """The scores that `metrics/scores` lists for this task, by key, but those that are None."""
+        """The scores that are not None, by key."""
         scores = {score.key: getattr(self, score.key) for score in scores_of_task(self.task)}
         return {key: value for key, value in scores.items() if value is not None}
 
@@ -153,12 +147,12 @@ MAX_MATRIX_CLASSES = 100
 class SingleLabelMetrics(Metrics):
     """Scores of single-label predictions.
 
-    The confusion matrix has the number of texts with each label and prediction,
-    `[label][prediction]`; it is None if there are more than `MAX_MATRIX_CLASSES` classes.
+    The confusion matrix counts texts by `[label][prediction]`; it is None above
+    `MAX_MATRIX_CLASSES`.
 
     Attributes:
-        top_3: the share of texts whose label is among the 3 most probable classes; None with fewer
-            than `MIN_CLASSES_OF_TOP_K` classes, as are `top_5` and `top_10`.
+        top_3: the share of texts whose label is among the 3 most probable classes; None, as are
+            `top_5` and `top_10`, with fewer than `MIN_CLASSES_OF_TOP_K` classes.
     """
 
     task = SINGLE_LABEL
@@ -170,7 +164,7 @@ class SingleLabelMetrics(Metrics):
     confusion_matrix: list[list[int]] | None
 
     def drawable(self) -> dict[str, Any]:
-        """The data of plots, as JSON values."""
+        """See `Metrics.drawable`."""
         values = super().drawable()
         if self.confusion_matrix:
             values["confusion_matrix"] = self.confusion_matrix
@@ -192,10 +186,9 @@ class MultiLabelMetrics(Metrics):
     many improbable labels would hide the calibration of the others.
 
     Attributes:
-        micro_f1: the F1 over all pairs of a text and a label.
+        micro_f1: over all pairs of a text and a label.
         samples_f1: the mean of the F1 of each text; 1 for a text that has no label and gets none.
         subset_accuracy: the share of texts that get exactly the labels that they have.
-        mean_average_precision: the mean of the labels that some text has.
     """
 
     task = MULTI_LABEL
@@ -216,9 +209,8 @@ def compute_metrics(
 ) -> Metrics:
     """Compute the metrics of logits, (texts, classes).
 
-    The labels are class numbers, (texts,), or multi-label indicators, (texts, labels). Their names
-    are those of the classes, then those of labels that never occur in the training data and so have
-    no logit. In a multi-label task, a text gets each label from the probability `thresholds`,
+    The names are those of the classes, then those of labels that never occur in the training data
+    and so have no logit. Multi-label, a text gets each label from the probability `thresholds`,
     (classes,).
     """
     if task_of(labels) is SINGLE_LABEL:
@@ -278,7 +270,7 @@ def top_k_accuracies(
 ) -> dict[int, float]:
     """The share of texts whose label is among the k most probable classes, for each of `TOP_K`.
 
-    Logits, or probabilities, are (texts, classes). Labels beyond the classes are never among them.
+    `logits` may be probabilities. Labels beyond the classes are never among them.
     """
     num_classes = logits.shape[1]
     is_known = labels < num_classes
@@ -342,10 +334,7 @@ def _multi_label_metrics(
 def _label_metrics(
     counts: ClassCounts, precisions: Floats, names: Sequence[str], thresholds: Sequence[float]
 ) -> dict[str, LabelMetrics]:
-    """The scores of each label by name, from average precisions that are NaN if no text has it.
-
-    Labels that never occur in the training data come last, and have no threshold.
-    """
+    """Labels that never occur in the training data come last; average precisions may be NaN."""
     metrics = {}
     for number, name in enumerate(names):
         average_precision = None
@@ -377,11 +366,7 @@ MAX_CONFUSED = 100
 def _most_confused(
     pairs: NDArray[np.int64], counts: NDArray[np.int64], names: Sequence[str]
 ) -> list[Confusion]:
-    """The most frequent mistakes, in descending order.
-
-    `pairs` are the numbers of a label and a prediction, (2, pairs), and `counts` how often each
-    pair occurs, (pairs,).
-    """
+    """Pairs of a label and a prediction are (2, pairs); `counts` is how often each occurs."""
     is_wrong = pairs[0] != pairs[1]
     pairs = pairs[:, is_wrong]
     counts = counts[is_wrong]
@@ -401,10 +386,10 @@ def _most_confused(
 def predicted_labels(
     logits: Logits, thresholds: Sequence[float], *, num_labels: int
 ) -> NDArray[Any]:
-    """Predict the class of each text, (texts,), or whether it gets each label, (texts, labels).
+    """Predict texts by their logits, (texts, classes).
 
-    The logits are (texts, classes). The thresholds, (classes,), are empty in a single-label task.
-    `num_labels` includes labels without a logit, which are the last ones; no text gets them.
+    The thresholds are empty in a single-label task. `num_labels` includes labels without a logit,
+    which are the last ones; no text gets them.
     """
     if len(thresholds) == 0:
         return np.asarray(logits.argmax(axis=1))

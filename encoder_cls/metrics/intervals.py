@@ -37,7 +37,7 @@ BOOTSTRAP_QUANTILES = (0.025, 0.975)
 def wilson_interval(num_right: float, num_texts: float) -> Interval:
     """The interval of an accuracy, by Wilson's score method.
 
-    It also holds for few texts, and for accuracies near 0 and 1. Wilson, "Probable Inference, the
+    It also holds for few texts, and for accuracies near 0 and 1: Wilson, "Probable Inference, the
     Law of Succession, and Statistical Inference" (1927),
     https://doi.org/10.1080/01621459.1927.10502953. For weighted texts, both numbers are effective
     numbers.
@@ -63,11 +63,10 @@ def wilson_interval(num_right: float, num_texts: float) -> Interval:
 def lower_bound(
     num_right: NDArray[Any], num_texts: NDArray[Any], *, confidence: float
 ) -> NDArray[np.float64]:
-    """The lowest accuracies that numbers of right predictions of all allow, in their shape.
+    """The lowest accuracies that numbers of right predictions allow, in their shape.
 
-    Each bound holds with the given confidence. It is the exact one of Clopper and Pearson, "The Use
-    of Confidence or Fiducial Limits Illustrated in the Case of the Binomial" (1934); 0 without a
-    right prediction.
+    The exact bound of Clopper and Pearson, "The Use of Confidence or Fiducial Limits Illustrated in
+    the Case of the Binomial" (1934); 0 without a right prediction.
     """
     from scipy.stats import beta
 
@@ -85,10 +84,9 @@ def accuracy_interval(is_correct: NDArray[np.bool_], groups: RowGroups) -> Inter
 def paired_interval(only_first: float, only_second: float, num_texts: float) -> Interval:
     """The interval of the accuracy of a classifier minus that of another, on the same texts.
 
-    It depends on the texts that only one of them predicts correctly, and on the number of all
-    texts. In groups of texts, all three are effective numbers. Agresti and Min, "Simple Improved
-    Confidence Intervals for Comparing Matched Proportions" (2005),
-    https://doi.org/10.1002/sim.1781.
+    It depends on the texts that only one of them predicts correctly (in groups, effective numbers):
+    Agresti and Min, "Simple Improved Confidence Intervals for Comparing Matched Proportions"
+    (2005), https://doi.org/10.1002/sim.1781.
     """
     # The paper adds half a text to each cell of the 2x2 table: two texts in all.
     first = only_first + 0.5
@@ -107,10 +105,7 @@ def paired_interval(only_first: float, only_second: float, num_texts: float) -> 
 def accuracy_difference_interval(
     first: NDArray[np.bool_], second: NDArray[np.bool_], groups: RowGroups
 ) -> Interval:
-    """The interval of an accuracy minus another, on the same texts.
-
-    The arrays say whether each prediction of a classifier is correct, (texts,).
-    """
+    """The interval of an accuracy minus another; the arrays say what is correct, (texts,)."""
     num_texts = groups.effective_number(first.astype(np.int64) - second)
     share = num_texts / len(first)
     only_first = int((first & ~second).sum()) * share
@@ -123,12 +118,10 @@ def mcnemar_p_value(
 ) -> float:
     """The p-value of McNemar's test of the hypothesis of equal accuracies.
 
-    The arrays say whether each prediction of a classifier is correct, (texts,). If two classifiers
-    are equally accurate, each text that only one of them predicts correctly is like the toss of a
-    coin. McNemar, "Note on the sampling error of the difference between correlated proportions or
-    percentages" (1947), https://doi.org/10.1007/BF02295996. In groups of texts, the difference of a
-    group is tossed. The probabilities are exact where all these differences are equally large, else
-    those of random tosses.
+    The arrays say what is correct, (texts,). McNemar, "Note on the sampling error of the difference
+    between correlated proportions or percentages" (1947), https://doi.org/10.1007/BF02295996. In
+    groups of texts, the difference of a group is tossed; the probabilities are exact where all
+    these differences are equally large, else those of random tosses.
     """
     from scipy.stats import binomtest
 
@@ -156,15 +149,13 @@ def macro_f1_interval(
     groups: RowGroups,
     other_predictions: NDArray[Any] | None = None,
 ) -> Interval | None:
-    """The interval of macro-F1, or of the macro-F1 of predictions minus that of others.
+    """The interval of macro-F1, or of its difference from that of `other_predictions`.
 
-    Labels and predictions are class numbers, (texts,), or multi-label indicators, (texts, labels).
+    As Wilson's method does, it adds a few texts, some right and some wrong: the texts alone would
+    not vary if all predictions were right.
 
-    As Wilson's method and that of Agresti and Min do, it adds a few texts, some right and some
-    wrong: the texts alone would not vary if all predictions were right.
-
-    It is None if there are fewer than `MIN_TEXTS_PER_CLASS` independent texts for each class that
-    occurs: then no interval contains the true value as often as it should.
+    None if independent texts are fewer than `MIN_TEXTS_PER_CLASS` for each class that occurs: then
+    no interval contains the true value as often as it should.
     """
     if _texts_per_class(labels, predictions, groups) < MIN_TEXTS_PER_CLASS:
         return None
@@ -190,7 +181,6 @@ def macro_f1_interval(
         macro_f1_of_samples = _macro_f1_of_samples
 
     def scores(draws: NDArray[Any]) -> Floats:
-        """The score of each sample, by how often it draws each kind and each added text."""
         joined = [np.concatenate(parts) for parts in zip(kinds, added, strict=True)]
         first = macro_f1_of_samples(draws, joined[0], joined[1])
         if other_predictions is None:
@@ -230,7 +220,6 @@ def _num_independent(labels: NDArray[Any], predictions: NDArray[Any], groups: Ro
 
 
 def _texts_per_class(labels: NDArray[Any], predictions: NDArray[Any], groups: RowGroups) -> float:
-    """The mean number of independent texts of the classes that macro-F1 counts."""
     counts = ClassCounts.of(predictions, labels)
     num_texts = counts.support.sum() / max(1, counts.is_averaged.sum())
     return float(num_texts * _num_independent(labels, predictions, groups) / len(labels))
@@ -239,10 +228,9 @@ def _texts_per_class(labels: NDArray[Any], predictions: NDArray[Any], groups: Ro
 def _added_texts(
     labels: NDArray[Any], all_predictions: Sequence[NDArray[Any]]
 ) -> list[NDArray[Any]]:
-    """The labels and the predictions of texts that are added, as those of the other texts.
+    """Texts of each class that is a label, one for each way in which predictions can be right.
 
-    There is a text of each class that is a label, for each way in which the predictions may be
-    right or wrong. A wrong one is the class before it; where there is only one class, it is none.
+    A wrong prediction is the class before it; where there is only one class, it is none.
     """
     is_multi_label = task_of(labels) is MULTI_LABEL
     if is_multi_label:
@@ -269,7 +257,7 @@ def _added_texts(
 def micro_f1_interval(
     labels: NDArray[Any], predictions: NDArray[np.bool_], groups: RowGroups
 ) -> Interval:
-    """The interval of micro-F1. Both arrays are multi-label indicators, (texts, labels)."""
+    """The interval of micro-F1."""
     kinds, num_groups = _micro_f1_kinds(labels, [predictions], groups)
     num_labels, num_given, num_right = kinds @ _bootstrap_draws(num_groups).T
     return _percentile_interval(f1_scores(num_right, num_labels + num_given))
@@ -279,8 +267,6 @@ def micro_f1_difference(
     labels: NDArray[Any], first: NDArray[np.bool_], second: NDArray[np.bool_], groups: RowGroups
 ) -> tuple[Interval, float]:
     """The interval of a micro-F1 minus another, and the p-value of their equality.
-
-    Labels and predictions are multi-label indicators, (texts, labels).
 
     The p-value is computed by a paired randomization test, as Yeh, "More accurate tests for the
     statistical significance of result differences" (2000), https://aclanthology.org/C00-2137/,
@@ -310,10 +296,9 @@ MIN_EXCHANGES = 999
 
 
 def _micro_f1_p_value(kinds: NDArray[np.int64], num_groups: NDArray[np.int64]) -> float:
-    """The p-value of equal scores, from what `_micro_f1_kinds` counts.
+    """If two classifiers are equally good, their predictions for a group can be exchanged.
 
-    If two classifiers are equally good, their predictions for the texts of a group can be
-    exchanged. So the difference is compared with those after random exchanges.
+    So the difference is compared with those after random exchanges.
     """
     num_labels, num_given, num_right, other_given, other_right = kinds
 
@@ -350,10 +335,10 @@ ROUNDING = 1e-12
 def _micro_f1_kinds(
     labels: NDArray[Any], all_predictions: Sequence[NDArray[np.bool_]], groups: RowGroups
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers of each kind of group, (numbers, kinds), and how many groups are of it, (kinds,).
+    """What micro-F1 needs of each kind of group, (numbers, kinds), and its groups, (kinds,).
 
-    These are the numbers that micro-F1 needs: of the labels of a group's texts; then, for each of
-    `all_predictions`, of the predicted labels and of the right ones among them.
+    The numbers are those of labels; then, for each of `all_predictions`, of predicted labels and of
+    right ones.
     """
     has_label = labels > 0
     columns = [has_label.sum(axis=1)]
@@ -374,10 +359,7 @@ MAX_DRAWS = 5_000_000
 
 
 def _bootstrap_draws(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each sample draws each kind of text or group, (samples, kinds).
-
-    `numbers` is the number of texts or groups of each kind, (kinds,).
-    """
+    """How often each sample draws each kind of text or group, (samples, kinds)."""
     affordable_samples = MAX_DRAWS // len(numbers)
     num_samples = min(MAX_SAMPLES, max(MIN_SAMPLES, affordable_samples))
 
@@ -390,11 +372,7 @@ def _bootstrap_draws(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 def _draws_of_kinds(
     kind_of_text: NDArray[np.int64], num_texts: NDArray[np.int64], groups: RowGroups
 ) -> NDArray[np.int64]:
-    """How often each sample draws each kind of text, (samples, kinds), groups together.
-
-    Each text has the number of its kind, (texts,), and `num_texts` is the number of texts of each
-    kind, (kinds,).
-    """
+    """How often each sample draws each kind of text, (samples, kinds), groups together."""
     if groups.are_single:
         return _bootstrap_draws(num_texts)
 
@@ -421,11 +399,7 @@ def _percentile_interval(scores: Floats) -> Interval:
 def _macro_f1_of_samples(
     draws: NDArray[Any], labels: NDArray[Any], predictions: NDArray[Any]
 ) -> Floats:
-    """The macro-F1 of each sample, (samples,), from its draws, (samples, kinds).
-
-    The mean is taken over the classes that occur in the sample, as a label or as a prediction.
-    Labels and predictions are class numbers, (kinds,).
-    """
+    """The macro-F1 of each sample, (samples,), over the classes that occur in it."""
     # Renumber the classes that occur at all from 0, so that there is a column for each of them.
     classes, numbers = np.unique(np.stack([labels, predictions]), return_inverse=True)
     label_numbers, prediction_numbers = numbers.reshape(2, -1)
@@ -445,11 +419,7 @@ def _macro_f1_of_samples(
 def _multi_label_macro_f1_of_samples(
     draws: NDArray[Any], labels: NDArray[Any], predictions: NDArray[Any]
 ) -> Floats:
-    """The macro-F1 of each sample, (samples,), from its draws, (samples, texts).
-
-    The mean is taken over the labels that a text of the sample has. Labels and predictions are
-    multi-label indicators, (texts, labels).
-    """
+    """The macro-F1 of each sample, (samples,), over the labels that a text of it has."""
     has_label = labels > 0
     num_labels = _sums_of_samples(draws, sp.csr_matrix(has_label, dtype=np.int64))
     num_given = _sums_of_samples(draws, sp.csr_matrix(predictions, dtype=np.int64))
@@ -462,7 +432,6 @@ def _multi_label_macro_f1_of_samples(
 
 
 def _one_hot_rows(numbers: NDArray[np.int64], num_columns: int) -> sp.csr_matrix:
-    """A sparse matrix, (rows, columns), with a 1 in the column of each row's number."""
     rows = np.arange(len(numbers))
     ones = np.ones(len(numbers))
     return sp.csr_matrix((ones, (rows, numbers)), shape=(len(numbers), num_columns))

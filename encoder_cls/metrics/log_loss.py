@@ -17,28 +17,19 @@ Floats = NDArray[np.float64]
 def cross_entropy(
     probabilities: Floats, targets: Floats, weights: NDArray[np.floating[Any]] | None = None
 ) -> float:
-    """The mean negative log-likelihood of the targets, in nats, weighted by text.
-
-    Probabilities and target probabilities are (texts, classes), weights (texts,).
-    """
+    """The mean loss of target probabilities, (texts, classes), in nats, weighted by text."""
     return float(np.average(_log_losses(probabilities, targets), weights=weights))
 
 
 def binary_cross_entropy(
     probabilities: Floats, targets: NDArray[Any], weights: Floats | None = None
 ) -> float:
-    """The mean over texts of the negative log-likelihood of all labels of a text, in nats.
-
-    Probabilities and target probabilities are (texts, labels), weights (texts,).
-    """
+    """The mean over texts of the loss of all labels of a text, in nats."""
     return float(np.average(_binary_losses(probabilities, targets), weights=weights))
 
 
 def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
-    """The negative log-likelihood of each text's label, or of all its labels, in nats, (texts,).
-
-    The labels are class numbers, (texts,), or multi-label indicators, (texts, classes).
-    """
+    """The negative log-likelihood of each text's label, or of all its labels, in nats, (texts,)."""
     task = task_of(labels)
     probabilities = task.probabilities(logits)
     if task is MULTI_LABEL:
@@ -47,7 +38,7 @@ def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
 
 
 def _binary_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
-    """The loss of each text, over labels that it has and labels that it lacks, (texts,)."""
+    """The loss of each text, over all labels, (texts,)."""
     return _log_losses(probabilities, targets) + _log_losses(1 - probabilities, 1 - targets)
 
 
@@ -64,7 +55,7 @@ def _log_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
 
 
 def one_hot(labels: NDArray[np.int64], num_classes: int) -> Floats:
-    """The target probabilities of class numbers, (texts, `num_classes`), each 0 or 1."""
+    """The target probabilities of class numbers, (texts, `num_classes`)."""
     targets = np.zeros((len(labels), num_classes))
     targets[np.arange(len(labels)), labels] = 1
     return targets
@@ -80,9 +71,8 @@ def surely_lowers_the_loss(
 ) -> bool:
     """Whether the mean loss of the logits `after` is significantly lower than that of `before`.
 
-    The losses of each text are compared in pairs. A small difference may be chance, so the mean
-    difference must exceed this number of standard errors. Logits are (texts, classes). Labels are
-    class numbers, (texts,), or multi-label indicators, (texts, classes).
+    A small difference may be chance: the mean of the differences of texts must exceed this number
+    of standard errors.
     """
     gains = losses_of_texts(before, labels) - losses_of_texts(after, labels)
     num_texts = groups.effective_number(gains)

@@ -13,18 +13,15 @@ Floats = NDArray[np.float64]
 
 
 def f1_scores(num_right: ArrayLike, num_occurrences: ArrayLike) -> Floats:
-    """F1 scores, 2 * right / (labels + predictions), in any shape; 0 where there are neither.
-
-    `num_occurrences` is the number of labels plus predictions.
-    """
+    """F1 scores, 2 * right / (labels + predictions); 0 where there are neither."""
     return np.asarray(2 * np.asarray(num_right) / np.maximum(1, num_occurrences))
 
 
 class ClassCounts(NamedTuple):
     """The numbers of labels and predictions of each class, all (classes,).
 
-    `support` are the texts with the label. Macro-F1 counts the classes with `is_averaged`: those
-    that occur as a label or as a prediction; multi-label, the labels that some text has.
+    Macro-F1 counts the classes with `is_averaged`: those that occur as a label or as a prediction;
+    multi-label, the labels that some text has.
     """
 
     right: NDArray[np.int64]
@@ -36,11 +33,7 @@ class ClassCounts(NamedTuple):
     def of(
         cls, predictions: NDArray[Any], labels: NDArray[Any], *, num_classes: int = 0
     ) -> ClassCounts:
-        """Count class numbers, (texts,), or multi-label indicators, (texts, labels).
-
-        In a single-label task, the result has at least `num_classes` classes; it has more if a
-        class has a higher number.
-        """
+        """Count labels and predictions; higher numbers than `num_classes` add classes."""
         if task_of(labels) is MULTI_LABEL:
             has_label = labels > 0
             right = (predictions & has_label).sum(axis=0)
@@ -56,7 +49,7 @@ class ClassCounts(NamedTuple):
 
     @property
     def f1(self) -> Floats:
-        """The F1 of each class, (classes,); 0 for a class that does not occur."""
+        """The F1 of each class; 0 for one that does not occur."""
         return f1_scores(self.right, self.support + self.predicted)
 
     @property
@@ -89,10 +82,9 @@ class ClassCounts(NamedTuple):
 
 
 def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
-    """The threshold of scores from which predicting a label gives the best F1.
+    """The threshold of scores, (pairs,), from which predicting a label gives the best F1.
 
-    It lies halfway between two scores; without positive targets it is 0. Scores and targets, 1 or
-    0, are those of pairs of a text and a label, (pairs,).
+    It lies halfway between two scores; without positive targets it is 0.
     """
     num_positives = int(targets.sum())
     if num_positives == 0:
@@ -118,7 +110,7 @@ def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
     """The average precision of each label, (labels,); NaN if no text has the label.
 
     As in scikit-learn, it is the sum over distinct scores of the precision times the gain in
-    recall. Scores and multi-label indicators are (texts, labels).
+    recall.
     """
     precisions = np.full(scores.shape[1], np.nan)
     has_label = labels > 0
@@ -144,5 +136,5 @@ def mean_or_zero(values: Floats) -> float:
 
 
 def _is_last_of_equals(descending: Floats) -> NDArray[np.bool_]:
-    """Whether each score is the last one of equal scores, (scores,)."""
+    """Whether each score is the last one of equal scores."""
     return np.append(descending[:-1] > descending[1:], True)

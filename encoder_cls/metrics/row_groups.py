@@ -19,10 +19,7 @@ Floats = NDArray[np.float64]
 
 
 class RowGroups:
-    """The rows of a data set, in groups of rows that belong together.
-
-    Where every row is a group of its own, all rows count as independent.
-    """
+    """The rows of a data set, in groups of rows that belong together."""
 
     def __init__(self, split_groups: NDArray[np.int64]) -> None:
         """Number the groups of rows from 0, by numbers that are equal in a group, (rows,)."""
@@ -32,7 +29,7 @@ class RowGroups:
 
     @classmethod
     def single(cls, num_rows: int) -> RowGroups:
-        """Rows that are each a group of their own."""
+        """Rows that are each a group of their own, and so independent."""
         return cls(np.arange(num_rows))
 
     @property
@@ -47,7 +44,7 @@ class RowGroups:
 
     @property
     def are_single(self) -> bool:
-        """Whether every row is a group of its own."""
+        """Whether each row is a group of its own."""
         return self.num_groups == self.num_rows
 
     def subset(self, rows: NDArray[Any]) -> RowGroups:
@@ -74,8 +71,8 @@ class RowGroups:
     def correlation(self, values: NDArray[Any]) -> float:
         """Estimate the intraclass correlation of values, (rows,), by analysis of variance.
 
-        It lies between 0 and 1. It is 1 as well where the values cannot show it, because there is
-        one group or all values are equal.
+        It lies between 0 and 1, and is 1 as well where the values cannot show it: in one group, or
+        if all are equal.
         """
         if self.num_groups == 1 or self.are_single:
             return float(not self.are_single)
@@ -121,10 +118,10 @@ class RowGroups:
         return float(self.num_rows / (1.0 + (variance_ratio - 1.0) * uncertainty))
 
     def _variance_ratio(self, values: NDArray[Any]) -> float:
-        """The variance of the mean of values, (rows,), relative to that of independent rows.
+        """The variance of the mean, relative to that of independent rows.
 
-        It is the larger of two estimates: by the intraclass correlation, and by the sums of the
-        groups, which show it where large groups are more alike than small ones.
+        The larger of two estimates: by the intraclass correlation, and by the sums of the groups,
+        which show it where large groups are more alike than small ones.
         """
         mean_size = self._squared_sizes / self.num_rows
         by_correlation = 1.0 + self.correlation(values) * (mean_size - 1.0)

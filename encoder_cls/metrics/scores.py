@@ -26,16 +26,13 @@ class Score:
     """A number that says how good predictions are.
 
     Attributes:
-        key: the field in `Metrics`, and the key in `metrics.jsonl` and `report.json`.
         name: as sentences and tables have it.
-        is_main: whether models and their parts are compared by this score, the only one of its
-            task.
+        is_main: whether models and their parts are compared by this score; one of each task is.
         interval_in: the tasks in which `evaluation/comparisons` computes a 95% interval of the
             score.
-        can_be_monitored: whether `train.monitor` can name the score. The type of this setting in
-            `config/schema` lists the same keys.
-        shown_in: where the score is shown. A report also shows all scores with an interval.
-        curve: the tag of the curve over all validations in TensorBoard; None if it has none.
+        can_be_monitored: whether `train.monitor` can name it, whose type in `config/schema` lists
+            the same keys.
+        curve: the tag of its curve in TensorBoard; None if it has none.
     """
 
     key: str
@@ -148,7 +145,7 @@ def scores_of_task(task: Task) -> list[Score]:
 
 
 def main_score(task: Task) -> Score:
-    """The score by which models and their parts are compared: accuracy, or micro-F1."""
+    """Accuracy, or micro-F1."""
     (score,) = [score for score in scores_of_task(task) if score.is_main]
     return score
 

@@ -28,14 +28,11 @@ class Task(ABC):
 
     @abstractmethod
     def __reduce__(self) -> str:
-        """The name of the global variable, which a pickle contains in place of the task.
-
-        So a process that receives a classifier has the same two tasks, which are compared by `is`.
-        """
+        """A pickle names the global variable: a process that receives it compares tasks by `is`."""
 
     @abstractmethod
     def num_one_vs_rest(self, num_classes: int) -> int:
-        """The number of one-vs-rest classifiers of a linear model: one for each class.
+        """The number of one-vs-rest classifiers: one for each class.
 
         A single-label task of two classes has only one, of the second class.
         """
@@ -68,16 +65,15 @@ class Task(ABC):
     ) -> NDArray[Any]:
         """The prediction for each text: the number of the most probable class, (texts,).
 
-        Multi-label, it is whether the text gets each label, (texts, classes): those with at least
-        the probability `thresholds`, (classes,).
+        Multi-label, whether its probability of each label reaches `thresholds`, (texts, classes).
         """
 
     @abstractmethod
     def are_correct(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether the prediction for each text is correct, (texts,); multi-label, exactly so.
 
-        Class numbers, or columns of labels, beyond those of the predictions are labels that the
-        classifier does not know; their texts are never predicted correctly.
+        Labels beyond those of the predictions are ones that the classifier does not know; their
+        texts are never predicted correctly.
         """
 
     @abstractmethod
@@ -86,9 +82,8 @@ class Task(ABC):
     ) -> NDArray[np.float64]:
         """The probability that the prediction for each text is correct, (texts,).
 
-        It is the probability of the predicted class. Multi-label, it is that of exactly the
-        predicted labels if labels are independent of each other: the product of the probabilities
-        of all yes-or-no decisions.
+        Multi-label, it is that of exactly the predicted labels if labels are independent: the
+        product of the probabilities of all yes-or-no decisions.
         """
 
     @abstractmethod
@@ -122,8 +117,8 @@ class Task(ABC):
     def label_sets(self, probabilities: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
         """Whether each class is in the set of a text, (texts, classes).
 
-        A set has the classes with at least the probability `threshold`, and in a single-label task
-        always the most probable one.
+        A set has the classes from the probability `threshold` up, and in a single-label task always
+        the most probable one.
         """
 
     @abstractmethod
@@ -132,7 +127,7 @@ class Task(ABC):
 
     @abstractmethod
     def label_numbers(self, labels: Any) -> list[int]:
-        """The numbers of the labels of one text, from a row of labels or predictions."""
+        """The numbers of the labels of one text, from its row."""
 
     @abstractmethod
     def indicators(self, labels: NDArray[Any], num_classes: int) -> NDArray[np.bool_]:
@@ -144,8 +139,6 @@ class Task(ABC):
 
 
 class _SingleLabel(Task):
-    """The single-label task: each text has one of the classes."""
-
     name = "single-label"
     min_classes = 2
 
@@ -220,8 +213,6 @@ class _SingleLabel(Task):
 
 
 class _MultiLabel(Task):
-    """The multi-label task: each text has any number of labels, whose logits are log odds."""
-
     name = "multi-label"
     min_classes = 1
 

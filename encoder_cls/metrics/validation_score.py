@@ -11,8 +11,8 @@ class ValidationScore:
 
     Attributes:
         is_sure: whether the encoder surely lowers the loss, compared with the linear model alone;
-            True if the run trains only one of the two models.
-        monitored: the value of the score that `train.monitor` names.
+            True if there is only one of them.
+        monitored: the value of `train.monitor`.
     """
 
     is_sure: bool
@@ -21,12 +21,12 @@ class ValidationScore:
     lower_is_better: bool
 
     def is_better_than(self, other: ValidationScore | None) -> bool:
-        """Whether this score is better than another one; None counts as the worst."""
+        """Whether this score is better; None counts as the worst."""
         return other is None or self._rank > other._rank
 
     @property
     def _rank(self) -> tuple[bool, float, float]:
-        """A greater tuple for a better score; of equal values, the loss decides."""
+        """Greater is better; of equal values, the loss decides."""
         monitored = self.monitored
         if self.lower_is_better:
             monitored = -monitored
