@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 
 def added_name(name: str, columns: Iterable[str], prefix: str) -> str:
-    """Name a column that is added to others: with a prefix where one of them has a name like it.
+    """Name an added column, with a prefix where another one has a name like it.
 
-    So the added column has the longest of such names, by which `longest_like` finds it again.
+    So it has the longest of such names, by which `longest_like` finds it again.
     """
     longest = longest_like(name, columns, prefix)
     if longest is None:
@@ -18,13 +18,13 @@ def added_name(name: str, columns: Iterable[str], prefix: str) -> str:
 
 
 def longest_like(name: str, columns: Iterable[str], prefix: str) -> str | None:
-    """The longest of the columns that are called `name`, after any number of prefixes."""
+    """The longest of the columns called `name`, after any number of prefixes."""
     like = [column for column in columns if is_like(name, column, prefix)]
     return max(like, key=len, default=None)
 
 
 def added_before(columns: Sequence[str], added: Sequence[str], prefix: str) -> set[str]:
-    """The last columns of a table, if they are those that were added to it; else none."""
+    """The last columns of a table, if they were added to it; else none."""
     last = columns[-len(added) :]
     if len(last) < len(added):
         return set()
@@ -40,7 +40,7 @@ def is_like(name: str, column: str, prefix: str) -> bool:
 
 
 def numbered(header: Sequence[str]) -> list[str]:
-    """Make repeated column names differ by numbers, such as the empty names of a spreadsheet."""
+    """Number repeated names, such as the empty ones of a spreadsheet."""
     taken = set(header)
     last_number: dict[str, int] = {}
     names = []

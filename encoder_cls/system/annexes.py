@@ -10,7 +10,7 @@ EXTRAS = "extras"
 
 
 def annexes_with(module: str) -> dict[str, ModuleType]:
-    """Import a module of each annex that has it, by the names of the annexes, sorted."""
+    """Import a module of each annex that has it, sorted by name."""
     package, _, _ = __name__.partition(".")
     files = (Path(__file__).parents[1] / EXTRAS).glob(f"*/{module}.py")
     names = sorted(file.parent.name for file in files)

@@ -1,9 +1,8 @@
 """A cache of arrays on disk (`data.cache`), which several processes can share.
 
-An entry is a folder with a file `NAME.npy` for each array and a file `record.json`. The first line
-of the record is the SHA-256 of the second line. The second line is JSON with the SHA-256 of each
-array's file, and with the other values of the entry. A folder is written atomically, and a damaged
-entry is made again.
+An entry is a folder, written atomically, with a `NAME.npy` for each array and a `record.json`: a
+line with the SHA-256 of the next one, which has that of each array's file, and all other values. A
+damaged entry is made again.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ LOCK_FILE = ".lock"
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """The content of an entry of the cache.
+    """The content of an entry.
 
-    The arrays of an entry that was read are memory maps whose changes are not written to the disk.
+    Arrays that were read are memory maps whose changes are not written to the disk.
     """
 
     values: Mapping[str, Any]
@@ -62,9 +61,9 @@ def cached(
 ) -> CacheEntry:
     """Return the entry for a key, which is made the first time and read from then on.
 
-    If several processes need the same new entry, one makes it and the others wait. The key has all
-    JSON values on which the entry depends, except for the code and the versions of libraries. The
-    entry's folder is named `kind` and a hash. A note says whether it was made or read.
+    If several processes need it, one makes it and the others wait. The key has all JSON values on
+    which the entry depends, except for the code and the versions of libraries. The folder is named
+    `kind` and a hash; a note says whether it was made or read.
 
     Raises:
         EncoderClsError: the entry cannot be read or written.
@@ -93,14 +92,14 @@ def cached(
 
 
 def _hash_of_key(key: Mapping[str, Any]) -> str:
-    """The SHA-256 of a key and of all code on which an entry depends, 32 characters of it."""
+    """Of a key and of all code on which an entry depends, 32 characters."""
     versions = [version(library) for library in LIBRARIES]
     whole_key = {**key, "versions": [_hash_of_code(), *versions, unicodedata.unidata_version]}
     return sha256(json.dumps(whole_key, sort_keys=True).encode())[:32]
 
 
 def _hash_of_code() -> str:
-    """The SHA-256 of the code that makes entries: other code may read or tokenize otherwise."""
+    """Other code may read or tokenize otherwise."""
     digest = hashlib.sha256()
     for package in PACKAGES:
         for path in sorted((CODE / package).rglob("*.py")):
@@ -125,7 +124,7 @@ def _write(path: Path, entry: CacheEntry) -> None:
 
 
 def _npy_file(array: NDArray[Any]) -> list[bytes | memoryview]:
-    """The content of an `.npy` file: the header and the numbers, which are not copied."""
+    """The header and the numbers, which are not copied."""
     in_order = np.ascontiguousarray(array)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(in_order))
@@ -133,7 +132,7 @@ def _npy_file(array: NDArray[Any]) -> list[bytes | memoryview]:
 
 
 def _read(path: Path) -> CacheEntry | None:
-    """An entry; None if it is missing or damaged."""
+    """None if it is missing or damaged."""
     arrays = {}
     try:
         digest, _, content = (path / RECORD_FILE).read_bytes().partition(b"\n")

@@ -56,10 +56,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def chosen_config_file(argument: Path | None, option: Path | None) -> Path | None:
-    """Choose the config file of a command; None is the bundled example.
+    """The config file of a command; None is the bundled example.
 
     Raises:
-        ConfigError: it is given both as an argument and by `--config`.
+        ConfigError: it is given twice, as an argument and by `--config`.
     """
     if argument and option:
         raise ConfigError(f"{argument} and --config {option}: two config files; name one")
@@ -71,11 +71,10 @@ EXCEL_ENDING = ".xlsx"
 
 
 def check_ending(output: Path | None, *endings: str) -> None:
-    """Check the ending of the file that is named by `--output`.
+    """Check the ending of `--output`.
 
     Raises:
-        ConfigError: it has none of these endings, or it is that of an Excel file and the library
-            for such files is not installed.
+        ConfigError: it is none of these, or needs a library for Excel that is not installed.
     """
     if output is None:
         return
@@ -89,14 +88,14 @@ def check_ending(output: Path | None, *endings: str) -> None:
 
 
 def check_is_new(output: Path | None) -> None:
-    """Raise a `ConfigError` if an output is a file, in which a person may have filled in labels."""
+    """A `ConfigError` if an output is a file, in which a person may have filled in labels."""
     is_named_file = output is not None and output.is_file() and stream_named(output) is None
     if is_named_file:
         raise ConfigError(f"{output}: exists already; name another file with --output")
 
 
 def data_overrides(overrides: Sequence[str] | None, *allowed: str) -> dict[str, Any]:
-    """Parse options `--set data.KEY=VALUE`, and return the values by key.
+    """Parse options `--set data.KEY=VALUE`.
 
     Raises:
         ConfigError: a key is not `allowed`, or its value is invalid.

@@ -31,9 +31,9 @@ class CsvForm(NamedTuple):
     """The form of a CSV file that a spreadsheet opens just as it opens the input.
 
     Attributes:
-        has_mark: whether the file begins with a byte order mark.
-        is_guarded: whether cells that look like formulas are guarded. They are unless the input is
-            a CSV or TSV file.
+        has_mark: whether it begins with a byte order mark.
+        is_guarded: whether cells that look like formulas are guarded, as they are unless the input
+            is CSV or TSV.
     """
 
     separator: str = ","
@@ -41,7 +41,7 @@ class CsvForm(NamedTuple):
     is_guarded: bool = True
 
     def for_file(self, path: Path) -> CsvForm:
-        """The form of a file with this name: a .tsv file has tabs between its fields."""
+        """The form for a file of this name: .tsv has tabs."""
         if ending_of(path) == ".tsv":
             return self._replace(separator="\t")
         return self
@@ -54,7 +54,7 @@ SPREADSHEET = CsvForm()
 def csv_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], form: CsvForm = SPREADSHEET
 ) -> Iterator[bytes]:
-    """Yield a header and rows as lines of CSV; half surrogate pairs are escaped."""
+    """Yield a header and rows as CSV; half surrogates are escaped."""
     if form.has_mark:
         # A spreadsheet recognizes UTF-8 by this mark.
         yield BOM_UTF8
@@ -64,13 +64,13 @@ def csv_table(
 
 
 def csv_row(fields: Iterable[str], *, separator: str = ",") -> str:
-    """Write a row of CSV without a line end and without guards."""
+    """A row without a line end and without guards."""
     (line,) = csv_lines([fields], separator=separator)
     return line
 
 
 def csv_lines(rows: Iterable[Iterable[str]], *, separator: str) -> list[str]:
-    """Write rows of CSV without line ends and without guards."""
+    """Rows without line ends and without guards."""
     # The writer writes each row with one call, so each row becomes an item of the list.
     lines: list[str] = []
     output = SimpleNamespace(write=lines.append)
@@ -81,14 +81,14 @@ def csv_lines(rows: Iterable[Iterable[str]], *, separator: str) -> list[str]:
 
 
 def guarded(cell: str) -> str:
-    """Put an apostrophe before a cell if a spreadsheet could take the cell for a formula."""
+    """Put an apostrophe before what a spreadsheet could take for a formula."""
     if cell.startswith(_FORMULA) and not _NEGATIVE.fullmatch(cell):
         return f"'{cell}"
     return cell
 
 
 def cell(value: Any) -> str:
-    """Write a value as a cell: None is empty; truth values, lists and objects are JSON."""
+    """A value as a cell: None is empty; truth values, lists and objects are JSON."""
     if value is None:
         return ""
     if isinstance(value, str):

@@ -6,7 +6,7 @@ import time
 
 
 def seconds_until(deadline: float | None) -> float | None:
-    """The seconds until a deadline, at least 0; None if there is no deadline."""
+    """The seconds left, at least 0; None without a deadline."""
     if deadline is None:
         return None
     return max(0.0, deadline - time.monotonic())

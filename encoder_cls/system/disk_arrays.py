@@ -1,7 +1,7 @@
 """Arrays that may be larger than memory.
 
-Small arrays stay in memory. Larger arrays are written to a file in `TMPDIR` and read through a
-memory map. The file has no name, so the system removes it when the process ends.
+Larger ones are written to a file in `TMPDIR` and read through a memory map. The file has no name,
+so the system removes it when the process ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 class DiskBackedArray(Generic[Number]):
-    """A one-dimensional array that is built by appending numbers, and then read."""
+    """A one-dimensional array, built by appending and then read."""
 
     def __init__(self, dtype: type[Number]) -> None:
         self._dtype = dtype
@@ -36,18 +36,13 @@ class DiskBackedArray(Generic[Number]):
 
     @classmethod
     def from_array(cls, array: NDArray[Number]) -> Self:
-        """Wrap an existing array, (numbers,), to which nothing can be appended."""
+        """Wrap an array, to which nothing can be appended."""
         wrapped = cls(array.dtype.type)
         wrapped._array = array
         return wrapped
 
     def append(self, numbers: Sequence[Any] | NDArray[Any]) -> None:
-        """Add numbers at the end.
-
-        Raises:
-            EncoderClsError: the temporary file cannot be written, for example because the disk is
-                full.
-        """
+        """Add numbers; an `EncoderClsError` if the disk is full."""
         try:
             self._file.write(np.asarray(numbers, dtype=self._dtype).tobytes())
             self._file.flush()
@@ -59,10 +54,7 @@ class DiskBackedArray(Generic[Number]):
             ) from error
 
     def array(self) -> NDArray[Number]:
-        """All numbers, (numbers,). Nothing can be appended afterwards.
-
-        The caller must not change the array.
-        """
+        """All numbers, which must not be changed; nothing can be appended afterwards."""
         if self._array is None:
             if self._file.tell() > MAX_IN_MEMORY:
                 # Convert the `np.memmap` to a plain array, which is faster to slice: each slice
@@ -76,10 +68,7 @@ class DiskBackedArray(Generic[Number]):
         return self._array
 
     def forget(self) -> None:
-        """Release the memory of the numbers, which are read from the file again when needed.
-
-        It does nothing if the array is in memory, or on Windows.
-        """
+        """Release the memory of numbers that are in the file, but not on Windows."""
         mapped: Any = self._array
         while isinstance(mapped, np.ndarray):
             mapped = mapped.base
@@ -88,7 +77,7 @@ class DiskBackedArray(Generic[Number]):
 
 
 class DiskBackedRaggedArray(Generic[Number]):
-    """Rows of different lengths that are appended, and then read as one flat array with offsets."""
+    """Rows of different lengths: a flat array with offsets."""
 
     def __init__(self, dtype: type[Number]) -> None:
         self._numbers = DiskBackedArray(dtype)
@@ -99,10 +88,7 @@ class DiskBackedRaggedArray(Generic[Number]):
 
     @classmethod
     def from_arrays(cls, numbers: NDArray[Number], offsets: NDArray[np.int64]) -> Self:
-        """Wrap the numbers of all rows, one after the other, to which nothing can be appended.
-
-        The offsets are the start of each row, and the end of the last row, (rows + 1,).
-        """
+        """Wrap the numbers of all rows, and their offsets, (rows + 1,); nothing can be appended."""
         wrapped = cls(numbers.dtype.type)
         wrapped._numbers = DiskBackedArray.from_array(numbers)
         wrapped._offsets = DiskBackedArray.from_array(offsets)
@@ -114,20 +100,17 @@ class DiskBackedRaggedArray(Generic[Number]):
         return self._num_rows
 
     def append(self, numbers: NDArray[Any], lengths: Sequence[int] | NDArray[Any]) -> None:
-        """Add rows, given by their numbers, one row after the other, and their lengths, (rows,)."""
+        """Add rows by their numbers, one row after the other, and lengths, (rows,)."""
         self._numbers.append(numbers)
         self._offsets.append(self._size + np.cumsum(lengths, dtype=np.int64))
         self._size += len(numbers)
         self._num_rows += len(lengths)
 
     def arrays(self) -> tuple[NDArray[Number], NDArray[np.int64]]:
-        """The numbers of all rows, and their offsets, (rows + 1,).
-
-        Row `i` is `numbers[offsets[i]:offsets[i + 1]]`.
-        """
+        """All numbers, and the offsets of rows, (rows + 1,)."""
         return self._numbers.array(), self._offsets.array()
 
     def forget(self) -> None:
-        """Release the memory of the numbers that were read from the file."""
+        """See `DiskBackedArray.forget`."""
         self._numbers.forget()
         self._offsets.forget()

@@ -14,10 +14,7 @@ JOINERS = "\u200c\u200d"
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """Escape control characters, formatting characters and half surrogates of a text.
-
-    Joiners and the characters in `keep` are not escaped.
-    """
+    """Escape control and formatting characters and half surrogates, but joiners and `keep`."""
     # Check the usual case first, because this function is called for each field of a table.
     if text.isprintable():
         return text
@@ -36,9 +33,9 @@ _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def replace_unprintable(text: str, *, keep: str = "") -> str:
-    """Replace each character of a text that is unsafe in HTML by U+FFFD.
+    """Replace characters that are unsafe in HTML by U+FFFD.
 
-    Unsafe are half surrogates, characters that change the direction of text, and control characters
+    These are half surrogates, characters that change the direction of text, and control characters
     that are not in `keep`.
     """
     if text.isprintable():
@@ -56,7 +53,7 @@ def replace_unprintable(text: str, *, keep: str = "") -> str:
 
 
 def _is_harmless(character: str) -> bool:
-    """Whether a character is a space or a formatting character that keeps the direction of text."""
+    """Spaces, and formatting characters that keep the direction of text."""
     return unicodedata.category(character) in {"Cf", "Zs"} and character not in _DIRECTIONS
 
 
@@ -66,7 +63,7 @@ _JOINERS_BY_DIGIT = {"c": "\u200c", "d": "\u200d"}
 
 
 def shown(text: str, *, limit: int = 80) -> str:
-    """A text in quotes for a message, on one line, shortened, with control characters escaped."""
+    """A text for a message: in quotes, on one line, shortened and escaped."""
 
     def unescape_joiner(match: re.Match[str]) -> str:
         return _JOINERS_BY_DIGIT.get(match[1], match[0])
@@ -75,14 +72,14 @@ def shown(text: str, *, limit: int = 80) -> str:
 
 
 def shortened(text: str, *, limit: int) -> str:
-    """A text of at most `limit` characters; a longer text is cut and ends with an ellipsis."""
+    """At most `limit` characters; a longer text ends with an ellipsis."""
     if len(text) <= limit:
         return text
     return text[: limit - 1] + "…"
 
 
 def listed(names: Sequence[str], *, most: int = 8, limit: int = 80) -> str:
-    """At most `most` first names in quotes, for a message, each with at most `limit` characters."""
+    """The first `most` names in quotes, each shortened to `limit`."""
     parts = [shown(name, limit=limit) for name in names[:most]]
     if len(names) > most:
         parts.append("…")
@@ -97,19 +94,19 @@ def kind(value: Any) -> str:
 
 
 def capitalized(words: str) -> str:
-    """Write the first letter of some words in upper case, and leave the others as they are."""
+    """Write the first letter in upper case."""
     return f"{words[:1].upper()}{words[1:]}"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number with a noun, such as `1 text` or `2,000 texts`; the usual plural adds an "s"."""
+    """A number with a noun, such as `2,000 texts`; `many` is by default `one` with an "s"."""
     if number == 1:
         return f"1 {one}"
     return f"{number:,} {many or f'{one}s'}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Format rows of cells as lines, with the first column to the left and others to the right."""
+    """Rows of cells as lines: the first column to the left, others to the right."""
     widths = []
     for column in zip(*rows, strict=True):
         widths.append(max(len(cell) for cell in column))
@@ -135,11 +132,7 @@ _SECONDS_OF_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def seconds_named(text: str) -> float:
-    """Parse a time such as `90s`, `30m` or `1.5h`, and return the seconds.
-
-    Raises:
-        ValueError: the text is not a time.
-    """
+    """Parse a time such as `90s`, `30m` or `1.5h`; anything else is a `ValueError`."""
     try:
         seconds = float(text[:-1]) * _SECONDS_OF_UNITS[text[-1:]]
     except (KeyError, ValueError):

@@ -69,12 +69,12 @@ INVALID = re.compile("[\udc80-\udcff]")
 
 
 def is_gzipped(path: Path) -> bool:
-    """Whether the name of a file says that it is compressed by gzip."""
+    """Whether a file's name ends with `.gz`."""
     return path.suffix.lower() == ".gz"
 
 
 def ending_of(path: Path) -> str:
-    """The ending of a file name without `.gz`, in lower case; for `a.CSV.gz` it is `.csv`."""
+    """Of a file name, without `.gz` and in lower case: `.csv` of `a.CSV.gz`."""
     if is_gzipped(path):
         path = Path(path.stem)
     return path.suffix.lower()
@@ -82,7 +82,7 @@ def ending_of(path: Path) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Open a text file to read its bytes, and unpack it if its name ends with `.gz`.
+    """Open a text file as bytes, unpacked if its name ends with `.gz`.
 
     Raises:
         DataError: a gzip file is damaged.
@@ -103,7 +103,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def encoding_named(name: str) -> str:
-    """Return the name of an encoding of texts; a `ValueError` if there is none of this name."""
+    """The name of an encoding of texts, else a `ValueError`."""
     is_known = False
     with suppress(LookupError, ValueError):
         codec = codecs.lookup(name)
@@ -117,11 +117,7 @@ def encoding_named(name: str) -> str:
 
 
 def delimiter_named(name: str) -> str:
-    """The field separator that is given as a character or by name, such as "tab".
-
-    Raises:
-        ValueError: the value is not one character, or a character that cannot separate fields.
-    """
+    """The field separator, a character or a name such as "tab"; else a `ValueError`."""
     delimiter = DELIMITERS.get(name, name)
     is_surrogate = "\ud800" <= delimiter <= "\udfff"
     is_character = len(delimiter) == 1 and not is_surrogate
@@ -133,27 +129,26 @@ def delimiter_named(name: str) -> str:
 
 
 def is_utf8(encoding: str) -> bool:
-    """Whether an encoding is UTF-8, with or without a byte order mark."""
+    """Whether it is UTF-8, with or without a byte order mark."""
     return codecs.lookup(encoding).name in {"utf-8", "utf-8-sig"}
 
 
 def longer_than(limit: int) -> str:
-    """The end of a message about something that has more bytes than a limit."""
+    """The end of a message about what exceeds a limit."""
     return f"is longer than {limit / (1 << 20):,.0f} MiB, the limit"
 
 
 def byte_lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[bytes]:
     """The lines of an open file, each cut to `longest` bytes and one more; -1 sets no limit.
 
-    The additional byte lets the caller notice that a line is too long. The limit is necessary
-    because a gzip file of a few kilobytes can unpack to one line that fills all memory.
+    The additional byte shows that a line is too long; without a limit, a gzip file of a few
+    kilobytes could unpack to one line that fills all memory.
     """
     read_line = partial(file.readline, _readline_limit(longest))
     return iter(read_line, b"")
 
 
 def _readline_limit(longest: int) -> int:
-    """The limit for `readline` with which a line that is too long can be noticed; -1 if none."""
     return longest + 1 if longest >= 0 else -1
 
 
@@ -164,15 +159,14 @@ def text_lines(
     keep_invalid: bool = False,
     longest: int = LONGEST_LINE,
 ) -> Iterator[str]:
-    """The lines of a text file with their line ends, without a byte order mark.
+    """The lines of a text file with their ends, without a byte order mark.
 
-    A file that begins with the byte order mark of UTF-8 is read as UTF-8 in any case. Invalid bytes
-    become half surrogates with `keep_invalid`. A line has at most `longest` bytes; -1 sets no
-    limit.
+    A file that begins with that of UTF-8 is read as UTF-8 in any case. Invalid bytes become half
+    surrogates with `keep_invalid`. A line has at most `longest` bytes; -1 sets no limit.
 
     Raises:
         DataError: a line is too long.
-        EncodingError: a line cannot be decoded. The error suggests another encoding if possible.
+        EncodingError: a line cannot be decoded; it suggests another encoding if possible.
     """
     with opened(path) as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
@@ -208,7 +202,7 @@ def text_lines(
 
 
 def _check_is_text(path: Path, head: bytes) -> None:
-    """Raise a `DataError` if a file begins as an archive or another file that is not text."""
+    """A `DataError` if a file begins as an archive or another binary file."""
     for mark, what in _NO_TEXTS.items():
         if not head.startswith(mark):
             continue
@@ -218,7 +212,7 @@ def _check_is_text(path: Path, head: bytes) -> None:
 
 
 def count_lines(path: Path) -> int:
-    """Count the lines of a file by its line feeds; the last line may have no line feed."""
+    """Count line feeds, and a last line without one."""
     num_ends = 0
     last_byte = b"\n"
     with path.open("rb", buffering=0) as file:
@@ -232,13 +226,13 @@ def count_lines(path: Path) -> int:
 
 
 def _contains_ascii(encoding: str) -> bool:
-    """Whether ASCII characters have the same bytes in an encoding, unlike in UTF-16 and UTF-32."""
+    """Whether ASCII characters have the same bytes, unlike in UTF-16 and UTF-32."""
     ascii_bytes = bytes(range(128))
     return ascii_bytes.decode(encoding, "replace") == ascii_bytes.decode("ascii")
 
 
 def _check_is_not_utf8(path: Path, head: bytes, encoding: str) -> None:
-    """Raise an `EncodingError` if a file should be UTF-16 or UTF-32 but seems to be ASCII."""
+    """An `EncodingError` if a file should be UTF-16 or UTF-32 but seems to be ASCII."""
     is_wide = codecs.lookup(encoding).name[:6] in {"utf-16", "utf-32"}
     if is_wide and head and b"\0" not in head and head.isascii():
         hint = f"the file seems to be UTF-8: {_setting(UTF8)} reads it"
@@ -252,7 +246,7 @@ def _check_length(path: Path, number: int, line: str | bytes, longest: int) -> N
 
 
 def _decoded_lines(path: Path, file: IO[bytes], encoding: str, longest: int) -> Iterator[str]:
-    """The lines of a file in an encoding such as UTF-16, whose line ends are not single bytes."""
+    """In an encoding such as UTF-16, whose line ends are not single bytes."""
     number = 0
     try:
         with io.TextIOWrapper(file, encoding, newline="\n") as lines:
@@ -275,10 +269,7 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str, longest: int) -> 
 
 
 def undecodable(path: Path, line: bytes, start: int, encoding: str) -> tuple[str, str]:
-    """Say why a line cannot be decoded in `encoding`, and give a hint how to read the file.
-
-    `start` is the index of the first invalid byte in the line.
-    """
+    """Why a line cannot be decoded, from its byte `start` on, and a hint."""
     wrong = f"not {_shown(encoding)} text (byte {start} of the line)"
     if not is_utf8(encoding):
         return wrong, "data.encoding names the encoding of the file"
@@ -319,7 +310,7 @@ def seems_utf8(path: Path) -> bool:
 
 
 def joins_utf8(path: Path, encoding: str) -> bool:
-    """Whether a file that is read in a Western encoding of one byte has parts in UTF-8."""
+    """Whether a file in a Western encoding of one byte has parts in UTF-8."""
     is_western = codecs.lookup(encoding).name in {"cp1252", "iso8859-1", "iso8859-15"}
     return is_western and _utf8_share(path) > HARDLY
 
@@ -370,7 +361,7 @@ def _shown(encoding: str) -> str:
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """Guess from the first bytes of a file whether it is UTF-16 or UTF-32; None if neither."""
+    """UTF-16 or UTF-32, by the first bytes, else None."""
     for mark, encoding in _MARKS.items():
         if head.startswith(mark):
             return encoding
@@ -389,11 +380,7 @@ def _wide_encoding(head: bytes) -> str | None:
 
 
 def _as_windows(line: bytes) -> str | None:
-    """A line decoded as Windows-1252, for a message.
-
-    None if the line is not valid Windows-1252, or if so many letters are not ASCII that it is
-    probably in another encoding.
-    """
+    """A line as Windows-1252, for a message; None if it is hardly in this encoding."""
     if not _is_valid(line, WINDOWS):
         return None
 
@@ -406,7 +393,7 @@ def _as_windows(line: bytes) -> str | None:
 
 
 def _utf8_share(path: Path) -> float:
-    """The share of valid UTF-8 among the lines that are not ASCII; 0 for a pipe."""
+    """Of UTF-8 among the lines that are not ASCII; 0 for a pipe."""
     if not path.is_file():
         return 0.0
 

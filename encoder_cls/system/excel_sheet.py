@@ -49,7 +49,7 @@ _NOT_PLAIN = ("=", "+", "-", "@", "#")
 
 @contextmanager
 def new_sheet(title: str, names: Sequence[str], formats: Sequence[str]) -> Iterator[Sheet]:
-    """Begin an Excel file in a temporary folder, which is removed at the end of the block."""
+    """Begin a file in a temporary folder, which is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
         sheet = Sheet(Path(folder), title, names, formats)
         try:
@@ -61,9 +61,9 @@ def new_sheet(title: str, names: Sequence[str], formats: Sequence[str]) -> Itera
 class Sheet:
     """A new Excel file with one sheet, to which rows are appended.
 
-    The header is bold and stays in view, and each column has a filter. The folder also has the rows
-    until the file is complete. `formats` are those of the numbers of each column; `num_cut` is the
-    number of texts that were cut, because they are longer than a cell.
+    The header is bold and stays in view, and each column has a filter; until the file is complete,
+    the folder also has the rows. `formats` are of numbers by column; `num_cut` counts texts cut to
+    the length of a cell.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Sheet:
         self.num_cut = 0
 
     def begin(self, widths: Sequence[float]) -> None:
-        """Set the width of each column, in characters, and write the header."""
+        """Set the widths of columns, in characters, and write the header."""
         bold = self._book.add_format({"bold": True})
         self._sheet.freeze_panes(1, 0)
         for column, (name, width) in enumerate(zip(self._names, widths, strict=True)):
@@ -92,13 +92,13 @@ class Sheet:
             self._sheet.write_string(0, column, self._shortened(name), bold)
 
     def append(self, values: Sequence[Cell]) -> None:
-        """Write a row with these values, which follow the order of the columns."""
+        """Write a row."""
         self.num_rows += 1
         for column, (value, number_format) in enumerate(zip(values, self._formats, strict=True)):
             self._write(column, value, number_format)
 
     def save(self) -> Path:
-        """Complete the file, and return its path; an `OSError` if there is no room for it."""
+        """Complete the file; an `OSError` if there is no room for it."""
         from xlsxwriter.exceptions import FileCreateError
 
         self._sheet.autofilter(0, 0, self.num_rows, max(0, len(self._names) - 1))
@@ -191,7 +191,7 @@ DAY = timedelta(days=1)
 
 
 def kept_cell(value: Any) -> Cell:
-    """A value of the input as a cell of the same type, or as a text if Excel has no such type."""
+    """A cell of the same type, or a text if Excel has no such type."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -204,7 +204,7 @@ def kept_cell(value: Any) -> Cell:
 
 
 def _number_or_text(value: int | float | Decimal) -> Cell:
-    """A number; a text if it is too large for Excel, or rounded, as long account numbers are."""
+    """A text if Excel cannot hold it, or would round it, as long account numbers."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
 
@@ -217,9 +217,9 @@ def _number_or_text(value: int | float | Decimal) -> Cell:
 
 
 def _time_or_text(value: date | time | timedelta) -> Cell:
-    """The number of days that Excel stores for a date or a time, with its format.
+    """Excel's number of days for a date or a time, with a format.
 
-    A date that Excel's calendar does not have, and a time with a time zone, are texts.
+    A date outside Excel's calendar, and a time with a time zone, are texts.
     """
     if isinstance(value, timedelta):
         if value < timedelta():
@@ -259,13 +259,13 @@ MEASURED_ROWS = 100
 
 
 def sheet_title(name: str) -> str:
-    """The name of a sheet, without what Excel refuses."""
+    """A name without what Excel refuses."""
     plain = _NOT_IN_TITLE.sub("_", name).encode("utf-16-le", "replace")
     return plain[: 2 * MAX_TITLE].decode("utf-16-le", "ignore").strip("'") or TITLE
 
 
 def column_width(name: str, values: Sequence[Cell]) -> int:
-    """Choose the width of a column by its name and its first values."""
+    """The width for a name and the first values."""
     longest = len(name) + FILTER_BUTTON
     for value in values:
         if isinstance(value, list):

@@ -24,10 +24,10 @@ def excel_table(
     title: str,
     probability_column: str,
 ) -> bytes:
-    """Write records as an Excel file with one sheet, whose header stays in view and has filters.
+    """Write records as an Excel file, whose header stays in view and has filters.
 
-    Numbers, dates and truth values keep their types. All else is text, even what looks like a
-    formula. A column that a record lacks is an empty cell. The probabilities have three decimals.
+    Numbers, dates and truth values keep their types; all else is text, even what looks like a
+    formula. What a record lacks is an empty cell; probabilities have three decimals.
 
     Raises:
         DataError: there are more rows than a sheet has.

@@ -11,19 +11,19 @@ DOT = "."
 
 
 class _Missing:
-    """The value of a field that a record does not have."""
+    """The value of a missing field."""
 
 
 _MISSING = _Missing()
 
 
 def has_field(record: Mapping[str, Any], name: str) -> bool:
-    """Whether a record has this field, which may be inside other fields (`payload.body`)."""
+    """Whether there is this field, maybe inside others (`payload.body`)."""
     return _found(record, name) is not _MISSING
 
 
 def field_of(record: Mapping[str, Any], name: str) -> Any:
-    """The value of a field by its name; raise a `KeyError` if the record does not have it."""
+    """The value of a field, else a `KeyError`."""
     value = _found(record, name)
     if value is _MISSING:
         raise KeyError(name)
@@ -31,7 +31,7 @@ def field_of(record: Mapping[str, Any], name: str) -> Any:
 
 
 def field_names(record: Mapping[str, Any]) -> list[str]:
-    """List the names of all fields; objects are replaced by the names of the fields inside."""
+    """All fields; objects are replaced by the fields inside."""
     names = []
     for name, value in record.items():
         if isinstance(value, Mapping) and value:
@@ -42,7 +42,7 @@ def field_names(record: Mapping[str, Any]) -> list[str]:
 
 
 def _found(record: Mapping[str, Any], name: str) -> Any:
-    """The value of a field, or `_MISSING`. A field whose own name has dots comes first."""
+    """Or `_MISSING`; a field whose own name has dots comes first."""
     if name in record:
         return record[name]
 
@@ -55,7 +55,7 @@ def _found(record: Mapping[str, Any], name: str) -> Any:
 
 
 def is_empty(value: object) -> bool:
-    """Whether a field is empty: None, white space, or NaN, as pandas marks a missing value."""
+    """Whether a field is None, white space, or NaN, as pandas marks a missing value."""
     if isinstance(value, float):
         return math.isnan(value)
     if isinstance(value, str):

@@ -45,17 +45,17 @@ MAX_BYTES = 1 << 28
 
 
 def sha256(content: bytes | memoryview) -> str:
-    """The SHA-256 of some bytes, in hexadecimal."""
+    """In hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def to_json(value: Mapping[str, Any]) -> bytes:
-    """Write a mapping as indented JSON in UTF-8; a `ValueError` for NaN and infinite numbers."""
+    """A mapping as indented JSON; a `ValueError` for NaN and infinite numbers."""
     return (json_text(value, indent=2) + "\n").encode()
 
 
 def read_file(path: Path, *, most_bytes: int | None = None) -> bytes:
-    """Read the whole content of a file of at most `most_bytes`; None means `MAX_BYTES`.
+    """Read a whole file of at most `most_bytes`, by default `MAX_BYTES`.
 
     Raises:
         EncoderClsError: the file is larger, is not a plain file, or cannot be read.
@@ -70,10 +70,10 @@ def read_file(path: Path, *, most_bytes: int | None = None) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read the value in a JSON file.
+    """Read a JSON file.
 
     Raises:
-        EncoderClsError: as in `read_file`.
+        EncoderClsError: see `read_file`.
         ValueError: the file is not JSON.
     """
     content = read_file(path)
@@ -85,7 +85,7 @@ def read_json(path: Path) -> Any:
 
 @contextmanager
 def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """Open a file for reading, and yield it with its size in bytes.
+    """Open a file for reading, and yield its size in bytes, too.
 
     Raises:
         EncoderClsError: the file cannot be read, or is a pipe or a device, which may never end.
@@ -100,11 +100,7 @@ def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 
 
 def write_file(path: Path, content: Content) -> None:
-    """Replace the content of a file durably and atomically.
-
-    Raises:
-        EncoderClsError: the content cannot be written. The file keeps its old content.
-    """
+    """Replace the content of a file as by `replacing_file`."""
     with replacing_file(path) as file:
         _write(file, content)
 
@@ -113,12 +109,11 @@ def write_file(path: Path, content: Content) -> None:
 def replacing_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces a file durably and atomically when the block ends.
 
-    The new file gets the permissions of the old file. If the block raises an error, the file keeps
-    its old content and the temporary file is removed, as are those for the same path that killed
-    processes have left.
+    The new file gets the permissions of the old one. If the block raises an error, the old content
+    stays, and the temporary file is removed, as are those that killed processes have left.
 
     Raises:
-        EncoderClsError: the new file cannot be written. The file keeps its old content.
+        EncoderClsError: the file cannot be written, and keeps its old content.
     """
     mark = _mark_of_writer(path)
     _remove_unfinished(path)
@@ -134,10 +129,10 @@ def replacing_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
-    """Create or replace a folder durably and atomically, with the content of each file by its name.
+    """Create or replace a folder of files, by name, durably and atomically.
 
-    An old folder with the same name is renamed to `NAME.old`, and removed only after the new folder
-    is in place. After a crash at any moment, a complete folder exists under one of the two names.
+    An old folder is renamed to `NAME.old`, and removed once the new one is in place. After a crash,
+    a complete folder exists under one of the names.
 
     Raises:
         EncoderClsError: a file cannot be written. No temporary file stays.
@@ -161,12 +156,11 @@ def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
 
 @contextmanager
 def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
-    """Yield a new path in the folder of `path`; the block renames it to `path` when it is complete.
+    """Yield a new path beside `path`; the block renames it when it is complete, or it is removed.
 
-    If the block raises an error, the file or folder at the new path is removed. The new name is
-    `mark` and random characters, so that no other program can put a file there before. It does not
-    contain the name of `path`, which may already have the maximum length, and whose ending would
-    let programs that read this folder read the temporary file, too.
+    The new name has random characters, so that no other program can put a file there before, and
+    not the name of `path`, which may already have the maximum length, and whose ending would let
+    readers of the folder read it, too.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{mark}{secrets.token_hex(8)}")
     with reporting_os_errors(path):
@@ -196,16 +190,15 @@ def _mark_of_file(path: Path) -> str:
 
 
 def _mark_of_writer(path: Path) -> str:
-    """The part of a temporary name that identifies the final file and this machine."""
     machine_hash = sha256(platform.node().encode())[:12]
     return f"{_mark_of_file(path)}{machine_hash}-"
 
 
 def _remove_unfinished(path: Path) -> None:
-    """Remove the temporary files for a path that killed processes have left.
+    """Remove what killed processes have left for a path.
 
-    Those of this machine are removed if no process holds their lock. The locks of other machines
-    may not be visible here, so their files are removed only when they are old.
+    Files of this machine are removed if no process holds their lock. Locks of other machines may
+    not be visible, so their files are removed only when they are old.
     """
     with suppress(OSError):
         for temporary in list(path.parent.glob(f"{TEMPORARY_PREFIX}{_mark_of_file(path)}*")):
@@ -223,7 +216,7 @@ def _is_abandoned(temporary: Path, path: Path) -> bool:
 
 
 def _is_being_written(path: Path) -> bool:
-    """Whether a process holds the lock of a temporary file, or this is unknown."""
+    """Whether a process holds its lock, or this is unknown."""
     try:
         with path.open("rb") as file:
             _lock(file)
@@ -234,9 +227,9 @@ def _is_being_written(path: Path) -> bool:
 
 
 def _lock(file: BinaryIO) -> None:
-    """Lock an open file until it is closed, except on Windows, where it cannot be removed anyway.
+    """Lock an open file, except on Windows, where it cannot be removed anyway.
 
-    It is an `OSError` if another process holds the lock, or the file system has no locks.
+    An `OSError` if another process holds the lock, or the file system has none.
     """
     with suppress(ImportError):
         import fcntl
@@ -245,7 +238,7 @@ def _lock(file: BinaryIO) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove temporary files of killed processes, and old folders whose replacement is complete."""
+    """Remove temporary files of killed processes, and old folders that are replaced."""
     for temporary in list(folder.glob(f"{TEMPORARY_PREFIX}*")):
         _remove(temporary)
 
@@ -255,10 +248,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Write the entries of a folder to the disk, so that renames and new files survive a crash.
-
-    It does nothing on Windows, where a folder cannot be opened.
-    """
+    """Flush a folder's entries, so that renames and new files survive a crash; not on Windows."""
     if not hasattr(os, "O_DIRECTORY"):
         return
 
@@ -271,10 +261,7 @@ def flush_folder(folder: Path) -> None:
 
 @contextmanager
 def _flushed_file(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
-    """Create a file, and write its content to the disk when the block ends.
-
-    `mode` is its permissions; None keeps the default of this process.
-    """
+    """Create a file with the permissions `mode`, and flush it when the block ends."""
     with path.open("xb") as file:
         # Ignore errors, because some file systems have no permissions, and some have no locks.
         with suppress(OSError):
@@ -297,7 +284,7 @@ def _write(file: BinaryIO, content: Content) -> None:
 
 
 def write_output(path: Path, content: Content) -> None:
-    """Write an output that a user has named, as `output_file` does."""
+    """See `output_file`."""
     with output_file(path) as file:
         _write(file, content)
 
@@ -306,9 +293,8 @@ def write_output(path: Path, content: Content) -> None:
 def output_file(path: Path) -> Iterator[BinaryIO]:
     """Open an output that a user has named: a file, a pipe, a device or an open stream.
 
-    A file is replaced durably and atomically when the block ends. If the path is a link to a file,
-    that file is replaced and the link stays. A stream of this process, such as `/dev/stdout`, is
-    written to at its current position.
+    A file is replaced as by `replacing_file`, behind links, which stay. A stream of this process,
+    such as `/dev/stdout`, is written to at its current position.
 
     Raises:
         EncoderClsError: the output is a folder, or cannot be written.
@@ -336,7 +322,7 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def path_of(path: Path) -> Path:
-    """The absolute path with all links resolved; a circular link stays unresolved."""
+    """Absolute, with links resolved; a circular link stays unresolved."""
     # Do not call `Path.resolve`, because it would raise a `RuntimeError` for a circular link.
     return Path(os.path.realpath(path))
 
@@ -346,10 +332,10 @@ STANDARD_INPUT = "-"
 
 
 def stream_named(path: Path) -> int | None:
-    """The number of the open stream that a path names, such as 1 for `/dev/stdout`; else None.
+    """The number of the open stream that a path names, such as 1 for `/dev/stdout`.
 
-    Links are followed only up to the entry of the stream, such as `/proc/self/fd/1`. That entry is
-    itself a link to the file behind the stream, which must be written to, not replaced.
+    Links are followed only up to `/proc/self/fd/1`, which is itself a link to the file behind the
+    stream, which must be written to, not replaced.
     """
     streams = {path_of(folder) for folder in STREAMS}
     for _ in range(MAX_LINKS):
@@ -364,7 +350,7 @@ def stream_named(path: Path) -> int | None:
 
 @contextmanager
 def reporting_os_errors(path: Path, doing: str = "write") -> Iterator[None]:
-    """Turn an `OSError` of the block into an `EncoderClsError`, "PATH: cannot DOING: REASON"."""
+    """Turn an `OSError` into an `EncoderClsError`, "PATH: cannot DOING: REASON"."""
     try:
         yield
     except OSError as error:
@@ -374,7 +360,7 @@ def reporting_os_errors(path: Path, doing: str = "write") -> Iterator[None]:
 def fitting_paths(source: str) -> Iterator[str]:
     """The paths that match a pattern.
 
-    In the part of the pattern that names an existing folder, brackets, `*` and `?` are literal.
+    Brackets, `*` and `?` are literal in the name of an existing folder.
     """
     # No name contains this character, and `glob` would raise an error.
     if "\0" in source:
@@ -386,7 +372,7 @@ def fitting_paths(source: str) -> Iterator[str]:
 
 
 def fits_pattern(path: Path, source: str) -> bool:
-    """Whether a path without links, of a file that need not exist, matches a pattern.
+    """Whether a path without links, maybe of no file, matches a pattern.
 
     In contrast to `fitting_paths`, `**` stands for one folder.
     """
@@ -395,7 +381,7 @@ def fits_pattern(path: Path, source: str) -> bool:
 
 
 def _literal_folder(source: str) -> tuple[Path, Path]:
-    """The innermost folder of a pattern that exists, whose name is literal, and the rest."""
+    """The innermost existing folder of a pattern, which is literal, and the rest."""
     existing_folders = (parent for parent in Path(source).parents if parent.is_dir())
     folder = next(existing_folders, Path())
     return folder, Path(source).relative_to(folder)
@@ -407,14 +393,13 @@ class LockedError(EncoderClsError):
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True, doing: str = "working") -> Iterator[None]:
-    """Hold a lock while the block runs; the system releases it even if this process is killed.
+    """Hold a lock during the block; the system releases it even if this process is killed.
 
-    The lock file is not removed. The message of another process says what this one is `doing`.
+    The lock file stays; the message of another process says what this one is `doing`.
 
     Raises:
-        LockedError: another process, which the message names, holds the lock, and `wait` is False.
-        EncoderClsError: the lock file is a link or cannot be written, or the file system has no
-            locks.
+        LockedError: another process holds it, and `wait` is False.
+        EncoderClsError: the lock file is a link or cannot be written, or there are no locks.
     """
     # Import this library here, because most predictions do not need it.
     from filelock import FileLock, Timeout

@@ -1,7 +1,7 @@
 """The frame of all HTML pages, and the templates of what is in them.
 
-A page is one file that needs no network. A content security policy allows only the script whose
-hash it contains, so that a text cannot run a script even if it were not escaped.
+A page is one file that needs no network; its content security policy allows only the script whose
+hash it contains, so that no text can run one even if it were not escaped.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ def html_page(
     connect: str = "'none'",
     worker: str = "'none'",
 ) -> str:
-    """Make a whole HTML page of its body, in which every text must be escaped.
+    """Make a page of its body, in which every text must be escaped.
 
-    The script is in place of the common script, and the style is added to the common style sheet.
-    `connect` and `worker` are addresses that the content security policy allows, as values of
-    `connect-src` and `worker-src`.
+    The script replaces the common one, and the style is added to the common one. `connect` and
+    `worker` are the `connect-src` and `worker-src` of the content security policy.
     """
     if script is None:
         script = _file_beside("js")
@@ -62,7 +61,7 @@ def html_page(
 
 
 def render(template: str, **values: Any) -> str:
-    """Render a template, which is named by its path in the package."""
+    """Render a template, named by its path in the package."""
     return _environment().get_template(template).render(**values)
 
 
@@ -76,7 +75,7 @@ def macro(template: str, name: str) -> Callable[..., Markup]:
 
 @cache
 def _environment() -> Environment:
-    """The environment of all templates, in which HTML is escaped and undefined names are errors."""
+    """HTML is escaped, and undefined names are errors."""
     environment = Environment(
         loader=PackageLoader("encoder_cls", ""),
         autoescape=select_autoescape(),
@@ -108,7 +107,7 @@ def _environment() -> Environment:
 
 
 def _without_control_characters(value: Any) -> Any:
-    """Replace the control characters in a text; HTML and other values stay as they are."""
+    """HTML and values other than texts stay as they are."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return replace_unprintable(value, keep="\n\t")
@@ -120,21 +119,20 @@ def _interval(interval: tuple[float, float]) -> str:
 
 
 def shade(strength: float) -> str:
-    """The CSS class of the shade for a strength from 0 to 1; there are `SHADES` of them."""
+    """The CSS class of a strength from 0 to 1, of `SHADES` shades."""
     return f"a{min(SHADES, max(1, round(strength * SHADES)))}"
 
 
 def isolated(sentence: str) -> Markup:
-    """Escape a sentence, and isolate the words in it that are written from right to left.
+    """Escape a sentence, and isolate words that are written from right to left.
 
-    Such words are names of classes. Without isolation, they would change the order of the words
-    around them.
+    Such names of classes would change the order of the words around them.
     """
     return Markup(_RIGHT_TO_LEFT.sub(r"<bdi>\g<0></bdi>", _escaped(sentence)))
 
 
 def _isolated_attribute(sentence: str) -> Markup:
-    """As `isolated`, by Unicode characters in place of tags, which an attribute cannot have."""
+    """By Unicode characters in place of tags, which an attribute cannot have."""
     around = "\N{FIRST STRONG ISOLATE}\\g<0>\N{POP DIRECTIONAL ISOLATE}"
     return Markup(_RIGHT_TO_LEFT.sub(around, _escaped(sentence)))
 
@@ -144,7 +142,7 @@ def _sentence(words: str) -> Markup:
 
 
 def _breakable(name: str) -> Markup:
-    """Escape a name, in which a line may break after an underscore."""
+    """A line may break after an underscore."""
     return Markup(f"<bdi>{_escaped(name).replace('_', '_<wbr>')}</bdi>")
 
 

@@ -12,7 +12,7 @@ HUB_TIMEOUT = 10.0
 
 
 def parsed_address(source: str, *, options: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Parse `hub:NAME?OPTION=VALUE&...` into its name and its options.
+    """Parse `hub:NAME?OPTION=VALUE&...`.
 
     Raises:
         ValueError: it has no name, an unknown option, or an option without a value.

@@ -14,11 +14,10 @@ from encoder_cls.errors import DataError
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Write a value as JSON with every unprintable character escaped; `indent` None is one line.
+    """JSON in which every unprintable character is escaped; `indent` None is one line.
 
     Raises:
-        TypeError: JSON has no type for a value.
-        ValueError: a number is NaN or infinite.
+        ValueError: a number is NaN or infinite. TypeError: JSON has no such type.
     """
     text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     if text.replace("\n", "").isprintable():
@@ -37,10 +36,10 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 def record_text(record: Any) -> str:
-    """Write a value as one line of JSON; values without a type of JSON, such as times, are text.
+    """One line of JSON; what JSON lacks, such as times, is text.
 
     Raises:
-        DataError: the value is nested too deeply.
+        DataError: it is nested too deeply.
     """
     try:
         try:
@@ -54,7 +53,7 @@ def record_text(record: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Replace what JSON cannot write: numbers that are not finite by None, the rest by text."""
+    """Replace numbers that are not finite by None, and what JSON lacks by text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -71,7 +70,7 @@ WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.0+)?")
 
 
 def label_name(label: Any) -> str:
-    """The name of the class of a label; for a whole number of any type, its digits."""
+    """The class name of a label; digits for a whole number of any type."""
     may_have_point = isinstance(label, Real | Decimal) and not isinstance(label, int)
     if may_have_point and math.isfinite(label) and label % 1 == 0:
         return str(int(label))
@@ -79,7 +78,7 @@ def label_name(label: Any) -> str:
 
 
 def value_name(value: Any) -> str:
-    """The name of a value of any type; a whole number has no point, also in a table of floats."""
+    """The name of a value; a whole number has no point, also in a table of floats."""
     name = label_name(value)
     if WHOLE_NUMBER.fullmatch(name):
         return name.partition(".")[0]
@@ -87,7 +86,7 @@ def value_name(value: Any) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None, or a missing value of NumPy or pandas."""
+    """Whether it is None, or missing in NumPy or pandas."""
     if value is None:
         return True
     # The missing values of pandas are recognized by their types, because they cannot be compared.

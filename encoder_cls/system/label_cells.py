@@ -11,10 +11,10 @@ SEPARATORS = ("|", ";", ",", "/", "\\", "~")
 
 
 def cell_separator(class_names: Iterable[str], label_separator: str | None) -> str:
-    """Choose the separator of several labels in a cell of a table.
+    """Choose the separator of several labels in a cell; equal arguments give the same one.
 
-    Equal arguments give the same separator, so a table can be read as it was written.
-    `label_separator` is None if the data has lists of labels.
+    So a table can be read as it was written. `label_separator` is None if the data has lists of
+    labels.
     """
     if label_separator is not None:
         return label_separator
@@ -27,20 +27,20 @@ def cell_separator(class_names: Iterable[str], label_separator: str | None) -> s
 
 
 def joined_labels(labels: Sequence[str], separator: str) -> str:
-    """Write labels as a cell of a table; without labels, the cell is empty."""
+    """Labels as a cell, empty without any."""
     return separator.join(labels)
 
 
 def split_labels(cell: str, separator: str) -> list[str]:
-    """List the labels in a cell of a table, without outer spaces, empty ones and repetitions."""
+    """The labels in a cell, without outer spaces, empty ones and repetitions."""
     parts = [part.strip() for part in cell.split(separator)]
     return list(dict.fromkeys(part for part in parts if part))
 
 
 def label_key(label: str) -> str:
-    """Reduce a label to a key that labels share if a person would take them for the same label.
+    """A key that labels share if a person would take them for the same.
 
-    Case, doubled spaces, zero-width characters and the Unicode form of characters do not count.
+    Case, doubled spaces, zero-width characters and the Unicode form do not count.
     """
     normalized = unicodedata.normalize("NFKC", label)
     visible = "".join(

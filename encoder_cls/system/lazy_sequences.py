@@ -20,16 +20,13 @@ CHUNK = 1024
 
 
 class Column(Sequence[Item], ABC):
-    """A column of a table, whose items are made on access.
-
-    A column has the items of all rows, or of selected rows in any order.
-    """
+    """A column of a table, of all or of selected rows; items are made on access."""
 
     # The selected rows; None selects all rows.
     _rows: NDArray[np.int64] | None = None
 
     def select(self, rows: NDArray[np.int64]) -> Self:
-        """A column with the items of some rows, in the order of `rows`; no item is copied."""
+        """Some rows of a column, of which no item is copied."""
         if self._rows is not None:
             rows = self._rows[rows]
 
@@ -39,11 +36,11 @@ class Column(Sequence[Item], ABC):
 
     @abstractmethod
     def _count(self) -> int:
-        """The number of rows without a selection."""
+        """Rows without a selection."""
 
     @abstractmethod
     def _items(self, rows: NDArray[np.int64]) -> list[Item]:
-        """Make the items of some rows, which are numbered without a selection."""
+        """Of rows, numbered without a selection."""
 
     def __len__(self) -> int:
         if self._rows is None:
@@ -68,9 +65,9 @@ class Column(Sequence[Item], ABC):
 
 
 class DiskBackedTexts(Column[str]):
-    """Texts, which are kept as UTF-8 in memory or in a temporary file.
+    """Texts, kept as UTF-8 in memory or in a temporary file.
 
-    Texts with half surrogate pairs cannot be appended (`UnicodeEncodeError`).
+    Those with half surrogates cannot be appended (`UnicodeEncodeError`).
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -80,10 +77,7 @@ class DiskBackedTexts(Column[str]):
 
     @classmethod
     def from_arrays(cls, content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Self:
-        """Wrap the UTF-8 bytes of all texts, one after the other, to which nothing can be appended.
-
-        The offsets are the start of each text, and the end of the last text, (texts + 1,).
-        """
+        """Wrap what `arrays` returns; no text can be appended."""
         texts = cls()
         texts._contents = DiskBackedRaggedArray.from_arrays(content, offsets)
         return texts
@@ -96,10 +90,7 @@ class DiskBackedTexts(Column[str]):
         self._contents.append(all_bytes, lengths)
 
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The UTF-8 bytes of all selected texts, and their offsets, (texts + 1,).
-
-        Text `i` is `content[offsets[i]:offsets[i + 1]]`.
-        """
+        """The UTF-8 bytes of all selected texts, and their offsets, (texts + 1,)."""
         # Copy selected texts, because the arrays have all texts.
         if self._rows is not None:
             return DiskBackedTexts(self).arrays()
@@ -122,7 +113,7 @@ class DiskBackedTexts(Column[str]):
 
 
 class ConcatenatedTexts(Collection[str]):
-    """The texts of several sequences, one after the other, which can be iterated repeatedly."""
+    """Sequences, one after the other; can be iterated repeatedly."""
 
     def __init__(self, *parts: Sequence[str]) -> None:
         self._parts = parts
@@ -138,7 +129,7 @@ class ConcatenatedTexts(Collection[str]):
 
 
 def in_chunks(items: Iterable[Item], size: int | None = None) -> Iterator[list[Item]]:
-    """Split items into lists of `size` items, by default `CHUNK`; the last list may be shorter."""
+    """Lists of `size` items, by default `CHUNK`."""
     remaining = iter(items)
     while True:
         chunk = list(islice(remaining, size or CHUNK))

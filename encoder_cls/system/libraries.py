@@ -1,7 +1,6 @@
 """Check which libraries are installed.
 
-The distribution `encoder-cls` installs everything. The distribution `encoder-cls-runtime` installs
-only what predictions need, without PyTorch.
+`encoder-cls` installs everything, `encoder-cls-runtime` what predictions need, without PyTorch.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ TRAINING = (
 
 
 def installed_version() -> tuple[str, str] | None:
-    """The name and the version of the installed distribution; None if neither is installed."""
+    """Name and version of the installed distribution; None if there is neither."""
     from importlib.metadata import PackageNotFoundError, version
 
     for distribution in (WHOLE, RUNTIME):
@@ -39,7 +38,7 @@ def installed_version() -> tuple[str, str] | None:
 
 
 def is_installed(library: str) -> bool:
-    """Whether a library is installed; the library is not imported to find out."""
+    """Whether a library is installed, without importing it."""
     try:
         return find_spec(library) is not None
     except (ImportError, ValueError):
@@ -48,25 +47,22 @@ def is_installed(library: str) -> bool:
 
 
 def check_installed(library: str, *, needed_by: str, install: str | None = None) -> None:
-    """Check that a library is installed, which is named as it is imported.
+    """Check that a library, named as it is imported, is installed; else a `ConfigError`.
 
-    The message names what needs it, and the argument of `pip install` if that is not its name.
-
-    Raises:
-        ConfigError: the library is not installed.
+    `install` is the argument of `pip install` if it is another name.
     """
     if not is_installed(library):
         raise ConfigError(f"{needed_by}: needs {library}: pip install {install or library}")
 
 
 def check_excel_installed(needed_by: str) -> None:
-    """Raise a `ConfigError` if an option needs the missing library that writes Excel."""
+    """A `ConfigError` if an option needs the missing library that writes Excel."""
     distribution, _ = installed_version() or (WHOLE, "")
     check_installed("xlsxwriter", needed_by=needed_by, install=f"'{distribution}[excel]'")
 
 
 def needs_torch() -> str:
-    """The message for a missing PyTorch, with the commands that install it."""
+    """The message for a missing PyTorch, with commands that install it."""
     # Uninstall the runtime first, because both distributions install the same files.
     installed = installed_version()
     if installed and installed[0] == RUNTIME:
@@ -75,7 +71,7 @@ def needs_torch() -> str:
 
 
 def check_training_installed() -> None:
-    """Raise a `ConfigError` if a library that training and evaluation import is not installed."""
+    """A `ConfigError` if a library that training and evaluation import is missing."""
     missing = [library for library in TRAINING if not is_installed(library)]
     if not missing:
         return

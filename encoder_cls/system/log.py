@@ -9,7 +9,7 @@ LOGGER = "encoder_cls"
 
 
 def log(level: Literal["debug", "info", "warning"], message: str) -> None:
-    """Log a message if `logging` is imported already; importing it would slow down every start."""
+    """Log if `logging` is imported already; importing it would slow down every start."""
     logging = sys.modules.get("logging")
     if logging is None:
         return

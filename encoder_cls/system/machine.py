@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device with a name: `cpu`, `cuda`, `cuda:N`, or `auto`, a GPU if there is one.
+    """The device `cpu`, `cuda`, `cuda:N`, or `auto`, a GPU if there is one.
 
     Raises:
         ConfigError: this machine has no such device.
@@ -40,7 +40,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def has_gpu() -> bool:
-    """Whether this machine has a GPU that torch can use. It imports torch, which takes a second."""
+    """Whether torch can use a GPU; it imports torch, which takes a second."""
     import torch
 
     return torch.cuda.is_available()
@@ -56,7 +56,7 @@ FIRST_FAST_CAPABILITY = (8, 0)
 
 
 def resolve_precision(name: str, device: torch.device) -> torch.dtype:
-    """The number type in which training multiplies matrices: `float32`, `bfloat16` or `auto`.
+    """The type in which training multiplies matrices: `float32`, `bfloat16` or `auto`.
 
     `auto` means bfloat16 if the device has instructions for it (CUDA since Ampere, CPUs with AMX or
     AVX-512 bfloat16): without them it is often slower than float32.
@@ -75,14 +75,14 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def autocast(precision: torch.dtype, device: torch.device) -> torch.autocast:
-    """A context manager in which matrix products on a device are computed in a precision."""
+    """Compute matrix products in a precision."""
     import torch
 
     return torch.autocast(device.type, precision, enabled=precision != torch.float32)
 
 
 def environment(device: torch.device, precision: torch.dtype) -> dict[str, str | int]:
-    """The versions and properties of a machine on which the last bits of results depend."""
+    """Versions and properties on which the last bits of results depend."""
     from importlib.metadata import version
 
     import torch
@@ -104,10 +104,7 @@ def environment(device: torch.device, precision: torch.dtype) -> dict[str, str |
 
 
 def _use_one_thread_of_torch() -> None:
-    """Let torch use one thread in a forked process.
-
-    The other threads of OpenMP do not exist in the new process, which would wait for them forever.
-    """
+    """Otherwise a forked process would wait forever for other threads of OpenMP, which it lacks."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
@@ -118,10 +115,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def release_memory() -> None:
-    """Return freed memory to the system; it does nothing unless the C library is glibc.
+    """Return freed memory to the system, if the C library is glibc.
 
-    glibc keeps freed blocks of up to 32 MB for later blocks of the same size, which would grow to
-    many times the memory in use, since batches differ in size.
+    It keeps freed blocks of up to 32 MB for later ones of the same size: with batches of different
+    sizes, many times the memory in use.
     """
     if sys.platform != "linux":
         return
@@ -131,10 +128,10 @@ def release_memory() -> None:
 
 
 def number_in_environment(name: str, *, least: int) -> int | None:
-    """The whole number, at least `least`, in an environment variable; None if it is unset or empty.
+    """The whole number in an environment variable; None if it is unset or empty.
 
     Raises:
-        ConfigError: the value is not such a number.
+        ConfigError: it is no number of at least `least`.
     """
     written = os.environ.get(name, "")
     if not written:

@@ -11,7 +11,7 @@ _MARKUP = "<>&|*_`[]()#\\!~"
 
 
 def markdown_text(text: str) -> str:
-    """Write a text on one line with all markup escaped."""
+    """A text on one line, with markup escaped."""
     characters = []
     for character in text:
         if character in _MARKUP:
@@ -24,7 +24,7 @@ def markdown_text(text: str) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """Write a text as code, between more backticks than the text has in a row."""
+    """A text as code, between more backticks than it has in a row."""
     runs_of_backticks = re.findall("`+", text)
     longest = max((len(run) for run in runs_of_backticks), default=0)
     fence = "`" * (1 + longest)

@@ -52,9 +52,9 @@ class NumberFormat(NamedTuple):
     """How a spreadsheet shows the numbers of a cell.
 
     Attributes:
-        code: the code of the format, such as `yyyy-mm-dd`.
-        is_time: whether numbers are dates, times of day or durations.
-        num_digits: the number of digits to which whole numbers are filled up by zeros.
+        code: such as `yyyy-mm-dd`.
+        is_time: for dates, times of day and durations.
+        num_digits: to which zeros fill up whole numbers.
     """
 
     code: str
@@ -65,7 +65,7 @@ class NumberFormat(NamedTuple):
 
 
 def number_format_of(code: str) -> NumberFormat:
-    """Find out what a code shows by its first `MAX_CODE` characters."""
+    """Of the first `MAX_CODE` characters of a code."""
     code = code[:MAX_CODE]
     # The format of positive numbers comes first.
     positive = code.partition(";")[0]
@@ -82,6 +82,6 @@ def number_format_of(code: str) -> NumberFormat:
 
 
 def is_padded_number(text: str, number_format: NumberFormat) -> bool:
-    """Whether a text is a number with the zeros with which a format fills it up."""
+    """Whether a text is a number with the leading zeros of a format."""
     has_length = 0 < len(text) == number_format.num_digits
     return has_length and text.isascii() and text.isdigit()

@@ -1,7 +1,7 @@
 """Check the paths of outputs before any work.
 
-An output must not be a file that is in use for something else, nor the same file as another output.
-Files are compared by device and inode, so that links do not matter.
+None may be in use for something else, nor be another output. Files are compared by device and
+inode, so that links do not matter.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Taken(NamedTuple):
     """Files that no output may be.
 
     Attributes:
-        why: what a message says of an output that is one of them.
-        files: paths, also of files that do not exist, or file descriptors.
-        holds: whether a path without links is one of them, too.
+        why: for messages.
+        files: paths, maybe of no files, or file descriptors.
+        holds: whether a path without links is taken, too.
     """
 
     why: str
@@ -38,7 +38,7 @@ class Taken(NamedTuple):
 
 
 def everything_in(folder: Path, why: str) -> Taken:
-    """All files in a folder, and those that do not exist yet."""
+    """All files in a folder, also new ones."""
     resolved = path_of(folder)
     return Taken(why, holds=lambda path: path.is_relative_to(resolved))
 
@@ -46,10 +46,10 @@ def everything_in(folder: Path, why: str) -> Taken:
 def check_output_paths(
     outputs: Sequence[Path], taken: Iterable[Taken], *, is_printing: bool
 ) -> None:
-    """Check that each output can be written, is not taken, and is not another output, too.
+    """Check that each output can be written, is not taken, and is not another one, too.
 
-    `is_printing` says that standard output is an output; if it is the only one and is closed, there
-    is a warning. `taken` is looked at only if an output is a file.
+    `is_printing`: standard output is one, too; a warning if it is the only one and closed. `taken`
+    is looked at only if an output is a file.
 
     Raises:
         ConfigError: an output is not allowed.
@@ -77,7 +77,7 @@ def check_output_paths(
 
 
 class _Target(NamedTuple):
-    """An output to check; a stream, a pipe or a device has no path."""
+    """A stream, a pipe or a device has no path."""
 
     name: str
     path: Path | None
@@ -85,12 +85,11 @@ class _Target(NamedTuple):
 
     @property
     def keys(self) -> set[Path | Identity]:
-        """What names the file; empty for a pipe or a device, which several outputs may share."""
         return {key for key in (self.path, self.identity) if key}
 
 
 def _target(path: Path) -> _Target:
-    """Describe the output at a path; a `ConfigError` if no file can be written there."""
+    """A `ConfigError` if no file can be written there."""
     stream = stream_named(path)
     if stream is not None:
         return _Target(str(path), None, _identity(stream))
@@ -108,7 +107,7 @@ def _target(path: Path) -> _Target:
 
 
 def _identity(file: Path | int) -> Identity | None:
-    """The identity of the file at a path or behind a file descriptor; None if there is no file."""
+    """Of a path or a file descriptor, if there is a file."""
     try:
         status = os.stat(file)  # noqa: PTH116 - `Path.stat` takes no file descriptor
     except OSError:
@@ -119,7 +118,7 @@ def _identity(file: Path | int) -> Identity | None:
 
 
 def _keys_of(files: Iterable[Path | int]) -> set[Path | Identity]:
-    """The identities of files, and the paths of those that do not exist."""
+    """Identities of files, and paths where there are none."""
     keys: set[Path | Identity] = set()
     for file in files:
         identity = _identity(file)
@@ -131,7 +130,7 @@ def _keys_of(files: Iterable[Path | int]) -> set[Path | Identity]:
 
 
 def _check_other_outputs(target: _Target, written: dict[Path | Identity, _Target]) -> None:
-    """Add an output to `written`; a `ConfigError` if one with the same file is there already."""
+    """A `ConfigError` if an output with the same file is in `written`."""
     for key in target.keys:
         other = written.setdefault(key, target)
         if other is target:

@@ -42,11 +42,11 @@ Result = TypeVar("Result")
 def map_in_processes(
     function: Callable[[Item], Result], items: Iterable[Item], *, alone: int
 ) -> Iterator[Result]:
-    """Apply a function to items in as many processes as are useful, and yield the results in order.
+    """Apply a function to items in as many processes as are useful, in order.
 
-    Only a few more items are taken than results have been yielded, so memory does not grow with
-    their number. The function must be one that can be pickled. The first `alone` items are handled
-    in this process: starting others takes about a second.
+    Only a few more items are taken than results have been yielded, so memory does not grow. The
+    function must be picklable. The first `alone` items are handled here: starting processes takes
+    about a second.
     """
     items = iter(items)
     number = usable_processes()
@@ -60,17 +60,14 @@ def map_in_processes(
 
 
 def usable_processes() -> int:
-    """The number of processes that can work at once; 1 on Windows, where `Workers` cannot start."""
+    """How many can work at once; 1 on Windows, where `Workers` cannot start."""
     if os.name != "posix":
         return 1
     return min(MAX_PROCESSES, _usable_processors())
 
 
 def _usable_processors() -> int:
-    """The number of processors that this process may use.
-
-    The system, a container, torchrun and the variable LOKY_MAX_CPU_COUNT may limit it.
-    """
+    """The system, a container, torchrun and LOKY_MAX_CPU_COUNT may limit them."""
     if hasattr(os, "sched_getaffinity"):
         limits = [len(os.sched_getaffinity(0))]
     else:
@@ -91,21 +88,18 @@ def _usable_processors() -> int:
 
 
 class Workers(Generic[Item, Result]):
-    """Processes that apply a function to items.
+    """Processes that apply a function to items, from the first item to the end of the block.
 
-    They start with the first item. They end with the block, and also if this process is killed.
-    Ctrl-C reaches only this process.
+    They also end if this process is killed; Ctrl-C reaches only this process.
 
-    `concurrent.futures.ProcessPoolExecutor` is not used for three reasons. Its processes run the
-    main module again, which fails if a user has written the module without a guard. They continue
-    after their parent was killed. They receive Ctrl-C, and print errors. Here, a thread waits for
-    each process, and a process ends when its pipe is closed.
+    A `ProcessPoolExecutor` is not used: its processes run the main module again, which fails if it
+    has no guard, continue after their parent was killed, receive Ctrl-C, and print errors. Here, a
+    thread waits for each process, which ends when its pipe is closed.
 
     Args:
-        function: is sent to each process once.
-        number: the number of processes, which share the processors.
-        respond: answers what the function asks by `ask_parent`, in this process, in a thread for
-            each other one.
+        function: sent to each process once.
+        number: of processes, which share the processors.
+        respond: answers what the function asks by `ask_parent`, here, in a thread for each process.
     """
 
     def __init__(
@@ -135,9 +129,7 @@ class Workers(Generic[Item, Result]):
             worker.wait()
 
     def map(self, items: Iterable[Item]) -> Iterator[Result]:
-        """Apply the function to items, and yield the results in the order of the items.
-
-        What the function raises is raised here.
+        """Yield the results in order; what the function raises is raised here.
 
         Raises:
             EncoderClsError: a process was killed.
@@ -182,8 +174,6 @@ class Workers(Generic[Item, Result]):
 
 
 class _Question(NamedTuple):
-    """What a process asks its parent while it works on an item."""
-
     content: Any
 
 
@@ -211,19 +201,12 @@ class _Worker:
             )
 
     def send_function(self, function: Callable[[Any], Any]) -> None:
-        """Send the function to the process.
-
-        An error is ignored here: if the process has ended, `apply` raises an error.
-        """
+        """If the process has ended, this is ignored: `apply` will raise."""
         with suppress(OSError):
             self._connection.send(function)
 
     def apply(self, item: Any) -> Any:
-        """Apply the function to an item, and return the result.
-
-        It raises an exception of the function or of the response to a question, and an
-        `EncoderClsError` if the process was killed.
-        """
+        """The result, or its error; an `EncoderClsError` if the process was killed."""
         message = self._message_after(item)
         while isinstance(message, _Question):
             assert self._respond
@@ -253,9 +236,9 @@ _parent: Connection[Any, Any] | None = None
 
 
 def ask_parent(content: Any) -> Any:
-    """Ask the process that started this worker process, and return the response of its `respond`.
+    """Ask the process that started this worker, and return the response of its `respond`.
 
-    Only the thread of the function of `Workers` may call it, while it works on an item.
+    Only the thread of the function may call it, while it works on an item.
     """
     assert _parent is not None
     _parent.send(_Question(content))
@@ -263,10 +246,9 @@ def ask_parent(content: Any) -> Any:
 
 
 def work(descriptor: int) -> None:
-    """Receive a function from a pipe, and apply it to each item that comes after it.
+    """The main function of a worker: receive a function, and apply it to each item after it.
 
-    This is the main function of a worker process. It returns when the other end of the pipe is
-    closed, as it is when the parent is killed.
+    It returns when the other end of the pipe is closed, as it is when the parent is killed.
     """
     from multiprocessing.connection import Connection
 

@@ -34,8 +34,8 @@ class RowParts(NamedTuple):
     """The parts of a row.
 
     Attributes:
-        features: the value of each feature by name; empty if it is missing.
-        fields: the name and the text of each field; a text without fields has the name "".
+        features: empty where missing.
+        fields: a text without fields has the name "".
     """
 
     features: dict[str, str]
@@ -43,7 +43,7 @@ class RowParts(NamedTuple):
 
 
 def row_text(fields: Sequence[tuple[str, str]], features: Mapping[str, Any]) -> str:
-    """Write a row as one string: its texts with their columns, and its features of any type."""
+    """Write a row as one string, of features of any type."""
     if len(fields) == 1 and not features:
         return fields[0][1]
 
@@ -60,7 +60,7 @@ def row_text(fields: Sequence[tuple[str, str]], features: Mapping[str, Any]) -> 
 
 
 def feature_value(value: Any) -> str:
-    """The value of a feature as text, equal for equal values of CSV, JSON and Parquet."""
+    """A feature as text, equal for equal values of CSV, JSON and Parquet."""
     if is_missing(value):
         return ""
     # Half surrogate pairs, which JSON can hold, are no characters.
@@ -71,7 +71,7 @@ def feature_value(value: Any) -> str:
 
 
 def without_separators(text: str) -> str:
-    """The text with a space for each separator, so that it cannot be taken for a row."""
+    """A space for each separator, so that a text cannot be taken for a row."""
     return text.translate(_SPACES)
 
 
@@ -101,7 +101,7 @@ def _named(parts: str) -> list[tuple[str, str]]:
 
 
 def plain_text(row: str) -> str:
-    """The text of a row without its features; those of several fields are joined with a space."""
+    """The text without features; several fields are joined with a space."""
     if not is_row(row):
         return row
     return " ".join(text for _, text in row_parts(row).fields)
@@ -111,8 +111,8 @@ class ReadableRow(NamedTuple):
     """A row as a person reads it, such as `one text another text [channel=email]`.
 
     Attributes:
-        starts: where the text of each field begins.
-        places: where each feature with a value begins and ends, by name.
+        starts: of the text of each field.
+        places: where each feature with a value begins and ends.
     """
 
     text: str
@@ -121,7 +121,7 @@ class ReadableRow(NamedTuple):
 
 
 def readable_row(row: str) -> ReadableRow:
-    """Write a row for a person, and say where its parts are."""
+    """A row for a person."""
     parts = row_parts(row)
     starts = []
     length = 0
@@ -141,7 +141,7 @@ def readable_row(row: str) -> ReadableRow:
 
 
 def readable(row: str) -> str:
-    """A row as a person reads it; a text stays as it is."""
+    """See `ReadableRow`; a text stays as it is."""
     if not is_row(row):
         return row
     return readable_row(row).text

@@ -1,8 +1,7 @@
-"""Compute independently of the settings of NumPy and PyTorch that the caller has changed.
+"""Compute independently of settings of NumPy and PyTorch that the caller has changed.
 
 For example, a library for Gaussian processes calls `torch.set_default_dtype(torch.float64)`, a
-notebook disables gradients, or a debugging session lets NumPy raise errors. Training and prediction
-give the same results in all of these programs.
+notebook disables gradients, or a debugging session lets NumPy raise errors.
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ NUMPY_ERRORS: dict[str, Any] = {
 
 @contextmanager
 def own_settings() -> Iterator[None]:
-    """Compute the block with default settings, and restore the caller's settings at the end.
-
-    This context manager can also be used as a decorator.
-    """
+    """Compute a block, or a decorated function, with default settings."""
     with ExitStack() as settings:
         settings.enter_context(np.errstate(**NUMPY_ERRORS))
 
@@ -42,7 +38,7 @@ def own_settings() -> Iterator[None]:
 
 
 def _enter_own_settings_of_thread(settings: ExitStack, torch: Any) -> None:
-    """Make tensors on the CPU, with gradients and without autocast, in this thread."""
+    """Tensors on the CPU, with gradients and without autocast, in this thread."""
     settings.enter_context(torch.inference_mode(False))
     settings.enter_context(torch.enable_grad())
 
@@ -65,10 +61,7 @@ _callers_settings: dict[str, Any] = {}
 
 @contextmanager
 def _own_settings_of_process(torch: Any) -> Iterator[None]:
-    """Set the defaults of torch that all threads share.
-
-    Of several threads in such blocks, the first changes the settings, and the last restores them.
-    """
+    """Of several threads, the first changes settings that all share, and the last restores them."""
     global _num_blocks, _callers_settings  # noqa: PLW0603 - torch has these settings once, too
     with _lock:
         if _num_blocks == 0:
@@ -86,7 +79,6 @@ def _own_settings_of_process(torch: Any) -> Iterator[None]:
 
 
 def _settings_of_process(torch: Any) -> dict[str, Any]:
-    """The default type of tensors, and the precision of float32 products on CPUs and GPUs."""
     return {
         "dtype": torch.get_default_dtype(),
         "cpu": torch.backends.mkldnn.matmul.fp32_precision,
@@ -95,7 +87,7 @@ def _settings_of_process(torch: Any) -> dict[str, Any]:
 
 
 def _exact(precision: Any) -> Any:
-    """Replace a precision that rounds the factors of products by the exact precision "ieee".
+    """Replace a precision that rounds the factors of products by "ieee", which is exact.
 
     "none" is the default, which does not round, either.
     """

@@ -29,10 +29,7 @@ _checks: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("checks", defau
 
 
 def checking(check: Callable[[], None]) -> AbstractContextManager[None]:
-    """Let `check_stop` call one more function while the block runs.
-
-    The function raises an error if the work should end.
-    """
+    """Let `check_stop` also call `check`, which raises an error if the work should end."""
     return _calling((*_checks.get(), check))
 
 
@@ -43,7 +40,6 @@ def deferring_stops() -> AbstractContextManager[None]:
 
 @contextmanager
 def _calling(checks: tuple[Callable[[], None], ...]) -> Iterator[None]:
-    """Let `check_stop` call only these functions while the block runs."""
     token = _checks.set(checks)
     try:
         yield
@@ -52,10 +48,7 @@ def _calling(checks: tuple[Callable[[], None], ...]) -> Iterator[None]:
 
 
 def stopping_at(asked: Callable[[], int | None]) -> AbstractContextManager[None]:
-    """Let `check_stop` raise a `StoppedError` after a signal.
-
-    `asked` returns the number of the signal; None if there was none.
-    """
+    """Let `check_stop` raise a `StoppedError` if `asked` returns the number of a signal."""
 
     def check() -> None:
         signal_number = asked()
@@ -72,10 +65,9 @@ def check_stop() -> None:
 
 
 def run_interruptibly(work: Callable[[], T]) -> T:
-    """Run a blocking call in a thread, and stop waiting for it if `check_stop` raises an error.
+    """Run a blocking call in a thread, and stop waiting if `check_stop` raises an error.
 
-    The thread is then abandoned, unless the call itself calls `check_stop`. An error of the call or
-    of `check_stop` is raised.
+    The thread is then abandoned, unless the call itself calls `check_stop`.
     """
     # Imported here, because predicting needs no thread, and the import takes some milliseconds.
     from concurrent.futures import CancelledError, Future, wait

@@ -20,32 +20,30 @@ STANDARD_ERROR = 2
 
 
 class ProcessGroup(Protocol):
-    """Processes that work together, as those of torchrun do; this is one of them."""
+    """Processes that work together, of which this is one."""
 
     size: int
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that decides."""
+        """Whether this one decides."""
 
     def ask_to_stop(self, signal_number: int) -> None:
-        """Pass a signal on to the first process."""
+        """Pass a signal on to the first one."""
 
     def asked_to_stop(self) -> int | None:
-        """The signal that another process has passed on; None without one."""
+        """The signal that another one has passed on, if any."""
 
 
 @contextmanager
 def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
-    """Let signals stop the work of the block.
+    """Let the first SIGINT, SIGTERM or SIGHUP make `check_stop` raise a `StoppedError`.
 
-    The first SIGINT, SIGTERM or SIGHUP makes `check_stop` raise a `StoppedError`. A second signal
-    ends the process at once. A SIGHUP never counts as a second signal, because a closing terminal
-    may send it more than once.
+    A second one ends the process at once; not a SIGHUP, which a closing terminal may send more than
+    once.
 
-    If torchrun has started several processes (`group`), the first one stops, and the others pass
-    their signals on to it. Second signals are ignored then, because torchrun repeats the signals of
-    the terminal.
+    Of a `group`, the first process stops, and the others pass their signals on to it. Second ones
+    are ignored, because torchrun repeats the signals of the terminal.
     """
     signals = _ReceivedSignals(group)
     handled = (signal.SIGINT, signal.SIGTERM, *signals.hangups)
@@ -54,7 +52,7 @@ def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
 
 
 class _ReceivedSignals:
-    """The signals that this process has received; `hangups` has SIGHUP if it is handled."""
+    """`hangups` has SIGHUP if it is handled."""
 
     def __init__(self, group: ProcessGroup | None) -> None:
         self.hangups = hangup_signals()
@@ -63,10 +61,7 @@ class _ReceivedSignals:
         self._numbers: list[int] = []
 
     def signal_to_stop_at(self) -> int | None:
-        """The number of the first signal; None if the work of this process should continue.
-
-        Only the first process of a group stops by itself. The other processes end with it.
-        """
+        """The first signal; only the first process of a group stops by itself."""
         if self._group and not self._group.is_first:
             return None
         if self._numbers:
@@ -94,9 +89,6 @@ class _ReceivedSignals:
 
 
 def _write_at_once(message: str) -> None:
-    """Write a line to standard error.
-
-    It does not use `sys.stderr`, because a signal may arrive while `sys.stderr` is writing.
-    """
+    """Not by `sys.stderr`, which may be writing when a signal arrives."""
     with suppress(OSError):
         os.write(STANDARD_ERROR, f"\n{message}\n".encode())

@@ -27,10 +27,10 @@ _shows_warnings = True
 
 
 def open_streams() -> None:
-    """Open closed standard streams, and let standard output be UTF-8 in any environment.
+    """Open closed standard streams, and let standard output be UTF-8.
 
-    Otherwise the next file that is opened would get the number of a closed stream, and all printed
-    lines would go into it. `sys.stdin` remains None if standard input is closed.
+    Otherwise the next file would get the number of a closed stream, and all printed lines.
+    `sys.stdin` remains None if it is closed.
     """
     for number in (0, 1, 2):
         try:
@@ -49,12 +49,12 @@ def open_streams() -> None:
 
 
 def _writable_null() -> TextIO:
-    """A stream that discards everything, and stays open as long as the process runs."""
+    """Open as long as the process runs."""
     return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
 
 
 def print_out(text: str) -> bool:
-    """Write to standard output, flush it, and return whether standard output has a reader.
+    """Write to standard output, flush it, and return whether it has a reader.
 
     It has none after `| head` has read enough.
 
@@ -74,7 +74,7 @@ def print_out(text: str) -> bool:
 
 
 def be_quiet(*, shows_warnings: bool = False) -> None:
-    """Write only errors, and warnings if `shows_warnings`, to standard error from now on."""
+    """Write only errors, and warnings if `shows_warnings`, from now on."""
     global _is_quiet, _shows_warnings  # noqa: PLW0603 - the whole process has the same streams
     _is_quiet = True
     _shows_warnings = shows_warnings
@@ -88,10 +88,10 @@ def is_quiet() -> bool:
 def note(
     message: str, *, is_error: bool = False, has_time: bool = False, above: Any = None
 ) -> None:
-    """Write a line to standard error, if there is one; a failure to write is ignored.
+    """Write a line to standard error, above a progress bar of tqdm; a failure is ignored.
 
-    An error is written even if this process is quiet. With `has_time`, date and time stand before
-    the line, unless standard error is a terminal. The line appears above a progress bar of tqdm.
+    An error is written even if this process is quiet. With `has_time`, the time stands before it,
+    unless on a terminal.
     """
     if sys.stderr is None:
         return
@@ -114,18 +114,18 @@ def note(
 
 
 def has_terminal() -> bool:
-    """Whether standard error is a terminal; a program without a window or a console has neither."""
+    """Whether standard error is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def warn_if_output_closed() -> None:
-    """Warn that results are lost if standard output was closed when the program started."""
+    """Warn that results are lost if standard output was closed at the start."""
     if is_output_closed():
         note(f"{WARNING}standard output is closed, so results are lost; name a file with --output")
 
 
 def is_output_closed() -> bool:
-    """Whether standard output was closed when the program started."""
+    """Whether standard output was closed at the start."""
     return getattr(sys.stdout, "name", None) == os.devnull
 
 
@@ -135,10 +135,9 @@ def _discard(stream: TextIO) -> None:
 
 
 def end_at_sigterm_as_process_1() -> None:
-    """Let SIGTERM end this process if it is process 1, as the program of a container is.
+    """Let SIGTERM end process 1, as the program of a container is.
 
-    Linux ignores signals to process 1 that have no handler, so `docker stop` would wait for ten
-    seconds and then kill the process.
+    Linux ignores signals to it that have no handler, so `docker stop` would wait for ten seconds.
     """
 
     def exit_at_once(number: int, _: object) -> None:
@@ -149,9 +148,9 @@ def end_at_sigterm_as_process_1() -> None:
 
 
 def hangup_signals() -> tuple[signal.Signals, ...]:
-    """SIGHUP, the signal of a terminal that is closed, if this process should handle it.
+    """SIGHUP, if this process should handle it.
 
-    Windows has no SIGHUP, and a program that was started by `nohup` ignores it.
+    Windows has none, and a program started by `nohup` ignores it.
     """
     if not hasattr(signal, "SIGHUP"):
         return ()
@@ -161,12 +160,12 @@ def hangup_signals() -> tuple[signal.Signals, ...]:
 
 
 def has_lost_terminal() -> bool:
-    """Whether standard input is a terminal whose window or connection has been closed."""
+    """Whether the terminal of standard input has been closed."""
     return _is_lost_terminal(0)
 
 
 def discard_output_to_lost_terminal() -> None:
-    """Discard all further output to a terminal that has been closed, which would be an error."""
+    """Discard output to a closed terminal, which would be an error."""
     for number in (1, 2):
         if _is_lost_terminal(number):
             with open(os.devnull, "wb") as null:  # noqa: PTH123
@@ -184,10 +183,7 @@ def _is_lost_terminal(number: int) -> bool:
 
 @contextmanager
 def handling_signals(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
-    """Handle signals by a function while the block runs, and restore the handlers at the end.
-
-    The function gets the number of each signal that arrives.
-    """
+    """Let a function handle signals, by number, while the block runs."""
 
     def handler(number: int, _: object) -> None:
         handle(number)

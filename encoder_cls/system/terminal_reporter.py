@@ -23,15 +23,14 @@ MIN_SHARE = 0.02
 class TerminalReporter(Reporter):
     """Writes the progress of a training to standard error.
 
-    While it is open, as a context manager, a thread shows how long the current work takes. The
-    first line names the run folder and the number of processes that train together, if it has them.
+    While it is open, a thread shows how long the current work takes. The first line names the run
+    folder and the number of processes, if any.
 
     Args:
-        score_names: the scores of a validation that are shown, with their names, by key.
+        score_names: of the scores of a validation that are shown, by key.
 
     Attributes:
-        last_total: the number of steps of the whole run, as far as it is known; 0 before the
-            training starts.
+        last_total: the steps of the whole run, as far as known; 0 before training.
     """
 
     def __init__(
@@ -83,20 +82,17 @@ class TerminalReporter(Reporter):
             self._bar.close()
 
     def note(self, message: str) -> None:
-        """Write a line above the bar, or with the time before it into a log file."""
+        """Write a line above the bar, or with the time into a log file."""
         with self._lock:
             note(message, has_time=True, above=self._bar)
 
     def warning(self, message: str) -> None:
-        """Write a warning above the bar. It begins with `warning:` in a log file, too."""
+        """Write a warning as a note; a log file has `warning:`, too."""
         with self._lock:
             note(f"{WARNING}{message}", above=self._bar)
 
     def working(self, what: str) -> None:
-        """Show the current work: as the name of the bar, or as lines in a log file.
-
-        An empty name means that the work has ended.
-        """
+        """Show the current work, as the bar's name or in lines; "" has ended."""
         with self._lock:
             if self._bar is not None and self._work and not what:
                 self._bar.set_description_str("", refresh=False)
@@ -109,7 +105,7 @@ class TerminalReporter(Reporter):
             self._show_work()
 
     def progressed(self, share: float) -> None:
-        """Show the share of the current work that is done, and the time that is left."""
+        """Show the share that is done, and the time that is left."""
         with self._lock:
             now = time.monotonic()
             self._share = share
@@ -117,7 +113,7 @@ class TerminalReporter(Reporter):
                 self._expected_end = self._since + (now - self._since) / share
 
     def training_started(self, *, step: int, total_steps: int) -> None:
-        """Write where the run is, and let the bar count steps from now on."""
+        """Let the bar count steps from now on."""
         where = f"training in {self._run}" if self._run else "training"
         if self._num_processes > 1:
             where += f" with {self._num_processes} processes"
@@ -144,7 +140,7 @@ class TerminalReporter(Reporter):
         total_steps: int,
         epochs: int,  # noqa: ARG002
     ) -> None:
-        """Show the name of the encoder's training as the name of the bar."""
+        """Show the name in the bar."""
         self._first_step = step
         self._first_step_time = time.monotonic()
         self._set_total(total_steps)
@@ -165,7 +161,7 @@ class TerminalReporter(Reporter):
         loss: float,  # noqa: ARG002
         values: Mapping[str, float] | None,
     ) -> None:
-        """Move the bar, or write a line into a log file if the last one is old enough."""
+        """Move the bar, or write a line if the last one is old enough."""
         if self._has_steps:
             self._bar.update()
         if values is None:
@@ -186,7 +182,7 @@ class TerminalReporter(Reporter):
     def validated(
         self, name: str, *, step: int, epoch: float, scores: Mapping[str, float], is_best: bool
     ) -> None:
-        """Write the scores of a validation, with a star if they are the best so far."""
+        """Write the scores, with a star if they are the best so far."""
         when = _step_and_epoch(name, step, epoch) if step else "linear model"
         shown = []
         for key, value in scores.items():

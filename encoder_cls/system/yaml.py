@@ -1,7 +1,7 @@
 """Read and write YAML without tags, anchors and duplicate keys.
 
-Every value is read as the text that is written: the schema turns texts into numbers and truth
-values where it has some. So `007` and `no` are names where a name is meant.
+Every value is the text that is written, until the schema turns it into a number or a truth value:
+so `007` and `no` are names where a name is meant.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def parse_yaml(text: str, *, source: str) -> Any:
     """Parse YAML into texts, lists and mappings; None is the value of a key without one.
 
     Raises:
-        ConfigError: the text is not valid YAML; the message names the source and the line.
+        ConfigError: it is not valid YAML; the message names the source and the line.
     """
     return copy.deepcopy(_parsed(text, source))
 
@@ -45,15 +45,12 @@ def _parsed(text: str, source: str) -> Any:
 
 
 def to_yaml(values: dict[str, Any]) -> str:
-    """Write nested values as YAML, which `parse_yaml` reads back as the same texts."""
+    """YAML that `parse_yaml` reads back as the same texts."""
     return yaml.dump(values, Dumper=_TextDumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 class _TextLoader(yaml.BaseLoader):
-    """PyYAML's loader of texts, which refuses what a config does not need.
-
-    Tags would be ignored, and a short text with aliases can have more values than memory.
-    """
+    """PyYAML's loader of texts, which refuses what a config does not need."""
 
     def refuse_next_character(self) -> NoReturn:
         problem = f"a value cannot start with {self.peek()} unless in quotes"
@@ -62,7 +59,7 @@ class _TextLoader(yaml.BaseLoader):
     fetch_tag = fetch_anchor = fetch_alias = refuse_next_character
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse equal keys, of which PyYAML would take the last; read `null` as None."""
+        """Refuse equal keys, of which PyYAML takes the last; `null` is None."""
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         seen: set[Any] = set()
         for key_node, value_node in node.value:
@@ -80,10 +77,10 @@ class _TextLoader(yaml.BaseLoader):
 
 
 class _TextDumper(yaml.SafeDumper):
-    """PyYAML's safe dumper, without texts that it would read as other texts."""
+    """PyYAML's safe dumper, but all texts stay texts."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        """Put Unicode line breaks into double quotes, where they are escaped."""
+        """Escape Unicode line breaks in double quotes."""
         style = '"' if _UNICODE_LINE_BREAK.search(text) else None
         return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

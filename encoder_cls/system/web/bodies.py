@@ -13,10 +13,10 @@ from encoder_cls.system.web.responses import RefusedError
 
 
 def check_content_type(request: Request) -> None:
-    """Raise a `RefusedError` (415) if a request does not say that its body is JSON.
+    """A `RefusedError` (415) if a body does not say that it is JSON.
 
     Browsers let a page of any site send bodies of other types, but ask the server before they send
-    JSON from a page of another site.
+    JSON to another site.
     """
     content_type, _, _ = request.headers.get("content-type", "").partition(";")
     if content_type.strip().lower() != "application/json":
@@ -24,7 +24,7 @@ def check_content_type(request: Request) -> None:
 
 
 class Form(BaseModel):
-    """The fields of a request. A field's description says what it may be, for messages.
+    """The fields of a request, whose descriptions say what they may be, for messages.
 
     Strings are `InstanceOf[str]`: pydantic's own type refuses half surrogates, which JSON can hold.
     """
@@ -36,7 +36,7 @@ AnyForm = TypeVar("AnyForm", bound=Form)
 
 
 def parse_body(body: bytes, form: type[AnyForm], *, example: str) -> AnyForm:
-    """Parse a body that is a JSON object with the fields of a form; a message shows the example.
+    """Parse a JSON object with the fields of a form; a message shows the example.
 
     Raises:
         RefusedError: the body is not JSON (400); it is no object, repeats a name, or has other
@@ -67,7 +67,7 @@ def _message(fault: Any, form: type[Form]) -> str:
 
 
 def parse_json_object(body: bytes, *, example: str) -> dict[str, Any]:
-    """Parse a body that is a JSON object; a message shows the example.
+    """Parse a JSON object; a message shows the example.
 
     Raises:
         RefusedError: the body is not JSON (400), is no object, or repeats a name (422).
@@ -83,7 +83,7 @@ def parse_json_object(body: bytes, *, example: str) -> dict[str, Any]:
 
 
 def _without_repeated_names(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dict of the members of a JSON object, and refuse an object that repeats a name.
+    """Refuse repeated names.
 
     Parsers differ in which value they take, so a proxy could have checked another one.
     """

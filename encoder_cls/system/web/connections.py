@@ -13,7 +13,7 @@ from encoder_cls.system.web import server_limits
 
 
 def max_connections() -> int:
-    """The maximum number of connections: at most half of the files that this process may open."""
+    """At most half of the files that this process may open."""
     try:
         import resource
     except ImportError:  # Windows, where connections do not count as open files
@@ -26,7 +26,7 @@ def max_connections() -> int:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed to make room for a new connection if it waits for its client."""
+    """A connection that is closed to make room for a new one if it waits for its client."""
 
     # When the client last sent something, on the clock of the event loop, in seconds.
     _last_active: float
@@ -38,10 +38,9 @@ class Connection(H11Protocol):
         self._on_refused = on_refused
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Make room for this new connection if there are too many, or refuse it.
+        """Make room for this new connection, or refuse it (429).
 
-        The connection that has waited longest for its client is closed. If none waits for its
-        client, the new connection gets the status 429.
+        The one that has waited longest for its client is closed.
         """
         super().connection_made(transport)
         self._last_active = self.loop.time()
@@ -74,12 +73,12 @@ class Connection(H11Protocol):
         return others
 
     def data_received(self, data: bytes) -> None:
-        """Note when the client was last active."""
+        """Note when the client was active."""
         self._last_active = self.loop.time()
         super().data_received(data)
 
     def handle_events(self) -> None:
-        """Ignore an empty line before a request, which some clients send after a body."""
+        """Ignore an empty line, which some clients send after a body."""
         buffer = self.conn._receive_buffer
         if self.conn.their_state is h11.IDLE and bytes(buffer)[:2] == b"\r\n":
             buffer.maybe_extract_at_most(2)
@@ -87,15 +86,15 @@ class Connection(H11Protocol):
 
     @property
     def is_waiting_for_client(self) -> bool:
-        """Whether the client has sent no request, or does not read its response.
+        """Whether there is no request, or the client does not read the response.
 
-        A body that is still being sent does not count: bodies have a time limit of their own.
+        A body that is still being sent does not count: it has a time limit of its own.
         """
         has_request = self.cycle is not None and not self.cycle.response_complete
         return not has_request or self.flow.write_paused
 
     def send_400_response(self, msg: str) -> None:
-        """Respond with the status 400 to bytes that are not HTTP."""
+        """Respond to what is not HTTP."""
         self._refuse(400, "Bad Request", msg)
 
     def _refuse(self, status: int, reason: str, message: str) -> None:

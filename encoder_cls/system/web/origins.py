@@ -11,12 +11,11 @@ from starlette.types import Scope
 
 
 def refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | None:
-    """The reason to refuse a request that a page of another site has sent; None if there is none.
+    """Why to refuse a request that a page of another site has sent, if it has.
 
-    The name of the server in the request is checked as well as the site of the page: the owner of
-    a site can let its name lead to a loopback address (DNS rebinding), and browsers then consider
-    this server a part of that site. `hosts` are the allowed names of the server besides IP
-    addresses; None allows all names.
+    The name of the server is checked as well: the owner of a site can let its name lead to a
+    loopback address (DNS rebinding), and browsers then consider this server a part of that site.
+    `hosts` are allowed names besides IP addresses; None allows all.
     """
     host = request.headers.get("host")
     if host and hosts is not None:
@@ -35,7 +34,7 @@ def refusal_of_origin(request: Request, hosts: Sequence[str] | None) -> str | No
 
 
 def in_origin_form(scope: Scope) -> Scope:
-    """Replace a whole URL in a request line, as proxies send it, by its path and its host."""
+    """Replace a whole URL, as proxies send it, by its path and its host."""
     if not scope["path"].startswith(("http://", "https://")):
         return scope
 
@@ -47,10 +46,7 @@ def in_origin_form(scope: Scope) -> Scope:
 
 
 def host_name(address: str) -> str:
-    """The name or IP address in the header `Origin` or `Host`, without scheme and port.
-
-    The result is empty if the address has no name or is malformed.
-    """
+    """The host of `Origin` or `Host`, without scheme and port; empty if malformed."""
     try:
         parts = urlsplit(address if "://" in address else f"//{address}")
         return (parts.hostname or "").rstrip(".")
@@ -66,7 +62,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an IP address, not a name; one with a zone (`%eth0`) does not count."""
+    """Whether a host is an IP address; not with a zone (`%eth0`)."""
     try:
         ip_address(host)
     except ValueError:

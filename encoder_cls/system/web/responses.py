@@ -20,7 +20,7 @@ PAGE_HEADERS = HEADERS | {
 
 
 class RefusedError(Exception):
-    """A request is refused; the client gets an HTTP status and a message."""
+    """The client gets an HTTP status and a message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -28,14 +28,14 @@ class RefusedError(Exception):
 
 
 async def refused(_: Request, error: RefusedError) -> Response:
-    """The response to a request that is refused."""
+    """The response to a refused request."""
     return json_response({"error": str(error)}, error.status)
 
 
 def json_response(
     value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Make a response with a JSON body and the headers that belong to its status."""
+    """A response with the headers of its status."""
     all_headers = HEADERS | {"Content-Type": "application/json"} | dict(headers or {})
     if status in {408, 503}:
         all_headers["Connection"] = "close"

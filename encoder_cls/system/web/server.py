@@ -31,12 +31,12 @@ def uvicorn_config(
     closing_seconds: int,
     on_refused: Callable[[int], None] | None = None,
 ) -> uvicorn.Config:
-    """Configure uvicorn for an application that uses only plain HTTP requests.
+    """Configure uvicorn for plain HTTP requests only.
 
     Args:
-        keep_alive: the seconds for which a connection stays open without a request.
-        closing_seconds: the seconds that clients have to read their last responses.
-        on_refused: called with the status of each request that is refused before its path is known.
+        keep_alive: seconds for which a connection stays open without a request.
+        closing_seconds: to read the last responses.
+        on_refused: gets the status of requests that are refused before their path is known.
     """
     return uvicorn.Config(
         app,
@@ -55,14 +55,14 @@ def uvicorn_config(
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that stops at a signal, and then returns.
+    """A uvicorn server that returns after a signal.
 
     uvicorn itself would raise the signal again after its shutdown, which kills the process.
     """
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals by the methods of this class; uvicorn calls this while it runs."""
+        """Let this class handle signals; uvicorn calls this while it runs."""
         loop = asyncio.get_running_loop()
         handlers: dict[int, Callable[[int], None]] = dict.fromkeys(
             STOP_SIGNALS, self.on_stop_signal
@@ -81,20 +81,18 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def on_hangup(self, number: int) -> None:
-        """Stop as at any other signal: the terminal has been closed."""
+        """The terminal has been closed: stop as at any other signal."""
         discard_output_to_lost_terminal()
         self.on_stop_signal(number)
 
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Open a socket at an address, and close the socket at the end of the block.
-
-    The port 0 takes any free port.
+    """Open a socket during the block; the port 0 takes any free port.
 
     Raises:
         ConfigError: this machine has no such address.
-        EncoderClsError: the address cannot be used, for example because another program uses it.
+        EncoderClsError: the address cannot be used, as when another program uses it.
     """
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
