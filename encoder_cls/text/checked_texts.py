@@ -8,10 +8,10 @@ from encoder_cls.system.display import kind
 
 
 def checked_texts(texts: Iterable[object], function: str) -> Iterator[str]:
-    """Yield the texts, after checking that each is a string; messages name the public function.
+    """Yield the texts, if each is a string; messages name the public function.
 
     Raises:
-        TypeError: `texts` is a single text or a table, or one of its items is not a string.
+        TypeError: `texts` is a single text or a table, or an item is no string.
     """
     check_are_several(texts, function)
     for number, text in enumerate(texts):
@@ -21,9 +21,9 @@ def checked_texts(texts: Iterable[object], function: str) -> Iterator[str]:
 
 
 def check_are_several(texts: object, function: str) -> None:
-    """Raise a `TypeError` if `texts` is a single text or a table.
+    """Raise a `TypeError` for a single text or a table.
 
-    Python would go through the letters of a text, and through the names of a table's columns.
+    Python would go through its letters, or through the names of its columns.
     """
     if isinstance(texts, str):
         raise TypeError(
@@ -34,5 +34,5 @@ def check_are_several(texts: object, function: str) -> None:
 
 
 def is_table(texts: object) -> bool:
-    """Whether an array or a frame has another number of dimensions than one."""
+    """Whether an array or a frame has other than one dimension."""
     return len(getattr(texts, "shape", ("rows",))) != 1

@@ -64,7 +64,7 @@ class RowForm(NamedTuple):
 
     Attributes:
         fields: empty if texts are of one column.
-        edges: of each feature by name, increasing; empty if its numbers are categories, too.
+        edges: of each feature, increasing; empty for categories.
     """
 
     fields: tuple[str, ...]
@@ -72,22 +72,22 @@ class RowForm(NamedTuple):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of the features."""
+        """The features' names."""
         return tuple(self.edges)
 
     @property
     def most_tokens(self) -> int:
-        """How many tokens a row has before its words, `[CLS]` included, at most."""
+        """The most tokens of a row before its words, with `[CLS]`."""
         return 1 + sum(max(1, len(edges)) for edges in self.edges.values())
 
     def marks(self, names: Sequence[str]) -> list[str | None]:
-        """The mark of each of a row's fields by name, or by place if other columns are as many."""
+        """The mark of each field by name, or by place if other columns are as many."""
         if len(names) == len(self.fields) and set(names) != set(self.fields):
             names = self.fields
         return [_mark(name) if name in self.fields else None for name in names]
 
     def tokens(self) -> list[str]:
-        """The tokens of the form itself, without those of categories."""
+        """The tokens of the form, without those of categories."""
         tokens = [_mark(field) for field in self.fields]
         for name, edges in self.edges.items():
             tokens += [_missing(name), _other(name)]
@@ -95,7 +95,7 @@ class RowForm(NamedTuple):
         return tokens
 
     def feature_tokens(self, values: Mapping[str, str]) -> list[str]:
-        """The tokens of a row's features, which may include unknown categories."""
+        """The tokens of features, unknown categories among them."""
         tokens = []
         for name in self.edges:
             tokens += self.tokens_of(name, values.get(name, ""))
@@ -145,20 +145,20 @@ def _number(value: str) -> float | None:
 
 
 def kind_of_token(token: str) -> int:
-    """The kind of a token of a reader of rows."""
+    """Whether a token is a word, a field or a feature."""
     if not token.startswith(RS):
         return WORD
     return FEATURE if US in token else FIELD
 
 
 def token_of_other(token: str) -> str:
-    """The token in place of an unknown category."""
+    """The token for an unknown category."""
     name, _, _ = token.partition(US)
     return f"{name}{US}{US}"
 
 
 def feature_name(token: str) -> str:
-    """A token of a feature as a person reads it, such as `channel=email` or `employees≥37`."""
+    """A feature as a person reads it, such as `channel=email` or `employees≥37`."""
     name, _, value = token.removeprefix(RS).partition(US)
     if not value:
         return f"{name}=(missing)"
@@ -170,7 +170,7 @@ def feature_name(token: str) -> str:
 
 
 def row_form(tokenizer: Tokenizer) -> RowForm | None:
-    """The form of the rows that a tokenizer knows; None if texts are all that it reads.
+    """The form of the rows that a tokenizer knows; None if it reads only texts.
 
     Raises:
         ValueError: the tokens of features are not as `RowForm.tokens` writes them.
@@ -180,7 +180,7 @@ def row_form(tokenizer: Tokenizer) -> RowForm | None:
 
 
 def form_of_tokens(tokens: Iterable[str]) -> RowForm | None:
-    """The form of the rows with tokens such as `learned_tokens`, up to the first category."""
+    """The form of `learned_tokens`, up to the first category."""
     fields = []
     edges: dict[str, list[float]] = {}
     found = []
@@ -212,10 +212,9 @@ def form_of_tokens(tokens: Iterable[str]) -> RowForm | None:
 def learned_tokens(
     rows: Collection[str], groups: NDArray[np.int64], *, min_frequency: int
 ) -> list[str]:
-    """Learn the tokens of features and fields from rows; none if they are texts.
+    """Learn the tokens of features and fields from rows of equal columns; none from texts.
 
-    All rows have the columns of the first one. A category is known if it is in rows of
-    `min_frequency` groups; those of one group have equal numbers in `groups`, (rows,).
+    A category is known if it is in rows of `min_frequency` groups, whose numbers are (rows,).
     """
     parts = row_parts(next(iter(rows), ""))
     fields = tuple(name for name, _ in parts.fields if name)
@@ -251,7 +250,7 @@ def _frequency_rank(value_and_count: tuple[str, int]) -> tuple[int, str]:
 
 
 def _learned_edges(counts: Counter[str]) -> tuple[float, ...]:
-    """The edges of a column of numbers; none if it is none."""
+    """None if it is no column of numbers."""
     numbers = []
     counts_of_numbers = []
     for value, count_of_value in counts.items():
@@ -281,7 +280,7 @@ def _learned_edges(counts: Counter[str]) -> tuple[float, ...]:
 
 
 def reader_of_rows(read: TokenReader, form: RowForm | None) -> TokenReader:
-    """Make a reader of rows of one that reads texts; without a form, all rows are texts."""
+    """A reader of rows, made of one of texts; without a form, all rows are texts."""
     if form is None:
         return read
     return partial(_read_rows, read, form)
@@ -290,7 +289,7 @@ def reader_of_rows(read: TokenReader, form: RowForm | None) -> TokenReader:
 def _read_rows(
     read: TokenReader, form: RowForm, rows: Sequence[str], max_tokens: int
 ) -> TokenChunk:
-    """Read `[CLS]`, the tokens of features, and for each field its mark and its words."""
+    """Read `[CLS]`, features, and for each field its mark and its words."""
     # Each text is read by itself. Its `[CLS]` is replaced by what stands before its words.
     texts: list[str] = []
     heads: list[list[str]] = []

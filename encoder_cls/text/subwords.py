@@ -24,7 +24,7 @@ SCORE_PLACES = 6
 
 
 def reproducible(trained: Tokenizer, own_tokens: Sequence[str]) -> Tokenizer:
-    """Rebuild a trained tokenizer, so that nothing in it depends on the order of a hash table.
+    """Rebuild a trained tokenizer without what depends on the order of a hash table.
 
     `own_tokens` are its first ones, which are not learned.
     """
@@ -41,10 +41,10 @@ def reproducible(trained: Tokenizer, own_tokens: Sequence[str]) -> Tokenizer:
 def _rounded_scores(
     vocabulary: list[tuple[str, Any]], num_own_tokens: int
 ) -> list[tuple[str, float]]:
-    """Round the scores of the learned sub-words, and sort the sub-words by them again.
+    """Round the scores of learned sub-words, and sort by them again.
 
-    The trainer adds up scores in the order of a hash table. Their last digits therefore differ from
-    run to run, and so does the order of sub-words whose scores are equal.
+    The trainer adds up scores in the order of a hash table, so their last digits, and the order of
+    equal ones, differ from run to run.
     """
     special = [(piece, score) for piece, score in vocabulary[:num_own_tokens]]
     learned = []
@@ -69,8 +69,7 @@ def without_rare_subwords(
 ) -> Tokenizer:
     """Leave out sub-words of several characters that are not in texts of enough groups.
 
-    `texts` are split into `words`, their list of distinct words. Texts of one group have equal
-    numbers in `groups`, (texts,).
+    `words` are all distinct words of the texts.
     """
     subwords = [token for token in trained.get_vocab() if _is_subword(token)]
     rare = {_characters(subword) for subword in subwords if len(_characters(subword)) > 1}
@@ -104,13 +103,13 @@ def _characters(subword: str) -> str:
 
 
 def _parts(word: str, longest: int) -> set[str]:
-    """All sequences of two to `longest` characters in a word."""
+    """All sequences of two to `longest` characters."""
     ends = range(2, len(word) + 1)
     return {word[start:end] for end in ends for start in range(max(0, end - longest), end - 1)}
 
 
 def _without(trained: Tokenizer, rare: Set[str]) -> Tokenizer:
-    """Leave out sub-words; those of which a kept sub-word is merged are inside it, and kept."""
+    """Those of which a kept sub-word is merged are inside it, and so kept."""
     model = json.loads(trained.to_str())["model"]
     if model["type"] == "Unigram":
         scored = [(subword, score) for subword, score in model["vocab"] if subword not in rare]
@@ -132,7 +131,6 @@ def _word_piece(vocabulary: dict[str, int]) -> models.WordPiece:
 
 
 def _with_model(trained: Tokenizer, model: models.Model) -> Tokenizer:
-    """Make a tokenizer that prepares texts as another one does, with another vocabulary."""
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = trained.normalizer
     tokenizer.pre_tokenizer = trained.pre_tokenizer

@@ -23,13 +23,10 @@ if TYPE_CHECKING:
 
 
 class TokenizedData(NamedTuple):
-    """A tokenizer, and the tokens of the texts of a run.
+    """A tokenizer, trained on the training texts, and the tokens of a run.
 
     Attributes:
-        tokenizer: trained on the training texts.
-        texts: the tokens of the training texts.
-        long_words: the number of words of the training texts that are too long for a sub-word
-            tokenizer to learn from.
+        long_words: how many training words are too long for a sub-word tokenizer to learn from.
     """
 
     tokenizer: Tokenizer
@@ -51,14 +48,12 @@ def tokenized_data(
 ) -> TokenizedData:
     """Train a tokenizer and tokenize all texts, or read both from the cache.
 
-    The key of the cache has `fingerprints`, hashes that identify all texts and their groups. What
-    is in the cache does not need `groups`, which computes their numbers, (texts,). The tokenizer
-    `base` of a run that is continued is extended. `check` is called from time to time during the
-    work, and may raise an error to end it.
+    The key of the cache has `fingerprints` of all texts and groups, whose numbers, (texts,),
+    `groups` computes only if they are needed. A tokenizer `base` is extended. `check` is called
+    from time to time, and may raise an error to end the work.
 
     Raises:
-        ConfigError: max_vocab_size is less than the number of single characters, with which a
-            sub-word model starts.
+        ConfigError: max_vocab_size is less than the number of single characters.
         EncoderClsError: the cache cannot be written.
     """
     max_seq_len = config.model.max_seq_len

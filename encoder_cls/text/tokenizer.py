@@ -77,7 +77,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) -> TokenizedTexts:
-    """Tokenize texts for an encoder that reads the first `max_seq_len` tokens of each text.
+    """Tokenize texts for an encoder that reads `max_seq_len` tokens.
 
     Raises:
         TypeError: `texts` is a single text or a table.
@@ -99,9 +99,9 @@ MAX_COUNTED = 1_000_000
 
 
 def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
-    """Count the tokens of a text, including `[CLS]`, in its first `MAX_COUNTED` characters.
+    """Count the tokens of a text, with `[CLS]`, in its first `MAX_COUNTED` characters.
 
-    The second value is whether the text has no more characters.
+    The second value is whether the text has no more.
     """
     read = token_reader(tokenizer)
     chunk = read([text[:MAX_COUNTED]], MAX_COUNTED + 1)
@@ -109,7 +109,7 @@ def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
 
 
 def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArray[np.int32]:
-    """Look up the ids of words, (words,); a word for which `id_of` returns None is `[UNK]`.
+    """Look up the ids of words; one for which `id_of` returns None is `[UNK]`.
 
     An unknown category of a feature has a token of its own.
     """
@@ -125,8 +125,8 @@ def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArr
 def token_reader(tokenizer: Tokenizer) -> TokenReader:
     """Make a function that splits texts into tokens.
 
-    A word-level tokenizer splits texts into words, which are returned as they are written even if
-    they are unknown. All other tokenizers split texts into the sub-words of their vocabulary.
+    Words are returned as they are written even if they are unknown; sub-words are those of the
+    vocabulary.
     """
     is_word_level = isinstance(tokenizer.model, models.WordLevel)
     read = _word_reader(tokenizer) if is_word_level else _subword_reader(tokenizer)
@@ -170,7 +170,7 @@ def _subword_reader(tokenizer: Tokenizer) -> TokenReader:
 
 
 def _coded(token_lists: Sequence[list[str]]) -> TokenChunk:
-    """List each distinct token once, and replace the tokens of texts by their indices."""
+    """List each distinct token once, and index it."""
     tokens = list(chain.from_iterable(token_lists))
 
     # A token that is looked up for the first time gets the next index. `map` looks tokens up twice
@@ -183,19 +183,19 @@ def _coded(token_lists: Sequence[list[str]]) -> TokenChunk:
 
 
 def split_by_tokenizer(tokenizer: Tokenizer, text: str) -> list[str]:
-    """Split a text without surrogates into words by a tokenizer's normalizer and pre-tokenizer."""
+    """Split a text without surrogates into words."""
     normalized = tokenizer.normalizer.normalize_str(text)
     words_and_offsets = tokenizer.pre_tokenizer.pre_tokenize_str(normalized)
     return [word for word, _ in words_and_offsets]
 
 
 def lowercases(tokenizer: Tokenizer) -> bool:
-    """Whether the tokenizer converts letters to lower case."""
+    """Whether letters become lower case."""
     return bool(tokenizer.normalizer.normalize_str("A") == "a")
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace each surrogate, which no tokenizer can read, by U+FFFD."""
+    """Replace surrogates, which no tokenizer can read, by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -204,7 +204,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def unknown_words(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[str]:
-    """The unknown words and values of features that an encoder reads of a text."""
+    """The unknown words and values of features that an encoder reads."""
     read = text[: CHARACTERS_PER_TOKEN * max_seq_len]
     tokens = token_reader(tokenizer)([read], max_seq_len)
     words = [tokens.distinct[index] for index in tokens.indices]
@@ -213,11 +213,7 @@ def unknown_words(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[
 
 
 class Span(NamedTuple):
-    """The characters of a token, `text[start:end]`.
-
-    Attributes:
-        word: the index of the token's word in the text; None if it belongs to no word.
-    """
+    """The characters of a token, `text[start:end]`, and the index of its word; None without one."""
 
     start: int
     end: int
@@ -225,11 +221,11 @@ class Span(NamedTuple):
 
 
 def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
-    """The spans of the tokens that an encoder reads, without `[CLS]`, in order.
+    """The spans of the tokens that an encoder reads, without `[CLS]`.
 
-    A span covers whole characters, with their accents. Normalization may make several tokens of a
-    single character, such as a ligature; these tokens have the same span. The spans of a row are
-    places in `readable(text)`; those of what is not shown there are empty.
+    A span covers whole characters, with their accents. Several tokens of a single character, such
+    as a ligature, have the same span. Those of a row are places in `readable(text)`, and empty for
+    what is not shown there.
     """
     form = row_form(tokenizer)
     if form is None:
@@ -266,7 +262,7 @@ def _spans_of_words(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> lis
 
 
 def _starts_of_characters(text: str) -> list[int]:
-    """Find where each character begins that is not a part of the one before it, and the end."""
+    """Where each character begins that is not a part of the one before, and the end."""
     starts = []
     for index, character in enumerate(text):
         if index == 0 or not continues_character(character):
@@ -275,7 +271,7 @@ def _starts_of_characters(text: str) -> list[int]:
 
 
 def removes_invisible() -> normalizers.Normalizer:
-    """Make the first step of a normalizer, which removes characters that cannot be seen."""
+    """The first step of a normalizer: it removes invisible characters."""
     return normalizers.Replace(Regex(INVISIBLE), "")
 
 
@@ -287,7 +283,7 @@ def parse_tokenizer(content: str) -> Tokenizer:
     """Parse the JSON of a tokenizer, which may come from an untrusted source.
 
     Raises:
-        ValueError: the content is not JSON of a tokenizer that `tokenizer_training` could make.
+        ValueError: it is not the JSON of a tokenizer that `tokenizer_training` could make.
     """
     with _panics_as_value_errors():
         tokenizer = Tokenizer.from_str(content)
@@ -316,7 +312,7 @@ def parse_tokenizer(content: str) -> Tokenizer:
 
 @contextmanager
 def _panics_as_value_errors() -> Iterator[None]:
-    """Turn any error of the library into a `ValueError`, also a panic, which is no `Exception`."""
+    """Turn errors of the library into a `ValueError`, also a panic, which is no `Exception`."""
     try:
         yield
     except KeyboardInterrupt:
@@ -326,7 +322,7 @@ def _panics_as_value_errors() -> Iterator[None]:
 
 
 def _is_own_normalizer(normalizer: dict[str, Any] | None) -> bool:
-    """Whether a normalizer, as parsed JSON, has no steps but those of this program."""
+    """Whether the steps of a parsed normalizer are those of this program."""
     if normalizer is None or "normalizers" not in normalizer:
         return False
     removal = json.loads(removes_invisible().__getstate__())
@@ -339,7 +335,7 @@ def _is_own_splitter(splitter: Any) -> bool:
 
 
 def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
-    """Make the pre-tokenizer, which splits texts into words, for one of the `TYPES`."""
+    """The pre-tokenizer, which splits texts into words, of one of the `TYPES`."""
     if kind in {"bpe", "unigram"}:
         # Split into runs of letters and digits, and runs of punctuation. In scripts without spaces,
         # these models learn by themselves which characters form a word.
@@ -348,7 +344,7 @@ def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
 
 
 def with_cls_template(tokenizer: Tokenizer) -> Tokenizer:
-    """Make a tokenizer, in place, put `[CLS]` first, and neither pad nor truncate sequences."""
+    """Let a tokenizer, in place, put `[CLS]` first, and neither pad nor truncate."""
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", CLS_ID)]
     )

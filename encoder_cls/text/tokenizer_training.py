@@ -62,19 +62,17 @@ def train_subwords(
     max_seq_len: int,
     row_tokens: Sequence[str] = (),
 ) -> tuple[Tokenizer, int]:
-    """Train a sub-word tokenizer on the beginnings of texts, and count the words that are too long.
+    """Train a sub-word tokenizer on the beginnings of texts, and count words that are too long.
 
-    `row_tokens` are those of features and fields, which follow the special tokens.
-
-    If texts and config are the same, the JSON of the tokenizer is the same, too. The texts are read
-    up to two times, `CHARACTERS_PER_TOKEN` characters for each token that the encoder reads.
+    `row_tokens`, of features and fields, follow the special tokens. Equal texts and configs give
+    the same JSON. The texts are read up to two times, `CHARACTERS_PER_TOKEN` characters for each
+    token that the encoder reads.
     """
     tokenizer = _untrained(config)
     splitter = _untrained(config)
     long_words = 0
 
     def beginnings() -> Iterator[str]:
-        """Yield the beginnings of texts; leave out words that are too long, and count them."""
         nonlocal long_words
         # This may be the second time that the texts are read.
         long_words = 0
@@ -113,7 +111,7 @@ _LONG_PIECE = re.compile(rf"(?<!\S)\S{{{MAX_LEARNED_LENGTH + 1}}}", re.ASCII)
 
 
 def _without_long_words(text: str, splitter: Tokenizer) -> tuple[str, int]:
-    """Leave out the words of a text that are too long to learn from, and count them."""
+    """Leave out words that are too long to learn from, and count them."""
     # Few texts have a long piece, so that few are split into words here.
     if not _LONG_PIECE.search(text):
         return text, 0
@@ -149,13 +147,12 @@ def _subword_trainer(config: TokenizerConfig, first_tokens: list[str]) -> traine
 def train_tokenizer(
     texts: Iterable[str], config: TokenizerConfig | None = None, *, max_seq_len: int = 512
 ) -> Tokenizer:
-    """Train a tokenizer on texts; without a config, it has the default settings.
+    """Train a tokenizer on texts, by default with the default settings.
 
     It learns from somewhat more of each text than the `max_seq_len` tokens that the encoder reads.
 
     Raises:
-        ConfigError: max_vocab_size is less than the number of single characters, with which a
-            sub-word model starts.
+        ConfigError: max_vocab_size is less than the number of single characters.
         TypeError: `texts` is a single text or a table.
     """
     # Imported here, because prediction imports this module, and needs no configs.
@@ -177,21 +174,19 @@ def train_and_tokenize(
 ) -> tuple[Tokenizer, TokenizedTexts, int]:
     """Train a tokenizer, and tokenize the same texts.
 
-    A word-level tokenizer gets the vocabulary of `trainers.WordLevelTrainer` for the kept tokens of
-    the texts, but the texts are split only once. A word, or a sub-word of several characters, is
-    learned only if it is in texts of `config.min_frequency` groups. Texts of one group have equal
-    numbers in `groups`, (texts,); if it is None, each text is a group.
+    A word-level tokenizer gets the vocabulary of `trainers.WordLevelTrainer`, but the texts are
+    split only once. A word, or a sub-word of several characters, is learned only if it is in texts
+    of `config.min_frequency` groups. Without `groups`, equal numbers of texts that belong together,
+    each text is a group.
 
-    The tokenizer `base` of a run that is continued has the same settings. A word-level one keeps
-    its ids, and new words get the ids after them. A sub-word one is not changed, because it can
-    write any word.
+    The tokenizer `base` of a run that is continued has the same settings: a word-level one keeps
+    its ids, and new words follow; a sub-word one is not changed, because it can write any word.
 
     Returns:
-        The tokenizer, the tokens, and the number of words that are too long to learn from.
+        The tokenizer, the tokens, and the number of words too long to learn from.
 
     Raises:
-        ConfigError: max_vocab_size is less than the number of single characters, with which a
-            sub-word model starts.
+        ConfigError: max_vocab_size is less than the number of single characters.
     """
     if not isinstance(texts, Collection):
         texts = list(texts)
@@ -276,7 +271,7 @@ def _train_and_tokenize_words(
 
 
 def _untrained(config: TokenizerConfig) -> Tokenizer:
-    """Make a tokenizer without a vocabulary, which normalizes and splits texts by a config."""
+    """A tokenizer without a vocabulary."""
     unknown = SPECIAL_TOKENS[UNK_ID]
     if config.type == "word_level":
         tokenizer = Tokenizer(models.WordLevel(unk_token=unknown))
@@ -304,11 +299,10 @@ def _untrained(config: TokenizerConfig) -> Tokenizer:
 
 
 def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
-    """List the characters that continue a word, in the form of word_piece, such as `##a`, sorted.
+    """The characters that continue a word, as word_piece writes them, such as `##a`, sorted.
 
-    They are given to the trainer of word_piece as first tokens. Otherwise it would number them in
-    the order of a hash table, which differs from run to run, and would merge equally frequent pairs
-    in the order of these numbers.
+    They are the trainer's first tokens: otherwise it would number them in the order of a hash
+    table, which differs from run to run, and merge equally frequent pairs in that order.
     """
     splitter = ArrowWords(tokenizer)
     characters: set[str] = set()
@@ -332,8 +326,8 @@ MAX_PIECES = 1 << 16
 class ArrowWords:
     """Splits many texts into the words of a tokenizer with Arrow's kernels.
 
-    This is ten times as fast as `tokenizer.token_reader`, because Python handles each distinct word
-    only once. It is used for training only: for few texts, importing Arrow would take longer.
+    This is ten times as fast as `token_reader`, because Python handles each distinct word once; for
+    few texts, importing Arrow would take longer.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -346,7 +340,7 @@ class ArrowWords:
         return ArrowWords, (self._tokenizer,)
 
     def read(self, texts: Sequence[str], max_tokens: int) -> TokenChunk:
-        """Split texts into tokens, at most `max_tokens` of each; this is a `TokenReader`."""
+        """Split texts into tokens; this is a `TokenReader`."""
         words = self.split(texts)
         lengths: NDArray[Any] = np.from_dlpack(pc.list_value_length(words)).astype(np.int64)
         if (lengths > max_tokens).any():
@@ -358,7 +352,7 @@ class ArrowWords:
         return TokenChunk(coded.dictionary.to_pylist(), indices, lengths)
 
     def split(self, texts: Sequence[str]) -> pa.Array:
-        """Split each text into a list of strings: `[CLS]` and then its words, normalized."""
+        """Lists of strings: `[CLS]`, then the normalized words."""
         # Split the texts into pieces at spaces. The words of a piece do not depend on its
         # neighbours, so each distinct piece is split only once. Put spaces between its words.
         readable = [replace_surrogates(text) for text in texts]

@@ -53,10 +53,9 @@ class CharNgrams:
     """The hashed character n-grams of many words, which distinguish unknown words.
 
     Attributes:
-        ngrams: the hashes of the n-grams, word after word, (n-grams,). Word `i` has the n-grams
-            `ngrams[offsets[i]:offsets[i + 1]]`, of which there may be none.
-        offsets: the index in `ngrams` at which each word starts, and the index at which the last
-            word ends, (words + 1,).
+        ngrams: hashes, word after word, (n-grams,). Those of word `i` are
+            `ngrams[offsets[i]:offsets[i + 1]]`, maybe none.
+        offsets: (words + 1,).
     """
 
     ngrams: NDArray[np.uint32]
@@ -66,7 +65,7 @@ class CharNgrams:
         return len(self.offsets) - 1
 
     def take(self, words: NDArray[np.integer[Any]]) -> CharNgrams:
-        """The n-grams of some of the words, in the order of `words`."""
+        """The n-grams of some of the words."""
         starts = self.offsets[words]
         lengths = self.offsets[words + 1] - starts
         return CharNgrams(
@@ -95,16 +94,14 @@ class TokenizedTexts:
     """The tokens of many texts, one text after the other, and a list of their distinct words.
 
     Attributes:
-        words: the index of each token in the list of words, (tokens,). Text `i` has the tokens
+        words: the index of each token in the list of words, (tokens,). Those of text `i` are
             `words[offsets[i]:offsets[i + 1]]`.
-        word_ids: the token id of each word of the list, (words,). All unknown words have the id of
-            `[UNK]`.
-        char_ngrams: the n-grams of each word of the list; special tokens have none.
-        offsets: the index in `words` at which each text starts, and the index at which the last
-            text ends, (texts + 1,).
-        max_seq_len: the number of tokens of a text that an encoder reads. `KEPT_PER_TOKEN` times as
-            many are stored.
-        truncated: whether a text is longer than an encoder reads, (texts,).
+        word_ids: the id of each word of the list, (words,); unknown words have that of `[UNK]`.
+        char_ngrams: of each word of the list; special tokens have none.
+        offsets: (texts + 1,).
+        max_seq_len: how many tokens of a text an encoder reads; `KEPT_PER_TOKEN` times as many are
+            stored.
+        truncated: whether an encoder reads not all of a text, (texts,).
         kinds: whether each word of the list is a `WORD`, a `FIELD` or a `FEATURE`, (words,); None
             if all are words.
     """
@@ -121,7 +118,7 @@ class TokenizedTexts:
         return len(self.truncated)
 
     def __getitem__(self, texts: slice) -> TokenizedTexts:
-        """Neighbouring texts, such as `[:count]`, with the same list of words."""
+        """Neighbouring texts, with the same list of words."""
         start, stop, _ = texts.indices(len(self))
         offsets = self.offsets[start : stop + 1]
         return replace(
@@ -132,7 +129,7 @@ class TokenizedTexts:
         )
 
     def take(self, texts: NDArray[np.int64]) -> TokenizedTexts:
-        """Some of the texts, in the order of `texts`, with the same list of words."""
+        """Some of the texts, with the same list of words."""
         lengths = np.diff(self.offsets)[texts]
         tokens = flat_indices(self.offsets[texts], lengths)
         return replace(
@@ -143,20 +140,20 @@ class TokenizedTexts:
         )
 
     def input_ids(self, tokens: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
-        """The ids of the tokens at these indices in `words`, by default of all tokens."""
+        """The ids of the tokens with these indices, by default of all."""
         return self.word_ids[self.words[tokens]]
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """The number of tokens that an encoder reads of each text, including `[CLS]`, (texts,)."""
+        """How many tokens of each text an encoder reads, with `[CLS]`, (texts,)."""
         return self.lengths_within(self.max_seq_len)
 
     def lengths_within(self, max_tokens: int) -> NDArray[np.int64]:
-        """The number of tokens of each text with `[CLS]`, but at most `max_tokens`, (texts,)."""
+        """The tokens of each text, with `[CLS]`, at most `max_tokens`, (texts,)."""
         return np.minimum(np.diff(self.offsets), max_tokens)
 
     def word_counts(self) -> NDArray[np.int64]:
-        """Count how often each word of the list occurs, (words,)."""
+        """How often each word of the list occurs, (words,)."""
         counts = np.zeros(len(self.word_ids), dtype=np.int64)
         for start in range(0, len(self.words), TOKENS_AT_ONCE):
             words = self.words[start : start + TOKENS_AT_ONCE]
@@ -164,14 +161,14 @@ class TokenizedTexts:
         return counts
 
     def kinds_of(self, tokens: NDArray[np.int64]) -> NDArray[np.uint8] | None:
-        """The kinds of the tokens at these indices in `words`; None if all are words."""
+        """The kinds of the tokens with these indices; None if all are words."""
         if self.kinds is None:
             return None
         return self.kinds[self.words[tokens]]
 
     @property
     def num_words(self) -> NDArray[np.int64]:
-        """The number of words that an encoder reads of each text, without `[CLS]`, (texts,)."""
+        """How many words of each text an encoder reads, (texts,)."""
         if self.kinds is None:
             return self.lengths - 1
 
@@ -182,9 +179,9 @@ class TokenizedTexts:
         return counts - 1
 
     def group_counts(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Count in the texts of how many groups each word of the list occurs, (words,).
+        """In texts of how many groups each word of the list occurs, (words,).
 
-        Texts of one group have equal numbers in `groups`, (texts,).
+        `groups` are equal numbers of texts that belong together, (texts,).
         """
         counts = np.zeros(len(self.word_ids), dtype=np.int64)
         _, numbers = np.unique(groups, return_inverse=True)
@@ -203,7 +200,7 @@ class TokenizedTexts:
 
     @cached_property
     def unknown(self) -> NDArray[np.int32]:
-        """The number of `[UNK]` among the tokens that an encoder reads of each text, (texts,)."""
+        """The number of `[UNK]` that an encoder reads of each text, (texts,)."""
         is_unknown_word = self.word_ids == UNK_ID
         counts = DiskBackedArray(np.int32)
 
@@ -221,21 +218,18 @@ class TokenizedTexts:
 
     @property
     def unknown_fraction(self) -> float:
-        """The fraction of `[UNK]` among the tokens that an encoder reads, without `[CLS]`."""
+        """The share of `[UNK]` among all words that an encoder reads."""
         num_words = self.lengths.sum() - len(self)
         return float(self.unknown.sum() / max(1, num_words))
 
 
 def offsets_of_lengths(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """The offsets of pieces in a flat array, given their lengths: 0, then each end."""
+    """The offsets of pieces with these lengths: 0, then each end."""
     return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def flat_indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The indices of the elements of several pieces of a flat array, piece after piece.
-
-    The index at which each piece starts, and its number of elements, are (pieces,).
-    """
+    """The indices of the elements of several pieces of a flat array, piece after piece."""
     # Number the elements of the result from 0. To the numbers of each piece, add the distance from
     # its start in the result to its start in the array.
     starts_in_result = np.cumsum(lengths) - lengths
@@ -245,10 +239,7 @@ def flat_indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArr
 
 
 def drawn_rows(lengths: NDArray[np.int64], max_total: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """Draw texts at random, as many as a limit of their total length allows, but at least one.
-
-    The result is the indices of the texts that are drawn; their lengths are (texts,).
-    """
+    """Draw indices of texts at random, up to a limit of their total length, but at least one."""
     order = np.random.default_rng(seed).permutation(len(lengths))
     totals = np.cumsum(lengths[order])
     num_drawn = int(np.searchsorted(totals, max_total, side="right"))
@@ -259,8 +250,8 @@ class TokenChunk(NamedTuple):
     """The tokens of some texts, one text after the other.
 
     Attributes:
-        indices: the index of each token in `distinct`, (tokens,).
-        lengths: the number of tokens of each text, (texts,).
+        indices: of tokens in `distinct`, (tokens,).
+        lengths: of texts, (texts,).
     """
 
     distinct: list[str]
@@ -291,11 +282,10 @@ def index_tokens(
     kind_of: KindOf | None = None,
     in_processes: bool = False,
 ) -> tuple[TokenizedTexts, list[str]]:
-    """Split any number of texts into tokens, and list their distinct words.
+    """Split texts into tokens, and list their distinct words, whose ids are their indices.
 
-    One chunk of texts at a time is in memory. If `in_processes`, many texts are divided among
-    several processes, each of which gets a copy of `read`. The id of a word is its index in the
-    list. Without `kind_of`, all tokens are words.
+    One chunk of texts is in memory; if `in_processes`, many texts are divided among several
+    processes, each with a copy of `read`. Without `kind_of`, all tokens are words.
     """
     words = DiskBackedRaggedArray(np.int32)
     ngrams = DiskBackedRaggedArray(np.uint32)
@@ -344,7 +334,6 @@ def index_tokens(
 def _chunks_read(
     read: TokenReader, texts: Iterable[str], *, max_seq_len: int, in_processes: bool
 ) -> Iterator[tuple[TokenChunk, NDArray[np.bool_]]]:
-    """Yield for each chunk of texts their tokens, and which texts are truncated, (texts,)."""
     chunks = _chunks(texts, max_characters=CHARACTERS_PER_TOKEN * max_seq_len)
     read_chunk = partial(_read_chunk, read, max_seq_len)
     if in_processes:
@@ -360,10 +349,7 @@ CHUNK_CHARACTERS = 1 << 19
 
 
 def _chunks(texts: Iterable[str], *, max_characters: int) -> Iterator[list[str]]:
-    """Divide texts into large chunks, and cut each text after `max_characters` + 1 characters.
-
-    The last of these characters shows that the text is longer than `max_characters`.
-    """
+    """Cut texts after `max_characters` + 1 characters: the last one shows that a text is longer."""
     chunk: list[str] = []
     num_characters = 0
     for text in texts:
@@ -383,7 +369,7 @@ def _chunks(texts: Iterable[str], *, max_characters: int) -> Iterator[list[str]]
 def _read_chunk(
     read: TokenReader, max_seq_len: int, texts: list[str]
 ) -> tuple[TokenChunk, NDArray[np.bool_]]:
-    """The tokens of texts, and which texts are longer than an encoder reads, (texts,)."""
+    """The tokens of texts, and which of them are truncated."""
     max_characters = CHARACTERS_PER_TOKEN * max_seq_len
     beginnings = [text[:max_characters] for text in texts]
     tokens = read(beginnings, KEPT_PER_TOKEN * max_seq_len)
@@ -405,10 +391,8 @@ def hash_char_ngrams(words: Sequence[str]) -> CharNgrams:
 
     A word is put between "<" and ">" before its n-grams are taken, such as "<at" and "at>", as in
     fastText (Bojanowski et al., "Enriching Word Vectors with Subword Information", 2017,
-    https://arxiv.org/abs/1607.04606). The hash is the CRC-32 of an n-gram's bytes in UTF-8. The
-    n-grams of a word are sorted by their length. An empty word has no n-grams.
-
-    The n-grams of all words grow at the same time, by one character after the other.
+    https://arxiv.org/abs/1607.04606). The hash is the CRC-32 of an n-gram's bytes in UTF-8, sorted
+    by length; an empty word has none.
     """
     # Join all words, and find the first byte of each character. In UTF-8, all bytes of a character
     # except the first one have the form 10xxxxxx.
@@ -462,10 +446,7 @@ def _extend_crc32(
     starts: NDArray[np.int64],
     sizes: NDArray[np.int64],
 ) -> None:
-    """Extend each hash, in place, by bytes of `content`.
-
-    The hashes, the index of the first of these bytes, and their number are (n-grams,).
-    """
+    """Extend each hash, in place, by bytes of `content`, from `starts` on."""
     for number in range(sizes.max(initial=0)):
         (extended,) = np.nonzero(sizes > number)
         before = hashes[extended]

@@ -53,10 +53,10 @@ ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)
 
 @lru_cache(maxsize=1 << 12)
 def continues_character(character: str) -> bool:
-    """Whether a character is a part of the character before it.
+    """Whether a character is a part of the one before it.
 
-    Such a character is a mark, such as an accent, or the rest of a decomposed Hangul syllable. Some
-    become one only by normalization, such as the marks of half-width kana.
+    It is a mark, such as an accent, or the rest of a decomposed Hangul syllable; some, such as the
+    marks of half-width kana, become one only by normalization.
     """
     if character.isascii():
         return False
