@@ -62,8 +62,7 @@ COMMANDS = "init|train|tune|eval|compare|prune|predict|review|suggest|label|serv
 INLINE = re.compile(rf"`((?:encoder-cls )?(?:{COMMANDS}) [^`]+)`")
 
 # Pages whose blocks are run in order in one folder. Others are run elsewhere: docs/library.md by
-# tests/training/test_from_python.py, docs/tour.md by tests/test_tour.py, and docs/model_folder.md
-# by tests/test_numpy_reader.py.
+# tests/training/test_from_python.py, docs/tour.md by tests/test_tour.py.
 RUN_PAGES = [
     "README.md",
     "docs/guide.md",

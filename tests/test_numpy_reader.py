@@ -1,8 +1,8 @@
-"""docs/model_folder.md: its reader of a model folder gives the probabilities of the classifier."""
+"""docs/read_model.py: it reads a model folder, and gives the probabilities of the classifier."""
 
 from __future__ import annotations
 
-import re
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +13,7 @@ from encoder_cls.classifier.mixture import Mixture
 from encoder_cls.classifier.model_folder import load_classifier, save_classifier
 from encoder_cls.weights import SparseTable, Table
 
-PAGE = (Path(__file__).parent.parent / "docs" / "model_folder.md").read_text(encoding="utf-8")
-(CODE,) = re.findall(r"```python\n(import json.*?)```", PAGE, re.DOTALL)
+READER = Path(__file__).parent.parent / "docs" / "read_model.py"
 TEXTS = [
     "rain and snow today",
     "",
@@ -27,9 +26,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def probabilities():
-    names: dict[str, object] = {}
-    exec(CODE, names)
-    return names["probabilities"]
+    return runpy.run_path(str(READER))["probabilities"]
 
 
 def sparse(table: Table) -> SparseTable:
@@ -46,7 +43,7 @@ def sparse(table: Table) -> SparseTable:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("parts", ["both", "encoder", "linear", "sparse linear"])
-def test_the_page_gives_the_probabilities_of_the_classifier(
+def test_the_reader_gives_the_probabilities_of_the_classifier(
     trained_run, tmp_path, probabilities, dtype, parts
 ):
     """They are within 0.0001 for any words, any script, no text and long ones."""

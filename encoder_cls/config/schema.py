@@ -257,8 +257,8 @@ class DataConfig(Section):
     label is its own class."""
     none_label: str | None = None
     """The class of texts that belong to none of the others, such as `other`. It is learned like a
-    class, but is no answer: a text of it gets no label, and the reason `none`. If null, each text
-    gets a label."""
+    class, but is no answer: a text of it gets no label, and the reason `none`. If null, there is
+    no such class."""
     fold_labels: bool = False
     """Whether labels that differ only in case, in spaces or in how Unicode writes the same
     characters are one class. It is named as in `label_names`, or else by its most frequent spelling
@@ -401,8 +401,8 @@ class ModelConfig(Section):
     pooling: Literal["mean", "cls", "max"] = "mean"
     """How the vectors of a text's tokens become the one vector that the head reads: `mean` for
     their mean, `cls` for the vector of `[CLS]`, the first token of every text, or `max` for the
-    maximum of each feature. Mean and maximum include `[CLS]`. Masked language modelling guesses
-    nothing from the vector of `[CLS]`; only labels teach it to stand for a text."""
+    maximum of each feature. Mean and maximum include `[CLS]`. Only labels, not pretraining, teach
+    the vector of `[CLS]` to stand for a text."""
     char_ngram_buckets: Annotated[int, Field(ge=0, le=MAX_BUCKETS)] = 32_768
     """The number of rows in the table of character n-grams, which give vectors to unknown words. If
     0, there is no such table."""
@@ -419,8 +419,7 @@ class ModelConfig(Section):
     trained in seconds."""
     linear: bool = True
     """Whether a linear model of word and character n-grams is trained, whose logits are added to
-    those of the encoder. Beyond 3 million tokens it is trained on a stream of the texts, with
-    words and pairs of words only."""
+    those of the encoder."""
     cascade: bool = True
     """Whether the encoder is skipped for texts that the linear model is sure about, if validation
     texts show that predictions hardly change. If false, both models classify every text."""
@@ -480,16 +479,16 @@ class PretrainConfig(Section):
     """
 
     objective: Literal["masked_lm", "denoising"] = "masked_lm"
-    """The task of pretraining if `epochs` is a number. With `masked_lm`, the encoder predicts
-    masked tokens. With `denoising`, tokens are deleted, and a decoder that is discarded afterwards
-    writes the whole text."""
+    """What the encoder learns in pretraining, if `epochs` is a number. With `masked_lm`, it
+    predicts masked tokens. With `denoising`, tokens are deleted, and a decoder that is discarded
+    afterwards writes the whole text."""
     epochs: Annotated[int, Field(ge=0, le=MAX_EPOCHS)] | Literal["auto"] = "auto"
     """The number of passes over the texts. If 0, there is no pretraining. With `auto`, there is
     none either, but if most texts lack a label, the embeddings start from word vectors (a truncated
     SVD of co-occurrences), which are made in seconds."""
     time_budget: Minutes | None = None
-    """The maximum time of pretraining, such as 90s or 5m; a number without a unit is minutes. The
-    number of steps is estimated from the first steps. If null, there is no limit."""
+    """The maximum time of pretraining, such as 90s or 5m; a number without a unit is minutes. If
+    null, there is no limit."""
     mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.4
     """The share of the tokens that is masked or deleted."""
 
@@ -502,8 +501,7 @@ class TrainConfig(Section):
     smaller for longer training data."""
     time_budget: Minutes | None = None
     """The maximum time of the whole run, from reading the data to the report, such as 5m or 2h; a
-    number without a unit is minutes. The number of steps is estimated from the first steps of
-    pretraining and of training. If null, there is no limit."""
+    number without a unit is minutes. If null, there is no limit."""
     batch_size: Count = 64
     """The maximum number of texts in a batch."""
     batch_tokens: Count = 8192
@@ -545,11 +543,10 @@ class TrainConfig(Section):
     """Whether the words of a class's name are one more text of that class."""
     self_training: bool = True
     """Whether the linear model learns from its own predictions for unlabelled texts, in rounds. It
-    does not if its out-of-fold predictions are better without them. On ag_news with 100 labels, it
-    raised the accuracy by 13 points."""
+    does not if its out-of-fold predictions are better without them."""
     naive_bayes: bool = True
     """Whether a multinomial naive Bayes model of words is added to the NB-SVM, with half of its
-    weight. On sst2 with 50 labels, it raised the accuracy by 4 points."""
+    weight."""
     pseudo_labels: bool = True
     """Whether, with at most 2,000 labelled texts, the encoder also learns from the probabilities
     that the linear model predicts for unlabelled texts."""
