@@ -1,7 +1,7 @@
 """The batches of steps, made while the device computes.
 
-For a GPU, a thread makes the batches of the next step in pinned memory, from which the device
-copies them without this process waiting for it.
+For a GPU, a thread makes the next batches in pinned memory, from which the device copies them
+without waiting.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ class BatchLoader(Generic[Batches]):
     """Makes the batches of steps, on the CPU.
 
     Args:
-        make: returns the batches of a step on the CPU, by its index and a generator of random
-            numbers; None for torch's default generator.
-        makes_ahead: whether a thread makes the batches of the next step. They have a random
-            generator of their own then, because this process uses the default one meanwhile.
+        make: from a step's index, and a random generator, None for torch's default one.
+        makes_ahead: by a thread, with a generator of its own, since this process uses the default
+            one.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class BatchLoader(Generic[Batches]):
         self._next = {}
 
     def _made_ahead(self, step: int) -> Batches:
-        """The batches of a step from the thread, which goes on with the next one."""
+        """Take batches from the thread, which goes on with the next step."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1)
 

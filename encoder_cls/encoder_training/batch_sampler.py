@@ -1,7 +1,7 @@
 """Which texts are in the batches of each step.
 
-That depends only on the seed and the step, because each epoch has a generator of its own. A resumed
-run needs no stored generator.
+They depend only on the seed and the step, since each epoch has a generator of its own: a resumed
+run needs no stored one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Epoch(NamedTuple):
     """The order of texts and batches in an epoch.
 
     Attributes:
-        texts: their indices, in the order of their rounded lengths, (texts,).
-        batches: their indices, in the order in which they are used, (batches,).
+        texts: in the order of their rounded lengths.
+        batches: in the order of use.
     """
 
     texts: NDArray[np.int32]
@@ -32,14 +32,12 @@ class Epoch(NamedTuple):
 class BatchSampler:
     """The batches of all epochs.
 
-    In each epoch, the texts are shuffled, sorted by rounded length, and cut into batches of at most
-    `batch_size` texts and `batch_tokens` tokens, padding included. Then the batches are shuffled. A
-    longer text is a batch by itself.
-
-    The sorted lengths, and so the boundaries of batches, are the same in each epoch.
+    Texts are shuffled, sorted by rounded length, and cut into batches of at most `batch_size` texts
+    and `batch_tokens` tokens with padding, but at least one text; then batches are shuffled. Their
+    boundaries are the same in each epoch.
 
     Args:
-        lengths: in tokens, (texts,).
+        lengths: in tokens.
     """
 
     def __init__(self, lengths: NDArray[np.int64], config: TrainConfig, *, seed: int) -> None:
@@ -64,7 +62,7 @@ class BatchSampler:
 
     @property
     def batches_per_epoch(self) -> int:
-        """The batches of an epoch, in which each text occurs once."""
+        """The batches in which each text occurs once."""
         return len(self._cuts) - 1
 
     @property
@@ -73,7 +71,7 @@ class BatchSampler:
         return math.ceil(self.batches_per_epoch / self._accumulation_steps)
 
     def indices(self, batch: int) -> Indices:
-        """The indices of the texts of a batch, counted from 0 at the start of training."""
+        """The texts of a batch, counted from 0 at the start of training."""
         epoch_number, position = divmod(batch, self.batches_per_epoch)
         epoch = self._epoch(epoch_number)
 
@@ -83,10 +81,7 @@ class BatchSampler:
         return epoch.texts[start:end].astype(np.int64)
 
     def batches_of_step(self, step: int) -> list[Indices]:
-        """The indices of the texts of each batch of a step, counted from 0.
-
-        The last step of an epoch may have fewer batches, so that no step spans two epochs.
-        """
+        """The texts of each batch of a step; the last step of an epoch may have fewer batches."""
         epoch_number, position = divmod(step, self.steps_per_epoch)
         first = position * self._accumulation_steps
         end = min(first + self._accumulation_steps, self.batches_per_epoch)
@@ -104,7 +99,7 @@ class BatchSampler:
 
 
 def cut(sorted_lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int) -> Indices:
-    """Where texts of increasing lengths are cut into batches, from 0 on, (batches + 1,)."""
+    """Cut increasing lengths into batches, at these places from 0 on, (batches + 1,)."""
     cuts = [0]
     while cuts[-1] < len(sorted_lengths):
         start = cuts[-1]
@@ -118,10 +113,7 @@ def cut(sorted_lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int
 
 
 def shard_of(indices: Indices, shard: int, num_shards: int) -> Indices:
-    """The texts of one shard of a batch, which may be empty.
-
-    Its texts are neighbours, because they have similar lengths.
-    """
+    """A shard of a batch, maybe empty: neighbours, because they have similar lengths."""
     start = shard * len(indices) // num_shards
     end = (shard + 1) * len(indices) // num_shards
     return indices[start:end]

@@ -31,16 +31,14 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """The target probabilities of texts, and how much each text and each class, (C,), counts.
+    """The target probabilities of texts, labelled ones first, and how much texts and classes count.
 
-    A labelled text has probability 1 of each of its labels, an unlabelled one the probabilities of
-    its pseudo-label. Labelled texts come first.
+    A labelled text has probability 1 of each label, an unlabelled one its pseudo-label's.
 
     Attributes:
-        labels: class numbers, (texts,), or multi-label indicators, (texts, C), of the labelled
-            texts.
-        text_weights: of the labelled texts, (texts,), 1 on average; None if all count alike.
-        pseudo_labels: of the unlabelled texts, (texts, C); None without any.
+        labels: of the labelled texts.
+        text_weights: of the labelled texts, 1 on average; None if all count alike.
+        pseudo_labels: of the others, (texts, C); None without any.
     """
 
     labels: NDArray[Any]
@@ -69,10 +67,7 @@ class Targets:
         return torch.from_numpy(probabilities)
 
     def text_weights_of(self, rows: Indices) -> Tensor | None:
-        """How much some texts count, (B,); None if all count alike.
-
-        An unlabelled text has the weight 1, the mean of the labelled ones.
-        """
+        """How much texts count, (B,), unlabelled ones as the mean, 1; None if all count alike."""
         if self.text_weights is None:
             return None
         weights = np.ones(len(rows), dtype=np.float32)
@@ -89,7 +84,7 @@ class ClassificationBatch(ABC):
     """A batch of texts with target probabilities.
 
     Attributes:
-        inputs: with R-Drop, the second half of the batch repeats the first half.
+        inputs: with R-Drop, its second half repeats the first.
         targets: probabilities, (B, C).
         rdrop_weight: 0 turns R-Drop off.
     """
@@ -101,13 +96,13 @@ class ClassificationBatch(ABC):
     @property
     @abstractmethod
     def normalizer(self) -> Tensor:
-        """`loss` divided by it is the mean loss, ().
+        """See `TrainingBatch`.
 
-        The weights of texts do not count: in a batch of a single text, its weight would cancel out.
+        Weights of texts do not count: that of a single text would cancel out.
         """
 
     def loss(self, model: EncoderClassifier) -> Tensor:
-        """The weighted sum of the losses of all texts, ()."""
+        """See `TrainingBatch`."""
         logits = model(*self.inputs)
         loss = self._cross_entropy(logits)
         if self.rdrop_weight:
@@ -124,24 +119,19 @@ class ClassificationBatch(ABC):
 
     @abstractmethod
     def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The sum of weight * (KL(p || q) + KL(q || p)) / 2 of two predictions p and q, ()."""
+        """Weight * (KL(p || q) + KL(q || p)) / 2 of two predictions p and q, summed, ()."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SingleLabelBatch(ClassificationBatch):
-    """A batch of texts that have one label each.
-
-    Attributes:
-        weights: of the classes, (C,).
-        text_weights: (B,), 1 on average over all texts; None if all count alike.
-    """
+    """One label each."""
 
     weights: Tensor
     text_weights: Tensor | None = None
 
     @property
     def normalizer(self) -> Tensor:
-        """The sum of the class weights of all targets, ()."""
+        """The class weights of all targets, ()."""
         return (self.targets @ self.weights).sum()
 
     def _cross_entropy(self, logits: Tensor) -> Tensor:
@@ -172,11 +162,11 @@ class SingleLabelBatch(ClassificationBatch):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelBatch(ClassificationBatch):
-    """A batch of texts that may have several labels each.
+    """Texts with any number of labels.
 
     Attributes:
-        weights: of each label of each text, (B, C): that of the class times that of the text.
-        text_weights: None, because `weights` include them. A user's objective may ask any batch.
+        weights: of each label of each text, (B, C).
+        text_weights: None, as in `weights`; a user's objective may ask for them.
     """
 
     weights: Tensor
@@ -184,7 +174,7 @@ class MultiLabelBatch(ClassificationBatch):
 
     @property
     def normalizer(self) -> Tensor:
-        """The number of texts, (): a text counts once, however many labels it has."""
+        """A text counts once, however many labels it has."""
         return self.targets.new_full((), len(self.targets))
 
     def _cross_entropy(self, logits: Tensor) -> Tensor:
@@ -215,11 +205,10 @@ def make_labelled_batch(
     *,
     generator: torch.Generator | None,
 ) -> ClassificationBatch:
-    """Make the batch of some texts, with word dropout and smoothed targets.
+    """Make a batch, with word dropout and smoothed targets.
 
     Args:
-        rows: those of the batch's texts, (B,).
-        generator: draws the dropped words; None for torch's default generator.
+        generator: for dropped words; None for torch's default one.
     """
     # R-Drop compares two passes over each text, so put each text into the batch twice.
     if config.rdrop_weight:
@@ -256,5 +245,5 @@ def make_labelled_batch(
 
 
 def _smoothed(probabilities: Tensor, smoothing: float, *, alternatives: int) -> Tensor:
-    """Label smoothing: move a part of each probability to all alternatives evenly."""
+    """Move a part of each probability to all alternatives evenly."""
     return probabilities * (1 - smoothing) + smoothing / alternatives

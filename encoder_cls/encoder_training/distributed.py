@@ -1,10 +1,10 @@
 """The group of processes that torchrun starts for one training.
 
-All processes run the same program. The first one, of rank 0, makes the decisions, writes files and
-prints; `ProcessGroup.broadcast_value` sends its decisions to the others.
+All run the same program. The first, of rank 0, decides, writes files and prints; `broadcast_value`
+sends its decisions to the others.
 
-PyTorch is imported in functions: `encoder-cls train` joins the group before it reads its config,
-and reports a mistake there at once.
+PyTorch is imported late: `encoder-cls train` joins the group before it reads its config, and
+reports a mistake there at once.
 """
 
 from __future__ import annotations
@@ -50,12 +50,9 @@ class LostProcessError(EncoderClsError):
 class ProcessGroup:
     """The processes of a training; by default, this process alone.
 
-    Methods that exchange data must be called in all processes, in the same order. They raise a
-    `LostProcessError` if another process has ended. A signal to stop may come at any time, so it is
-    passed on through the store, which a process can use without the others.
-
-    Args:
-        store: the key-value store that all processes share; None for a process alone.
+    Methods that exchange data must be called in all processes, in the same order; they raise a
+    `LostProcessError` if one has ended. A signal to stop may come at any time, so it goes through
+    `store`, which a process can use without the others; it is None for a process alone.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
@@ -66,17 +63,17 @@ class ProcessGroup:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that makes the decisions, writes files and prints."""
+        """Whether this process decides, writes files and prints."""
         return self.rank == 0
 
     def share(self, count: int) -> range:
-        """This process's part of `count` items, which are divided equally, in order of rank."""
+        """This process's part of `count` items, divided equally by rank."""
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     # --- Exchange tensors -------------------------------------------------------------------------
 
     def sum(self, tensor: Tensor) -> None:
-        """Replace a tensor by its sum over all processes, in which it must have the same shape."""
+        """Replace a tensor by its sum over all processes, which have the same shape."""
         if self.size == 1 or not tensor.numel():
             return
 
@@ -86,7 +83,7 @@ class ProcessGroup:
             dist.all_reduce(tensor)
 
     def summed(self, *numbers: float) -> list[float]:
-        """The sum of each number over all processes."""
+        """Numbers summed over all processes."""
         import torch
 
         sums = torch.tensor(numbers, dtype=torch.float64)
@@ -94,7 +91,7 @@ class ProcessGroup:
         return [float(number) for number in sums]
 
     def gather(self, mine: Tensor) -> tuple[Tensor, ...]:
-        """The tensors of all processes, in order of rank; their first dimensions may differ."""
+        """The tensors of all processes, by rank; their first dimensions may differ."""
         if self.size == 1:
             return (mine,)
 
@@ -119,7 +116,7 @@ class ProcessGroup:
     # --- Exchange values --------------------------------------------------------------------------
 
     def gather_bytes(self, mine: bytes) -> list[bytes]:
-        """The bytes of all processes, in order of rank; their lengths may differ."""
+        """The bytes of all processes, by rank; their lengths may differ."""
         if self.size == 1:
             return [mine]
 
@@ -130,7 +127,7 @@ class ProcessGroup:
         return [tensor.numpy().tobytes() for tensor in self.gather(my_tensor)]
 
     def broadcast_bytes(self, content: bytes) -> bytes:
-        """Send the content of the first process to all processes, and return it.
+        """Send the first process's content to all.
 
         Raises:
             SystemExit: the first process has ended.
@@ -152,7 +149,7 @@ class ProcessGroup:
         return first_message[1:]
 
     def broadcast_value(self, value: T) -> T:
-        """Send a value of the first process, which JSON can represent, to all processes.
+        """Send a JSON value of the first process to all.
 
         Raises:
             SystemExit: the first process has ended.
@@ -167,13 +164,13 @@ class ProcessGroup:
         return first_value
 
     def _gather_values(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The values of all processes, which JSON can represent, in order of rank."""
+        """JSON values, by rank."""
         contents = self.gather_bytes(json.dumps(mine).encode())
         self._exit_if_ended(contents[0])
         return [json.loads(content) for content in contents]
 
     def _exit_if_ended(self, first_message: bytes) -> None:
-        """Exit if the message of the first process, in any exchange, says that it has ended."""
+        """A message in any exchange may say that the first process has ended."""
         if first_message[:1] == HAS_ENDED:
             # Exit without an error: the first process prints it, and has the exit code for it.
             self._is_over = True
@@ -182,14 +179,11 @@ class ProcessGroup:
     # --- End together -----------------------------------------------------------------------------
 
     def exit_if_first_has_ended(self) -> None:
-        """Wait for the first process, and exit this process if the first one has ended."""
+        """Wait for the first process, and exit if it has ended."""
         self.broadcast_value(None)
 
     def end(self) -> None:
-        """In the first process, let all processes exit that wait for a message of this one.
-
-        Elsewhere, and after the end of communication, do nothing.
-        """
+        """Let all processes exit that wait for this one, if it is the first."""
         if self._is_over or not self.is_first or self.size == 1:
             return
         self._is_over = True
@@ -197,7 +191,7 @@ class ProcessGroup:
             self.gather_bytes(HAS_ENDED)
 
     def end_communication(self) -> None:
-        """Declare that nothing is exchanged from here on; each process may end by itself."""
+        """Nothing is exchanged from here on; each process may end by itself."""
         self._is_over = True
 
     @contextmanager
@@ -205,8 +199,7 @@ class ProcessGroup:
         """Run a block in all processes; if it fails in one of them, end all of them.
 
         The first process raises the error, wherever it occurred; the others exit. Nothing may be
-        exchanged in the block: where it fails early in one process, the messages of the others
-        would meet those of its end.
+        exchanged in the block, whose messages could meet those of its end.
         """
         my_error: EncoderClsError | None = None
         try:
@@ -241,7 +234,7 @@ class ProcessGroup:
             )
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:
-        """Raise a `ConfigError` in all processes if values, by name, are not equal in them."""
+        """Raise a `ConfigError` in all processes if named values differ."""
         first, *other_values = self._gather_values(facts)
         for rank, other in enumerate(other_values, start=1):
             different = [name for name in first if other.get(name) != first[name]]
@@ -253,7 +246,7 @@ class ProcessGroup:
 
     @contextmanager
     def _noticing_loss(self) -> Iterator[None]:
-        """Raise a `LostProcessError` in place of torch's error that a connection is broken."""
+        """Raise a `LostProcessError` in place of torch's error of a broken connection."""
         try:
             yield
         except RuntimeError as error:
@@ -263,21 +256,18 @@ class ProcessGroup:
     # --- Stop -------------------------------------------------------------------------------------
 
     def deferring_stops(self) -> AbstractContextManager[None]:
-        """A block of work that all processes share, at whose end a stop takes effect.
-
-        If a process stopped in the middle, the others would wait for it.
-        """
+        """A block at whose end a stop takes effect: in the middle, the others would wait."""
         if self.size == 1:
             return nullcontext()
         return deferring_stops()
 
     def ask_to_stop(self, signal_number: int) -> None:
-        """Pass a signal to stop on to the first process."""
+        """Pass a signal on to the first process."""
         if self._store:
             self._store.set(STOP_KEY, str(signal_number))
 
     def asked_to_stop(self) -> int | None:
-        """The signal to stop that another process has passed on, if any."""
+        """The signal that another process has passed on, if any."""
         if self._store is None or not self._store.check([STOP_KEY]):
             return None
         return int(self._store.get(STOP_KEY))
@@ -296,12 +286,12 @@ def _error_of(rank: int, failure: Mapping[str, Any]) -> EncoderClsError:
 
 
 def is_first_process() -> bool:
-    """Whether this process is, or will be, the first one of its group."""
+    """Whether this process is, or will be, the first."""
     return not number_in_environment("RANK", least=0)
 
 
 def is_restarted() -> bool:
-    """Whether torchrun has restarted the processes after one of them failed."""
+    """Whether torchrun has restarted the processes after a failure."""
     return _number_of_restarts() != "0"
 
 
@@ -324,11 +314,11 @@ MAX_WAIT = timedelta(days=7)
 
 @contextmanager
 def joined_process_group() -> Iterator[ProcessGroup]:
-    """Join the processes that torchrun has started, and leave them after the block.
+    """Join the processes that torchrun has started, for the block.
 
     Raises:
-        LostProcessError: another process has ended, or does not begin in time.
-        ConfigError: an environment variable set by torchrun is missing or invalid.
+        LostProcessError: another one has ended, or does not begin in time.
+        ConfigError: a variable of torchrun is missing or invalid.
     """
     size = number_in_environment("WORLD_SIZE", least=1) or 1
     if size == 1 or number_in_environment("RANK", least=0) is None:
@@ -394,13 +384,13 @@ def _max_wait_to_meet() -> timedelta:
 
 
 def device_of_rank(name: str) -> torch.device:
-    """The device of this process; each process of a machine has a GPU of its own.
+    """The device of this process: each one of a machine has its own GPU.
 
     Args:
-        name: `auto`, `cpu`, `cuda` or `cuda:N`. With `cuda:N`, all processes use the same GPU.
+        name: with `cuda:N`, all use the same.
 
     Raises:
-        ConfigError: the device does not exist, or the machine has fewer GPUs than processes.
+        ConfigError: there is none, or fewer GPUs than processes.
     """
     import torch
 

@@ -13,7 +13,7 @@ from encoder_cls.encoder.transformer import EncoderClassifier
 
 
 def embedding_tables(model: nn.Module) -> dict[str, Tensor]:
-    """The weights of all embedding tables of a model, by the names of `state_dict`."""
+    """The tables of a model, by the names of `state_dict`."""
     tables = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
@@ -22,10 +22,9 @@ def embedding_tables(model: nn.Module) -> dict[str, Tensor]:
 
 
 def use_sparse_gradients(model: nn.Module) -> None:
-    """Let the gradients of all embedding tables of a model be sparse from now on.
+    """Let the gradients of all tables be sparse from now on.
 
-    A batch uses few rows of a table, so the time of a step no longer depends on the sizes of the
-    tables. Only optimizers that take sparse gradients can be used.
+    So the time of a step does not depend on the sizes of tables; only some optimizers take them.
     """
     for module in model.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
@@ -35,11 +34,10 @@ def use_sparse_gradients(model: nn.Module) -> None:
 def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Sum the values of each row of a sparse gradient.
 
-    The result equals that of `Tensor.coalesce`, which takes twice as long, because it uses a single
-    thread.
+    As `Tensor.coalesce`, which takes twice as long, on a single thread.
 
     Returns:
-        The rows, increasing, (rows,), and their sums, (rows, D).
+        Rows, increasing, and sums, (rows, D).
     """
     sorted_rows, positions = gradient._indices()[0].sort(stable=True)
     rows, counts = torch.unique_consecutive(sorted_rows, return_counts=True)
@@ -51,13 +49,12 @@ def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sum_at_occurrences(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum the values of each row of a sparse gradient, and list the sum wherever the row occurs.
+    """Sum the values of each row of a sparse gradient, wherever it occurs.
 
-    No shape depends on values, so that nothing waits for a GPU, as `sum_by_row` does to learn how
-    many rows there are.
+    No shape depends on values, so nothing waits for a GPU, as in `sum_by_row`.
 
     Returns:
-        The row of each value of the gradient, increasing, (values,), and its sum, (values, D).
+        The row of each value, increasing, and its sum, (values, D).
     """
     sorted_rows, positions = gradient._indices()[0].sort(stable=True)
 
@@ -74,9 +71,9 @@ def sum_at_occurrences(gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def without_untrained(model: EncoderClassifier, initial: Mapping[str, Tensor]) -> EncoderClassifier:
-    """Copy a model, with zeros in the rows of tables that still have their `initial` values.
+    """Copy a model, with zeros in rows of tables that still have `initial` values.
 
-    The copy shares all other weights.
+    All other weights are shared.
     """
     # Give `deepcopy` a replacement for each tensor, by the tensor's id: it then copies none of
     # them. A tensor whose replacement is itself is shared.

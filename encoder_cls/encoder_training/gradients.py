@@ -10,13 +10,12 @@ from encoder_cls.encoder_training.embedding_tables import embedding_tables, sum_
 
 
 def clip_gradients(model: nn.Module, max_norm: float) -> tuple[Tensor, Tensor]:
-    """Scale the dense gradients down to a norm of at most `max_norm`.
+    """Scale dense gradients down to a norm of at most `max_norm`.
 
-    The sparse ones of embedding tables come through the same layers, so they need no clipping.
+    The sparse ones come through the same layers, and need no clipping.
 
     Returns:
-        The norm before clipping, (), and whether all gradients are finite, (), both on the device
-        of the model, which computes them later.
+        The norm before, and whether all gradients are finite, which the device computes later.
     """
     dense = []
     sums_of_sparse = []
@@ -36,7 +35,7 @@ def clip_gradients(model: nn.Module, max_norm: float) -> tuple[Tensor, Tensor]:
 
 
 def sum_gradients(model: nn.Module, group: ProcessGroup) -> None:
-    """Replace each gradient of a model by its sum over all processes."""
+    """Sum gradients over all processes."""
     tables = embedding_tables(model)
     dense = [parameter for name, parameter in model.named_parameters() if name not in tables]
     _sum_dense(dense, group)
@@ -70,7 +69,7 @@ def _sum_dense(parameters: list[nn.Parameter], group: ProcessGroup) -> None:
 
 
 def _sum_sparse(table: Tensor, group: ProcessGroup) -> None:
-    """Only the rows that have a gradient are exchanged, which are few."""
+    """Exchange only the rows that have a gradient, which are few."""
     if table.grad is None:
         rows = torch.empty(0, dtype=torch.int64, device=table.device)
         values = table.new_empty(0, table.shape[1])

@@ -28,20 +28,17 @@ NGRAMS_PER_UNUSED_WORD = 16
 
 
 def round_up_size(size: int, *, tolerance: float = SIZE_BUCKET) -> int:
-    """Round a size up to one of few.
-
-    A tolerance of 1/2 gives the sizes 1, 2, 3, 4, 6, 8, 12, 16 and so on.
-    """
+    """Round a size up to one of few: for 1/2, to 1, 2, 3, 4, 6, 8, 12, 16 and so on."""
     return int(round_up_lengths(np.array(size), tolerance=tolerance))
 
 
 def pad_end(values: Tensor, size: int, *, value: int) -> Tensor:
-    """Fill the last dimension up to a size with copies of one value."""
+    """Fill the last dimension up to a size."""
     return functional.pad(values, (0, size - values.shape[-1]), value=value)
 
 
 def pad_to_few_shapes(batch: Batch, *, max_seq_len: int) -> Batch:
-    """Pad a batch on the CPU to one of few shapes; the number of texts stays the same."""
+    """Pad a batch on the CPU to one of few shapes, of as many texts."""
     length = round_up_size(batch.input_ids.shape[1], tolerance=LENGTH_BUCKET)
     length = min(length, max_seq_len)
 

@@ -8,14 +8,14 @@ from encoder_cls.config.schema import TrainConfig
 
 
 def warmup_steps(total_steps: int, config: TrainConfig) -> int:
-    """How many steps at the start of a training the learning rate rises."""
+    """The steps in which the learning rate rises."""
     return round(config.warmup_fraction * total_steps)
 
 
 def learning_rate(step: int, *, total_steps: int, config: TrainConfig) -> float:
-    """The learning rate of a step, counted from 0.
+    """The rate of a step, counted from 0.
 
-    It rises linearly during warm-up, then falls to zero along half a period of a cosine.
+    It rises linearly, then falls to zero along half a period of a cosine.
     """
     warmup = warmup_steps(total_steps, config)
     if step < warmup:

@@ -32,11 +32,11 @@ EPSILON = 1e-8
 def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     """Make an `AdamW` for dense parameters and a `RowwiseAdam` for embedding tables.
 
-    A batch uses few rows of a table. Only these rows are updated, so that the time of a step does
-    not grow with the vocabulary: the gradients of the model's tables become sparse.
+    Only the rows of a table that a batch uses are updated, by sparse gradients, so that time does
+    not grow with the vocabulary.
 
-    Weight decay applies only to the matrices of linear maps. Biases and norms should not become
-    small, and the embedding of a rare word would vanish between its occurrences.
+    Weight decay applies only to matrices of linear maps: biases and norms should not become small,
+    and the embedding of a rare word would vanish between its occurrences.
     """
     use_sparse_gradients(model)
 
@@ -61,11 +61,11 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
 class Optimizer(ABC):
     """An optimizer with the attributes of `torch.optim.Optimizer`.
 
-    A subclass of it would import torch's compiler, which doubles the start-up time.
+    A subclass would import torch's compiler, which doubles the start-up time.
 
     Attributes:
-        param_groups: the groups with all their options.
-        state: the moments and step count of each parameter that was updated.
+        param_groups: with all options.
+        state: moments and step count of each updated parameter.
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float) -> None:
@@ -78,10 +78,9 @@ class Optimizer(ABC):
             self.parameters += group["params"]
 
     def keep_learning_rate_on(self, device: torch.device) -> None:
-        """Keep the learning rate of each group in the memory of a device.
+        """Keep the learning rates in a device's memory.
 
-        A CUDA graph computes with the same numbers in each step, unless they are in the memory of
-        the GPU.
+        A CUDA graph computes with the same numbers in each step, unless they are there.
         """
         for group in self.param_groups:
             group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=device)
@@ -101,12 +100,12 @@ class Optimizer(ABC):
 
     @torch.no_grad()
     def step(self, found_inf: Tensor | None = None) -> None:
-        """Update the parameters that have a gradient.
+        """Update parameters that have a gradient.
 
         Args:
             found_inf: 1 if nothing may change, because a gradient is not finite, else 0; a float32
-                tensor, (), on the device of the parameters, which decides this while it computes.
-                None if all gradients are known to be finite.
+                tensor, (), on the device, which decides while it computes. None if all are known to
+                be finite.
         """
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
@@ -122,7 +121,7 @@ class Optimizer(ABC):
 class AdamW(Optimizer):
     """AdamW (Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101).
 
-    Each group has a `weight_decay`. The update is torch's fused function.
+    Each group has a `weight_decay`; the update is torch's fused function.
     """
 
     def _update(
@@ -160,10 +159,10 @@ class AdamW(Optimizer):
 class RowwiseAdam(Optimizer):
     """Adam (Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980) for embedding tables.
 
-    It updates only the rows that have a gradient; all other rows keep their values and moments.
+    It updates only rows with a gradient; others keep their values and moments.
 
-    Up to rounding, its results equal those of `torch.optim.SparseAdam`, which takes 1.3 to 2 times
-    as long, because its intermediate results are sparse tensors (docs/experiments/speed.md).
+    Up to rounding, it equals `torch.optim.SparseAdam`, which takes 1.3 to 2 times as long, because
+    its intermediate results are sparse tensors (docs/experiments/speed.md).
     """
 
     def _update(
@@ -206,11 +205,10 @@ class RowwiseAdam(Optimizer):
     def _update_rows_unless(
         self, found_inf: Tensor, table: Tensor, state: dict[str, Any], group: dict[str, Any]
     ) -> None:
-        """Update rows as `_update_rows` does, or change nothing if `found_inf` is 1.
+        """Update rows, or change nothing if `found_inf` is 1.
 
-        All that depends on `found_inf` is a factor, so nothing waits for the device. A row that
-        occurs several times in the gradient is computed as often, with the same result, because
-        only the device knows how many different rows there are.
+        It is only a factor, so nothing waits for the device. A row that occurs several times is
+        computed as often, since only the device knows how many rows there are.
         """
         assert table.grad is not None
         rows, gradients = sum_at_occurrences(table.grad)
@@ -245,10 +243,10 @@ class RowwiseAdam(Optimizer):
 
 
 def moments_of(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """The moments and step counts of all parameters, by name.
+    """The moments and step counts of all parameters.
 
-    A name such as `0.3.exp_avg` has the index of the optimizer, that of the parameter in it, and
-    the name of the value.
+    A name such as `0.3.exp_avg` has the index of the optimizer, of the parameter in it, and the
+    value.
     """
     moments = {}
     for optimizer_index, optimizer in enumerate(optimizers):
@@ -260,7 +258,7 @@ def moments_of(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
 
 
 def load_moments(optimizers: Sequence[Optimizer], moments: Mapping[str, Tensor]) -> None:
-    """Load the result of `moments_of` into new optimizers of the same parameters."""
+    """Load `moments_of` into new optimizers of the same parameters."""
     for key, tensor in moments.items():
         optimizer_index, parameter_index, name = key.split(".")
         optimizer = optimizers[int(optimizer_index)]

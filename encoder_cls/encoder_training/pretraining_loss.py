@@ -1,9 +1,8 @@
-"""Pretraining on texts without their labels: masked language modelling, or denoising.
+"""Pretraining without labels: masked language modelling, or denoising.
 
-Some words of a text are hidden from the encoder, and the model learns to guess tokens.
+Some words are hidden from the encoder, and the model learns to guess tokens.
 
-Shapes are suffixes of names, as in `transformer`: B texts of T tokens with vectors of D features, M
-tokens to guess, V candidates; S is the length of a text from which words were deleted.
+Shapes are as in `transformer`; S is the length of a text without deleted words.
 """
 
 from __future__ import annotations
@@ -35,14 +34,12 @@ class GuessedTokens(ABC):
     """A batch of texts with tokens to guess.
 
     Attributes:
-        positions: the tokens whose vectors guess a token, (M,), counted text after text, padding
-            included. They are found on the CPU: one would have to wait for a GPU to know how many
-            there are.
-        target_ids: of the tokens to guess, (M,); `PAD_ID` where there is none.
-        candidates: the distinct tokens of the batch, increasing, (V,). The softmax over them alone
-            saves time. They are a sample of the vocabulary in which frequent tokens are more
-            probable.
-        is_candidate: False where `candidates` repeats its last token, (V,); None if it does not.
+        positions: of the vectors that guess a token, (M,), counted text after text with padding, on
+            the CPU: how many there are would have to be waited for.
+        target_ids: to guess, (M,); `PAD_ID` where there is none.
+        candidates: the distinct tokens of the batch, increasing, (V,). A softmax over them alone
+            saves time; they are a sample of the vocabulary by frequency.
+        is_candidate: False where the last one is repeated, (V,); None if it is not.
     """
 
     inputs: Batch
@@ -53,16 +50,16 @@ class GuessedTokens(ABC):
 
     @abstractmethod
     def vectors(self, model: Any) -> Tensor:
-        """The vectors from which a model guesses tokens, (B, T, D)."""
+        """The vectors from which tokens are guessed, (B, T, D)."""
 
     @property
     def normalizer(self) -> Tensor:
-        """The number of tokens to guess, (), at least 1; `loss` divided by it is the mean loss."""
+        """See `TrainingBatch`; at least 1."""
         num_targets = (self.target_ids != PAD_ID).sum()
         return num_targets.clamp(min=1)
 
     def loss(self, model: EncoderClassifier) -> Tensor:
-        """The sum of the losses of all tokens to guess, ()."""
+        """See `TrainingBatch`."""
         x_BTD = self.vectors(model)
         x_MD = x_BTD.flatten(0, 1).index_select(0, self.positions)
         scores_MV = model.encoder.embedding.token_scores(x_MD, self.candidates).float()
@@ -103,10 +100,10 @@ class GuessedTokens(ABC):
 
 
 class MaskedTokens(GuessedTokens):
-    """Texts with masked tokens; each one is guessed from the encoder's vector of its `[MASK]`."""
+    """Texts with masked tokens, guessed from the encoder's vectors of `[MASK]`."""
 
     def vectors(self, model: EncoderClassifier) -> Tensor:
-        """The encoder's vectors of tokens, (B, T, D)."""
+        """The encoder's vectors, (B, T, D)."""
         x_BTD: Tensor = model.encoder(*self.inputs)
         return x_BTD
 
@@ -118,15 +115,11 @@ def mask_tokens(
     fraction: float,
     generator: torch.Generator | None = None,
 ) -> GuessedTokens:
-    """Replace a random part of the words by `[MASK]`, to be guessed from their contexts.
+    """Replace some words by `[MASK]`, to be guessed from their contexts.
 
-    This is the masked language modelling of Devlin et al., "BERT: Pre-training of Deep
-    Bidirectional Transformers" (2019), https://arxiv.org/abs/1810.04805. BERT replaces some of the
-    chosen words by others or leaves them unchanged, which is not needed (Wettig et al., 2023,
-    https://arxiv.org/abs/2202.08005).
-
-    Args:
-        candidates: the distinct tokens of the batch, increasing, (V,).
+    As Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019),
+    https://arxiv.org/abs/1810.04805, but without replaced or unchanged words, which are not needed
+    (Wettig et al., 2023, https://arxiv.org/abs/2202.08005).
     """
     ids_BT = batch.input_ids
     is_masked_BT = torch.rand(ids_BT.shape, generator=generator) < fraction
@@ -156,16 +149,16 @@ def mask_tokens(
 
 @dataclass(frozen=True, kw_only=True)
 class NextTokens(GuessedTokens):
-    """Whole texts, of which a decoder guesses every token from the tokens before it.
+    """Whole texts, whose tokens a decoder guesses from those before.
 
     Attributes:
-        shortened: what the encoder reads: the texts without some words.
+        shortened: what the encoder reads, without some words.
     """
 
     shortened: Batch
 
     def vectors(self, model: DenoisingAutoencoder) -> Tensor:
-        """The decoder's vectors of tokens, (B, T, D)."""
+        """The decoder's vectors, (B, T, D)."""
         x_BTD = model.encoder.embedding(self.inputs.input_ids, self.inputs.char_ngrams)
         memory_BSD = model.encoder(*self.shortened)
         decoded_BTD: Tensor = model.decoder(
@@ -186,11 +179,11 @@ def denoise(
     fraction: float,
     generator: torch.Generator | None = None,
 ) -> GuessedTokens:
-    """Hide a random part of the words from the encoder; a decoder guesses the whole texts.
+    """Hide some words from the encoder; a decoder guesses whole texts.
 
-    This follows Wang et al., "TSDAE: Using Transformer-based Sequential Denoising Auto-Encoder"
-    (2021), https://arxiv.org/abs/2104.06979, whose decoder attends to a single vector of the text;
-    this one attends to all vectors of the encoder.
+    As Wang et al., "TSDAE: Using Transformer-based Sequential Denoising Auto-Encoder" (2021),
+    https://arxiv.org/abs/2104.06979, but the decoder attends to all vectors of the encoder, not to
+    a single one.
     """
     shortened = delete_tokens(batch, fraction=fraction, generator=generator)
 
@@ -211,7 +204,7 @@ def denoise(
 def delete_tokens(
     batch: Batch, *, fraction: float, generator: torch.Generator | None = None
 ) -> Batch:
-    """Delete each word except `[CLS]` with a probability of `fraction`."""
+    """Delete words other than `[CLS]`, with a probability of `fraction`."""
     ids_BT = batch.input_ids
     is_drawn_BT = torch.rand(ids_BT.shape, generator=generator) >= fraction
     is_kept_BT = batch.attention_mask & (is_drawn_BT | (ids_BT == CLS_ID))
@@ -250,11 +243,11 @@ def summed_loss(
     batch_tokens: int,
     share: Callable[[int], range],
 ) -> tuple[float, float]:
-    """Sum the losses of all tokens to guess, without dropout, and count these tokens.
+    """The losses of all tokens to guess, without dropout, and their number.
 
     Args:
-        objective: hides words of a batch, given its candidates.
-        share: returns the indices of the batches that this process sums, from the number of all.
+        objective: hides words, given a batch's candidates.
+        share: as in `compute_rows`.
     """
     device = next(model.parameters()).device
     batches = batches_by_length(texts.lengths, batch_tokens=batch_tokens)

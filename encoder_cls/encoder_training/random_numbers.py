@@ -1,6 +1,6 @@
 """The random numbers of a training step: their seed, and the words that they drop.
 
-They depend only on the seed and the step: torch is seeded again for each step. A resumed run needs
+They depend only on the seed and the step, for which torch is seeded again, so a resumed run needs
 no stored generator.
 """
 
@@ -14,18 +14,14 @@ from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
 
 
 def derive_seed(*numbers: int) -> int:
-    """Derive a seed from several numbers.
-
-    It has 32 bits, because torch's generator on the CPU ignores further ones.
-    """
+    """Derive a seed of 32 bits: torch's generator on the CPU ignores further ones."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 def seed_random_numbers(seed: int, device: torch.device) -> None:
-    """Seed the random numbers that torch draws on the CPU and on a device.
+    """Seed torch on the CPU and a device.
 
-    `torch.manual_seed` would seed all kinds of devices, which takes up to a millisecond even
-    without CUDA.
+    `torch.manual_seed` seeds all kinds, which takes up to a millisecond even without CUDA.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -33,16 +29,16 @@ def seed_random_numbers(seed: int, device: torch.device) -> None:
 
 
 def is_word(input_ids: Tensor) -> Tensor:
-    """Whether each token is neither padding nor `[CLS]`, (B, T)."""
+    """Whether a token is neither padding nor `[CLS]`."""
     return (input_ids != PAD_ID) & (input_ids != CLS_ID)
 
 
 def drop_tokens(
     input_ids: Tensor, *, fraction: float, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Replace words by `[UNK]`, each with a probability of `fraction`, (B, T).
+    """Replace words by `[UNK]`, with a probability of `fraction`.
 
-    Unknown words are rare in training texts. From dropped words, the model learns to handle them.
+    These are rare in training texts, and the model must learn to handle them.
     """
     if fraction == 0:
         return input_ids

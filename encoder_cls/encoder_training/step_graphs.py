@@ -1,10 +1,9 @@
 """CUDA graphs of training steps.
 
-A GPU computes a step of a small model in less time than Python takes to start its hundreds of
-operations. A CUDA graph is a recording that starts all of them at once
+A GPU computes a step of a small model in less time than Python takes to start its operations. A
+CUDA graph starts all of them at once
 (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs), always with the same shapes and
-in the same places of memory. So there is a graph for each shape of a batch, and a batch is copied
-to the place of the recorded one.
+in the same memory: so there is one for each shape, to whose place a batch is copied.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ MAX_GRAPHS = 200
 class StepGraphs(Generic[Inputs, Outputs]):
     """Computes a function on a GPU, by a CUDA graph for each shape of its inputs.
 
-    The first inputs of a shape are computed without a graph, because the shape may not come again.
-    The second ones are recorded.
+    The first inputs of a shape, which may not come again, are computed without a graph; the second
+    ones are recorded.
 
     Args:
-        function: takes and returns tensors on the device. It uses the same tensors in each call,
-            and never waits for the device.
+        function: of tensors on the device; it uses the same ones in each call, and never waits for
+            the device.
     """
 
     def __init__(self, function: Callable[[Inputs], Outputs], recorder: Recorder) -> None:
@@ -48,11 +47,7 @@ class StepGraphs(Generic[Inputs, Outputs]):
         self._graphs: dict[Shapes, _StepGraph[Inputs, Outputs]] = {}
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        """Compute the function of tensors on the CPU, in pinned memory.
-
-        Returns:
-            The outputs, which the device computes later.
-        """
+        """Compute the function of tensors in pinned memory; the device has the outputs later."""
         shapes = tuple(tensor.shape for tensor in list_tensors(inputs))
 
         # Record a graph when a shape comes for the second time.
@@ -66,7 +61,7 @@ class StepGraphs(Generic[Inputs, Outputs]):
         return self._function(on_device(inputs, self._recorder.device))
 
     def clear(self) -> None:
-        """Give back the memory of all graphs."""
+        """Free the memory of graphs."""
         self._graphs = {}
 
 
@@ -88,10 +83,7 @@ class _StepGraph(Generic[Inputs, Outputs]):
 
 
 class Recorder:
-    """Records CUDA graphs.
-
-    All graphs share their working memory, because they are never replayed at the same time.
-    """
+    """Records CUDA graphs, which share working memory, since they never run at once."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -99,11 +91,7 @@ class Recorder:
         self._memory = torch.cuda.graph_pool_handle()
 
     def record(self, function: Callable[[], Outputs]) -> Callable[[], Outputs]:
-        """Record the operations of a function, without computing them.
-
-        Returns:
-            A function that replays them and returns the outputs, always in the same place.
-        """
+        """Record a function without computing it; the result replays it, in the same place."""
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream(self.device))
 
@@ -128,7 +116,7 @@ class Recorder:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """CUDA refuses to delete a graph, which Python could find, while another one is recorded."""
+    """CUDA refuses to delete a graph, which Python may find, while one is recorded."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
 """The number of steps of a training: those of all epochs, or as many as there is time for.
 
-The first steps of a training are timed, on a GPU after a warm-up.
+The first steps are timed, on a GPU after a warm-up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from encoder_cls.encoder_training.training_state import TrainingState
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingLength:
-    """The most epochs of a training, and the optimizer steps between its validations."""
+    """The most epochs, and the steps between validations."""
 
     epochs: int
     steps_per_epoch: int
@@ -22,7 +22,7 @@ class TrainingLength:
 
     @property
     def total_steps(self) -> int:
-        """The optimizer steps of all epochs."""
+        """The steps of all epochs."""
         return self.epochs * self.steps_per_epoch
 
 
@@ -38,8 +38,8 @@ class StepTiming:
     """Which steps of a training are timed.
 
     Attributes:
-        warm_up_steps: the first steps, which are slower and not timed.
-        timed_steps: how many are timed after them.
+        warm_up_steps: slower, and not timed.
+        timed_steps: after them.
     """
 
     warm_up_steps: int
@@ -58,17 +58,16 @@ MIN_STEPS_IN_TIME = 20
 
 
 class StepLimiter:
-    """Times the steps of a training, and decides how many of them its time budget allows.
+    """Times steps, and decides how many the time budget allows.
 
-    It counts the steps since the training was started or resumed, because the time of earlier ones
-    is unknown.
+    It counts those since the start or resumption, as the time of earlier ones is unknown.
 
     Args:
-        seconds: for the training and everything that follows it; None without a time budget.
+        seconds: for training and what follows; None without a budget.
         validation_cost: in steps.
-        report_cost: the time of everything that follows the training, in steps.
-        may_skip: whether the training is skipped if there is time for a few steps only.
-        group: all its processes get the decision of the first one.
+        report_cost: of what follows the training, in steps.
+        may_skip: the training, if there is time for a few steps only.
+        group: all get the decision of the first.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class StepLimiter:
         self._timed_seconds = 0.0
 
     def add_steps(self, count: int, seconds: float) -> None:
-        """Count steps that have taken some seconds together."""
+        """Count steps that took some seconds together."""
         if self._is_warming_up:
             self._warm_up_steps += count
             self._warm_up_seconds += seconds
@@ -112,11 +111,11 @@ class StepLimiter:
         return self._warm_up_seconds < MAX_WARM_UP_SHARE * self._seconds
 
     def is_deciding(self, state: TrainingState) -> bool:
-        """Whether there is a time budget, and the step limit is not decided yet."""
+        """Whether there is a budget, and no decision yet."""
         return self._has_budget and state.step_limit is None
 
     def has_enough_with(self, more_steps: int, more_seconds: float) -> bool:
-        """Whether the steps counted so far, and some more, show how long other steps will take."""
+        """Whether the steps so far, and some more, show how long others take."""
         if self._is_warming_up:
             return False
         if self._timed_steps + more_steps >= self._timing.timed_steps:
@@ -124,10 +123,7 @@ class StepLimiter:
         return self._timed_seconds + more_seconds >= MAX_TIMING_SHARE * self._seconds
 
     def decide(self, state: TrainingState) -> TrainingState:
-        """Set the step limit of a state once enough steps are timed.
-
-        As a part of the state, it is the same for a resumed training.
-        """
+        """Set the step limit once enough steps are timed; as a part of the state, it is resumed."""
         limit = None
         if self.has_enough_with(0, 0.0):
             steps_before_timing = state.step_in_training - self._timed_steps
@@ -146,7 +142,7 @@ class StepLimiter:
         return replace(state, step_limit=min(max(limit, steps_done), total_steps))
 
     def affordable_steps(self, seconds_per_step: float) -> int:
-        """The steps for which there is time, with their validations and the report."""
+        """The steps that there is time for, with validations and report."""
         # Measure the time after the warm-up in steps, which may be infinitely many. The last
         # validation and the report come in any case.
         seconds = self._seconds - self._warm_up_seconds

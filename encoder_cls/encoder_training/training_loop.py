@@ -35,14 +35,12 @@ from encoder_cls.system.stop import check_stop
 
 
 class StepDone(NamedTuple):
-    """What the loop yields for each step.
+    """A step; a training that runs ahead yields several at once, when their metrics are known.
 
-    A training that runs ahead yields the events of several steps at once, when their metrics are
-    known. The model is then that of the last of these steps. So a checkpoint or a validation is due
-    only after the last one.
+    The model is then that of the last one, after which alone a checkpoint or a validation is due.
 
     Attributes:
-        values: to log; None between two rows of the log.
+        values: to log; None between rows of the log.
     """
 
     state: TrainingState
@@ -51,11 +49,7 @@ class StepDone(NamedTuple):
 
 
 class ValidationDone(NamedTuple):
-    """What the loop yields after each validation.
-
-    Attributes:
-        result: None in all processes but the first.
-    """
+    """A validation; `result` is None in all processes but the first."""
 
     state: TrainingState
     result: HasScore | None
@@ -63,14 +57,14 @@ class ValidationDone(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """What the loop yields last."""
+    """The last event."""
 
     state: TrainingState
 
 
 @dataclass
 class Speed:
-    """The tokens without padding, and the seconds, of the steps since the last row of the log."""
+    """Tokens without padding, and seconds, since the last row of the log."""
 
     tokens: int = 0
     seconds: float = 0.0
@@ -85,7 +79,7 @@ class Speed:
         return self.tokens / self.seconds
 
     def reset(self) -> None:
-        """Begin after a row of the log."""
+        """Begin again, after a row of the log."""
         self.tokens = 0
         self.seconds = 0.0
 
@@ -107,17 +101,16 @@ STEPS_BETWEEN_RELEASES = 50
 
 @dataclass(kw_only=True)
 class EncoderTraining:
-    """A training: the steps and the validations of a trainer, and when it ends.
+    """The steps and validations of a trainer, and when they end.
 
     Attributes:
-        name: in logs and messages, `pretraining` or `model`.
+        name: `pretraining` or `model`.
         length: the most steps, and the interval of validations.
-        patience: how many validations in a row without a better score end the training; None if it
-            trains for all epochs.
+        patience: validations in a row without a better score that end it; None for all epochs.
         validation_cost: in steps.
-        report_cost: the time of everything that follows the training, in steps.
-        initial_tables: the embedding tables before the first training, by name: rows that still
-            have these values were never trained. None if such rows do not matter.
+        report_cost: of what follows, in steps.
+        initial_tables: the embedding tables before the first training; rows with these values were
+            never trained. None if they do not matter.
     """
 
     name: str
@@ -131,7 +124,7 @@ class EncoderTraining:
 
     @property
     def model_for_users(self) -> EncoderClassifier:
-        """The model that is validated and saved, with zeros in the table rows never trained."""
+        """The model to validate and save, with zeros in untrained rows."""
         if self.initial_tables is None:
             return self.trainer.model
         return without_untrained(self.trainer.model, self.initial_tables)
@@ -139,17 +132,12 @@ class EncoderTraining:
     def run(
         self, state: TrainingState, *, seconds: float | None = None, may_skip: bool = False
     ) -> Iterator[StepDone | ValidationDone | Ended]:
-        """Train until the last step, or until patience or time runs out; yield what has happened.
-
-        Args:
-            seconds: for the training and everything that follows it; None without a time budget.
-            may_skip: whether the training is skipped if there is time for a few steps only.
+        """Train until the last step, or until patience or time runs out.
 
         Raises:
-            StoppedError: a signal arrived before a step or during a validation.
+            StoppedError: by a signal before a step or during a validation.
             DivergedError: the loss of a step, the logits of a validation, or the gradients of more
-                than `MAX_SKIPPED_IN_A_ROW` steps in a row are not finite. The last step has updated
-                nothing.
+                than `MAX_SKIPPED_IN_A_ROW` steps are not finite. The last step has updated nothing.
             LostProcessError: another process has ended.
         """
         with closing(self.trainer):
@@ -242,10 +230,9 @@ class EncoderTraining:
     def _start_steps(
         self, state: TrainingState, limiter: StepLimiter, started: float
     ) -> list[StartedStep]:
-        """Start the next step, or several if the training runs ahead.
+        """Start a step, or several ahead; the last undecided one decides the step limit.
 
-        While the step limit is not decided, the last one is the step that decides it. `started` is
-        when the first one starts, by `time.perf_counter`.
+        `started` is a time of `time.perf_counter`.
         """
         steps: list[StartedStep] = []
         for step in self._steps_to_start(state):
@@ -257,10 +244,10 @@ class EncoderTraining:
         return steps
 
     def _steps_to_start(self, state: TrainingState) -> range:
-        """The steps to start before their metrics are read, counted from 0.
+        """Steps, from 0, to start before their metrics are read.
 
-        A training that runs ahead starts the steps up to the next row of the log, validation or
-        checkpoint; any other starts a single one.
+        A training that runs ahead starts those up to a row of the log, validation or checkpoint;
+        any other one step.
         """
         first = state.step_in_training
         if not self.trainer.runs_ahead:
@@ -282,24 +269,24 @@ class EncoderTraining:
         return learning_rate(step, total_steps=self.max_steps(state), config=self.config)
 
     def max_steps(self, state: TrainingState) -> int:
-        """The steps of all epochs, or as many as there is time for."""
+        """The steps of all epochs, or that there is time for."""
         if state.step_limit is None:
             return self.length.total_steps
         return state.step_limit
 
     def epoch(self, state: TrainingState) -> float:
-        """The epochs done, with a fraction for the current one."""
+        """The epochs done, with a fraction."""
         return state.step_in_training / self.length.steps_per_epoch
 
     def is_validation_due(self, state: TrainingState) -> bool:
-        """Whether the model is validated before the next step."""
+        """Whether to validate before the next step."""
         if state.outcome == "skipped" or state.step == state.validated_step:
             return False
         step = state.step_in_training
         return step % self.length.validate_every == 0 or step == self.max_steps(state)
 
     def outcome(self, state: TrainingState) -> Outcome | None:
-        """How the training has ended; None if it goes on."""
+        """How it has ended; None if it goes on."""
         if state.outcome is not None:
             return state.outcome
         if self.patience is not None and state.stale_validations >= self.patience:
@@ -309,7 +296,7 @@ class EncoderTraining:
         return "done" if self.max_steps(state) == self.length.total_steps else "time"
 
     def _validate(self, state: TrainingState) -> tuple[TrainingState, HasScore | None]:
-        """All processes get the state with the score; only the first one gets the result."""
+        """Give all processes the score, and the first one the result."""
         group = self.trainer.group
         with group.deferring_stops():
             result = self.trainer.task.validate(self.model_for_users)
@@ -324,7 +311,6 @@ class EncoderTraining:
         return state.after_validation(score, is_warming_up=is_warming_up), result
 
     def _check_finite(self, state: TrainingState, metrics: StepMetrics, rate: float) -> None:
-        """Raise a `DivergedError` if the loss or too many gradients in a row are not finite."""
         has_failed_too_often = (
             not metrics.should_update and state.skipped_in_a_row == MAX_SKIPPED_IN_A_ROW
         )

@@ -22,10 +22,9 @@ class StepMetrics(NamedTuple):
     """The metrics of a step, over all processes.
 
     Attributes:
-        loss: the mean over all targets.
-        grad_norm: of the dense gradients, before clipping.
-        tokens: without padding.
-        padded_tokens: with padding.
+        loss: over all targets.
+        grad_norm: of dense gradients, before clipping.
+        padded_tokens: with padding; `tokens` are without.
         has_finite_gradient: in all processes.
     """
 
@@ -42,7 +41,7 @@ class StepMetrics(NamedTuple):
 
     @property
     def should_update(self) -> bool:
-        """Whether the step updates the model: it is skipped if its loss or gradient is not finite.
+        """Whether the step updates the model: its loss and gradient are finite.
 
         Processes agree, because both are summed over all of them.
         """
@@ -54,17 +53,16 @@ class TrainingState:
     """Everything except weights and moments that a training needs to continue.
 
     Attributes:
-        step: optimizer steps done in the run, pretraining included.
-        first_step: the steps done before this training.
-        step_limit: the steps that there is time for; None without a time budget, or until the first
-            steps are timed.
-        validated_step: `step` at the last validation.
-        best_score: None before the first validation.
-        best_step: `step` at the validation with the best score.
-        stale_validations: validations in a row without a better score, to compare with patience.
-        skipped_in_a_row: the last steps, all of which were skipped.
-        sums: the summed metrics since the last row of the log, by name.
-        outcome: how the training has ended; None if it goes on.
+        step: of the run, pretraining included.
+        first_step: before this training.
+        step_limit: that there is time for; None without a budget, or until steps are timed.
+        validated_step: at the last validation.
+        best_score: None before a validation.
+        best_step: of this score.
+        stale_validations: in a row without a better score.
+        skipped_in_a_row: up to the last step.
+        sums: of metrics since the last row of the log.
+        outcome: None if it goes on.
     """
 
     step: int = 0
@@ -80,16 +78,16 @@ class TrainingState:
 
     @classmethod
     def starting_at(cls, step: int) -> TrainingState:
-        """The state at the start of a training, after `step` steps of an earlier one."""
+        """The state after `step` steps of an earlier training."""
         return cls(step=step, first_step=step, validated_step=step, best_step=step)
 
     @property
     def step_in_training(self) -> int:
-        """The optimizer steps done in this training."""
+        """The steps done in this training."""
         return self.step - self.first_step
 
     def after_step(self, metrics: StepMetrics) -> TrainingState:
-        """The state after one more step, whose metrics are added to the sums."""
+        """The state after a step, with its metrics in the sums."""
         # The gradient norm of a skipped step may be infinite or not a number, so it is left out.
         skipped_in_a_row = 0
         skipped_steps = 0
@@ -111,11 +109,7 @@ class TrainingState:
         return replace(self, step=self.step + 1, skipped_in_a_row=skipped_in_a_row, sums=sums)
 
     def after_validation(self, score: ValidationScore, *, is_warming_up: bool) -> TrainingState:
-        """The state after a validation.
-
-        A validation without a better score is stale, except during warm-up, while the learning rate
-        still rises.
-        """
+        """The state after a validation, stale without a better score, except during warm-up."""
         if score.is_better_than(self.best_score):
             return replace(
                 self,
@@ -131,7 +125,7 @@ class TrainingState:
         return replace(self, validated_step=self.step, stale_validations=stale_validations)
 
     def mean_metrics(self) -> dict[str, float]:
-        """The mean metrics since the last row of the log, and the number of skipped steps."""
+        """The means since the last row of the log, and the skipped steps."""
         sums = self.sums
         means = {
             "loss": sums["loss"] / sums["steps"],

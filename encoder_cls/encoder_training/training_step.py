@@ -1,7 +1,6 @@
 """A step of a training: its batches, their gradient, and the update of the model.
 
-It depends only on the weights, the moments and the step's index, so a resumed training computes the
-same as one that was never interrupted.
+It depends only on weights, moments and the step's index, so a resumed training computes the same.
 """
 
 from __future__ import annotations
@@ -29,13 +28,10 @@ from encoder_cls.system.machine import autocast
 
 
 class StepBatches(NamedTuple):
-    """This process's shards of a step's batches.
+    """This process's shards, by number, of a step's batches, counted from 0.
 
     Attributes:
-        step: counted from 0.
-        shards: by their number.
-        tokens: without padding, ().
-        padded_tokens: ().
+        padded_tokens: with padding; `tokens` are without, both ().
     """
 
     step: int
@@ -48,22 +44,22 @@ class StartedStep(NamedTuple):
     """A step that a device may still be computing.
 
     Attributes:
-        sums: of the loss, the tokens without padding, those with padding, and the processes whose
-            gradient is not finite, over all processes, (4,).
-        grad_norm: of the dense gradients, before clipping, ().
+        sums: of the loss, tokens without and with padding, and processes with a gradient that is
+            not finite, over all processes, (4,).
+        grad_norm: of dense gradients, before clipping.
     """
 
     sums: Tensor
     grad_norm: Tensor
 
     def metrics(self) -> StepMetrics:
-        """Wait for the metrics of the step."""
+        """Wait for the metrics."""
         (metrics,) = metrics_of([self])
         return metrics
 
 
 def metrics_of(steps: Sequence[StartedStep]) -> list[StepMetrics]:
-    """Wait for the metrics of several steps, which come from the device in a single copy."""
+    """Wait for the metrics of steps, in a single copy."""
     sums = torch.stack([step.sums for step in steps])
     grad_norms = torch.stack([step.grad_norm for step in steps])
     rows = torch.column_stack([sums, grad_norms])
@@ -83,18 +79,17 @@ def metrics_of(steps: Sequence[StartedStep]) -> list[StepMetrics]:
 
 @dataclass(kw_only=True)
 class Trainer:
-    """Trains a model on a task step by step, in all processes of a group.
+    """Trains a model step by step, in all processes of a group.
 
     Attributes:
-        model: has the same weights in all processes.
-        max_grad_norm: the norm above which dense gradients are clipped.
+        model: with the same weights in all.
+        max_grad_norm: of dense gradients, which are clipped to it.
         precision: of matrix products, torch.float32 or torch.bfloat16.
-        objective: a user's own loss, in place of `TrainingBatch.loss`; it returns the summed loss
-            of a batch.
-        runs_ahead: whether steps start before the metrics of earlier ones are known, and batches
-            are made ahead. This suits a GPU, which computes while this process continues.
-        recorder: records a CUDA graph for each shape of a batch, if the trainer runs ahead: then
-            nothing in a step waits for the device.
+        objective: a user's own summed loss of a batch, in place of `TrainingBatch.loss`.
+        runs_ahead: steps start before the metrics of earlier ones are known, and batches are made
+            ahead, which suits a GPU.
+        recorder: of a CUDA graph for each shape, if it runs ahead: then nothing waits for the
+            device.
     """
 
     task: TrainingTask
@@ -121,7 +116,7 @@ class Trainer:
                 optimizer.keep_learning_rate_on(self.device)
 
     def share_weights(self) -> None:
-        """Copy the weights and moments of the first process to all others."""
+        """Copy weights and moments of the first process to all."""
         if self.group.size == 1:
             return
         weights = self.group.broadcast_bytes(as_safetensors(self.model.state_dict()))
@@ -132,10 +127,10 @@ class Trainer:
             load_moments(self.optimizers, safetensors.torch.load(moments))
 
     def start_step(self, step: int, rate: float) -> StartedStep:
-        """Update the model once, with the gradient of all batches of a step, counted from 0.
+        """Update the model by the gradient of a step, from 0.
 
-        If the loss or the gradient is not finite, nothing is updated. If the trainer runs ahead,
-        the device decides this, and nothing here waits for it.
+        If loss or gradient is not finite, nothing is updated; the device decides this if the
+        trainer runs ahead.
 
         Raises:
             LostProcessError: another process has ended; nothing is updated.
@@ -155,13 +150,13 @@ class Trainer:
         return self._graphs(batches)
 
     def close(self) -> None:
-        """End the thread that makes batches, and give back the memory of the graphs."""
+        """End the thread, and free the memory of graphs."""
         self._loader.close()
         if self._graphs is not None:
             self._graphs.clear()
 
     def _make_batches(self, step: int, generator: torch.Generator | None) -> StepBatches:
-        """The random numbers of a shard do not depend on the process that has it."""
+        """Random numbers of a shard do not depend on its process."""
         seed = derive_seed(self.seed, step)
 
         shards: dict[int, list[TrainingBatch]] = {}
@@ -194,7 +189,7 @@ class Trainer:
         )
 
     def _padded(self, batch: TrainingBatch) -> TrainingBatch:
-        """A graph is recorded for each shape of a batch, so let there be few."""
+        """Pad to few shapes: a graph is recorded for each."""
         return batch.padded(max_seq_len=self.model.encoder.embedding.positions.max_seq_len)
 
     def _compute_step(self, batches: StepBatches) -> StartedStep:
@@ -231,10 +226,10 @@ class Trainer:
         return StartedStep(sums, grad_norm)
 
     def _add_gradients(self, batches: StepBatches) -> Tensor:
-        """Add up the gradients of this process's shards, and return its part of the mean loss, ().
+        """Add gradients, and return this process's part of the mean loss, ().
 
-        The loss is divided by the summed normalizer of all batches, so that several small batches
-        give the same gradient as one large batch.
+        It is divided by the normalizer of all batches, so that several small ones give the same
+        gradient as a large one.
         """
         my_batches = chain.from_iterable(batches.shards.values())
         normalizer: Tensor | float = sum(batch.normalizer for batch in my_batches)
@@ -263,12 +258,11 @@ class Trainer:
         return self.objective(self.model, batch)
 
     def _update(self, found_inf: Tensor | None = None) -> None:
-        """`found_inf` is that of `Optimizer.step`."""
         for optimizer in self.optimizers:
             optimizer.step(found_inf)
 
 
 def as_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
-    """The content of a safetensors file with these tensors."""
+    """The content of a safetensors file."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     return safetensors.torch.save(contiguous)

@@ -16,7 +16,7 @@ from encoder_cls.metrics.validation_score import ValidationScore
 class TrainingBatch(Protocol):
     """A batch of texts, and the loss of a model on them.
 
-    It is a dataclass, so that its tensors can be copied to a device (`nested_tensors.on_device`).
+    It is a dataclass, whose tensors `nested_tensors.on_device` can copy.
     """
 
     @property
@@ -28,10 +28,10 @@ class TrainingBatch(Protocol):
         """`loss` divided by it is the mean loss, ()."""
 
     def loss(self, model: EncoderClassifier) -> Tensor:
-        """The sum of the losses of all targets, ()."""
+        """The losses of all targets, summed, ()."""
 
     def padded(self, *, max_seq_len: int) -> Self:
-        """The same batch, padded to one of few shapes; its loss is the same up to rounding."""
+        """Padded to one of few shapes, with the same loss up to rounding."""
 
 
 class HasScore(Protocol):
@@ -48,18 +48,18 @@ class TrainingTask(Protocol):
     def batches_at(
         self, step: int, shard: int, num_shards: int, generator: torch.Generator | None = None, /
     ) -> Sequence[TrainingBatch]:
-        """Make one shard of each batch of a step, and no empty ones, on the CPU.
+        """One shard of each batch of a step, without empty ones, on the CPU.
 
         Args:
-            generator: None for torch's default generator.
+            generator: None for torch's default one.
         """
 
     def validate(self, model: EncoderClassifier) -> HasScore | None:
-        """Score a model on the validation texts, by all processes together.
+        """Score a model on the validation texts, in all processes together.
 
         Returns:
-            None in all processes but the first; there, if the logits or the loss are not finite.
+            None in all but the first; there, if logits or loss are not finite.
         """
 
     def describe_step(self, step: int) -> str:
-        """Name where some texts of a step were read, such as `train.csv:7`."""
+        """Where some of its texts were read, such as `train.csv:7`."""

@@ -1,7 +1,4 @@
-"""Word vectors, with which the embeddings of an encoder start.
-
-They are computed from the neighbours that words have in the training texts.
-"""
+"""Word vectors, from neighbours in the training texts, with which embeddings start."""
 
 from __future__ import annotations
 
@@ -35,13 +32,10 @@ MAX_TOKENS = 2_000_000
 def start_from_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, seed: int) -> None:
     """Set the embeddings of words, and of their character n-grams, to word vectors.
 
-    Words without neighbours get none. The vectors come from a truncated SVD of positive pointwise
-    mutual information (Levy and Goldberg, "Neural Word Embedding as Implicit Matrix Factorization",
-    2014). They are scaled to the standard deviation of random embeddings; with another scale they
-    may not help (https://arxiv.org/abs/2407.12514).
-
-    Args:
-        texts: those of training; of more than `MAX_TOKENS` tokens, a random sample is used.
+    They come from a truncated SVD of positive pointwise mutual information (Levy and Goldberg,
+    "Neural Word Embedding as Implicit Matrix Factorization", 2014), scaled to the deviation of
+    random embeddings: another scale may not help (https://arxiv.org/abs/2407.12514). Of more than
+    `MAX_TOKENS` tokens, a sample is used.
     """
     from sklearn.utils.extmath import randomized_svd
 
@@ -67,9 +61,9 @@ def start_from_word_vectors(model: EncoderClassifier, texts: TokenizedTexts, *, 
 
 
 def neighbour_information(texts: TokenizedTexts, vocab_size: int) -> sp.csr_matrix:
-    """Positive pointwise mutual information of tokens and neighbours, (tokens, tokens), in nats.
+    """Positive pointwise mutual information of neighbours, (tokens, tokens), in nats.
 
-    For a token t and a neighbour n, it is ln(p(t, n) / (p(t) p(n))), or 0 if that is negative.
+    It is ln(p(t, n) / (p(t) p(n))), or 0 if that is negative.
     """
     counts = _neighbour_counts(texts, vocab_size).tocoo()
 
@@ -87,7 +81,7 @@ def neighbour_information(texts: TokenizedTexts, vocab_size: int) -> sp.csr_matr
 
 
 def _neighbour_counts(texts: TokenizedTexts, vocab_size: int) -> sp.csr_matrix:
-    """Count how often tokens are neighbours, weighted by 1 / distance, (tokens, tokens)."""
+    """Count neighbours, weighted by 1 / distance, (tokens, tokens)."""
     ids = texts.input_ids()
     text_of_token = np.repeat(np.arange(len(texts)), np.diff(texts.offsets))
     is_word = ids > MASK_ID
@@ -118,7 +112,7 @@ def _ngram_vectors(
     *,
     buckets: int,
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """The mean vector of the words in each bucket of n-grams, and whether there is one."""
+    """The mean vector of the words in each bucket, and whether there is one."""
     ids = np.repeat(word_ids, np.diff(char_ngrams.offsets))
     rows = char_ngrams.ngrams.astype(np.int64) % buckets
     is_counted = has_vector[ids]
@@ -131,10 +125,7 @@ def _ngram_vectors(
 
 
 def _replace_rows(table: Tensor, vectors: Floats, is_replaced: NDArray[np.bool_]) -> None:
-    """Replace some rows of a table by vectors, scaled to the deviation of random weights.
-
-    Shorter vectors leave the other columns as they are.
-    """
+    """Replace rows by vectors, scaled like random weights; shorter ones leave other columns."""
     if not is_replaced.any():
         return
     rows = vectors[is_replaced]
