@@ -1,7 +1,4 @@
-"""The TF-IDF baseline that a report compares the classifier with.
-
-The baseline is a linear SVM on TF-IDF values of words and pairs of words.
-"""
+"""The baseline of a report: a linear SVM on TF-IDF values of words and pairs of words."""
 
 from __future__ import annotations
 
@@ -35,17 +32,12 @@ def baseline_scores(
     seconds: float | None = None,
     max_texts: int | None = None,
 ) -> dict[str, Any] | None:
-    """Train the baseline on the texts that a model has learned from, and score it on a split.
+    """Train the baseline as a model was, and score it on a split; None if it cannot be.
 
-    With `with_validation`, the model has learned from the validation texts, too. If there are too
-    many training texts, the baseline learns from a random sample of them; if there are too many
-    features, it uses the most frequent ones. A text whose label does not occur in the training
-    texts counts as a mistake. In a multi-label task, the baseline is an SVM for each label, with
-    one threshold for all, which maximizes micro-F1 on the validation texts. If there is a limit in
-    `seconds`, the baseline first learns from a small sample, to estimate how many characters it can
-    learn from in time.
-
-    It is None if the baseline cannot be trained.
+    With `with_validation`, that includes validation texts. Too many texts are sampled; of too many
+    features, the most frequent are used. A text with an unseen label is a mistake. Multi-label, it
+    is an SVM for each label, with one threshold that maximizes micro-F1 on validation texts. With a
+    limit in `seconds`, it first learns from a small sample, to estimate how much it can.
     """
     learned = dataset.train
     if with_validation:
@@ -111,7 +103,7 @@ SAFETY = 0.7
 
 
 def _affordable_characters(train: Split, split: Split, num_classes: int, seconds: float) -> int:
-    """Estimate how many characters can be learned from with time left to score; 0 if none."""
+    """Leave time to score; 0 if none."""
     if seconds < MIN_SECONDS:
         return 0
 
@@ -145,7 +137,7 @@ def _affordable_characters(train: Split, split: Split, num_classes: int, seconds
 
 
 def _score_labels(features: _Features, validation: Split, split: Split) -> dict[str, Any]:
-    """Fit an SVM for each label, choose one threshold on validation texts, and score the split."""
+    """An SVM for each label, and one threshold chosen on validation texts."""
     num_classes = features.num_classes
     num_labels = split.labels.shape[1]
     has_label = features.sample.labels > 0
@@ -191,10 +183,9 @@ MAX_SCORES = 4_000_000
 
 
 class _Features(NamedTuple):
-    """TF-IDF features, fitted to all training texts or to a random sample of them.
+    """TF-IDF features, fitted to all training texts or to a random sample.
 
-    `kept` are the numbers of the most frequent ones, ascending, (features,), and the columns of
-    `matrix`, (texts, features).
+    `kept` are the most frequent ones, ascending, the columns of `matrix`.
     """
 
     sample: Split
@@ -231,7 +222,7 @@ class _Features(NamedTuple):
         )
 
     def apply(self, score: Callable[[Any], NDArray[Any]], split: Split) -> NDArray[Any]:
-        """Apply a function of features, (texts, features), to the texts of a split, in chunks."""
+        """Apply a function of features, (texts, features), in chunks."""
         texts_at_once = max(1, MAX_SCORES // self.num_classes)
         scores = []
         for start in range(0, len(split), texts_at_once):
@@ -246,11 +237,11 @@ MAX_TEXT_LENGTH = 100_000
 
 
 def _cut(texts: Sequence[str]) -> Iterator[str]:
-    """Yield the beginning of each text, which is all that the baseline reads of it."""
+    """The beginning of each text, which is all that is read."""
     for text in texts:
         yield text[:MAX_TEXT_LENGTH]
 
 
 def _lengths(split: Split) -> NDArray[np.int64]:
-    """Count the characters that the baseline reads of each text, (texts,)."""
+    """The characters that are read of each text."""
     return np.fromiter(map(len, _cut(split.texts)), dtype=np.int64, count=len(split))

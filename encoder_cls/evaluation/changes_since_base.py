@@ -27,10 +27,7 @@ from encoder_cls.system.row_text import readable
 
 
 class ChangedPrediction(NamedTuple):
-    """A text of the base run's report for which the prediction has changed since the base run.
-
-    `label`, and the predictions `before` and `now`, are names; several are joined by a separator.
-    """
+    """A text whose prediction has changed; several labels are joined by a separator."""
 
     where: str
     text: str
@@ -50,10 +47,8 @@ class ChangesSinceBase:
     """How predictions have changed since the base run, on the split of the base run's report.
 
     Attributes:
-        comparison: the base run compared with the continued run; differences above 0 mean that the
-            base run is better.
-        lost_recall: the recall before and now of the classes whose recall fell, the largest loss
-            first.
+        comparison: differences above 0 mean that the base run is better.
+        lost_recall: the recall before and now of classes, the largest loss first.
     """
 
     split: str
@@ -78,7 +73,7 @@ class ChangesSinceBase:
         return values
 
     def sentences(self) -> Iterator[str]:
-        """Yield sentences on the changes, for people."""
+        """Sentences for people."""
         yield self._changes()
 
         main, _ = self.comparison.sentences()
@@ -122,8 +117,7 @@ def compare_with_base(
 ) -> ChangesSinceBase:
     """Compare a continued run with its base run, on the split of the base run's report.
 
-    `dataset` and the folder `run` are those of the base run. Either run's held-out predictions for
-    its validation texts are None if there are none.
+    `dataset` and `run` are those of the base run; held-out predictions are None without any.
     """
     split_name, split = dataset.report_split
 
@@ -180,7 +174,7 @@ def _lost_recall(
 
 
 def _recalls(predictions: NDArray[Any], labels: NDArray[Any], num_classes: int) -> list[float]:
-    """The recall of each of the first `num_classes` classes; 0 for a class without texts."""
+    """The recall of each class; 0 without texts."""
     counts = ClassCounts.of(predictions, labels, num_classes=num_classes)
     recalls = counts.right / np.maximum(1, counts.support)
     return [float(recall) for recall in recalls[:num_classes]]

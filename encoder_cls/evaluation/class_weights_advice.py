@@ -29,11 +29,10 @@ COMPARED_C = 1.0
 
 
 def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel) -> str:
-    """Say how much `train.class_weights=balanced` would improve macro-F1 and accuracy.
+    """Say how much balanced weights would improve macro-F1 and accuracy; empty if not surely.
 
-    Linear models with the kinds of features of `linear` are cross-validated with equal and with
-    balanced weights. Balanced weights help if the 95% interval of the difference of macro-F1 lies
-    above zero; otherwise, the result is empty.
+    Models with the kinds of features of `linear` are cross-validated; it is sure if the 95%
+    interval of the difference of macro-F1 lies above zero.
     """
     sizes = np.bincount(train.labels)
     if sizes.max() < MIN_SKEW * sizes.min():
@@ -76,5 +75,4 @@ def class_weights_note(train: Split, texts: TokenizedTexts, linear: LinearModel)
 
 
 def _change(before: float, after: float) -> str:
-    """Format two fractions as percentages with an arrow between them."""
     return f"{before:.1%} -> {after:.1%}"

@@ -44,10 +44,7 @@ COMBINED = "combined"
 
 
 def score_predictions(predictions: NDArray[Any], labels: NDArray[Any], groups: RowGroups) -> Scores:
-    """Score predictions by their labels, both (texts,), or multi-label (texts, labels).
-
-    Scores have an interval if the table in `metrics/scores` says so for the task.
-    """
+    """Score predictions, with the intervals that the table in `metrics/scores` names."""
     task = task_of(labels)
     scores: Scores = {}
     for key, value in scores_without_intervals(predictions, labels).items():
@@ -59,10 +56,7 @@ def score_predictions(predictions: NDArray[Any], labels: NDArray[Any], groups: R
 
 
 def scores_without_intervals(predictions: NDArray[Any], labels: NDArray[Any]) -> dict[str, float]:
-    """The scores that depend only on predicted labels, not on their probabilities.
-
-    Predictions and labels are (texts,), or multi-label (texts, labels).
-    """
+    """The scores that depend only on predicted labels."""
     counts = ClassCounts.of(predictions, labels)
     if task_of(labels) is MULTI_LABEL:
         return {"micro_f1": counts.micro_f1, "macro_f1": counts.macro_f1}
@@ -87,9 +81,9 @@ INTERVALS: dict[str, Callable[[NDArray[Any], NDArray[Any], RowGroups], Interval 
 
 @dataclass(frozen=True, kw_only=True)
 class PartComparison:
-    """The whole classifier compared with its linear model alone, to show what the encoder adds.
+    """The whole classifier compared with its linear model alone: what the encoder adds.
 
-    The difference of the main scores is sure if its 95% interval does not contain 0.
+    The difference is sure if its 95% interval does not contain 0.
     """
 
     combined_minus_linear: float
@@ -100,10 +94,7 @@ class PartComparison:
 def score_parts(
     predictions: Mapping[str, NDArray[Any]], labels: NDArray[Any], groups: RowGroups
 ) -> tuple[dict[str, Scores], PartComparison | None]:
-    """Score the predictions of a whole classifier, `combined`, and of `linear` and `encoder` alone.
-
-    Labels and predictions are (texts,), or multi-label (texts, labels).
-    """
+    """Score the predictions of a classifier, `combined`, and of its parts alone."""
     scores = {}
     for part, part_predictions in predictions.items():
         scores[part] = score_predictions(part_predictions, labels, groups)
@@ -120,10 +111,7 @@ def score_parts(
 
 
 class _PairedTest(NamedTuple):
-    """The main score of a classifier minus that of another one, on the same texts.
-
-    The interval has 95%; the p-value is that of the hypothesis that there is no difference.
-    """
+    """The difference of the main scores on the same texts, its 95% interval and p-value."""
 
     difference: float
     interval: Interval
@@ -137,7 +125,6 @@ TEST_NAMES = {"accuracy": "McNemar's test", "micro_f1": "randomization test"}
 def _paired_test(
     labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any], groups: RowGroups
 ) -> _PairedTest:
-    """Compare predictions of two classifiers, (texts,), or multi-label (texts, labels)."""
     if task_of(labels) is MULTI_LABEL:
         score = ClassCounts.of(first, labels).micro_f1
         difference = score - ClassCounts.of(second, labels).micro_f1
@@ -159,14 +146,14 @@ def _paired_test(
 class RunComparison:
     """The classifier of another run compared with the classifier of a report, on the same texts.
 
-    Each difference is the score of the other classifier minus that of the report's classifier, so
-    it is above 0 if the other one is better. Intervals have 95%.
+    A difference is the other's score minus the report's, so above 0 if the other one is better;
+    intervals have 95%.
 
     Attributes:
-        macro_f1_difference_interval: None if there are too few texts of each class.
-        only_this: the number of texts that only the report's classifier predicts correctly, with
-            all labels; `only_other` are those of the other one.
-        p_value: of the hypothesis that the main scores are equal.
+        macro_f1_difference_interval: None with too few texts of each class.
+        only_this: texts of which only the report's classifier predicts all labels; `only_other`
+            likewise.
+        p_value: that the main scores are equal.
     """
 
     run: str
@@ -182,7 +169,7 @@ class RunComparison:
 
     @property
     def is_other_better(self) -> bool:
-        """Whether the other classifier is surely better, by the interval of the main score."""
+        """Whether it is surely better, by the interval of the main score."""
         low, _ = self.difference_interval
         return low > 0
 
@@ -201,7 +188,7 @@ class RunComparison:
         }
 
     def sentences(self) -> tuple[str, str]:
-        """Two sentences on which classifier is better: by the main score, and by macro-F1."""
+        """Two sentences: on the main score, and on macro-F1."""
         main = self._sentence(self.score.name, self.difference, self.difference_interval)
         macro_f1 = self._sentence(
             SCORES["macro_f1"].name, self.macro_f1_difference, self.macro_f1_difference_interval
@@ -220,7 +207,7 @@ class RunComparison:
         return f"{main} ({test}: {p_value}; {only_other}, {only_this})", macro_f1
 
     def _sentence(self, score: str, difference: float, interval: Interval | None) -> str:
-        """Whether the other classifier is better or worse, and by how many points."""
+        """Whether the other one is better, and by how many points."""
         if interval is None:
             points = f"{100 * difference:+.1f} points of {score}"
             return f"{printable(self.run)} differs by {points}, with {NO_MACRO_F1_INTERVAL}"
@@ -254,10 +241,7 @@ def compare_predictions(
     *,
     run: str,
 ) -> RunComparison:
-    """Compare the predictions of another classifier, of the folder `run`, with those of a report's.
-
-    Labels and predictions are (texts,), or multi-label (texts, labels).
-    """
+    """Compare predictions of another classifier, of the folder `run`."""
     task = task_of(labels)
     if task is MULTI_LABEL:
         # Labels that only the other classifier predicts are columns of its predictions alone.
@@ -289,11 +273,10 @@ def labels_predicted_by(
     class_names: Sequence[str],
     validation_predictions: ValidationPredictions | None,
 ) -> NDArray[Any]:
-    """Predict the class of each text of a split, (texts,), as an index into `class_names`.
+    """Predict texts as indices into `class_names`, or multi-label as indicators.
 
-    Multi-label, predict whether each text gets each label of `class_names`, (texts, labels).
-    Classes that only the classifier knows get the numbers that follow. Held-out predictions of its
-    run replace those of the final classifier.
+    Classes that only the classifier knows follow. Held-out predictions of its run replace those of
+    the final classifier.
     """
     all_names = joined_names(class_names, classifier.label_names)
     logits = held_out_logits(classifier, split, validation_predictions)
@@ -304,7 +287,7 @@ def labels_predicted_by(
 
 
 def joined_names(names: Sequence[str], further_names: Sequence[str]) -> list[str]:
-    """Join two lists of names, without those of the second that are in the first."""
+    """Both lists, without repetitions."""
     joined = list(names)
     known_names = set(names)
     for name in further_names:

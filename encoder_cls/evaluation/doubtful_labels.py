@@ -16,12 +16,10 @@ from encoder_cls.metrics.tasks import SINGLE_LABEL, task_of
 
 
 def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> tuple[int, ...]:
-    """Find the indices, ascending, of the texts whose labels seem to be wrong.
+    """Find the texts whose labels seem to be wrong, ascending.
 
-    These are the texts with the least probable labels, as many as `estimated_errors` estimates.
-    Multi- label, each label is treated as a binary task. Probabilities are (texts, classes). Labels
-    are class numbers, (texts,), or indicators, (texts, labels); those from `classes` on have no
-    probability, and are never doubtful.
+    They are those with the least probable labels, as many as `estimated_errors`; multi-label, each
+    label is a binary task. Labels beyond the classes have no probability, and are never doubtful.
     """
     if task_of(labels) is SINGLE_LABEL:
         is_doubtful = _are_doubtful(probabilities, labels)
@@ -59,8 +57,7 @@ def _are_doubtful(
 def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> int:
     """Estimate the number of wrong labels: those off the diagonal of the paper's confident joint.
 
-    The confident joint counts texts by their label and by the class that they confidently belong
-    to. Probabilities are (texts, classes), labels (texts,).
+    It counts texts by label and by the class that they confidently belong to.
     """
     num_classes = probabilities.shape[1]
     is_known = labels < num_classes

@@ -76,8 +76,7 @@ class Kind(Enum):
 class Finding(NamedTuple):
     """A fact, as a phrase without its full stop, or as plain sentences.
 
-    A next step may have a file of the report, and a command, in which `RUN` stands for the folder
-    of the run.
+    A next step may have a file, and a command, in which `RUN` stands for the run's folder.
     """
 
     kind: Kind
@@ -138,7 +137,7 @@ PAGE_SECTIONS = {
 
 
 def sentences(findings: Iterable[Finding], *kinds: Kind) -> list[str]:
-    """The sentences of the findings of some kinds, in the order of the kinds."""
+    """The sentences of some kinds, in their order."""
     findings = list(findings)
     return [finding.sentence for kind in kinds for finding in findings if finding.kind is kind]
 
@@ -160,13 +159,12 @@ class RunFacts:
     """What is known only of a run that is scored on its own data.
 
     Attributes:
-        num_refitted: how many validation texts the final fit of the linear model includes.
-        class_weights_note: advises class weights; empty if they would not help.
-        changes_since_base: None if the run does not continue another one.
-        sample_note: says which validation texts are a random sample; empty if any could be held
-            out.
-        num_unread: how many training texts the run, or its linear model, had no time to read.
-        num_unscored: how many texts of the split the run had no time to score.
+        num_refitted: validation texts that the final linear fit includes.
+        class_weights_note: empty if they would not help.
+        changes_since_base: None without a base run.
+        sample_note: which texts are a random sample; empty if any could be held out.
+        num_unread: training texts that there was no time to read.
+        num_unscored: texts of the split that there was no time to score.
     """
 
     num_refitted: int = 0
@@ -183,7 +181,7 @@ def report_findings(
     against: RunComparison | None,
     facts: RunFacts,
 ) -> Iterator[Finding]:
-    """Yield all findings but the plain ones of the first screen."""
+    """All findings but the plain ones of the first screen."""
     yield Finding(Kind.SIZE, _size(evaluation.metrics))
     yield from _scores(evaluation)
     yield from _other_scores(baseline_scores, against)
@@ -253,7 +251,7 @@ def _scores(evaluation: SplitEvaluation) -> Iterator[Finding]:
 
 
 def _scores_with_intervals(scores: Mapping[str, Any]) -> str:
-    """Format scores, which have the keys of the JSON report, with their intervals in brackets."""
+    """Format scores with their intervals in brackets."""
     parts = []
     for score in ALL_SCORES:
         if score.key not in scores:
@@ -305,7 +303,7 @@ def _other_scores(
 
 
 def baseline_note(baseline_scores: Mapping[str, float]) -> str:
-    """How many texts and features the baseline was trained on; empty if on all of them."""
+    """Texts and features of the baseline; empty if all."""
     parts = []
     for what in ("texts", "features"):
         number = baseline_scores[what]
@@ -319,7 +317,6 @@ def baseline_note(baseline_scores: Mapping[str, float]) -> str:
 
 
 def _comparisons(against: RunComparison | None, facts: RunFacts) -> Iterator[Finding]:
-    """Yield findings on another run, the base run, and a run with class weights."""
     compared: list[str] = []
     if against:
         compared += against.sentences()
@@ -349,7 +346,7 @@ def _most_confused(evaluation: SplitEvaluation) -> str:
 
 
 def name_text(name: str, *, limit: int = 80) -> str:
-    """Shorten a class name to `limit` characters, and write it on one line."""
+    """A class name of at most `limit` characters, on one line."""
     return printable(shortened(name, limit=limit))
 
 
@@ -405,7 +402,7 @@ MOSTLY = 0.6
 
 
 def _weights(mixture_shares: Mapping[str, float]) -> str:
-    """Which part has most of the weight, by the shares of `linear` and `encoder`."""
+    """Which part has most of the weight."""
     names = {"linear": "the linear model", "encoder": "the encoder"}
     largest_first = sorted(mixture_shares, key=lambda part: mixture_shares[part], reverse=True)
     part = largest_first[0]
@@ -427,10 +424,9 @@ def _weights(mixture_shares: Mapping[str, float]) -> str:
 def _advice(
     evaluation: SplitEvaluation, baseline_scores: Mapping[str, Any] | None, num_unread: int
 ) -> str:
-    """What to try next, texts that there was no time for first.
+    """What to try next: first, time for unread texts.
 
-    Empty if all texts were read, and the whole classifier is better than its linear model and than
-    the baseline.
+    Empty if all were read, and the classifier is better than its linear model and the baseline.
     """
     if num_unread:
         return (
@@ -490,7 +486,6 @@ def _levels(levels: LevelsEvaluation, codes: Codes) -> Iterator[Finding]:
 
 
 def _calibration(judged: JudgedCalibration) -> tuple[str, str]:
-    """How good the calibration is, and how to read a probability."""
     error = f"(calibration error {judged.measured:.3f}; by chance {judged.by_chance:.3f})"
     if judged.grade is Calibration.UNKNOWN:
         texts = counted(judged.num_predictions, "text")
@@ -499,7 +494,7 @@ def _calibration(judged: JudgedCalibration) -> tuple[str, str]:
 
 
 def reading_of_probabilities(judged: JudgedCalibration) -> str:
-    """How to read a probability, whose calibration must not be `UNKNOWN`."""
+    """How to read a probability of known calibration."""
     if judged.grade is Calibration.GOOD:
         return "where a probability says 80%, about 80% are right"
 

@@ -1,12 +1,9 @@
-"""Held-out predictions: predictions of a linear model for texts that it had not learned from yet.
+"""Held-out predictions: those of a linear model for texts that it had not learned from yet.
 
-At the end of a run, the linear model may be fitted once more, to all labelled texts, the validation
-texts included. What it then predicts for the validation texts is learned by heart, and says nothing
-about new texts. So before this final fit, the run saves its predictions for these texts, the
-held-out predictions, in a file. Everything that measures the model on validation rows uses them.
-
-All other texts are scored as the final model predicts them, also if a text of another split or file
-is equal to a validation text.
+At the end of a run, it may be fitted once more, with the validation texts, which it then knows by
+heart. So the run saves its predictions for them before, and everything that measures the model on
+validation rows uses these. All other texts are scored as the final model predicts them, also equal
+ones.
 """
 
 from __future__ import annotations
@@ -42,11 +39,7 @@ CONTENT_HASH = "content_sha256"
 
 
 class LinearPredictions(NamedTuple):
-    """Predictions of a linear model for some texts of a split.
-
-    `rows` are their indices in the split, (texts,); logits are (texts, classes), and the features,
-    which show how familiar a text is, (texts, features).
-    """
+    """`rows` are their indices in the split; features show how familiar a text is."""
 
     rows: NDArray[np.int64]
     logits: Logits
@@ -58,10 +51,9 @@ class HeldOutPredictions:
     """The held-out predictions of a run, as its file has them.
 
     Attributes:
-        validation: for the validation texts that the final fit includes.
-        train: out of fold, for the training texts; no rows without cross-validation.
-        texts_sha256: the hash of the texts of the validation split, which shows whether they have
-            changed.
+        validation: for texts that the final fit includes.
+        train: out of fold; no rows without cross-validation.
+        texts_sha256: of the validation split, which shows whether it has changed.
     """
 
     validation: LinearPredictions
@@ -70,9 +62,7 @@ class HeldOutPredictions:
 
     @classmethod
     def of_run(cls, path: Path) -> HeldOutPredictions | None:
-        """Read the held-out predictions of a run from their file.
-
-        It is None without a file: the linear model was not fitted again with the validation texts.
+        """Read the file of a run; None without one, as the final fit has no validation texts.
 
         Raises:
             EncoderClsError: the file is damaged.
@@ -101,7 +91,7 @@ class HeldOutPredictions:
             raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
 
     def write(self, path: Path) -> None:
-        """Write the held-out predictions to a file, durably and atomically."""
+        """Write them to a file, durably and atomically."""
         tensors = {}
         for split, predictions in ((VALIDATION, self.validation), (TRAIN, self.train)):
             for name, array in predictions._asdict().items():
@@ -115,7 +105,7 @@ class HeldOutPredictions:
 
 
 def _predictions_of(split: str, tensors: Mapping[str, NDArray[Any]]) -> LinearPredictions:
-    """The predictions for a split; a `KeyError` if a tensor is missing."""
+    """A `KeyError` if a tensor is missing."""
     return LinearPredictions(
         rows=tensors[f"{split}.rows"],
         logits=tensors[f"{split}.logits"],
@@ -125,7 +115,7 @@ def _predictions_of(split: str, tensors: Mapping[str, NDArray[Any]]) -> LinearPr
 
 @dataclass(frozen=True)
 class ValidationPredictions:
-    """The held-out predictions of a run, whose `rows` are those of its validation `split`."""
+    """The held-out predictions of a run for `rows` of its validation `split`."""
 
     split: Split
     predictions: LinearPredictions
@@ -134,10 +124,7 @@ class ValidationPredictions:
     def of_run(
         cls, file: Path, classifier: Classifier, validation: Split
     ) -> ValidationPredictions | None:
-        """Read the held-out predictions of a run, and check that they fit its validation split.
-
-        It is None if the run has no such file, or no linear model.
-        """
+        """Read them, and check that they fit the validation split; None without any."""
         if classifier.linear is None:
             return None
         held_out_predictions = HeldOutPredictions.of_run(file)
@@ -158,8 +145,8 @@ class ValidationPredictions:
     def find_in(self, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Find those texts of a split for which there are held-out predictions.
 
-        A text must have been read from the same place of the same file as the validation text. The
-        result has their rows in `split` and their indices in `predictions`, both (found,).
+        They were read from the same place of the same file. The result is their rows in `split` and
+        their indices in `predictions`.
         """
         if split is self.split:
             return self.predictions.rows, np.arange(len(self.predictions.rows))
@@ -181,10 +168,10 @@ class ValidationPredictions:
 def held_out_logits(
     classifier: Classifier, split: Split, validation_predictions: ValidationPredictions | None
 ) -> Logits:
-    """Compute calibrated logits, (texts, classes), as if the classifier had not learned from texts.
+    """Compute calibrated logits as if the classifier had not learned from the texts.
 
-    The held-out predictions of its run replace the logits of the linear model; None if it has not
-    learned from validation texts.
+    Held-out predictions replace the logits of the linear model; None if it has not learned from
+    validation texts.
     """
     tokenized = classifier.tokenize(split.texts)
     part_logits = held_out_part_logits(classifier, split, tokenized, validation_predictions)
@@ -199,7 +186,7 @@ def held_out_part_logits(
     *,
     batch_tokens: int | None = None,
 ) -> dict[str, Logits]:
-    """Compute the logits of each part, (texts, classes), before they are combined."""
+    """The logits of each part, before they are combined."""
     if validation_predictions is None:
         return classifier.part_logits(tokenized, batch_tokens=batch_tokens)
 
@@ -215,7 +202,7 @@ def held_out_part_logits(
 
 
 def _places(split: Split) -> Iterator[tuple[str, str]]:
-    """Yield where each text was read from, and the text itself, because a file may have changed."""
+    """Yield where each text was read from, and the text, because a file may have changed."""
     for where, text in zip(split.where, split.texts, strict=True):
         yield str(where), text
 

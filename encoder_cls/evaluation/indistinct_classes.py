@@ -28,12 +28,11 @@ MAX_PAIRS = 3
 
 
 def indistinct_classes(metrics: Metrics, *, independent: float = 1.0) -> list[Confusion]:
-    """List the pairs of classes that the classifier cannot tell apart, those with most texts first.
+    """The pairs of classes that cannot be told apart, those with most texts first.
 
-    The texts of the first class of a pair get the label of the second one nearly as often as the
-    texts of the second class do, and much more often than the texts of further classes do. There
-    are none in a multi-label task, and none without further classes, since a pair would then be all
-    that there is. `independent` is the number of independent texts, as a share of all.
+    Texts of the first class get the second label nearly as often as those of the second do, and
+    much more often than those of further classes, without which there are no pairs, as in
+    multi-label tasks. `independent` is the share of independent texts.
     """
     if not isinstance(metrics, SingleLabelMetrics) or len(metrics.per_class) <= 2:
         return []
@@ -82,7 +81,7 @@ def _share_of_others(metrics: SingleLabelMetrics, pair: Confusion) -> float:
 
 
 def indistinct_sentences(metrics: Metrics, *, independent: float = 1.0) -> Iterator[str]:
-    """Name the classes that cannot be told apart, each with the setting that joins them."""
+    """Name the classes, each with the setting that joins them."""
     for pair in indistinct_classes(metrics, independent=independent)[:MAX_PAIRS]:
         num_texts = metrics.per_class[pair.label].support
         setting = f"data.label_map={json_text({pair.label: pair.prediction})}"

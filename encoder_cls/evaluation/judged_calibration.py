@@ -27,7 +27,7 @@ NUM_DRAWS = 1000
 
 
 class Calibration(Enum):
-    """How good the calibration of a classifier is."""
+    """How good a calibration is."""
 
     UNKNOWN = "too few texts to judge"
     GOOD = "well calibrated"
@@ -40,10 +40,10 @@ class JudgedCalibration:
     """The calibration of a classifier, judged on some predictions.
 
     Attributes:
-        measured: the calibration error (ECE) that was measured.
-        by_chance: the mean error of a perfectly calibrated classifier.
-        error: an estimate of the error without chance.
-        excess: the mean probability minus the share of right predictions.
+        measured: the calibration error (ECE).
+        by_chance: the mean error of a perfect classifier.
+        error: an estimate without chance.
+        excess: mean probability minus share of right predictions.
     """
 
     grade: Calibration
@@ -55,7 +55,7 @@ class JudgedCalibration:
 
 
 def judge_calibration(bins: CalibrationBins, *, independent: float = 1.0) -> JudgedCalibration:
-    """Judge calibration by predictions in bins, of which the share `independent` is independent."""
+    """Judge predictions in bins, of which the share `independent` is independent."""
     num_predictions = sum(bins.texts)
     by_chance = _errors_by_chance(bins, independent)
     mean_by_chance = float(by_chance.mean())
@@ -88,7 +88,7 @@ def judge_calibration(bins: CalibrationBins, *, independent: float = 1.0) -> Jud
 def _errors_by_chance(bins: CalibrationBins, independent: float) -> np.ndarray:
     """The errors, (draws,), of predictions that are as right as they are probable.
 
-    Groups of predictions that are right or wrong together vary as fewer independent ones.
+    Groups that are right or wrong together vary as fewer independent ones.
     """
     random = np.random.default_rng(0)
     num_texts = np.array(bins.texts)

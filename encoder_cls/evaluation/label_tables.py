@@ -26,12 +26,12 @@ class LabelRow(NamedTuple):
     """A row to review, because its label is doubtful or differs from the prediction.
 
     Attributes:
-        where: the file and line of the text, such as `data.csv:12`.
+        where: such as `data.csv:12`.
         label: several are joined by a separator, as in `suggested`, the prediction.
-        score: how doubtful the label is: 1 minus its probability.
-        label_in_data: the label in the data file, from which `label` differs if it was corrected.
-        key: the key of the text in a file of `data.corrections`.
-        row: the text with its columns as one string, as `Row.text`; `text` is for people.
+        score: 1 minus the label's probability.
+        label_in_data: differs from `label` if that was corrected.
+        key: in a file of `data.corrections`.
+        row: with its columns as one string, as `Row.text`; `text` is for people.
     """
 
     split: str
@@ -46,12 +46,11 @@ class LabelRow(NamedTuple):
 
 
 class LabelTable(NamedTuple):
-    """A table of rows to review, the most doubtful rows first.
+    """Rows to review, the most doubtful first.
 
     Attributes:
-        added: the names in this table of the columns in `ADDED`; a name begins with `review_` if
-            the data have a column of this name.
-        records: the values of each row by column: those of the data with their types.
+        added: the names of `ADDED` here: one begins with `review_` if the data have such a column.
+        records: values by column, those of the data with their types.
     """
 
     columns: list[str]
@@ -73,16 +72,16 @@ class LabelTable(NamedTuple):
 
 
 def label_tables(*tables: Sequence[LabelRow], data: DataConfig) -> list[Iterator[bytes]]:
-    """Make the lines of CSV tables of rows, in the form of the data files."""
+    """CSV tables of rows, in the form of the data files."""
     form = form_of_data(data)
     return [table.to_csv(form) for table in label_records(*tables, data=data)]
 
 
 def label_records(*tables: Sequence[LabelRow], data: DataConfig) -> list[LabelTable]:
-    """Make tables of rows, the most doubtful rows first.
+    """Make tables of rows, the most doubtful first.
 
-    A table has all columns of the data, so when a person has corrected its labels, it can be used
-    as data, or as `data.corrections`. Columns that an earlier review has added are replaced.
+    They have all columns of the data, so that with corrected labels they can be data, or
+    `data.corrections`; columns of an earlier review are replaced.
     """
     # Read the rows again, because splits have only their texts and labels, not the other columns.
     columns = Columns(data.text_column, data.label_column, every=True, features=data.features)
@@ -92,10 +91,7 @@ def label_records(*tables: Sequence[LabelRow], data: DataConfig) -> list[LabelTa
 
 
 def form_of_data(data: DataConfig) -> CsvForm:
-    """The form of the first training file.
-
-    If the table is for spreadsheets, it begins with a byte order mark, also if the file has none.
-    """
+    """The form of the first training file, with a byte order mark if it is for spreadsheets."""
     files = [file for file in files_named(data.train or "") if file.is_file()]
     form = SPREADSHEET
     if files:
@@ -106,7 +102,7 @@ def form_of_data(data: DataConfig) -> CsvForm:
 def _label_table(
     rows: Sequence[LabelRow], rows_read: Mapping[str, Row], data: DataConfig
 ) -> LabelTable:
-    """Make one table. `rows_read` are the rows of the data files, by location."""
+    """`rows_read` are by location."""
     rows = sorted(rows, key=lambda row: -row.score)
     # If the row in the file has another text, the file has changed since it was read.
     found = [_row_with(row.row, rows_read.get(row.where)) for row in rows]
@@ -133,7 +129,7 @@ def _row_with(text: str, row_read: Row | None) -> Row | None:
 
 
 def _data_values(row: LabelRow, row_read: Row | None, data: DataConfig) -> dict[str, Any]:
-    """The values of a row in the columns of the data, without those of an earlier review."""
+    """The values of a row, without those of an earlier review."""
     values: dict[str, Any] = dict.fromkeys(data.text_column, "")
     values[data.text_column[0]] = row.text
     if row_read:
@@ -146,7 +142,7 @@ def _data_values(row: LabelRow, row_read: Row | None, data: DataConfig) -> dict[
 
 
 def _columns_of_review(columns: Sequence[str]) -> set[str]:
-    """The columns that an earlier review has added to a table, perhaps without numbers of rows."""
+    """The columns of an earlier review, perhaps without numbers of rows."""
     without_row = [name for name in ADDED if name != "row"]
     return added_before(columns, ADDED, PREFIX) or added_before(columns, without_row, PREFIX)
 
@@ -170,10 +166,7 @@ def _added_values(row: LabelRow, row_read: Row | None, added: Mapping[str, str])
 
 
 def file_and_line(where: str) -> tuple[str, str]:
-    """Split the location of a row, such as `data.csv:12`, into its file and its line.
-
-    The line is empty if the location has none, because a whole file is one text.
-    """
+    """Split a location such as `data.csv:12`; without a line, it is empty."""
     file, _, line = where.rpartition(":")
     has_line = line.isascii() and line.isdigit()
     if file and has_line:

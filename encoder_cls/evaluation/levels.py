@@ -25,12 +25,7 @@ MAX_CONFUSED = 100
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweredCurve:
-    """How many of the most confident predictions are right, if a share of them is answered.
-
-    Attributes:
-        answered: the shares of the texts, increasing.
-        right: the share of the answers that are right.
-    """
+    """How many of the most confident predictions are right, by the share that is answered."""
 
     answered: list[float]
     right: list[float]
@@ -41,11 +36,10 @@ class LevelScores:
     """The scores of the most probable codes of a level, counted from 1 at the top.
 
     Attributes:
-        num_codes: how many codes of the level the classifier knows.
-        top: the share of texts whose code is among the k most probable ones, by k, for each k that
-            is below the number of codes.
-        sure_share: the largest share of the texts that can be answered, the surest first, with at
-            least `PRECISION` right, as measured here.
+        num_codes: those that the classifier knows.
+        top: how often the code is among the k most probable ones, by k below `num_codes`.
+        sure_share: the largest share of the surest texts with at least `PRECISION` right, as
+            measured here.
     """
 
     level: int
@@ -66,7 +60,7 @@ class LevelScores:
 
 @dataclass(frozen=True, kw_only=True)
 class PartedCodes:
-    """How often a code is taken for another one of its level, with the same code above both."""
+    """How often a code is taken for another one below the same code."""
 
     level: int
     label: str
@@ -79,9 +73,9 @@ class MeasuredBackOff:
     """A guaranteed precision of answers with back-off, and the measured precision.
 
     Attributes:
-        guaranteed_precision: 0 if none can be guaranteed.
-        precision: the share of the answers that are right; None if there is none.
-        answered_fractions: the share of the texts that is answered at each level, from the top.
+        guaranteed_precision: 0 if there is none.
+        precision: of the answers; None without any.
+        answered_fractions: at each level, from the top.
     """
 
     guaranteed_precision: float
@@ -89,7 +83,7 @@ class MeasuredBackOff:
     answered_fractions: list[float]
 
     def sentence(self) -> str:
-        """What the option `--back-off` of `predict` does."""
+        """About `predict --back-off`."""
         if not self.guaranteed_precision:
             return "no precision can be guaranteed with --back-off: too few held-out texts"
 
@@ -109,14 +103,13 @@ class MeasuredBackOff:
 class LevelsEvaluation:
     """The scores of all levels.
 
-    Hierarchical precision, recall and F1 count the codes of the paths of label and prediction, so
-    that a mistake counts less, the deeper it begins: Kiritchenko et al., "Learning and Evaluation
-    in the Presence of Class Hierarchies" (2006), https://doi.org/10.1007/11766247_34.
+    Hierarchical scores count the codes of paths, so that a mistake counts less, the deeper it
+    begins: Kiritchenko et al., "Learning and Evaluation in the Presence of Class Hierarchies"
+    (2006), https://doi.org/10.1007/11766247_34.
 
     Attributes:
-        parted: the pairs of codes at which label and prediction of a mistake part, the most
-            frequent first.
-        back_off: None if the classifier has no guarantees, or if they were fitted to these texts.
+        parted: where mistakes part from labels, the most frequent first.
+        back_off: None without guarantees, or if they were fitted to these texts.
     """
 
     levels: list[LevelScores]
@@ -136,10 +129,10 @@ class LevelsEvaluation:
 def evaluate_levels(
     codes: Codes, predictions: SplitPredictions, guarantees: Guarantees | None
 ) -> LevelsEvaluation:
-    """Score the predictions of a single-label task at each level of its codes.
+    """Score single-label predictions at each level of codes.
 
-    Labels that do not occur in the training data have levels, too: above them, a prediction may be
-    right. `guarantees` must not be fitted to these texts.
+    Unseen labels have levels, too: above them, a prediction may be right. Guarantees must not be
+    fitted to these texts.
     """
     codes = codes.of_classes(predictions.label_names)
     scores = []
@@ -182,7 +175,7 @@ def evaluate_levels(
 def _right_of_surest(
     confidence: NDArray[np.float64], is_right: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """The share that is right of the most confident text, of the two most confident, and so on."""
+    """The share that is right of the surest text, of the two surest, and so on."""
     order = np.argsort(-confidence, kind="stable")
     return np.asarray(np.cumsum(is_right[order]) / np.arange(1, len(order) + 1))
 
@@ -199,7 +192,6 @@ def _curve(confidence: NDArray[np.float64], is_right: NDArray[np.bool_]) -> Answ
 
 
 def _hierarchical_scores(codes: Codes, predictions: SplitPredictions) -> tuple[float, float, float]:
-    """Precision, recall and F1 of the codes of the paths of labels and predictions."""
     labels = predictions.labels
     predicted = predictions.predicted_labels
     depth_of_both = np.minimum(codes.depths[labels], codes.depths[predicted])
@@ -239,7 +231,7 @@ def _measure_back_off(
     confidence: NDArray[np.float64],
     is_right: NDArray[np.bool_],
 ) -> MeasuredBackOff | None:
-    """Measure answers with back-off, from the most probable code of each level, (levels, texts)."""
+    """Measure answers by the most probable code of each level, (levels, texts)."""
     if guarantees is None or guarantees.back_off is None:
         return None
     guaranteed = min(PRECISION, guarantees.back_off.highest_precision)

@@ -1,10 +1,6 @@
-"""Pictures drawn by matplotlib.
+"""Pictures drawn by matplotlib: of the confusion matrix, for TensorBoard, and for papers.
 
-They are the file `confusion_matrix.png`, the images in TensorBoard, and files of curves and of
-attention maps for papers.
-
-The page of a report has no such pictures. It shows the same as tables and as the charts of
-`svg_charts`, whose colours follow the light or dark scheme of the page.
+The page of a report has tables and `svg_charts` instead, which follow its light or dark scheme.
 """
 
 from __future__ import annotations
@@ -39,12 +35,10 @@ EDGE = 0.12
 
 
 def import_matplotlib() -> None:
-    """Import matplotlib, also if the environment variable `MPLBACKEND` names an unknown backend.
+    """Import matplotlib, also if `MPLBACKEND` names a backend that is not installed.
 
-    A notebook sets this variable for the programs that it starts. If the backend is not installed,
-    importing matplotlib fails, although the pictures here are drawn without any backend. So the
-    variable is unset during the import, and the backend is chosen afterwards, if it is installed.
-    The import takes a third of a second.
+    A notebook sets it for programs that it starts, and the import would fail, although no backend
+    is used here; so it is unset meanwhile. The import takes a third of a second.
     """
     if "matplotlib" in sys.modules:
         return
@@ -60,7 +54,7 @@ def import_matplotlib() -> None:
 
 
 def _figure(width: float, height: float, *, margin: float = 0.7) -> Figure:
-    """Make an empty figure, in inches; choosing its margins would take as long as drawing it."""
+    """Make a figure, in inches; choosing its margins would take as long as drawing it."""
     import_matplotlib()
     from matplotlib.figure import Figure
 
@@ -89,9 +83,9 @@ PRINT_DPI = 200
 
 
 def to_file(figure: Figure, ending: str) -> bytes:
-    """Draw a figure as the content of a file whose name has one of the endings of `FILE_FORMATS`.
+    """Draw a figure in one of the `FILE_FORMATS`.
 
-    The same figure gives the same bytes: the content has no date, and no random names.
+    The same figure gives the same bytes, without a date or random names.
     """
     import matplotlib as mpl
 
@@ -104,7 +98,7 @@ def to_file(figure: Figure, ending: str) -> bytes:
 
 
 def to_pixels(figure: Figure) -> NDArray[np.uint8]:
-    """Draw a figure as an array of red, green and blue pixels, (height, width, 3)."""
+    """Draw a figure as pixels, (height, width, 3)."""
     import_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -116,7 +110,7 @@ def to_pixels(figure: Figure) -> NDArray[np.uint8]:
 
 @contextmanager
 def _missing_letters_allowed() -> Iterator[None]:
-    """Suppress the warning that a box is drawn for a character that no font has."""
+    """A box is drawn for a character that no font has."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
@@ -143,9 +137,9 @@ DARK = 0.6
 
 
 def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Figure:
-    """Draw a confusion matrix of counts, whose rows are labels and whose columns are predictions.
+    """Draw a confusion matrix of counts: rows are labels, columns predictions.
 
-    The colour of a cell shows its fraction of the row: blue if correct, orange if not.
+    A cell shows its fraction of the row: blue if correct, orange if not.
     """
     counts = np.array(matrix)
     num_classes = len(counts)
@@ -182,12 +176,12 @@ def confusion_figure(matrix: Sequence[Sequence[int]], label_names: Sequence[str]
 
 
 def _name_in_figure(name: str) -> str:
-    """Write a class name on one line, with dollar signs escaped, which would start a formula."""
+    """Write a name on one line, with dollar signs escaped, which would start a formula."""
     return replace_unprintable(shortened(name, limit=MAX_NAME_LENGTH)).replace("$", r"\$")
 
 
 def _draw_cells(axes: Axes, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Colour the cells of a matrix of counts, and return how dark they are, from 0 to 1."""
+    """Return how dark the cells are, from 0 to 1."""
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     is_correct = np.eye(len(counts), dtype=bool)
 
@@ -202,7 +196,6 @@ def _draw_cells(axes: Axes, counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _name_classes(axes: Axes, names: Sequence[str], name_size: float) -> None:
-    """Write the names of classes beside both axes, in letters of `name_size` pixels."""
     numbers = np.arange(len(names))
     font_size = POINTS * name_size
     fonts = fonts_for(names)
@@ -214,7 +207,6 @@ def _name_classes(axes: Axes, names: Sequence[str], name_size: float) -> None:
 def _write_counts(
     axes: Axes, counts: NDArray[np.int64], darkness: NDArray[np.float64], count_size: float
 ) -> None:
-    """Write the counts into their cells, in letters of `count_size` pixels."""
     for row, column in np.argwhere(counts > 0):
         colour = "black"
         if darkness[row, column] > DARK:
@@ -239,7 +231,7 @@ FONTS_WITHOUT_LETTERS = ("Last Resort", "STIXSize", "DejaVu Sans Display", "cm")
 
 
 def fonts_for(texts: Iterable[str]) -> list[str]:
-    """Choose font families for texts; each one has characters that those before it lack."""
+    """Font families, each of which has characters that those before it lack."""
     import_matplotlib()
     from matplotlib import font_manager
 
@@ -265,7 +257,7 @@ def fonts_for(texts: Iterable[str]) -> list[str]:
 
 @cache
 def _characters(path: str) -> frozenset[str]:
-    """The characters of a font; empty if the font cannot be read, such as a font of pictures."""
+    """The characters of a font; empty if it cannot be read, such as a font of pictures."""
     import_matplotlib()
     from matplotlib.ft2font import FT2Font
 
@@ -280,7 +272,7 @@ def _characters(path: str) -> frozenset[str]:
 
 
 def reliability_figure(bins: CalibrationBins) -> Figure:
-    """Draw the accuracy by confidence, and below it the number of texts by confidence."""
+    """Draw accuracy, and the number of texts, by confidence."""
     figure = _figure(4, 4)
     accuracy_axes, texts_axes = figure.subplots(2, sharex=True, height_ratios=(3, 1))
     confidence = np.array(bins.confidence)
@@ -305,10 +297,7 @@ Curve = tuple[Sequence[int], Sequence[float]]
 
 
 def curves_figure(curves: Mapping[str, Mapping[str, Curve]]) -> Figure:
-    """Draw curves over the steps of trainings, side by side for each quantity.
-
-    The curves of a quantity are by the name of the run. A run may have none.
-    """
+    """Draw curves over steps, side by side for each quantity, by the name of the run."""
     figure = _figure(4.2 * len(curves), 3.4, margin=0.6)
     figure.subplots_adjust(wspace=0.3, top=0.97)
     names = list(dict.fromkeys(name for by_run in curves.values() for name in by_run))
@@ -335,11 +324,10 @@ ATTENTION_CELL = 0.16
 
 
 def attention_figure(tokens: Sequence[str], weights: NDArray[np.float32]) -> Figure:
-    """Draw the attention maps of a text: a row for each layer, a column for each head.
+    """Draw the attention maps, (layers, heads, tokens, tokens), with a row for each layer.
 
-    The weights are how much each token attends to each other one, (layers, heads, tokens, tokens).
-    The colour is the square root of a weight, so that small weights are visible, too. All maps have
-    the same scale, from 0 to 1. Tokens after `MAX_ATTENTION_TOKENS` are left out.
+    The colour is the square root of a weight, so that small ones are visible, from 0 to 1. Tokens
+    after `MAX_ATTENTION_TOKENS` are left out.
     """
     names = [_name_in_figure(token) for token in tokens[:MAX_ATTENTION_TOKENS]]
     num_tokens = len(names)

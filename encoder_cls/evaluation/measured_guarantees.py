@@ -23,15 +23,15 @@ PRECISIONS = (0.95, 0.9, 0.8, 0.5)
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredLabelGuarantees:
-    """A guaranteed precision of each label of a multi-label task, and the measured precision.
+    """Guaranteed and measured precision of the labels of a multi-label task.
 
     Attributes:
-        highest_precisions: the highest that can be guaranteed for each label; 0 if none can be.
-        guaranteed_precision: the precision that is measured: `PRECISION`, or the highest one of all
-            labels if that is lower; 0 if none can be guaranteed.
-        num_labels: for how many labels it can be guaranteed; the others are withheld.
-        precision: the fraction of the kept labels that are right; None if none is kept.
-        answered_fraction: the fraction of the predicted labels that are kept.
+        highest_precisions: of each label; 0 if none can be guaranteed.
+        guaranteed_precision: that is measured: `PRECISION`, or the highest of all labels if lower;
+            0 if none.
+        num_labels: with the guarantee; the others are withheld.
+        precision: of the kept labels; None if none is.
+        answered_fraction: of the predicted labels, that is kept.
     """
 
     highest_precisions: dict[str, float]
@@ -41,7 +41,7 @@ class MeasuredLabelGuarantees:
     answered_fraction: float
 
     def sentences(self) -> Iterator[str]:
-        """Yield sentences on the option `--min-precision` of `predict`."""
+        """Sentences on the option `--min-precision` of `predict`."""
         total = len(self.highest_precisions)
         if not self.guaranteed_precision:
             yield "each label: no precision can be guaranteed (--min-precision): too few texts"
@@ -68,21 +68,17 @@ class MeasuredLabelGuarantees:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredGuarantees:
-    """A guaranteed precision and coverage, and the measured precision and coverage.
+    """A guaranteed precision and coverage, and the measured ones.
 
-    In a multi-label task, they are those of whole texts: a prediction is correct if all labels of
-    the text are right.
+    Multi-label, they are of whole texts, of which all labels must be right.
 
     Attributes:
-        guaranteed_precision: 0 if none can be guaranteed.
-        threshold: the probability from which predictions are kept; None if no precision is
-            guaranteed.
-        precision: the fraction of the kept predictions that are correct; None if none is kept.
-        guaranteed_coverage: the guaranteed fraction of texts whose set of classes contains their
-            label.
-        coverage: the measured one; None if none can be guaranteed, as is `mean_set_size`, the mean
-            number of classes in a set.
-        labels: the guarantees of each label; None in a single-label task.
+        guaranteed_precision: 0 if there is none.
+        threshold: from which predictions are kept; None without a guarantee.
+        precision: of the kept ones; None if none is.
+        guaranteed_coverage: the fraction of sets of classes that have their text's label.
+        coverage: None without a guarantee, as is `mean_set_size`, in classes.
+        labels: None in a single-label task.
     """
 
     guaranteed_precision: float
@@ -95,14 +91,14 @@ class MeasuredGuarantees:
     labels: MeasuredLabelGuarantees | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; those of the labels only in a multi-label task."""
+        """JSON values; those of labels only in a multi-label task."""
         values = asdict(self)
         if self.labels is None:
             del values["labels"]
         return values
 
     def sentences(self) -> Iterator[str]:
-        """Yield sentences on the options `--min-precision` and `--coverage` of `predict`."""
+        """Sentences on the options `--min-precision` and `--coverage` of `predict`."""
         option = "--min-precision"
         subject = ""
         predictions = "predictions"
@@ -139,13 +135,7 @@ def measure_guarantees(
     label_names: Sequence[str] = (),
     thresholds: Sequence[float] = (),
 ) -> MeasuredGuarantees:
-    """Measure guarantees on texts that they were not fitted to.
-
-    Probabilities are (texts, classes). Labels are class numbers, (texts,), or multi-label
-    indicators, (texts, labels); those from `classes` on are labels that the classifier does not
-    know, whose texts are mistakes. In a multi-label task, a text gets each label from the
-    probability `thresholds`, (classes,).
-    """
+    """Measure guarantees on texts that they were not fitted to; unseen labels are mistakes."""
     task = task_of(labels)
 
     # Precision is the fraction of correct predictions among those that reach the threshold.
@@ -198,7 +188,6 @@ def _measure_labels(
     labels: NDArray[Any],
     label_names: Sequence[str],
 ) -> MeasuredLabelGuarantees:
-    """Measure the guarantees of each label from probabilities and decisions, (texts, labels)."""
     highest_precisions = {}
     for name, counts in zip(label_names, guarantees.labels, strict=True):
         highest_precisions[name] = counts.highest_precision

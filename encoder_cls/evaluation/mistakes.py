@@ -28,12 +28,11 @@ class Mistake:
     """A wrong prediction for a text; multi-label, a wrong or missed label.
 
     Attributes:
-        labels: those of the text; exactly one in a single-label task, as in `predictions`.
-        prediction: the wrongly predicted class; multi-label, the label that is wrong or missed.
-        is_missed: whether `prediction` is a label of the text that is missed; None in a
-            single-label task.
-        words: their weights for `prediction`; empty if explaining would take too long.
-        num_rows: the number of mistakes in rows with this text, of which a report shows one.
+        labels: exactly one in a single-label task, as in `predictions`.
+        prediction: the wrong class; multi-label, a wrong or missed label.
+        is_missed: None in a single-label task.
+        words: their weights for `prediction`; empty if that would take too long.
+        num_rows: mistakes with this text, of which a report shows one.
     """
 
     text: str
@@ -49,7 +48,7 @@ class Mistake:
 
     @property
     def kind(self) -> str:
-        """Of a multi-label mistake, `missed` or `given`; else empty."""
+        """Multi-label `missed` or `given`; else empty."""
         if self.is_missed is None:
             return ""
         if self.is_missed:
@@ -80,10 +79,9 @@ def worst_mistakes(
     tokenized: TokenizedTexts,
     doubtful: frozenset[int],
 ) -> list[Mistake]:
-    """Find the most confident mistakes, the surest first, and explain as many as time allows.
+    """The most confident mistakes, explained as time allows.
 
-    `tokenized` are the texts of the predictions; `doubtful` are the indices of those whose labels
-    seem to be wrong.
+    `doubtful` are texts whose labels seem to be wrong.
     """
     surest = surest_mistakes(predictions)
     rows = np.array([row for row, _ in surest], dtype=np.int64)
@@ -127,11 +125,7 @@ def worst_mistakes(
 
 
 def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
-    """Find the `MAX_MISTAKES` most confident mistakes in different texts, the surest first.
-
-    They are the index of each text and the number of the predicted class; multi-label, of the wrong
-    or missed label.
-    """
+    """The surest mistakes in `MAX_MISTAKES` different texts: text and class, wrong or missed."""
     if predictions.task is MULTI_LABEL:
         return _surest_wrong_labels(predictions)
 
@@ -144,10 +138,9 @@ def surest_mistakes(predictions: SplitPredictions) -> list[tuple[int, int]]:
 
 
 def _surest_wrong_labels(predictions: SplitPredictions) -> list[tuple[int, int]]:
-    """Find the most confident wrong and missed labels in different texts, half of each if possible.
+    """Half wrong and half missed labels in different texts, if possible.
 
-    Without this rule, missed labels would fill the list, because a classifier is nearly sure that a
-    text lacks most labels.
+    A classifier is nearly sure that a text lacks most labels, so missed ones would fill the list.
     """
     num_classes = predictions.logits.shape[1]
     has_label = predictions.labels[:, :num_classes]
@@ -172,7 +165,7 @@ def _surest_wrong_labels(predictions: SplitPredictions) -> list[tuple[int, int]]
 
 
 def _first_of_texts(predictions: SplitPredictions, rows: NDArray[np.integer]) -> list[int]:
-    """Choose the positions of the first `MAX_MISTAKES` of `rows` whose texts differ."""
+    """The first `MAX_MISTAKES` positions whose texts differ."""
     positions: list[int] = []
     seen: set[str] = set()
     for position, row in enumerate(rows.tolist()):

@@ -1,4 +1,4 @@
-"""Pass what is known of a run to the template of its model card, `templates/model_card.md`."""
+"""Pass what is known of a run to `templates/model_card.md`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ def model_card(
     has_encoder: bool,
     linear_max_tokens: int | None,
 ) -> str:
-    """Describe the model of a run in Markdown: its data, its scores and how to use it.
+    """Describe a model in Markdown: its data, its scores, its use.
 
-    `best_step` is the step of the encoder's training whose weights the model has.
-    `linear_max_tokens`, the number of tokens that the linear model reads of a text, is None without
-    a linear part.
+    `best_step` is that of the encoder's weights; `linear_max_tokens` is None without a linear part.
     """
     card = render(
         "evaluation/templates/model_card.md",

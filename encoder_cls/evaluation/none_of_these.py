@@ -16,18 +16,15 @@ ANSWERED = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class NoneScores:
-    """Scores of the class that stands for none of the others.
+    """Scores of the class `label`, which stands for none of the others.
 
     Attributes:
-        label: the name of the class.
-        num_examples: the number of its texts.
-        recall: the share of its texts that get no class.
-        answered_fraction: the share of all other texts that get one.
-        recall_at_95_answered: the recall at the probability of none from which 95% of the other
-            texts get a class.
-        auroc: the area under the ROC curve of the probability of none.
-        unfamiliar_auroc: that of the score behind `unfamiliar` on new texts; None if the model does
-            not measure it, or without new texts of both kinds.
+        recall: of its texts, those that get no class.
+        answered_fraction: of others, that get one.
+        recall_at_95_answered: at the probability of none from which 95% of the others get a class.
+        auroc: of the probability of none.
+        unfamiliar_auroc: of the score behind `unfamiliar` on new texts; None without it, or without
+            both kinds.
     """
 
     label: str
@@ -63,9 +60,9 @@ def none_scores(
     *,
     unfamiliar_auroc: float | None,
 ) -> NoneScores | None:
-    """Score texts by whether they are of none, (texts,); None without texts of both kinds.
+    """Score texts by the probability of none, and whether it is predicted.
 
-    `probability` is that of none, and `gets_none` whether none is predicted, (texts,).
+    None without texts of both kinds.
     """
     if is_none.all() or not is_none.any():
         return None
@@ -82,10 +79,7 @@ def none_scores(
 
 
 def auroc(scores: NDArray[np.float64], is_positive: NDArray[np.bool_]) -> float | None:
-    """How often a positive has a higher score than a negative; equal scores count half.
-
-    None without both kinds.
-    """
+    """How often a positive has a higher score; equal ones count half. None without both kinds."""
     if is_positive.all() or not is_positive.any():
         return None
     negatives = np.sort(scores[~is_positive])

@@ -1,7 +1,6 @@
 """The findings on the first screen of a report's page, for readers who know no metrics.
 
-They answer three questions: how often the classifier is right, how far to trust this number, and
-what to do next.
+How often the classifier is right, how far to trust this number, and what to do next.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ WIDE_INTERVAL = 0.2
 def plain_findings(
     evaluation: SplitEvaluation, baseline_scores: Mapping[str, Any] | None
 ) -> Iterator[Finding]:
-    """Yield the findings of the first screen, the most useful next step first."""
+    """The findings, the most useful next step first."""
     for sentence in _how_often(evaluation, baseline_scores):
         yield Finding(Kind.HOW_OFTEN, sentence)
     for sentence in _trust(evaluation):
@@ -76,7 +75,7 @@ def plain_findings(
 
 
 def percent(share: float) -> str:
-    """A share in whole percent; 100% and 0% only if the share is exactly that."""
+    """A share in whole percent; 100% and 0% only if it is exactly that."""
     text = f"{share:.0%}"
     if text in {"0%", "100%"} and 0 < share < 1:
         # Without this rule, 3 mistakes in 1,000 texts would be shown as none.
@@ -133,7 +132,7 @@ def _comparison(metrics: SingleLabelMetrics, baseline_scores: Mapping[str, Any] 
 
 
 def _label_shares(evaluation: SplitEvaluation) -> str:
-    """How many labels of a multi-label task are right, and how many are found."""
+    """How many labels are right, and how many are found."""
     has_label = evaluation.predictions.labels
     is_given = evaluation.predictions.predicted_labels
     num_right = int((has_label & is_given).sum())
@@ -231,7 +230,7 @@ def _label_more(evaluation: SplitEvaluation) -> Finding:
 
 
 def _who_decides(evaluation: SplitEvaluation) -> Iterator[Finding]:
-    """Yield the step of using the model: alone, above a threshold, or only for suggestions."""
+    """Whether to use the model alone, above a threshold, or for suggestions."""
     threshold = evaluation.threshold
     if threshold is None or evaluation.num_independent < MIN_TEXTS:
         return

@@ -22,9 +22,8 @@ class Report:
     """The report of a classifier on the labelled texts of a split.
 
     Attributes:
-        baseline_scores: those of the TF-IDF baseline; None if it could not be trained, for instance
-            because the training texts are not there.
-        run_facts: empty unless the split belongs to the classifier's own run.
+        baseline_scores: None if it could not be trained, as without the training texts.
+        run_facts: empty unless the split is of the classifier's own run.
     """
 
     evaluation: SplitEvaluation
@@ -46,7 +45,7 @@ class Report:
         )
 
     def __repr__(self) -> str:
-        """The split and its size, since the fields hold thousands of values."""
+        """Short, since the fields hold thousands of values."""
         return f"Report({self.evaluation.split_name!r}, {self.metrics.num_examples:,} examples)"
 
     def __str__(self) -> str:
@@ -58,7 +57,7 @@ class Report:
         return summary_text(self.evaluation, self.findings)
 
     def _repr_html_(self) -> str:
-        """The report for a notebook: the text for a terminal, with the tables folded."""
+        """The report for a notebook, with the tables folded."""
         return render(
             "evaluation/templates/notebook.html",
             summary=full_text(self.evaluation, self.findings, with_tables=False),
@@ -66,7 +65,7 @@ class Report:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON values, with the metrics at the top level."""
+        """JSON values, with the metrics at the top level."""
         evaluation = self.evaluation
         values: dict[str, Any] = {"split": evaluation.split_name}
         if evaluation.metrics.task is MULTI_LABEL:
@@ -115,7 +114,6 @@ class Report:
         return values | self._optional_values()
 
     def _optional_values(self) -> dict[str, Any]:
-        """The JSON values that only some reports have."""
         values: dict[str, Any] = {}
         if self.evaluation.levels:
             values |= self.evaluation.levels.to_dict()

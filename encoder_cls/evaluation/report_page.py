@@ -45,9 +45,9 @@ FILTERED_FROM = 50
 def render_report(
     title: str, report: Report, *, config_yaml: str = "", written: date | None = None
 ) -> str:
-    """Render a report as an HTML page that needs no other file.
+    """Render a report as one HTML page.
 
-    An empty `config_yaml` and a date `written` that is None are left out.
+    Empty `config_yaml` and `written` are left out.
     """
     evaluation = report.evaluation
     matrix = None
@@ -90,7 +90,6 @@ def render_report(
 
 
 def _scores_of_each(report: Report) -> dict[str, Mapping[str, Any]]:
-    """The scores of a classifier, its parts, the baseline and the other run, by name."""
     evaluation = report.evaluation
     scores_by_name: dict[str, Mapping[str, Any]] = {"this model": evaluation.scores}
     if evaluation.part_comparison:
@@ -108,7 +107,7 @@ def _scores_of_each(report: Report) -> dict[str, Mapping[str, Any]]:
 
 
 def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:
-    """The names and scores of classes, the lowest F1 first, and those with too few texts last."""
+    """The lowest F1 first; those with too few texts last."""
 
     def place(named_scores: tuple[str, ClassMetrics]) -> tuple[bool, bool, float]:
         _, scores = named_scores
@@ -118,7 +117,7 @@ def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:
 
 
 def _classes_note(metrics: Metrics) -> str:
-    """A sentence on the classes that come last because they have few texts; empty without any."""
+    """A sentence on the classes that come last because they have few texts."""
     supports = [scores.support for scores in metrics.per_class.values()]
     num_few = sum(0 < support < MIN_CLASS_TEXTS for support in supports)
     if num_few in {0, len(supports)}:
@@ -130,10 +129,9 @@ def _classes_note(metrics: Metrics) -> str:
 
 
 class ShownMistake(NamedTuple):
-    """A mistake as the page shows it.
+    """A mistake as the page shows it, with coloured words and those of largest weight.
 
-    The line in the file is empty if the file is a single text. Words of the text are coloured, and
-    those with the largest weights listed.
+    Without a line if its file is a single text.
     """
 
     mistake: Mistake
@@ -155,7 +153,7 @@ def _shown_mistake(mistake: Mistake) -> ShownMistake:
 
 
 class MatrixCell(NamedTuple):
-    """A cell of the confusion matrix: its number of texts, and their share of the row."""
+    """A number of texts, and its share of the row."""
 
     texts: int
     share: float
@@ -163,7 +161,7 @@ class MatrixCell(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """The confusion matrix of those classes that occur as a label or as a prediction."""
+    """The confusion matrix of classes that occur as a label or as a prediction."""
 
     names: list[str]
     rows: list[list[MatrixCell]]
@@ -171,7 +169,7 @@ class Matrix:
 
 
 def _matrix(predictions: SplitPredictions) -> Matrix | None:
-    """The confusion matrix of a single-label task; None if it would be too large to read."""
+    """The confusion matrix; None if multi-label, or too large to read."""
     labels = predictions.labels
     predicted_labels = predictions.predicted_labels
     occurring = np.union1d(labels, predicted_labels)
@@ -204,11 +202,10 @@ class TrustCharts:
     """The charts that show how far predictions can be trusted.
 
     Attributes:
-        thresholds: None in a multi-label task.
+        thresholds: None if multi-label, as are `fewest_words` and `most_words` of a text.
         curves: None if no class occurs.
-        curves_note: says which classes have a curve; empty if all have one.
-        lengths: None in a multi-label task, or if all texts have a similar length.
-        fewest_words: of a text; None in a multi-label task, as is `most_words`.
+        curves_note: which classes have one; empty if all.
+        lengths: None if multi-label, or all similar.
     """
 
     reliability: svg_charts.ReliabilityChart

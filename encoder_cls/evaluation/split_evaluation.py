@@ -48,10 +48,7 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 @dataclass(frozen=True, kw_only=True)
 class NewTexts:
-    """The texts of a split that a classifier has not learned from, judged without the others.
-
-    Without such a text, the metrics are None and the scores empty.
-    """
+    """The texts of a split that a classifier has not learned from; without any, no scores."""
 
     predictions: SplitPredictions = field(repr=False, compare=False)
     metrics: Metrics | None
@@ -72,28 +69,22 @@ class SplitEvaluation:
     """The evaluation of a classifier on the labelled texts of a split.
 
     Attributes:
-        num_learned: the number of texts that the classifier has learned from; None if unknown.
-        new_texts: the other texts alone; None if there is no text that it has learned from.
-        parts: the scores of the classifier, `combined`, and of `linear` and `encoder` alone.
-        part_comparison: None if the classifier has only one part.
-        mixture_shares: how much each part counts in the sum of the logits; None if unknown.
-        cascade: the `gate`, and the `skipped_fraction` of the texts that skip the encoder; None
-            without a gate.
-        threshold: suggested by the new texts; None in a multi-label task, whose labels have
-            thresholds already.
-        guarantees: measured on the new texts; None if the classifier has none, if they were fitted
-            to these texts, or if no text is new.
-        levels: the scores at each level of the codes, on the new texts if there are any; None
-            without levels.
-        codes: the names of the classes, if they are codes with names or levels.
-        none_scores: of the class that stands for none of the others; None without such a class, or
-            without a text of it.
-        doubtful_labels: the indices of the texts whose labels seem to be wrong.
-        top_features: the words and pairs of words that speak most for each class; empty without a
-            linear model.
-        truncated_fraction: the fraction of texts longer than the encoder reads, or, without an
-            encoder, than the linear model reads.
-        unknown_fraction: the fraction of tokens that do not occur in the training texts.
+        num_learned: of the texts, those learned from; None if unknown.
+        new_texts: the others; None if all are.
+        parts: scores of the classifier, `combined`, and of `linear` and `encoder`.
+        part_comparison: None with one part.
+        mixture_shares: of parts in the sum of logits; None if unknown.
+        cascade: `gate`, and the `skipped_fraction` of texts that skip the encoder; None without
+            one.
+        threshold: suggested by new texts; None if multi-label, whose labels have some already.
+        guarantees: measured on new texts; None without any, or if they were fitted to these texts.
+        levels: of codes, on new texts if any; None without levels.
+        codes: if classes have names or levels.
+        none_scores: of the class for none of the others; None without such texts.
+        doubtful_labels: texts whose labels seem to be wrong.
+        top_features: words and pairs that speak most for each class; empty without a linear model.
+        truncated_fraction: of texts longer than the encoder reads, else the linear model.
+        unknown_fraction: of tokens that training texts lack.
     """
 
     predictions: SplitPredictions = field(repr=False, compare=False)
@@ -116,33 +107,33 @@ class SplitEvaluation:
     codes: Codes | None = field(default=None, repr=False, compare=False)
 
     def shown(self, label: str) -> str:
-        """A label with the name beside it, if it has one."""
+        """A label with its name, if it has one."""
         return self.codes.shown(label) if self.codes else label
 
     @property
     def predictions_of_new(self) -> SplitPredictions:
-        """The predictions by which new texts can be judged."""
+        """The predictions to judge new texts by."""
         if self.new_texts is None:
             return self.predictions
         return self.new_texts.predictions
 
     @property
     def metrics_of_new(self) -> Metrics | None:
-        """The metrics by which new texts can be judged; None if there are none."""
+        """The metrics to judge new texts by; None without any."""
         if self.new_texts is None:
             return self.metrics
         return self.new_texts.metrics
 
     @property
     def macro_f1_note(self) -> str:
-        """Why macro-F1 has no interval; empty if it has one, and in a multi-label task."""
+        """Why macro-F1 has no interval; empty if it has one, or multi-label."""
         if self.scores.get(SCORES["macro_f1"].interval_key, ()) is None:
             return NO_MACRO_F1_INTERVAL
         return ""
 
     @cached_property
     def calibration(self) -> JudgedCalibration | None:
-        """The calibration, judged on new texts; None if there are none."""
+        """Judged on new texts; None without any."""
         if self.metrics_of_new is None:
             return None
         return judge_calibration(
@@ -151,12 +142,12 @@ class SplitEvaluation:
 
     @property
     def independent_share(self) -> float:
-        """The number of independent texts, as a share of all texts that count as new."""
+        """The share of independent ones of the texts that count as new."""
         return self.num_independent / max(1, len(self.predictions_of_new.split))
 
     @cached_property
     def num_independent(self) -> float:
-        """The number of independent texts by which new texts can be judged."""
+        """The independent texts that count as new."""
         predictions = self.predictions_of_new
         if not len(predictions.split):
             return 0.0
@@ -164,12 +155,12 @@ class SplitEvaluation:
 
     @property
     def split_name(self) -> str:
-        """The name of the split: `test`, `validation` or a file."""
+        """`test`, `validation` or a file."""
         return self.predictions.name
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The classes, then the labels of the split that do not occur in the training data."""
+        """The classes, then unseen labels."""
         return self.predictions.label_names
 
     @property
@@ -193,11 +184,9 @@ def evaluate_split(
 ) -> SplitEvaluation:
     """Evaluate a classifier on a split.
 
-    The labels of the split are indices into the classes of the classifier, then into its
-    `unseen_names`. `learned` are the texts that the classifier has learned from, or that the
-    held-out predictions come from; None if unknown. A batch of the encoder has at most
-    `batch_tokens` tokens, padding included. Held-out predictions of the classifier's run replace
-    those of the final classifier.
+    The split's labels are indices into the classes, then its `unseen_names`; `learned` are texts
+    that the classifier, or the held-out predictions, have learned from, None if unknown. Held-out
+    predictions of the run replace those of the final classifier.
     """
     tokenized = classifier.tokenize(split.texts)
     part_logits = held_out_part_logits(
@@ -257,10 +246,7 @@ def evaluate_split(
 def _levels(
     classifier: Classifier, predictions: SplitPredictions, of_new: SplitPredictions
 ) -> LevelsEvaluation | None:
-    """Score the levels of the codes on the new texts, or on all without any; None without levels.
-
-    Guarantees are fitted to the validation texts, so these cannot confirm them.
-    """
+    """Score the levels on the new texts, or on all texts if none is new."""
     if classifier.codes is None or not classifier.codes.has_levels:
         return None
     if not len(of_new.split):
@@ -275,7 +261,6 @@ def _none_scores(
     tokenized: TokenizedTexts,
     new_rows: NDArray[np.int64],
 ) -> NoneScores | None:
-    """Score the class that stands for none of the others; None without such a class."""
     number = classifier.none_number
     if number is None:
         return None
@@ -314,7 +299,6 @@ def _new_texts(predictions: SplitPredictions) -> NewTexts:
 def _predicted_labels_of_parts(
     classifier: Classifier, predictions: SplitPredictions, part_logits: Mapping[str, Logits]
 ) -> dict[str, NDArray[Any]]:
-    """The labels that the classifier predicts, `combined`, and those of each part alone."""
     if predictions.thresholds:
         # Thresholds apply to calibrated logits, so calibrate the logits of each part alone.
         part_logits = classifier.mixture.parts_alone(part_logits)
@@ -334,7 +318,6 @@ def _cascade(classifier: Classifier, part_logits: Mapping[str, Logits]) -> dict[
 
 
 def _threshold(predictions: SplitPredictions, none_number: int | None) -> SuggestedThreshold | None:
-    """The suggested threshold of a single-label task; None if multi-label."""
     if predictions.thresholds:
         return None
     if not len(predictions.split):
@@ -348,10 +331,7 @@ def _threshold(predictions: SplitPredictions, none_number: int | None) -> Sugges
 
 
 def _guarantees(classifier: Classifier, predictions: SplitPredictions) -> MeasuredGuarantees | None:
-    """Measure the guarantees of a classifier on these texts; None without any, or without texts.
-
-    Guarantees are fitted to the validation texts, so these cannot confirm them.
-    """
+    """Measure guarantees; None for the validation texts, to which they are fitted."""
     if classifier.guarantees is None or predictions.name == "validation":
         return None
     if not len(predictions.split):

@@ -26,11 +26,10 @@ class SplitPredictions:
     """The predictions of a classifier for the texts of a split.
 
     Attributes:
-        name: the name of the split: `train`, `validation`, `test` or a file.
+        name: `train`, `validation`, `test` or a file.
         logits: calibrated, (texts, classes).
-        label_names: the classes, then the labels that do not occur in the training data.
-        thresholds: the probability from which a text gets each label, (classes,); empty in a
-            single-label task.
+        label_names: the classes, then unseen labels.
+        thresholds: from which a text gets each label; empty if single-label.
     """
 
     name: str
@@ -40,20 +39,17 @@ class SplitPredictions:
     thresholds: tuple[float, ...] = ()
 
     def subset(self, rows: NDArray[np.int64]) -> SplitPredictions:
-        """The predictions for the texts with these indices."""
+        """The predictions for some texts."""
         return replace(self, split=self.split.subset(rows), logits=self.logits[rows])
 
     @property
     def task(self) -> Task:
-        """Whether a text has one label or several."""
+        """Single-label or multi-label."""
         return task_of(self.split.labels)
 
     @cached_property
     def labels(self) -> NDArray[Any]:
-        """The number of each text's class in `label_names`, (texts,).
-
-        Multi-label, whether each text has each label, (texts, labels).
-        """
+        """Numbers in `label_names`, or multi-label indicators."""
         if self.task is MULTI_LABEL:
             return padded(self.split.labels, len(self.label_names)) > 0
         return self.split.labels
@@ -65,37 +61,34 @@ class SplitPredictions:
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
-        """The predicted probabilities of the classes, (texts, classes)."""
+        """The probabilities of the classes, (texts, classes)."""
         return self.task.probabilities(self.logits)
 
     @cached_property
     def predicted_labels(self) -> NDArray[Any]:
-        """The labels that the classifier predicts, (texts,), or multi-label (texts, labels)."""
+        """The predicted labels."""
         return self.labels_from(self.logits)
 
     def labels_from(self, logits: Logits) -> NDArray[Any]:
-        """Predict labels, (texts,) or (texts, labels), from other logits, (texts, classes)."""
+        """Predict labels by other logits."""
         return predicted_labels(logits, self.thresholds, num_labels=len(self.label_names))
 
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
-        """The indices of the texts whose prediction is wrong, in any label, (mistakes,)."""
+        """The texts with a wrong prediction, in any label."""
         return np.flatnonzero(~self.are_right)
 
     @property
     def are_right(self) -> NDArray[np.bool_]:
-        """Whether each prediction is right, in all labels, (texts,)."""
+        """Whether each prediction is right, in all labels."""
         return self.task.are_correct(self.predicted_labels, self.labels)
 
     def names(self, labels: Any) -> tuple[str, ...]:
-        """The names of the labels of one text, from a row of `labels` or `predicted_labels`."""
+        """The names of a row of `labels` or `predicted_labels`."""
         return tuple(self.label_names[number] for number in self.task.label_numbers(labels))
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Yield the texts in order, with their labels and predictions, as JSON values.
-
-        In a multi-label task, the most probable of the predicted labels comes first.
-        """
+        """The texts, their labels and predictions as JSON values, the most probable label first."""
         for row, (text, where) in enumerate(zip(self.split.texts, self.split.where, strict=True)):
             probabilities = self.probabilities[row]
             record: dict[str, Any] = {"where": where, "text": readable(text)}
@@ -117,10 +110,7 @@ class SplitPredictions:
     def label_rows(
         self, rows: Sequence[int] | NDArray[np.int64], separator: str | None = None
     ) -> list[LabelRow]:
-        """Make rows of a table in which a person corrects labels, for the indices `rows` of texts.
-
-        `separator` joins several labels in the data; None if the data has none.
-        """
+        """Rows of a table to correct labels; `separator`, if the data has one, joins several."""
         separator = cell_separator(self.label_names, separator)
         doubts = self._doubts()
         label_rows = []
@@ -144,14 +134,12 @@ class SplitPredictions:
         return label_rows
 
     def _doubts(self) -> NDArray[np.float64]:
-        """How doubtful the labels of each text are, from 0 to 1, (texts,).
+        """How doubtful each text's labels are, from 0 to 1: 1 minus the label's probability.
 
-        This is 1 minus the probability of the text's label. Multi-label, a text has a yes or no for
-        each label. It is as doubtful as the most doubtful of those that differ from the prediction:
-        as a label with a low probability, or a missing label with a high one; 0 if all are
-        predicted correctly. Thyagarajan et al., "Identifying Incorrect Annotations in Multi-Label
-        Classification Data" (2022), https://arxiv.org/abs/2211.13895, compare ways to score a text
-        by its labels; this is the minimum of their self-confidence.
+        Multi-label, that of the most doubtful label that differs from the prediction, present or
+        missing; 0 if none does. Thyagarajan et al., "Identifying Incorrect Annotations in
+        Multi-Label Classification Data" (2022), https://arxiv.org/abs/2211.13895, compare ways to
+        score a text by its labels; this is the minimum of their self-confidence.
         """
         if self.task is SINGLE_LABEL:
             return 1 - SINGLE_LABEL.label_probabilities(self.probabilities, self.labels)

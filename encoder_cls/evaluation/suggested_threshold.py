@@ -21,10 +21,7 @@ MIN_PREDICTED = 0.05
 
 
 class SuggestedThreshold(NamedTuple):
-    """A threshold for the predictions of a single-label task, and the fraction that it keeps.
-
-    The probability is None, and the fraction 1, if no threshold is suggested.
-    """
+    """A threshold, and the fraction that it keeps; None, and 1, if none is suggested."""
 
     probability: float | None
     predicted_fraction: float
@@ -36,11 +33,10 @@ NO_THRESHOLD = SuggestedThreshold(None, 1.0)
 def suggest_threshold(
     confidence: NDArray[np.float64], is_correct: NDArray[np.bool_], groups: RowGroups
 ) -> SuggestedThreshold:
-    """Find the lowest threshold from which surely `WANTED_ACCURACY` of the predictions are correct.
+    """The lowest threshold from which surely `WANTED_ACCURACY` of the predictions are correct.
 
-    The lower bound of the accuracy must be that high. The accuracy itself would be too high: it is
-    the best of many thresholds, on the same texts. `confidence` and `is_correct` are of each text's
-    predicted class, (texts,).
+    The lower bound must be that high: the accuracy itself is the best of many thresholds on the
+    same texts.
     """
     num_independent = groups.effective_number(is_correct)
     if num_independent < MIN_TEXTS:

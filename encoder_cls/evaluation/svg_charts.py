@@ -1,7 +1,6 @@
 """The charts of the page of a report: what each chart shows, and at which coordinates.
 
-`templates/charts.html` draws the charts as SVG. Their colours come from
-`system/html_pages.css`, which has a light and a dark scheme.
+`templates/charts.html` draws them as SVG, in the colours of `system/html_pages.css`.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ class Plane:
     bottom: float = 42
 
     def x(self, fraction: Any) -> Any:
-        """The horizontal coordinate of a value from 0 to 1, or of an array of values."""
+        """The horizontal coordinate of values from 0 to 1."""
         return self.left + fraction * (WIDTH - self.left - self.right)
 
     def y(self, fraction: Any) -> Any:
-        """The vertical coordinate of a value from 0 to 1, or of an array of values."""
+        """The vertical coordinate of values from 0 to 1."""
         return HEIGHT - self.bottom - fraction * (HEIGHT - self.bottom - self.top)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A line through points, with its class in the style sheet and the `d` of its SVG path."""
+    """A line, with its class in the style sheet and the `d` of its path."""
 
     style: str
     name: str
@@ -53,7 +52,7 @@ class Curve:
     def through(
         cls, x: NDArray[Any], y: NDArray[Any], *, style: str, name: str, plane: Plane
     ) -> Curve:
-        """Make a curve through points, whose coordinates `x` and `y` are from 0 to 1, (points,)."""
+        """Make a curve through points from 0 to 1."""
         points = np.column_stack([plane.x(x), plane.y(y)])
 
         # Of consecutive points that round to the same whole units, draw only the last one.
@@ -66,11 +65,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class ReliabilityDot:
-    """A dot for the predictions in one bin of confidence, from `low` to `high`.
-
-    `confidence` is their mean probability, and `share` their number as a fraction of the fullest
-    bin's.
-    """
+    """The predictions in a bin; `share` is their number as a fraction of the fullest bin's."""
 
     confidence: float
     accuracy: float
@@ -82,10 +77,7 @@ class ReliabilityDot:
 
 @dataclass(frozen=True, kw_only=True)
 class ReliabilityChart:
-    """Accuracy by probability, above the bars for the numbers of texts.
-
-    `of` is what has the probability: `prediction`, or in a multi-label task `label`.
-    """
+    """Accuracy by probability, of a `prediction`, or multi-label of a `label`; bars count texts."""
 
     of: str
     dots: list[ReliabilityDot]
@@ -111,7 +103,7 @@ def reliability(bins: CalibrationBins, *, of: str = "prediction") -> Reliability
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdChart:
-    """The fraction of predictions that a threshold keeps, and the accuracy of the kept ones."""
+    """What a threshold keeps, and the accuracy of that."""
 
     curves: list[Curve]
     suggested: float | None
@@ -121,7 +113,7 @@ class ThresholdChart:
 def thresholds(
     confidence: NDArray[np.float64], is_correct: NDArray[np.bool_], suggested: float | None
 ) -> ThresholdChart:
-    """Make the chart of what a threshold on `confidence`, (texts,), keeps."""
+    """What a threshold on `confidence` keeps."""
     plane = Plane()
     steps = np.linspace(0, 1, 201)
     num_kept = counts_from(steps, confidence)
@@ -159,11 +151,7 @@ def precision_recall(
     chosen: Sequence[int],
     names: Sequence[str],
 ) -> CurvesChart:
-    """Make curves of chosen classes, and a curve of all classes together if other classes occur.
-
-    Probabilities are (texts, classes). Labels are class numbers, (texts,), or multi-label
-    indicators, (texts, labels).
-    """
+    """Curves of chosen classes, and one of all together if others occur."""
     from sklearn.metrics import precision_recall_curve
 
     plane = Plane()
@@ -197,7 +185,7 @@ def precision_recall(
 
 
 def answered(evaluation: LevelsEvaluation) -> CurvesChart:
-    """Make a curve for each level: how many of the surest answers are right."""
+    """How many of the surest answers are right, by level."""
     plane = Plane()
     curves: list[Curve] = []
     for scores in evaluation.levels[-MAX_CURVES:]:
@@ -219,11 +207,9 @@ MAX_CURVES = 6
 def notable_classes(
     per_class: Mapping[str, ClassMetrics], most: int, *, num_classes: int
 ) -> tuple[list[int], str]:
-    """Choose at most `most` classes whose curves are shown, and make a note on the choice.
+    """Choose at most `most` classes that occur in training, with a note if not all.
 
-    If too many classes occur, half of the chosen ones are the rarest classes, and the others are
-    those with the lowest F1. The note is empty if all classes that occur are chosen. Classes after
-    the first `num_classes` do not occur in training, have no probability, and are never chosen.
+    Half are the rarest classes, the others those with the lowest F1.
     """
     scores = list(per_class.values())[:num_classes]
     occurring = [number for number, score in enumerate(scores) if score.support]
@@ -253,10 +239,7 @@ def notable_classes(
 
 @dataclass(frozen=True, kw_only=True)
 class LengthBar:
-    """A bar for texts of similar length: the words are a range such as "5–9".
-
-    Its middle is in the plane, from 0 to 1.
-    """
+    """A bar for texts with a range of words such as "5–9"; its middle is from 0 to 1."""
 
     words: str
     texts: int
@@ -266,7 +249,7 @@ class LengthBar:
 
 @dataclass(frozen=True, kw_only=True)
 class LengthChart:
-    """Accuracy by the length of texts in words, with a bar for each range of lengths."""
+    """Accuracy by the length of texts in words."""
 
     bars: list[LengthBar]
     bar_width: float
@@ -284,7 +267,7 @@ BAR_SHARE = 0.7
 def accuracy_by_length(
     lengths: NDArray[np.int64], is_correct: NDArray[np.bool_]
 ) -> LengthChart | None:
-    """Make the chart of accuracy by the number of words, (texts,); None if all are in one bin."""
+    """Accuracy by the number of words; None if all are in one bin."""
     # Find the bounds of bins with about the same number of texts. Quantiles that are equal give
     # only one bound.
     quantiles = np.linspace(0, 1, LENGTH_BINS + 1)

@@ -20,7 +20,7 @@ from encoder_cls.system.display import aligned, capitalized, shown
 
 
 def summary_text(evaluation: SplitEvaluation, findings: Sequence[Finding]) -> str:
-    """The findings without titles, as `train` ends with them."""
+    """The findings without titles, as `train` ends."""
     lines = [_first_line(evaluation, findings)]
     for section_lines in _summary(evaluation, findings).values():
         lines += [f"  {line}" for line in section_lines]
@@ -30,7 +30,7 @@ def summary_text(evaluation: SplitEvaluation, findings: Sequence[Finding]) -> st
 def full_text(
     evaluation: SplitEvaluation, findings: Sequence[Finding], *, with_tables: bool = True
 ) -> str:
-    """The findings below titles, then by default `table_sections`, as `eval` prints them."""
+    """The findings below titles, then tables, as `eval` prints them."""
     sections = _summary(evaluation, findings)
     if with_tables:
         sections |= table_sections(evaluation, findings)
@@ -136,7 +136,7 @@ def _mistake_lines(evaluation: SplitEvaluation) -> Iterator[str]:
 
 
 def score_text(score: float | None) -> str:
-    """Format a score with three digits; None is a dash."""
+    """A score with three digits; None is a dash."""
     if score is None:
         return "-"
     return f"{score:.3f}"

@@ -32,12 +32,10 @@ def write_report(
 ) -> list[str]:
     """Write the files of a report into a folder, and return their names.
 
-    Files of an earlier report that this report does not have are removed. An `EncoderClsError` says
-    that a file cannot be written or removed.
+    Other files of an earlier report are removed; an `EncoderClsError` says that one cannot be.
 
-    `data` says how the texts of the report were read. An empty `config_yaml` is left out of the
-    page. The picture is the confusion matrix as PNG, if matplotlib is installed; the page has a
-    chart of its own.
+    `data` says how the texts were read. Empty `config_yaml` is left out; the picture needs
+    matplotlib.
     """
     evaluation = report.evaluation
     predictions = evaluation.predictions
@@ -79,7 +77,7 @@ def _prediction_lines(predictions: SplitPredictions) -> Iterator[bytes]:
 
 
 def _confusion_picture(evaluation: SplitEvaluation) -> bytes | None:
-    """The confusion matrix as PNG; None if multi-label, too large, or without matplotlib."""
+    """The picture; None if multi-label, too large, or without matplotlib."""
     if not isinstance(evaluation.metrics, SingleLabelMetrics) or not is_installed("matplotlib"):
         return None
     matrix = evaluation.metrics.confusion_matrix
@@ -94,7 +92,7 @@ CHANGED_COLUMNS = ("file", "line", "text", "label", "before", "now")
 
 
 def _changed_predictions(changes_since_base: ChangesSinceBase | None) -> Iterator[bytes] | None:
-    """Make a CSV table of the predictions that have changed; None if there is no base run."""
+    """A CSV table of changed predictions; None without a base run."""
     if changes_since_base is None:
         return None
 
