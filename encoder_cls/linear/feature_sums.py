@@ -1,11 +1,10 @@
 """Sums over the features of texts, from which a linear model predicts.
 
-Most features of a text are character n-grams inside words. What they add to a sum depends only on
-the word, so it is computed once for each distinct word, and added up over the words of a text.
+Most features of a text are character n-grams inside words, whose sum depends only on the word: it
+is computed once, and added up over the words of a text.
 
-The sum of a word has a number for each occurrence of an n-gram, so a text that has an n-gram
-several times gets its number several times. It should get the number once, or 1 + ln(count) times.
-The difference is added for the n-grams that a text has several times, which are few.
+It has a number for each occurrence of an n-gram, where a text that has it several times should get
+it once, or 1 + ln(count) times; the difference is added for these few.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FeatureValues:
-    """What a linear model knows of some features: IDF (0 where a feature is unknown), weights.
+    """What a linear model knows of some features: IDF, 0 if unknown, and weights.
 
     Attributes:
-        is_unfamiliar: whether a feature is unknown, or has an unknown word, (features,).
-        rarities: the IDF, but for an unfamiliar feature that of the rarest known one, (features,).
-        table: the weights of all features of the model.
-        rows: the row in the table of each feature, (features,); any row for unknown features.
+        is_unfamiliar: unknown, or of an unknown word.
+        rarities: the IDF, or that of the rarest feature for an unfamiliar one.
+        table: of the weights of all features.
+        rows: in the table; any for unknown ones.
     """
 
     idf: Array
@@ -55,7 +54,7 @@ class FeatureValues:
 
     @cached_property
     def weights(self) -> NDArray[np.float32]:
-        """(features, classifiers); those of unknown features have no meaning."""
+        """The weights, (features, classifiers), which have no meaning for unknown features."""
         return self.table.take(self.rows)
 
 
@@ -75,7 +74,7 @@ class KnownFeatures:
         self.num_classifiers = weights.shape[1]
 
     def without_rarest(self) -> KnownFeatures:
-        """The same without weights; features of the lowest document frequency are unknown."""
+        """The same without weights, and without features of the lowest document frequency."""
         features = copy(self)
         features._idf = np.where(self._idf == self._rarest, 0, self._idf)
         no_weights = np.zeros((len(self._idf), 0), dtype=np.float32)
@@ -86,10 +85,10 @@ class KnownFeatures:
     def look_up(
         self, ids: NDArray[np.int32], ids_of_unknown_words: NDArray[np.int32] = NO_IDS
     ) -> FeatureValues:
-        """Look up features by their ids, some of which may be features that have an unknown word.
+        """Look up ids, some of which may be of features with an unknown word.
 
-        A model knows such features if training texts have unknown words, too: those of single
-        texts. But they do not make other unknown words familiar.
+        A model may know such features from unknown words of single training texts, which do not
+        make other unknown words familiar.
         """
         # An unknown feature has the index -1, which picks the weights of the last feature.
         indices = self._index.find(ids)
@@ -100,10 +99,7 @@ class KnownFeatures:
 
 
 def weights_of_classes(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The weights that speak for each class, (features, classes), from those of the classifiers.
-
-    Where a single classifier separates two classes, it speaks for the second one.
-    """
+    """The weights that speak for each class; a single classifier speaks for the second one."""
     if weights.shape[1] == 1:
         return np.hstack([-weights, weights])
     return weights
@@ -118,16 +114,15 @@ MIN_NGRAMS_AT_ONCE = 128
 
 
 class WordSums(NamedTuple):
-    """Sums over the character n-grams of words, with a number for each occurrence of an n-gram.
+    """Sums over the character n-grams of words, by occurrence.
 
-    The effect of an n-gram is its IDF times its weight, for each class.
+    An effect is IDF times weight, for each class.
 
     Attributes:
-        rarities: (words,).
         squares: of the IDF, (words,).
         effects: (words, classes).
         positive_effects: (words, classes).
-        positive_squares: the squared IDF of n-grams with a positive effect, (words, classes).
+        positive_squares: of the IDF of n-grams with a positive effect, (words, classes).
     """
 
     numbers: Array
@@ -183,7 +178,6 @@ class WordSums(NamedTuple):
 def _sums_of_all(
     ngrams: FeatureValues, starts: NDArray[np.int64], numbers: NDArray[np.int64]
 ) -> tuple[Array, Array, Array]:
-    """The sums of `WordSums` that are (words, classes)."""
     effects = ngrams.idf[:, None] * weights_of_classes(ngrams.weights)
     is_positive = effects > 0
     squares = ngrams.idf**2
@@ -222,10 +216,7 @@ def _sums_of_nonzero(
 def sums_of_pieces(
     numbers: NDArray[Any], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> Array:
-    """Sum over neighbouring pieces of an array, whose lengths may be 0.
-
-    `starts`, `lengths` and the sums have one shape, which may be any.
-    """
+    """Sum over neighbouring pieces, maybe empty, in any shape."""
     # `reduceat` sums up to the next start, so leave out empty pieces, which have no numbers.
     is_full = lengths > 0
     sums = np.zeros(starts.shape)
@@ -239,7 +230,7 @@ FEW_COLUMNS = 8
 
 
 def sums_of_rows(matrix: Array, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Array:
-    """Sum over neighbouring rows of a matrix, (rows, columns), into (pieces, columns)."""
+    """Sum over neighbouring rows of a matrix."""
     sums = np.zeros((len(starts), matrix.shape[1]))
     if matrix.shape[1] <= FEW_COLUMNS:
         for column, numbers in enumerate(np.ascontiguousarray(matrix.T)):
@@ -262,12 +253,12 @@ MIN_EVIDENCE = 0.01
 
 
 class TextSums:
-    """Sums over the features of the texts of a chunk; `margins` is (texts, classifiers).
+    """Sums over the features of a chunk; `margins` is (texts, classifiers).
 
     Args:
-        counts: how often each text has each feature, without character n-grams that it has once.
-        words: the index in `word_sums` of each token's word, (tokens,).
-        offsets: where each text begins in `words`, and the end of the last one, (texts + 1,).
+        counts: of features, without character n-grams that a text has once.
+        words: of tokens, in `word_sums`.
+        offsets: of texts in `words`, (texts + 1,).
     """
 
     def __init__(
@@ -303,7 +294,6 @@ class TextSums:
         self.margins = self._products() + self._products_of_words() + biases
 
     def _products(self) -> Array:
-        """The sum of values times weights of each text, (texts, classifiers)."""
         columns = self._counts.columns
         weights = self._features.weights
         num_classifiers = weights.shape[1]
@@ -319,7 +309,6 @@ class TextSums:
         return products
 
     def _products_of_words(self) -> Array:
-        """The sum of values times weights over the character n-grams of each text's words."""
         # A single classifier has the weights of the last class.
         num_classifiers = self._features.weights.shape[1]
         effects = self._word_sums.effects[:, -num_classifiers:].take(self._words, axis=0)
@@ -327,11 +316,10 @@ class TextSums:
         return sums * self._scales[:, CHAR_NGRAM_KIND, None]
 
     def evidence(self) -> Array:
-        """Measure how little speaks for the best class, (texts, `NUM_EVIDENCE_FEATURES`).
+        """How little speaks for the best class, (texts, `NUM_EVIDENCE_FEATURES`).
 
-        An effect is the TF-IDF value of a feature times its weight for the best class. The first
-        number is minus the logarithm of the sum of positive effects, the second minus the share of
-        features with a positive effect, each weighted by its squared value.
+        An effect is a TF-IDF value times a weight. The numbers are minus the logarithm of the sum
+        of positive effects, and minus the share of features with one, weighted by squared values.
         """
         best_classes = self.margins.argmax(axis=1)
         if self.margins.shape[1] == 1:
@@ -361,11 +349,10 @@ class TextSums:
         return -np.stack([log_effects, shares], axis=1)
 
     def rarity(self) -> Array:
-        """Measure how rare the features of each text are, (texts, `NUM_RARITY_FEATURES`).
+        """How rare the features of texts are, (texts, `NUM_RARITY_FEATURES`).
 
-        First come the mean IDFs of the words, pairs, templates and character n-grams of a text,
-        where an unfamiliar feature counts as the rarest known one; then the shares of each that are
-        unfamiliar. All are 0 for a kind that a text lacks.
+        These are the mean IDFs of words, pairs, templates and character n-grams, then the shares
+        that are unfamiliar, which count as the rarest; 0 for a kind that a text lacks.
         """
         columns = self._counts.columns
 
@@ -385,10 +372,10 @@ class TextSums:
         return np.hstack([rarities, unknown])
 
     def _sums_of_kinds(self, numbers: NDArray[Any], numbers_of_words: Array) -> Array:
-        """Sum over the features of each kind in each text, (texts, kinds).
+        """Sum over the features of each kind, (texts, kinds).
 
-        `numbers` has one number for each value of the counts, and `numbers_of_words` the sum of the
-        same numbers over each word.
+        `numbers` are of the values of the counts, and `numbers_of_words` sums of the same over each
+        word.
         """
         sums = sums_of_pieces(numbers, self._counts.kinds, self._counts.kind_sizes)
         sums[:, CHAR_NGRAM_KIND] += self._sums_of_words(numbers_of_words)
@@ -399,6 +386,6 @@ class TextSums:
         return sums_of_pieces(numbers, offsets[:-1], np.diff(offsets))
 
     def _sums_of_words(self, numbers: Array) -> Array:
-        """Sum the numbers of the words of each text, (texts,), which has at least `[CLS]`."""
+        """Sum the numbers of the words of each text, which has at least `[CLS]`."""
         sums: Array = np.add.reduceat(numbers.take(self._words), self._offsets[:-1])
         return sums

@@ -50,12 +50,10 @@ WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
 def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: int) -> Shapes:
-    """The shapes of the weights of a `LinearModel`, from its `description` in a model file.
-
-    `max_seq_len` is that of the encoder. `margins` is the number of binary classifiers.
+    """The shapes of weights, from a model's `description`; `max_seq_len` is the encoder's.
 
     Raises:
-        ValueError: a number of the description is out of range.
+        ValueError: a number is out of range.
     """
     limits = {
         "max_tokens": (1, KEPT_PER_TOKEN * max_seq_len),
@@ -85,15 +83,14 @@ def linear_shapes(description: Mapping[str, Any], *, max_seq_len: int, margins: 
 class LinearModel:
     """A linear classifier of n-gram features: a binary classifier for each class.
 
-    Each computes the margin of its class: a bias plus the weighted TF-IDF values of a text. Two
-    classes of a single-label task have one classifier, which separates the second from the first.
+    The margin of a class is a bias plus weighted TF-IDF values. Two single-label classes have one
+    classifier, of the second.
 
     Attributes:
-        max_tokens: how many tokens of a text are read, `[CLS]` included.
-        frequent_token_ids: the tokens that n-gram templates keep, increasing; a wildcard replaces
-            all others.
+        max_tokens: that are read of a text, `[CLS]` included.
+        frequent_token_ids: that n-gram templates keep, increasing; others become a wildcard.
         feature_ids: increasing, (features,).
-        idf: the inverse document frequencies, (features,).
+        idf: (features,).
         weights: (features, classifiers).
         biases: (classifiers,).
     """
@@ -110,10 +107,10 @@ class LinearModel:
     def from_weights(
         cls, weights: Mapping[str, Weight], *, max_tokens: int, task: Task = SINGLE_LABEL
     ) -> LinearModel:
-        """Make a model from weights by name, as `named_weights` returns them.
+        """Make a model from its `named_weights`.
 
         Raises:
-            ValueError: the feature ids do not increase, or are out of range.
+            ValueError: feature ids do not increase, or are out of range.
         """
         fields: dict[str, Any] = {}
         for name in WEIGHTS:
@@ -126,7 +123,7 @@ class LinearModel:
 
     @property
     def description(self) -> dict[str, int]:
-        """The numbers from which `linear_shapes` computes the shapes of the weights."""
+        """The numbers from which `linear_shapes` follow."""
         return {
             "max_tokens": self.max_tokens,
             "frequent_tokens": len(self.frequent_token_ids),
@@ -134,19 +131,16 @@ class LinearModel:
         }
 
     def named_weights(self) -> dict[str, Weight]:
-        """The weights by the names that they have in a model file."""
+        """The weights, by name in a model file."""
         return {f"{LINEAR}{name}": getattr(self, name) for name in WEIGHTS}
 
     def logits(self, texts: TokenizedTexts) -> Logits:
-        """The logits of texts, (texts, classes)."""
+        """The logits, (texts, classes)."""
         logits, _ = self.logits_and_familiarity(texts, with_familiarity=False)
         return logits
 
     def count_features(self, texts: TokenizedTexts) -> Iterator[Counts]:
-        """Count the features of texts, for some texts at a time.
-
-        Character n-grams and templates are counted only if the model has weights for them.
-        """
+        """Count features chunk by chunk, only of the kinds that have weights."""
         return count_features(
             texts,
             max_tokens=self.max_tokens,
@@ -162,18 +156,17 @@ class LinearModel:
 
     @property
     def knows_feature_pairs(self) -> bool:
-        """Whether pairs of a word and a feature have weights."""
+        """Whether pairs of a word and a row's feature have weights."""
         return bool((self.feature_ids[-1:] >= FEATURE_PAIR_IDS).any())
 
     def logits_and_familiarity(
         self, texts: TokenizedTexts, *, with_familiarity: bool = True
     ) -> tuple[Logits, NDArray[np.float64] | None]:
-        """Compute the logits of texts, and how familiar the texts are.
+        """Compute logits, and how familiar texts are.
 
         Returns:
-            The logits, (texts, classes), and the familiarity features, (texts,
-            `NUM_EVIDENCE_FEATURES + NUM_RARITY_FEATURES`): `TextSums.evidence`, then
-            `TextSums.rarity`; None unless `with_familiarity`.
+            Logits, (texts, classes), and unless None `TextSums.evidence` and `TextSums.rarity`,
+            (texts, features).
         """
         margins = [np.zeros((0, len(self.biases)))]
         familiarity_features = [np.zeros((0, NUM_EVIDENCE_FEATURES + NUM_RARITY_FEATURES))]
@@ -190,12 +183,10 @@ class LinearModel:
     def familiarity_before_refit(
         self, texts: TokenizedTexts, evidence: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """Compute the familiarity features of texts learned from as if the texts were new.
+        """Compute the familiarity of texts that the model learned from as if they were new.
 
-        Features of the lowest document frequency may occur in these texts alone, and would be
-        unknown if the texts were new. So all of them count as unknown. `evidence` is the
-        `TextSums.evidence` of a model that has not learned from the texts; by default zeros, which
-        do not count.
+        Features of the lowest document frequency, which may occur in these texts alone, count as
+        unknown. `evidence` is of a model that has not learned from them; zeros do not count.
         """
         rarities = [np.zeros((0, NUM_RARITY_FEATURES))]
         for sums in self._sums(texts, self._known.without_rarest()):

@@ -62,12 +62,11 @@ NUM_FEATURE_IDS = FEATURE_PAIR_IDS + HASHES
 
 @dataclass(frozen=True, kw_only=True)
 class SparseRows:
-    """A sparse matrix in compressed rows, a row for each text.
+    """A sparse matrix, a row for each text: `values[offsets[i]:offsets[i + 1]]`.
 
     Attributes:
-        columns: increasing within a row, (values,).
-        values: text `i` has `values[offsets[i]:offsets[i + 1]]`, (values,).
-        offsets: where each text begins, and the end of the last one, (texts + 1,).
+        columns: increasing within a row.
+        offsets: (texts + 1,).
     """
 
     columns: NDArray[np.int32]
@@ -80,12 +79,12 @@ class SparseRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts(SparseRows):
-    """How often each feature occurs in each text; columns are indices into `ids`.
+    """Counts of features in texts; columns are indices into `ids`.
 
     Attributes:
-        ids: of the feature of each column, increasing, (features,).
-        kinds: where the features of each of the `KIND_STARTS` begin in each text, (texts, kinds).
-        kind_sizes: how many values of each of these kinds a text has, (texts, kinds).
+        ids: increasing, (features,).
+        kinds: where features of the `KIND_STARTS` begin in each text, (texts, kinds).
+        kind_sizes: of these, (texts, kinds).
     """
 
     ids: NDArray[np.int32]
@@ -94,12 +93,12 @@ class Counts(SparseRows):
 
 
 class Occurrences(NamedTuple):
-    """The occurrences in some texts of features of one range of ids, such as words.
+    """The occurrences of features of one range of ids, such as words.
 
     Attributes:
         first_id: of the range.
-        hashes: (occurrences,).
-        ends: the index of the last token of each occurrence, (occurrences,).
+        hashes: of features, (occurrences,).
+        ends: of the last token of each.
     """
 
     first_id: int
@@ -108,7 +107,7 @@ class Occurrences(NamedTuple):
 
 
 def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int32]:
-    """The ids of frequent tokens, increasing, at most `MAX_FREQUENT` of them."""
+    """The ids of at most `MAX_FREQUENT` frequent tokens, increasing."""
     counts = np.zeros(texts.word_ids.max(initial=0) + 1, dtype=np.int64)
     for tokens, _ in in_chunks(texts, max_tokens):
         counts += np.bincount(texts.input_ids(tokens), minlength=len(counts))
@@ -143,11 +142,11 @@ def count_features(
     use_char_ngrams: bool,
     use_feature_pairs: bool = False,
 ) -> Iterator[Counts]:
-    """Count the features of texts, for some texts at a time.
+    """Count features, chunk by chunk.
 
-    Only the first `max_tokens` tokens of a text are read, `[CLS]` included. Templates keep the
-    `frequent_token_ids`, which increase. Templates and character n-grams take twenty times the
-    memory; both are left out without `use_char_ngrams`.
+    The first `max_tokens` of a text are read, `[CLS]` included. Templates keep
+    `frequent_token_ids`. They and character n-grams, with twenty times the memory, are left out
+    without `use_char_ngrams`.
     """
     for tokens, offsets in in_chunks(texts, max_tokens):
         yield count_in_chunk(
@@ -170,9 +169,9 @@ def count_in_chunk(
     use_feature_pairs: bool = False,
     only_repeated_char_ngrams: bool = False,
 ) -> Counts:
-    """Count the features of one chunk of texts, which `in_chunks` yields.
+    """Count features of a chunk of `in_chunks`.
 
-    Character n-grams that a text has only once may be left out.
+    Character n-grams that a text has once may be left out.
     """
 
     def ranges_of_texts(
@@ -214,7 +213,7 @@ def count_in_chunk(
 def ids_of_unknown_words(
     texts: TokenizedTexts, tokens: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """The ids of the features of one chunk that have an unknown word: `[UNK]`, and its pairs."""
+    """The ids of features with an unknown word: `[UNK]`, and its pairs."""
     kinds = texts.kinds_of(tokens)
     if kinds is not None:
         is_text = kinds != FEATURE
@@ -240,10 +239,9 @@ NEIGHBOUR_IDS = range(HASHES, 2 * HASHES)
 def find_neighbours(
     texts: TokenizedTexts, ids: NDArray[np.int32], *, max_tokens: int
 ) -> dict[int, tuple[int, int]]:
-    """Find the two tokens of pairs of neighbouring words, by feature ids among `NEIGHBOUR_IDS`.
+    """Find the tokens of neighbouring pairs, by ids among `NEIGHBOUR_IDS`.
 
-    Ids of pairs that no text has are missing. Of several pairs with one id, the most frequent is
-    found.
+    Ids that no text has are missing; of pairs with one id, the most frequent is found.
     """
     counts: Counter[tuple[int, int, int]] = Counter()
     for tokens, offsets in in_chunks(texts, max_tokens):
@@ -266,7 +264,7 @@ def find_neighbours(
 def _counts(
     ranges: list[Occurrences], lengths: NDArray[np.int64], *, only_repeated_char_ngrams: bool
 ) -> Counts:
-    """Count the occurrences of features of all ranges in at most `MAX_TEXTS_AT_ONCE` texts."""
+    """Count features of all ranges, in at most `MAX_TEXTS_AT_ONCE` texts."""
     num_texts = len(lengths)
     texts_of_tokens = np.repeat(np.arange(num_texts, dtype=np.uint32), lengths)
 
@@ -318,10 +316,10 @@ MAX_TEXTS_AT_ONCE = 1 << TEXT_BITS
 def _count_keys(
     occurrences: Occurrences, texts_of_tokens: NDArray[np.uint32], *, only_repeated: bool
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Find the distinct keys of occurrences, increasing, and how often each occurs.
+    """Find distinct keys, increasing, and how often each occurs.
 
-    An occurrence becomes a single number of 32 bits, its key: the hash of the feature, then the
-    text of its last token. Once the keys are sorted, equal keys are side by side.
+    A key of 32 bits is the hash of the feature, then the text of its last token; sorted, equal ones
+    are side by side.
     """
     keys = occurrences.hashes.astype(np.uint32)
     keys <<= TEXT_BITS
@@ -344,14 +342,14 @@ def _count_keys(
 
 
 def bounds_of_runs(numbers: NDArray[Any]) -> NDArray[np.int64]:
-    """Where each run of equal numbers begins, and the end of the last one, (runs + 1,)."""
+    """The bounds of runs of equal numbers, from 0 to the end, (runs + 1,)."""
     is_bound = np.ones(len(numbers) + 1, dtype=bool)
     is_bound[1:-1] = numbers[1:] != numbers[:-1]
     return np.flatnonzero(is_bound)
 
 
 def find(ids: NDArray[np.int32], feature_ids: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The index of each id among increasing feature ids, (ids,); -1 where it is missing."""
+    """The index of each id among increasing ones; -1 where it is missing."""
     columns = np.searchsorted(feature_ids, ids).astype(np.int32)
 
     # `searchsorted` returns `len(feature_ids)` for an id above all feature ids. The index -1
@@ -362,9 +360,9 @@ def find(ids: NDArray[np.int32], feature_ids: NDArray[np.int32]) -> NDArray[np.i
 
 
 def keep_known(counts: SparseRows, columns: NDArray[np.int32]) -> SparseRows:
-    """Drop the values of unknown features, and renumber the columns.
+    """Drop unknown features, and renumber columns.
 
-    `columns` has the new column of each value, (values,); -1 if its feature is unknown.
+    `columns` has the new column of each value; -1 if its feature is unknown.
     """
     is_known = columns >= 0
     return SparseRows(
@@ -382,9 +380,9 @@ GROUPS_OF_KINDS = (0, 0, 1, 2, 3, 4, 5)
 
 
 def scales_of_kinds(squares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The factors that scale the groups of texts to their norms, (texts, kinds).
+    """The factors that scale groups of kinds to their norms.
 
-    `squares` is the sum of the squared values of each kind, in the same shape.
+    `squares` are the summed squares of each kind, (texts, kinds).
     """
     squares_of_groups = np.zeros((len(squares), len(GROUP_NORMS)))
     for kind, group in enumerate(GROUPS_OF_KINDS):
@@ -398,10 +396,7 @@ def scales_of_kinds(squares: NDArray[np.float64]) -> NDArray[np.float64]:
 def tfidf(
     counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.float32]
 ) -> SparseRows:
-    """Weight features by (1 + ln count) * idf, and scale each group of a text to its norm.
-
-    `feature_ids` increase. The groups' norms are `GROUP_NORMS`.
-    """
+    """Weight features by (1 + ln count) * idf, and scale each group of a text (`GROUP_NORMS`)."""
     values = (1 + np.log(counts.values)) * idf[counts.columns]
 
     # Number the groups of all texts: those of a text follow those of the text before it.
@@ -426,10 +421,10 @@ TOKENS_AT_ONCE = 1 << 15
 def in_chunks(
     texts: TokenizedTexts, max_tokens: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Divide texts into chunks whose features are counted together.
+    """Divide texts into chunks to count together.
 
     Yields:
-        The indices of a chunk's tokens, (tokens,), and where its texts begin in them, (texts + 1,).
+        A chunk's tokens, and where its texts begin, (texts + 1,).
     """
     lengths = texts.lengths_within(max_tokens)
     starts = texts.offsets[:-1]
@@ -444,13 +439,13 @@ def in_chunks(
 
 
 def _words(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Occurrences:
-    """All tokens except `[CLS]`, which every text has."""
+    """All but `[CLS]`, which every text has."""
     (ends,) = np.nonzero(positions)
     return Occurrences(0, token_ids[ends], ends)
 
 
 def _pairs(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Iterator[Occurrences]:
-    """The pairs of tokens at each distance; `[CLS]` counts as a token."""
+    """The pairs at each distance; `[CLS]` counts as a token."""
     for distance in DISTANCES:
         (ends,) = np.nonzero(positions >= distance)
         hashes = _pair_hashes(token_ids[ends - distance], token_ids[ends])
@@ -488,7 +483,6 @@ def _templates(
 
 
 def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Occurrences:
-    """The character n-grams of tokens: each token has those of its word."""
     words = texts.words[tokens]
     starts = texts.char_ngrams.offsets[words]
     lengths = texts.char_ngrams.offsets[words + 1] - starts
@@ -505,7 +499,7 @@ def _of_columns(
     *,
     use_feature_pairs: bool,
 ) -> Iterator[Occurrences]:
-    """The tokens of features, and the pairs of words with their field and with each feature."""
+    """Tokens of features, and pairs of words with their field and each feature."""
     is_feature = kinds == FEATURE
     (features,) = np.nonzero(is_feature)
     yield Occurrences(COLUMN_IDS, token_ids[features], features)

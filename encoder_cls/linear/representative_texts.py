@@ -1,11 +1,10 @@
 """Choose texts that represent many texts, above all those that matter most.
 
-A text represents another one as well as it is similar to it. The chosen texts, together with those
-that have been labelled, should represent all texts as well as possible, each text by the most
-similar one of them. This is facility location: Wei, Iyer and Bilmes, "Submodularity in Data Subset
-Selection and Active Learning" (2015), https://proceedings.mlr.press/v37/wei15.html. Texts are
-similar if their coordinates of latent semantics are (Deerwester et al., 1990). They are computed by
-NumPy alone, as all that predicts.
+The chosen and the labelled texts together should represent all as well as possible, each by the
+most similar one: this is facility location (Wei, Iyer and Bilmes, "Submodularity in Data Subset
+Selection and Active Learning", 2015, https://proceedings.mlr.press/v37/wei15.html), by the
+similarity of coordinates of latent semantics (Deerwester et al., 1990). NumPy alone computes it, as
+all that predicts.
 """
 
 from __future__ import annotations
@@ -40,10 +39,9 @@ POWER_ITERATIONS = 2
 
 
 def text_vectors(texts: TokenizedTexts) -> Vectors:
-    """Compute the coordinates of texts, (texts, dimensions), whose dot products are similarities.
+    """Coordinates of texts, (texts, dimensions), whose dot products are similarities.
 
-    The vectors are of length 1; that of a text without a word or character n-gram that another
-    text has is 0.
+    Their length is 1, or 0 without a word or character n-gram that another text has.
     """
     features, num_features = _shared_features(texts)
     num_dimensions = min(DIMENSIONS, len(texts) - 1, num_features - 1)
@@ -70,7 +68,7 @@ def text_vectors(texts: TokenizedTexts) -> Vectors:
 
 
 def _shared_features(texts: TokenizedTexts) -> tuple[SparseRows, int]:
-    """The TF-IDF values of words and character n-grams that several texts have; their number."""
+    """TF-IDF values of words and character n-grams that several texts have; their number."""
     pieces = list(
         count_features(
             texts,
@@ -120,7 +118,6 @@ def _transposed(rows: SparseRows, num_columns: int) -> SparseRows:
 
 
 def _product(rows: SparseRows, matrix: Vectors) -> Vectors:
-    """The product of a sparse matrix, (rows, columns), and a dense one, (columns, any)."""
     product = np.zeros((len(rows), matrix.shape[1]), dtype=np.float32)
     for number, (start, end) in enumerate(pairwise(rows.offsets.tolist())):
         product[number] = rows.values[start:end] @ matrix[rows.columns[start:end]]
@@ -133,15 +130,14 @@ def choose_representatives(
     labelled: Sequence[int],
     number: int,
 ) -> list[int]:
-    """Choose at most `number` unlabelled texts that represent most, one after the other.
+    """Choose at most `number` unlabelled texts, the most useful first.
 
-    `weights` are how much each text matters, (texts,), such as the uncertainty of its prediction.
-    Labelled texts represent texts already. Texts are given and returned as indices, the most useful
-    first.
+    `weights` are how much each matters, such as its uncertainty; labelled ones represent texts
+    already.
     """
 
     def similarities(index: int) -> NDArray[np.float32]:
-        """How similar a text is to all texts, up to 1; each text represents itself."""
+        """The similarities of a text to all, up to 1; each text represents itself."""
         similar: NDArray[np.float32] = vectors @ vectors[index]
         similar[index] = 1
         return similar
@@ -153,7 +149,6 @@ def choose_representatives(
         represented = np.maximum(represented, similarities(index))
 
     def gain_of(index: int) -> float:
-        """By how much better all texts would be represented with this text."""
         return float(weights @ np.maximum(similarities(index) - represented, 0))
 
     gains = np.array([gain_of(index) for index in range(len(vectors))])

@@ -32,8 +32,8 @@ class NgramWeight(NamedTuple):
     """A word or a pair of words, and its weight for a class, above 0.
 
     Attributes:
-        ngram: a word; two neighbouring words with a space between them; `^` and the first word of a
-            text; or a feature of a row, such as `channel=email`.
+        ngram: a word; two neighbouring words with a space; `^` and the first word of a text; or a
+            feature of a row, such as `channel=email`.
     """
 
     ngram: str
@@ -48,13 +48,12 @@ def top_features(
     top_k: int,
     word_of: Callable[[int], str],
 ) -> list[list[NgramWeight]]:
-    """Find at most `top_k` words and pairs of words with the largest weights for each class.
+    """Find at most `top_k` words and pairs with the largest weights for each class, in order.
 
-    The largest weight comes first. Character n-grams, templates and pairs with a word between them
-    are left out, as are punctuation and whole numbers, such as those of orders: they say little to
-    people.
+    What says little to people is left out: character n-grams, templates, pairs with a gap,
+    punctuation and whole numbers, such as those of orders.
 
-    The model knows pairs by their hash alone, so only pairs that are in `texts` are listed.
+    The model knows pairs by hash alone, so only those in `texts` are listed.
     """
     feature_ids = linear.feature_ids
     is_word = (feature_ids >= len(SPECIAL_TOKENS)) & (feature_ids < HASHES)
@@ -106,7 +105,6 @@ Weighted = tuple[NDArray[np.int64], NDArray[np.float32]]
 def _largest_of_classes(
     linear: LinearModel, features: NDArray[np.int64], num_classes: int, count: int
 ) -> list[Weighted]:
-    """Choose the `count` features with the largest weights above 0 for each class."""
     if isinstance(linear.weights, SparseTable):
         return _largest_of_columns(linear.weights, features, count)
 
@@ -136,14 +134,14 @@ def _largest_of_columns(
 
 
 def _largest(features: NDArray[np.int64], weights: NDArray[np.float32], count: int) -> Weighted:
-    """Choose the `count` features with the largest weights above 0, with their weights."""
+    """The features with the largest weights above 0."""
     largest_first = np.argsort(-weights, kind="stable")[:count]
     largest_first = largest_first[weights[largest_first] > 0]
     return features[largest_first], weights[largest_first]
 
 
 def _pair_name(first: int, second: int, *, word_of: Callable[[int], str]) -> str:
-    """Write a pair of tokens; empty if one is punctuation, a number or unknown."""
+    """The name of a pair; empty if one is punctuation, a number or unknown."""
     second_word = word_of(second)
     if second < len(SPECIAL_TOKENS) or not _has_meaning(second_word):
         return ""
