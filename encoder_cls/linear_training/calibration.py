@@ -1,8 +1,7 @@
 """Calibrate logits: fit scales and shifts to the labels of held-out texts.
 
-Calibration ignores class weights, so that all independent texts count alike: the texts of a split
-group count as the independent ones that they are worth (`row_groups`). Labelled texts that
-represent texts without labels have weights, too (`post_stratification`).
+Calibration ignores class weights: independent texts count alike (`row_groups`), or by how they
+represent texts without labels (`post_stratification`).
 
 In a multi-label task, the parameters of each label are shrunk towards those of all labels, the
 more, the fewer examples a label has: a fit to ten examples alone would overfit (Efron and Morris,
@@ -40,13 +39,11 @@ SHIFT_BOUNDS = (-MAX_SHIFT, MAX_SHIFT)
 
 
 class Calibration(NamedTuple):
-    """The scale and the shift that turn margins into logits, of classifiers fitted with `svm_c`.
-
-    In a multi-label task both are (labels,).
+    """The scales and shifts, multi-label (labels,), that turn margins into logits, with `svm_c`.
 
     Attributes:
-        loss: on the held-out texts, in nats; class-weighted in a single-label task.
-        logits: those of the held-out texts, (texts, classes).
+        loss: of held-out texts, in nats; class-weighted in a single-label task.
+        logits: of held-out texts, (texts, classes).
     """
 
     loss: float
@@ -65,9 +62,8 @@ def calibrate(
 ) -> Calibration:
     """Calibrate the margins of held-out texts, (texts, classifiers).
 
-    A single-label task has one scale and one shift for all classes, a multi-label task one of each
-    for every label. Class weights, (classes,), and text weights, (texts,), apply to the loss of a
-    single-label task; without text weights, all texts count alike.
+    A single-label task has one scale and one shift for all classes, where class weights and text
+    weights apply to the loss; a multi-label task has one of each for every label.
     """
     task = task_of(labels)
     weights = independent_weights(task.margins_to_logits(margins), labels, groups)
@@ -80,10 +76,9 @@ def calibrate(
 
 
 def independent_weights(logits: Logits, labels: NDArray[Any], groups: RowGroups) -> Floats:
-    """How much each text counts in a fit, (texts,), by how alike the texts of a group are.
+    """How much each text counts in a fit, by how alike the correctness of a group's texts is.
 
-    The weights sum to the number of independent texts. A group is as alike as the correctness of
-    its predictions. The logits, (texts, classes), need no calibration.
+    The weights sum to the number of independent texts; the logits need no calibration.
     """
     task = task_of(labels)
     predictions = task.predictions(logits.astype(np.float64), [0.0] * logits.shape[1])
@@ -130,7 +125,7 @@ def fit_inverse_temperature(
     """Fit the factor of logits that minimizes the log loss of the labels (temperature scaling).
 
     Args:
-        text_weights: (texts,), which sum to the number of independent texts; by default 1 each.
+        text_weights: sum to the number of independent texts; by default 1 each.
 
     Guo et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
     """
@@ -150,12 +145,11 @@ def fit_inverse_temperature(
 def fit_platt(
     margins: Logits, labels: NDArray[np.int64], text_weights: Floats | None = None
 ) -> tuple[float, float]:
-    """Fit one scale and one shift to the one-vs-rest margins of all classes, (texts, classes).
+    """Fit one scale and one shift to the one-vs-rest margins of all classes.
 
     Each class has the probability sigmoid(scale * margin + shift) (Platt, "Probabilistic Outputs
     for Support Vector Machines", 1999). The probabilities of each text are then normalized
-    (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151). The text weights sum to the
-    number of independent texts; by default each is 1.
+    (Zadrozny and Elkan, 2002, https://doi.org/10.1145/775047.775151).
     """
     scale_bounds = (1 / MAX_SCALE, MAX_SCALE)
     loss = LogLoss(labels, margins.shape[1], text_weights)
@@ -168,7 +162,7 @@ def fit_platt(
 def _loss_of_sum(
     margins: Sequence[Logits], log_loss: LogLoss
 ) -> Callable[[Floats], tuple[float, Floats]]:
-    """The loss, with its gradient, by the scales of margins, (texts, classes), and their shift."""
+    """The loss, with its gradient, by scales and shift."""
     scores = [of_model.astype(np.float64) for of_model in margins]
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
@@ -186,7 +180,7 @@ def _loss_of_sum(
 
 
 class SumOfMargins(NamedTuple):
-    """The scales with which margins of several models are added, their shift, and the loss."""
+    """The scales of margins of several models, their shift, and the loss."""
 
     scales: tuple[float, ...]
     shift: float
@@ -200,10 +194,7 @@ MAX_SCALE_IN_SUM = 100.0
 def fit_sum_of_margins(
     margins: Sequence[Logits], labels: NDArray[np.int64], groups: RowGroups
 ) -> SumOfMargins:
-    """Fit scales and one shift to one-vs-rest margins of several models, each (texts, classes).
-
-    A model that does not help gets the scale 0.
-    """
+    """Fit scales and one shift to margins of several models; one that does not help gets 0."""
     equal_parts = np.mean(margins, axis=0)
     text_weights = independent_weights(equal_parts, labels, groups)
     loss = _loss_of_sum(margins, LogLoss(labels, margins[0].shape[1], text_weights))
@@ -223,10 +214,7 @@ CALIBRATION_PENALTY = 4.0
 def fit_platt_per_label(
     margins: Logits, targets: NDArray[np.int8], text_weights: Floats
 ) -> tuple[Floats, Floats]:
-    """Fit scales and shifts, both (labels,), which are shrunk towards those that fit all labels.
-
-    The text weights sum to the number of independent texts.
-    """
+    """Fit scales and shifts of labels, which are shrunk towards those that fit all."""
     num_texts = _number_of(text_weights)
     smoothed = smoothed_targets(targets, targets.shape[1], num_texts)
     scores = margins.astype(np.float64)
@@ -234,7 +222,7 @@ def fit_platt_per_label(
     weights = text_weights[:, None]
 
     def losses(log_scales: Floats, shifts: Floats) -> tuple[Floats, Floats]:
-        """The losses, (labels,), and their gradients by log scale and shift, (2, labels)."""
+        """The losses, (labels,), and gradients by log scale and shift, (2, labels)."""
         scaled = scores * np.exp(log_scales)
         logits = scaled + shifts
         losses_of_labels = (weights * (np.logaddexp(0, logits) - smoothed * logits)).sum(axis=0)
@@ -272,10 +260,7 @@ def minimize_loss(
     start: Sequence[float] | Floats,
     bounds: Sequence[tuple[float, float]],
 ) -> Floats:
-    """Find the parameters with the lowest loss within bounds, by L-BFGS-B.
-
-    `loss` also returns its gradient.
-    """
+    """Find the parameters with the lowest loss, by L-BFGS-B; `loss` also returns its gradient."""
     from scipy.optimize import minimize
 
     minimum: Floats = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
@@ -283,12 +268,10 @@ def minimize_loss(
 
 
 class LogLoss:
-    """The mean negative log-likelihood of labels as a function of logits, with its gradient.
-
-    `num_texts` is the number of independent texts.
+    """The mean negative log-likelihood of independent texts, with its gradient.
 
     Args:
-        text_weights: (texts,), which sum to the number of independent texts; by default 1 each.
+        text_weights: sum to the number of independent texts; by default 1 each.
     """
 
     def __init__(
@@ -302,10 +285,7 @@ class LogLoss:
         self._targets = smoothed_targets(labels, num_classes, self.num_texts)
 
     def with_gradient(self, logits: NDArray[np.floating[Any]]) -> tuple[float, Floats]:
-        """The loss of logits, (texts, classes), and its gradient.
-
-        The logits must be float64: a loss in float32 is too coarse for a minimizer.
-        """
+        """The loss of logits in float64, since float32 is too coarse for a minimizer."""
         if self._task is MULTI_LABEL:
             return self._loss_of_labels(logits)
         return self._loss_of_classes(logits)
@@ -332,21 +312,18 @@ class LogLoss:
         return loss, self._mean(gradient_of_no - gradient_of_yes)
 
     def _mean(self, gradient: Floats) -> Floats:
-        """Turn the gradients of texts, (texts, classes), into those of the weighted mean."""
         return gradient * self._text_weights[:, None] / self.num_texts
 
 
 def _number_of(text_weights: Floats) -> float:
-    """The number of independent texts with these weights, without errors of rounding."""
     return round(float(text_weights.sum()), 6)
 
 
 def smoothed_targets(labels: NDArray[Any], num_classes: int, num_texts: float) -> Floats:
     """The target probabilities of labels, (texts, classes), smoothed after Platt (1999).
 
-    With n independent texts, a target is the mean of n observations of the label and one of a
-    uniform distribution. So no probability is fitted to 0 or 1 where few texts are all predicted
-    correctly.
+    With n texts, a target is the mean of n observations of the label and one of a uniform
+    distribution: so no probability is fitted to 0 or 1 where few texts are all predicted correctly.
     """
     if task_of(labels) is MULTI_LABEL:
         smoothed: Floats = (labels * num_texts + 0.5) / (num_texts + 1)

@@ -13,8 +13,7 @@ from encoder_cls.metrics.tasks import SINGLE_LABEL, task_of
 def class_weights(setting: ClassWeights, dataset: Dataset) -> NDArray[np.float32]:
     """The weight of each class in the loss, (classes,).
 
-    In a multi-label task, the weight applies to the texts with the label; the texts without it
-    have the weight 1.
+    Multi-label, it applies to the texts with the label; the others have the weight 1.
     """
     label_names = dataset.label_names
     if setting == "none":
@@ -31,6 +30,6 @@ def class_weights(setting: ClassWeights, dataset: Dataset) -> NDArray[np.float32
 
 
 def balanced_weights(sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The weights, (classes,), with which classes of these sizes in texts count alike."""
+    """The weights with which classes of these sizes in texts count alike."""
     weights: NDArray[np.float32] = (sizes.sum() / (len(sizes) * sizes)).astype(np.float32)
     return weights

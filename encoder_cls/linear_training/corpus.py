@@ -21,20 +21,17 @@ from encoder_cls.text.tokens import TokenizedTexts, drawn_rows
 
 
 class FeatureCorpus:
-    """The features of labelled texts, of a sample of unlabelled texts, and of class names.
-
-    Rows are the labelled texts, then the unlabelled texts, then the class names.
+    """The features of labelled texts, a sample of unlabelled ones, and class names, in this order.
 
     Attributes:
-        vocabulary: features that a labelled text has, or at least two texts, with the IDF of all
-            texts.
+        vocabulary: features of a labelled text, or of at least two texts, with the IDF of all.
         features: TF-IDF values, (rows, features).
-        unseen_features: those of the labelled texts as if each text were new: without features that
-            no other text has, (labelled, features).
-        text_weights: (labelled,); None if all labelled texts count alike.
+        unseen_features: of the labelled texts as if each were new: without features that no other
+            text has.
+        text_weights: None if all labelled texts count alike.
         names: the rows of class names that have a feature.
         coordinates: of latent semantics, (rows, dimensions).
-        words: 1 for each word that a row has, else 0, (rows, words), of words in at least two rows.
+        words: 1 for each word of a row, (rows, words), of words in at least two rows.
     """
 
     def __init__(
@@ -45,10 +42,7 @@ class FeatureCorpus:
         *,
         dimensions: int,
     ) -> None:
-        """Count the features of a sample of the unlabelled texts, which follow the labelled ones.
-
-        There are at most `dimensions` directions of latent semantics.
-        """
+        """Unlabelled texts follow the labelled ones; latent semantics has at most `dimensions`."""
         num_labelled = len(labelled)
         sampled = sample_rows(labelled.texts, num_labelled, options.max_tokens)
         texts = labelled.texts.take(sampled)
@@ -103,7 +97,7 @@ class FeatureCorpus:
         return weights
 
     def labelled(self) -> CountedTexts:
-        """The labelled texts with only the features that one of them has."""
+        """The labelled texts, with only their own features."""
         counts: sp.csr_matrix = self._counts[: len(self.labels)]
         columns = np.flatnonzero(counts.getnnz(axis=0))
 
@@ -120,7 +114,6 @@ class FeatureCorpus:
 def _with_useful_features(
     vocabulary: Vocabulary, pieces: list[Counts], labelled: TokenizedTexts
 ) -> Vocabulary:
-    """Keep the features that a labelled text has, or at least two texts."""
     ids, num_texts = count_occurrences(pieces)
     labelled_ids, _ = count_occurrences(vocabulary.pieces(labelled))
     is_useful = np.isin(ids, labelled_ids) | (num_texts > 1)
@@ -134,7 +127,7 @@ MAX_TOKENS = 1_000_000
 
 
 def sample_rows(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> NDArray[np.int64]:
-    """The rows of all labelled texts, which come first, and of a random sample of the others."""
+    """The rows of all labelled texts, and of a random sample of the others."""
     lengths = texts.lengths_within(max_tokens)[num_labelled:]
     drawn = drawn_rows(lengths, MAX_TOKENS)[:MAX_UNLABELLED]
     return np.concatenate([np.arange(num_labelled), num_labelled + np.sort(drawn)])

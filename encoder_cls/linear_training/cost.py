@@ -1,8 +1,8 @@
 """What the fit of a linear model costs, how far it is, and how much of it there is time for.
 
-The work of a fit is known before it starts: classifiers times texts, in each fold and round. A few
-classifiers are fitted first, and their time gives an estimate of the whole. A run that has too
-little time for all planned work does less.
+The work of a fit is known before it starts: classifiers times texts, in each fold and round. The
+time of a few classifiers gives an estimate of the whole; with too little time, less work is
+planned.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Effort(NamedTuple):
     """How much work a fit does; by default all work that is planned.
 
     Attributes:
-        key: its name in the saved state of a run.
-        name: its name in messages.
-        tries_all_c_values: rather than the usual value of C alone.
+        key: in the saved state of a run.
+        name: in messages.
+        tries_all_c_values: or the usual one alone.
         self_trains: whether a fit to few labels learns from its own predictions, too.
-        rounds: the share of the texts without labels that each round of self-training learns from.
-        max_unlabelled: the most of these texts; None for no limit.
-        extrapolates: whether the accuracy with twice as many labels is estimated.
+        rounds: the share of unlabelled texts in each round of self-training.
+        max_unlabelled: None for no limit.
+        extrapolates: to twice as many labels.
     """
 
     key: str
@@ -122,9 +122,9 @@ MIN_SECONDS = 2.0
 def affordable_effort(
     efforts: Sequence[Effort], seconds_of: Callable[[Effort], float], *, seconds: float
 ) -> Effort:
-    """The first effort, from the most work to the least, for which the seconds are enough.
+    """The first effort, from the most work to the least, for which the time is enough.
 
-    The last one may always take `MIN_SECONDS`. A `TooLittleTimeError` says that it takes longer.
+    The last one may take `MIN_SECONDS`; a `TooLittleTimeError` says that it takes longer.
     """
     for effort in efforts:
         if SAFETY_FACTOR * seconds_of(effort) <= seconds:
@@ -142,11 +142,7 @@ def affordable_effort(
 
 @dataclass(frozen=True)
 class EffortChoice:
-    """A given effort or, if there is an end, the largest effort that there is time for.
-
-    Attributes:
-        end: a time of `time.monotonic`.
-    """
+    """A given effort, or the largest one before `end`, a time of `time.monotonic`."""
 
     effort: Effort = PLANNED
     end: float | None = None
@@ -162,12 +158,10 @@ class EffortChoice:
         seconds_of_fit: Callable[[], float],
         num_fits: Callable[[Effort], float],
     ) -> Effort:
-        """Choose an effort, which takes its number of fits times the seconds of one fit.
-
-        The efforts go from the most work to the least.
+        """Choose an effort, from the most work to the least, that takes `num_fits` times a fit.
 
         Raises:
-            TooLittleTimeError: there is not enough time for the last of the efforts.
+            TooLittleTimeError: there is not enough time for the last one.
         """
         if self.end is None:
             return self.effort
@@ -184,11 +178,11 @@ ALL_AS_PLANNED = EffortChoice()
 
 
 class StreamWork(NamedTuple):
-    """How much work a fit to a stream did; the same work on equal texts gives an equal model.
+    """How much work a fit to a stream did; repeated on equal texts, it gives an equal model.
 
     Attributes:
-        chunks_counted: the chunks of texts whose features were counted; no others are learned from.
-        chunks_learned: how often a chunk was learned from, in all passes together.
+        chunks_counted: the chunks whose features are known.
+        chunks_learned: in all passes together.
     """
 
     chunks_counted: int
@@ -200,7 +194,7 @@ class LinearWork(NamedTuple):
 
     Attributes:
         effort: the key of an `Effort`.
-        num_unread: the training texts that there was no time to learn from.
+        num_unread: training texts that there was no time for.
     """
 
     effort: str
@@ -213,10 +207,7 @@ C_VALUES_TRIED = 3
 
 
 def usual_fits(num_texts: int, num_held_out: int, task: Task, *, is_quick: bool = False) -> float:
-    """The usual work of `fit_linear`, as a number of fits to all texts.
-
-    `num_held_out` counts groups of texts.
-    """
+    """The usual work of `fit_linear`, in fits to all texts; `num_held_out` counts groups."""
     num_tried = C_VALUES_TRIED
     enough = MIN_HELD_OUT[task]
     if is_quick:
@@ -247,7 +238,7 @@ MAX_WORK = 250_000
 
 
 def max_cross_validated(num_classes: int) -> int:
-    """The most texts without labels that cross-validation uses."""
+    """The most unlabelled texts that cross-validation uses."""
     return max(1, min(MAX_OUT_OF_FOLD, MAX_WORK // num_classes))
 
 
@@ -266,12 +257,11 @@ def count_fits(
 ) -> float:
     """The work of a fit to few labels, in fits to all labelled texts.
 
-    A fit to half of them counts half, since its time is proportional to their number. Held-out
-    texts, if any, form one more fold of the cross-validation. `with_teacher` adds the fit of a
-    model that has not learned from them.
+    A fit to half of them counts half. Held-out texts form one more fold; `with_teacher` adds a fit
+    without them.
 
-    `time_without_lsa` is the time of a fit without coordinates of latent semantics, relative to one
-    with them; 1 counts fits rather than their time.
+    `time_without_lsa` is the time of a fit without latent semantics, relative to one with it; 1
+    counts fits.
     """
     num_folds = effort.num_folds
     if num_held_out:
@@ -351,10 +341,10 @@ _PROGRESS: ContextVar[_Progress | None] = ContextVar("progress of a fit", defaul
 def reporting_progress(
     report: Callable[[float], None], *, end: float | None = None
 ) -> Iterator[None]:
-    """Report the share of the work that is done, from 0 to 1, of the fit in this context.
+    """Report the share of the work of the fit in this context, from 0 to 1.
 
-    The unit of work is one text that one binary classifier learns from. A fit with an `end`, a time
-    of `time.monotonic`, is done then, whatever work is left.
+    The unit is one text for one binary classifier. A fit with an `end`, a time of `time.monotonic`,
+    is done then.
     """
     token = _PROGRESS.set(_Progress(report, end, began=time.monotonic()))
     try:
@@ -365,7 +355,7 @@ def reporting_progress(
 
 @contextmanager
 def counting_at(rate: float) -> Iterator[None]:
-    """Let the work in this context, on cheaper features, count so many times."""
+    """Let work in this context, on cheaper features, count so many times."""
     progress = _PROGRESS.get()
     if progress is None:
         yield
@@ -377,14 +367,14 @@ def counting_at(rate: float) -> Iterator[None]:
 
 
 def expect_work(work: float) -> None:
-    """Add work that the fit has yet to do."""
+    """Add work that is to be done."""
     progress = _PROGRESS.get()
     if progress:
         progress.expected += progress.rate * work
 
 
 def count_work(work: float) -> None:
-    """Count work that is done, and report the share of all expected work."""
+    """Count work that is done, and report the share."""
     progress = _PROGRESS.get()
     if progress is None:
         return

@@ -28,14 +28,14 @@ from encoder_cls.weights import SparseTable, compress
 
 
 class LinearOptions(NamedTuple):
-    """Which features of texts a linear model uses, and the weights of the classes, (classes,).
+    """Which features a linear model uses, and the weights of the classes.
 
     Attributes:
         max_tokens: how many tokens of a text are read, `[CLS]` included.
-        char_ngrams: whether character n-grams and templates are features, besides words and pairs.
-        feature_pairs: whether pairs of a word and a feature of its row are.
-        sparse_weights: whether a class has weights for few features, so that the number of classes
-            does not limit the number of features.
+        char_ngrams: and templates, besides words and pairs.
+        feature_pairs: of a word and a feature of its row.
+        sparse_weights: a class has few, so that the number of classes does not limit that of
+            features.
     """
 
     max_tokens: int
@@ -46,7 +46,7 @@ class LinearOptions(NamedTuple):
 
     @classmethod
     def like(cls, linear: LinearModel, class_weights: NDArray[np.float32]) -> LinearOptions:
-        """The options of a fitted model, with other class weights."""
+        """The options of a fitted model."""
         has_templates = len(linear.frequent_token_ids) > 0
         return cls(
             linear.max_tokens,
@@ -69,12 +69,10 @@ MAX_WEIGHTS = 60_000_000
 
 
 class Vocabulary(NamedTuple):
-    """The features that a `LinearModel` knows.
-
-    A new vocabulary has no features: `with_most_frequent` adds ids, and `with_idf` the IDF.
+    """The features that a `LinearModel` knows; `with_most_frequent` adds ids, `with_idf` the IDF.
 
     Attributes:
-        frequent_token_ids: the tokens that n-gram templates keep, increasing.
+        frequent_token_ids: that n-gram templates keep, increasing.
         feature_ids: increasing, (features,).
         idf: (features,).
     """
@@ -86,14 +84,14 @@ class Vocabulary(NamedTuple):
 
     @classmethod
     def of(cls, texts: TokenizedTexts, options: LinearOptions) -> Vocabulary:
-        """A vocabulary with the frequent tokens of these texts, and without features."""
+        """The frequent tokens of texts, without features."""
         frequent_token_ids = np.zeros(0, dtype=np.int32)
         if options.char_ngrams:
             frequent_token_ids = frequent_tokens(texts, max_tokens=options.max_tokens)
         return cls(options, frequent_token_ids)
 
     def pieces(self, texts: TokenizedTexts) -> list[Counts]:
-        """Count all features of texts, also unknown ones, for some texts at a time."""
+        """Count all features of texts, also unknown ones, chunk by chunk."""
         counts = count_features(
             texts,
             max_tokens=self.options.max_tokens,
@@ -111,10 +109,10 @@ class Vocabulary(NamedTuple):
         *,
         times: int = 1,
     ) -> Vocabulary:
-        """Keep the most frequent features, as many as a model may have, or so many times as many.
+        """Keep the most frequent features, `times` as many as a model may have.
 
-        The limit follows from the number of weights of a feature. `ids` increase, and `num_texts`
-        is the number of texts with each.
+        The limit follows from the weights of a feature. `ids` increase; `num_texts` counts the
+        texts with each.
         """
         # Without features, keep the id 0, which occurs in no text: LinearSVC needs a feature.
         if not len(ids):
@@ -131,21 +129,21 @@ class Vocabulary(NamedTuple):
         return self._replace(feature_ids=ids[np.sort(most_frequent)])
 
     def with_idf(self, occurrences: NDArray[np.integer[Any]], num_texts: int) -> Vocabulary:
-        """Add the inverse document frequencies of some texts.
+        """Add inverse document frequencies.
 
-        `occurrences` is the number of texts that have each feature, (features,). A feature without
-        any, which only held-out texts have, gets the value 0.
+        `occurrences` counts the texts with each feature; one without any, which only held-out texts
+        have, gets 0.
         """
         idf = np.log((1 + num_texts) / (1 + occurrences)) + 1
         idf[occurrences == 0] = 0
         return self._replace(idf=idf.astype(np.float32))
 
     def with_idf_of(self, counts: sp.csr_matrix) -> Vocabulary:
-        """Add the inverse document frequencies of texts with these counts, (texts, features)."""
+        """Add inverse document frequencies of counts, (texts, features)."""
         return self.with_idf(counts.getnnz(axis=0), counts.shape[0])
 
     def tfidf(self, counts: sp.csr_matrix) -> sp.csr_matrix:
-        """Convert counts to TF-IDF values, both (texts, features)."""
+        """TF-IDF values of counts, both (texts, features)."""
         rows = SparseRows(columns=counts.indices, values=counts.data, offsets=counts.indptr)
         return as_matrix(tfidf(rows, self.feature_ids, self.idf), counts.shape[1])
 
@@ -155,7 +153,7 @@ class Vocabulary(NamedTuple):
         biases: NDArray[np.float32],
         task: Task = SINGLE_LABEL,
     ) -> LinearModel:
-        """Make a linear model of weights, (features, classifiers), and biases, (classifiers,)."""
+        """Make a model of weights, (features, classifiers)."""
         table = _sparse_table(weights) if sp.issparse(weights) else compress(weights, "float32")
         return LinearModel(
             max_tokens=self.options.max_tokens,
@@ -180,14 +178,13 @@ def _sparse_table(weights: sp.csr_matrix) -> SparseTable:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledTexts:
-    """Texts with their labels, as a fit learns from them.
+    """Texts with labels, and which of them are validation texts.
 
     Attributes:
-        texts: the labelled texts; others may follow them.
-        labels: class numbers, (labelled,), or multi-label indicators, (labelled, classes).
-        split_groups: a group is held out as a whole or not at all, (labelled,).
-        weights: how much each text counts in a fit, (labelled,); None if all count alike.
-        validation_rows: which of the labelled texts are validation texts.
+        texts: others may follow the labelled ones.
+        labels: of the labelled texts.
+        split_groups: a group is held out as a whole.
+        weights: in a fit; None if all count alike.
     """
 
     texts: TokenizedTexts
@@ -200,7 +197,7 @@ class LabelledTexts:
         return len(self.labels)
 
     def take(self, rows: NDArray[np.int64]) -> LabelledTexts:
-        """Some of the labelled texts, none of which is marked as a validation text."""
+        """Some labelled texts, none of which is marked as a validation text."""
         return LabelledTexts(
             texts=self.texts.take(rows),
             labels=self.labels[rows],
@@ -209,7 +206,7 @@ class LabelledTexts:
         )
 
     def weights_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        """The weights of some labelled texts; None if all count alike."""
+        """The weights of some texts; None if all count alike."""
         if self.weights is None:
             return None
         return self.weights[rows]
@@ -217,12 +214,7 @@ class LabelledTexts:
 
 @dataclass(frozen=True)
 class CountedTexts:
-    """Labelled texts with the counts of their most frequent features.
-
-    Attributes:
-        counts: (texts, features).
-        weights: (texts,); None if all texts count alike.
-    """
+    """Labelled texts with counts, (texts, features), of their most frequent features."""
 
     vocabulary: Vocabulary
     counts: sp.csr_matrix
@@ -237,7 +229,7 @@ class CountedTexts:
         options: LinearOptions,
         weights: NDArray[np.float32] | None = None,
     ) -> CountedTexts:
-        """Count the features of texts, and keep the most frequent ones."""
+        """Count features, and keep the most frequent ones."""
         vocabulary = Vocabulary.of(texts, options)
         pieces = vocabulary.pieces(texts)
         ids, num_texts = count_occurrences(pieces)
@@ -256,17 +248,17 @@ class CountedTexts:
 
     @property
     def num_classifiers(self) -> int:
-        """The number of binary classifiers that learn from the texts."""
+        """The number of binary classifiers."""
         return task_of(self.labels).num_one_vs_rest(len(self.class_weights))
 
     @cached_property
     def features(self) -> sp.csr_matrix:
-        """The TF-IDF values of the texts, (texts, features)."""
+        """TF-IDF values, (texts, features)."""
         return self.vocabulary.tfidf(self.counts)
 
 
 def count_occurrences(pieces: Sequence[Counts]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The ids of all features, increasing, and how many texts have each of them."""
+    """All ids, increasing, and how many texts have each."""
     ids = np.unique(np.concatenate([piece.ids for piece in pieces]))
     num_texts = np.zeros(len(ids), dtype=np.int64)
     for piece in pieces:
@@ -275,13 +267,13 @@ def count_occurrences(pieces: Sequence[Counts]) -> tuple[NDArray[np.int32], NDAr
 
 
 def texts_with_features(counts: Counts) -> NDArray[np.int64]:
-    """How many texts have each feature, (features,)."""
+    """How many texts have each feature."""
     # A text has one value for each of its features, so the values of a column count texts.
     return np.bincount(counts.columns, minlength=len(counts.ids))
 
 
 def count_matrix(pieces: Sequence[Counts], feature_ids: NDArray[np.int32]) -> sp.csr_matrix:
-    """Join counts into one matrix, (texts, features), of the features with these increasing ids."""
+    """Join counts into a matrix of the features with these increasing ids."""
     matrices = []
     for piece in pieces:
         columns = find(piece.ids, feature_ids)
@@ -296,9 +288,6 @@ def as_matrix(rows: SparseRows, num_columns: int) -> sp.csr_matrix:
 
 
 def scaled_columns(features: sp.csr_matrix, scales: NDArray[np.float32]) -> sp.csr_matrix:
-    """Multiply each column of a matrix by its scale, (columns,).
-
-    SciPy's product with a diagonal matrix takes half as long as the fit.
-    """
+    """Multiply columns; SciPy's product with a diagonal matrix takes half as long as the fit."""
     values = features.data * scales[features.indices]
     return sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)

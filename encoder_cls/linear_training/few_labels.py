@@ -1,7 +1,7 @@
 """Fit a linear model to few labels, with the help of texts without labels.
 
-Cross-validation chooses among three kinds of model (`out_of_fold`): the last round of
-self-training, the mean of all rounds (`self_training`), and a model of the labels alone.
+Cross-validation (`out_of_fold`) chooses among the last round of self-training, the mean of all
+rounds (`self_training`), and a model of the labels alone.
 """
 
 from __future__ import annotations
@@ -43,18 +43,15 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 
 class FewLabelsFit(NamedTuple):
-    """How a model was fitted to few labels, and how accurate it is.
-
-    The accuracy and its 95% interval are out of fold.
+    """How a model was fitted to few labels, and its accuracy out of fold, with a 95% interval.
 
     Attributes:
         kind: `LABELS_ONLY`, `LAST_ROUND` or `MEAN_OF_ROUNDS`.
         accuracy_before: that of `LABELS_ONLY`.
-        accuracy_with_twice: an estimate for twice as many labels; None without enough labels or
-            time for one.
-        teacher: a model that has not learned from the validation texts; None unless requested.
-        rows: the labelled texts, fold by fold, (texts,); validation texts come first.
-        logits: out of fold, of the texts in `rows`, (texts, classes).
+        accuracy_with_twice: as many labels; None without enough labels or time.
+        teacher: has not learned from the validation texts; None unless requested.
+        rows: the labelled texts, fold by fold; validation texts come first.
+        logits: out of fold, of `rows`, (texts, classes).
     """
 
     kind: str
@@ -79,12 +76,12 @@ def fit_linear_from_few_labels(
 ) -> tuple[LinearModel, FewLabelsFit]:
     """Fit a linear model by self-training, or to the labels alone if that is more accurate.
 
-    The task is single-label. Of the unlabelled texts that follow the labelled ones, a sample is
-    used. Validation texts form one more fold of the cross-validation; the final model learns from
-    them, too, but the teacher does not. `names` are the class names as texts.
+    The task is single-label, and a sample of the unlabelled texts, behind the labelled ones, is
+    used. Validation texts form one more fold; the final model learns from them, but the teacher
+    does not. `names` are class names as texts.
 
     Raises:
-        TooLittleTimeError: there is not enough time for the least effort.
+        TooLittleTimeError: even for the least effort.
     """
     corpus = FeatureCorpus(labelled, names, options, dimensions=config.lsa_dimensions)
     training = SelfTraining(corpus, config)

@@ -30,13 +30,13 @@ STANDARD_ERRORS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class FitData:
-    """The texts that the linear model of a run is fitted to, and how it is fitted.
+    """What the linear model of a run is fitted to, and how.
 
     Attributes:
         texts: the training texts, then the unlabelled ones.
         validation_texts: those of `dataset.known_validation`.
-        tokenize: reads the texts of several collections, one after another.
-        with_teacher: whether an encoder learns the model's predictions for unlabelled texts.
+        tokenize: reads several collections, one after another.
+        with_teacher: for an encoder that learns predictions for unlabelled texts.
     """
 
     kind: FitKind
@@ -72,11 +72,11 @@ class FitData:
 
     @cached_property
     def train_and_unlabelled(self) -> LabelledTexts:
-        """The training texts, followed by unlabelled ones."""
+        """Training, then unlabelled texts."""
         return replace(self.train, texts=self.texts)
 
     def train_and_validation(self, unlabelled: Iterable[str] = ()) -> LabelledTexts:
-        """The training texts, then the validation texts, followed by unlabelled ones."""
+        """Training, validation, and perhaps unlabelled texts."""
         train = self.dataset.train
         validation = self.dataset.known_validation
         return LabelledTexts(
@@ -107,8 +107,7 @@ class HeldOutLogits(NamedTuple):
     """Predictions by a model that has not learned from the texts.
 
     Attributes:
-        rows: (texts,): the training texts are numbered first, then the validation texts.
-        logits: (texts, classes).
+        logits: (texts, classes), and so are the features of familiarity.
         familiarity_features: (texts, features).
     """
 
@@ -121,12 +120,8 @@ class LinearFit(NamedTuple):
     """The linear model of a run, and how it was fitted.
 
     Attributes:
-        held_out: predictions from before the final fit; None if it does not include validation
-            texts.
-        few_labels: None for other fits.
-        stream: None for other fits.
-        uses_words_alone: whether a planned fit left n-grams of characters out, since it was surely
-            better.
+        held_out: from before the final fit; None if that has no validation texts.
+        uses_words_alone: character n-grams were left out, since it was surely better.
     """
 
     linear: LinearModel
@@ -138,7 +133,7 @@ class LinearFit(NamedTuple):
 
     @property
     def work(self) -> LinearWork:
-        """How much work it was."""
+        """See `LinearWork`."""
         if self.stream is None:
             return LinearWork(self.effort.key)
         return LinearWork(self.effort.key, self.stream.work, self.stream.num_unread)

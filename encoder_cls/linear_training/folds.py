@@ -25,11 +25,11 @@ def split_into_folds(
     enough: float = np.inf,
     count: int = FOLDS,
 ) -> list[NDArray[np.int64]]:
-    """Split texts into random folds of indices; equal arguments give equal folds.
+    """Split texts into random folds, the same for equal arguments.
 
-    The texts of a group are in one fold, unless all texts are a single group. The texts `first`,
-    which share no group with others, are a fold of their own before the `count` random ones. Folds
-    end with the one by which `enough` groups are held out.
+    Groups are not divided, unless all texts are one. The texts `first`, which share no group with
+    others, are a fold before the `count` random ones; the last one is that by which `enough` groups
+    are held out.
     """
     others = np.setdiff1d(np.arange(len(split_groups)), first)
     folds = []
@@ -45,7 +45,6 @@ def split_into_folds(
 
 
 def _random_folds(split_groups: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
-    """Split texts into at most `count` folds of indices."""
     random = np.random.default_rng(0)
     num_texts = len(split_groups)
     groups, sizes = _number_groups(split_groups)
@@ -75,9 +74,9 @@ def _random_folds(split_groups: NDArray[np.int64], count: int) -> list[NDArray[n
 def first_held_out(
     order: NDArray[np.int64], split_groups: NDArray[np.int64], count: int
 ) -> NDArray[np.bool_]:
-    """Hold out at most `count` texts, group by group in this order; a mask, (texts,).
+    """Hold out at most `count` texts, group by group in this order; a mask.
 
-    Larger groups are skipped. If all are that large, each text counts as a group.
+    Larger groups are skipped; if all are that large, each text is a group.
     """
     groups, sizes = _number_groups(split_groups)
     if sizes.min() > count:

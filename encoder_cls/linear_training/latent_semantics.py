@@ -1,7 +1,7 @@
 """Latent semantic analysis (Deerwester et al., 1990): a truncated SVD of the features of texts.
 
-The coordinates of a text are its features times the directions. So a linear model of features and
-coordinates is also one of features alone.
+The coordinates of a text are its features times the directions, so a linear model of both is also
+one of features alone.
 """
 
 from __future__ import annotations
@@ -16,18 +16,13 @@ from encoder_cls.linear.ngrams import CHAR_NGRAM_IDS, HASHES
 
 
 class Directions(NamedTuple):
-    """The directions of latent semantics.
-
-    Attributes:
-        columns: the features that the directions use, (used,).
-        vectors: (used, dimensions).
-    """
+    """The directions of latent semantics, (used, dimensions), and the features that they use."""
 
     columns: NDArray[np.int64]
     vectors: NDArray[np.float32]
 
     def coordinates(self, features: sp.csr_matrix) -> NDArray[np.float32]:
-        """The coordinates of TF-IDF values, (texts, dimensions)."""
+        """Coordinates of texts, (texts, dimensions)."""
         coordinates: NDArray[np.float32] = features[:, self.columns] @ self.vectors
         return coordinates
 
@@ -45,10 +40,10 @@ SCALE = 2.0
 def find_directions(
     features: sp.csr_matrix, feature_ids: NDArray[np.int32], *, dimensions: int
 ) -> Directions:
-    """Find the directions of latent semantics in the TF-IDF values of texts, (texts, features).
+    """Find the directions in TF-IDF values, (texts, features).
 
-    Pairs, templates and features of a single text did not improve the directions, so they are left
-    out. There are fewer than `dimensions`, or none, where there are few texts or features.
+    Pairs, templates and features of a single text did not improve them, and are left out. There are
+    fewer than `dimensions`, maybe none, of few texts or features.
     """
     from sklearn.utils.extmath import randomized_svd
 

@@ -57,14 +57,13 @@ def fit_linear_model(
     on_preliminary: OnPreliminary | None = None,
     reporter: Reporter = SILENT,
 ) -> LinearFit:
-    """Fit the linear model of a run as planned, or with less work if it must end at `end`.
+    """Fit as planned, or with less work to end at `end`, a time of `time.monotonic`.
 
-    `end` is a time of `time.monotonic`. The first model, of words and pairs of words, is there
-    after a few seconds. `on_preliminary` receives it and further ones, each better than the one
-    before.
+    `on_preliminary` receives ever better models; the first, of words and pairs of words, is there
+    after seconds.
 
     Raises:
-        TooLittleTimeError: there is not enough time for the teacher of the encoder.
+        TooLittleTimeError: there is not enough for the teacher of the encoder.
     """
     fits = _Fits(data, end=end, reporter=reporter)
 
@@ -80,10 +79,7 @@ def fit_linear_model(
 
 
 def repeat_linear_fit(data: FitData, work: LinearWork, *, reporter: Reporter = SILENT) -> LinearFit:
-    """Do the work of an earlier fit again, regardless of the time.
-
-    Equal data and equal work give an equal model.
-    """
+    """Do the work of an earlier fit again, whatever it takes; equal data gives an equal model."""
     reporter.working(FIT)
     effort = EFFORTS[work.effort]
     fits = _Fits(data, effort=effort, stream_work=work.stream, reporter=reporter)
@@ -95,10 +91,7 @@ def repeat_linear_fit(data: FitData, work: LinearWork, *, reporter: Reporter = S
 
 
 def _fit_without_limit(fits: _Fits, on_preliminary: OnPreliminary | None) -> LinearFit:
-    """A person who waits gets a first model at once.
-
-    It is the fit in passes that must end now, which has learned from the first chunk of texts.
-    """
+    """A person who waits gets a first model at once: that of passes that must end now."""
     if on_preliminary:
         fits.reporter.working(FIRST_FIT)
         first = _Fits(fits.data, end=time.monotonic()).words_in_passes()
@@ -141,7 +134,6 @@ def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) ->
 
 
 def _is_surely_better(fit: LinearFit, planned: LinearFit, data: FitData) -> bool:
-    """Whether a fit predicts the validation texts surely better than the planned one."""
     if not len(data.validation):
         return False
     if planned.held_out:
@@ -152,8 +144,8 @@ def _is_surely_better(fit: LinearFit, planned: LinearFit, data: FitData) -> bool
 class _Fits:
     """The ways to fit the linear model of a run.
 
-    A fit ends at `end`, a time of `time.monotonic`; without it, a fit makes its effort, or repeats
-    the `stream_work` of an earlier one.
+    A fit ends at `end`; without it, it makes its effort, or repeats the `stream_work` of an earlier
+    one.
     """
 
     def __init__(
@@ -183,7 +175,7 @@ class _Fits:
             return fit(self.data, effort_choice=self._effort_choice, on_first=on_preliminary)
 
     def words_in_passes(self, on_preliminary: OnPreliminary | None = None) -> LinearFit:
-        """Fit to words and pairs of words; there is no preliminary model if the time ends soon."""
+        """There is no preliminary model if the time ends soon."""
         end = self._effort_choice.end
         if end is not None and end - time.monotonic() < MIN_SECONDS_FOR_PRELIMINARY:
             on_preliminary = None

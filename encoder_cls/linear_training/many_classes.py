@@ -1,9 +1,8 @@
 """Fit the linear model of a run to very many classes, each of which has few of the texts.
 
-The model is a weighted sum of two, which know the same n-grams. Naive Bayes is there after seconds,
-and knows how much each rare word says of a class. The NB-SVMs of `nb_svm` tell classes apart that
-share their words. Both give each class weights for few n-grams, so that the weights are sparse, and
-rare n-grams can be kept. Held-out texts choose the weights of the sum.
+The model is a weighted sum of two with the same n-grams: naive Bayes, which is there after seconds
+and knows how much rare words say, and the NB-SVMs of `nb_svm`, which tell classes apart that share
+words. Both have sparse weights, so that rare n-grams can be kept; held-out texts choose the sum.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def fit_to_many_classes(
     effort_choice: EffortChoice,
     on_first: Callable[[LinearModel], None] | None = None,
 ) -> LinearFit:
-    """Fit to the training texts, then fit again with the validation texts if so planned.
+    """Fit to the training texts, then again with the validation texts if so planned.
 
     `on_first` receives naive Bayes alone, unless there is no time for more.
     """
@@ -106,7 +105,7 @@ def fit_to_many_classes(
 
 
 def _learned_and_held_out(data: FitData) -> tuple[LabelledTexts, LabelledTexts]:
-    """The texts to learn from before the sum is chosen, and those to choose it on."""
+    """What to learn from before the sum is chosen, and what to choose it on."""
     if RowGroups(data.validation.split_groups).num_groups >= MIN_VALIDATION:
         return data.train, data.validation
 
@@ -122,7 +121,7 @@ def _counted(data: FitData, labelled: LabelledTexts) -> CountedTexts:
 
 
 def _expect_fits(data: FitData, effort: Effort, num_fits: int) -> None:
-    """Expect all work now, so that each fit is reported as a part of the whole."""
+    """Expect all work now, so that each fit is a part of the whole."""
     work_of_text = COUNTING_WORK
     if effort is PLANNED:
         work_of_text += data.num_classifiers
@@ -130,18 +129,13 @@ def _expect_fits(data: FitData, effort: Effort, num_fits: int) -> None:
 
 
 class SparseClassifiers(NamedTuple):
-    """Binary classifiers, each of which separates one class from all others.
-
-    Attributes:
-        weights: (features, classifiers).
-        biases: (classifiers,).
-    """
+    """One-vs-rest classifiers with weights, (features, classifiers)."""
 
     weights: sp.csr_matrix
     biases: NDArray[np.float32]
 
     def margins(self, features: sp.csr_matrix) -> Logits:
-        """The decision values of texts, (texts, classifiers)."""
+        """The decision values, (texts, classifiers)."""
         margins: Logits = (features @ self.weights).toarray() + self.biases
         return margins
 
@@ -149,10 +143,10 @@ class SparseClassifiers(NamedTuple):
 def naive_bayes(texts: CountedTexts) -> SparseClassifiers:
     """Fit a complement naive Bayes: a feature speaks for a class as it is rare outside of it.
 
-    The weight of a feature is minus the logarithm of the share of its texts that are of other
-    classes. Rennie et al., "Tackling the Poor Assumptions of Naive Bayes Text Classifiers" (2003),
-    https://people.csail.mit.edu/jrennie/papers/icml03-nb.pdf, do not divide by the number of all
-    texts with the feature; that is the same for all classes, and makes most weights zero.
+    The weight of a feature is minus the logarithm of its texts' share of other classes. Rennie et
+    al., "Tackling the Poor Assumptions of Naive Bayes Text Classifiers" (2003),
+    https://people.csail.mit.edu/jrennie/papers/icml03-nb.pdf, do not divide by all texts with the
+    feature; that is the same for all classes, and makes most weights zero.
     """
     # Mark the features of each text by its weight, and each text by its class.
     num_texts = len(texts)
@@ -186,7 +180,7 @@ MIN_WEIGHT = 0.03
 
 
 def pruned_svms(texts: CountedTexts) -> SparseClassifiers:
-    """Fit an NB-SVM for each class, without its small weights."""
+    """Fit NB-SVMs, without small weights."""
     targets, sample_weights = binary_problems(texts.labels, texts.class_weights)
     if texts.weights is not None:
         sample_weights = sample_weights * texts.weights[:, None]
@@ -221,15 +215,13 @@ def _seconds_of_svms(texts: CountedTexts) -> float:
 
 
 class _HeldOut(NamedTuple):
-    """Texts on which the sum is chosen; `features` is (texts, features)."""
-
     features: sp.csr_matrix
     labels: NDArray[np.int64]
     groups: RowGroups
 
     @classmethod
     def of(cls, held_out: LabelledTexts, texts: CountedTexts) -> _HeldOut:
-        """Draw some held-out texts at random, with the features of others."""
+        """Draw texts at random, with the features of `texts`."""
         max_texts = max(MIN_VALIDATION, MAX_MARGINS // texts.num_classifiers)
         drawn = np.sort(np.random.default_rng(0).permutation(len(held_out))[:max_texts])
         held_out = held_out.take(drawn)
@@ -240,7 +232,6 @@ class _HeldOut(NamedTuple):
         return cls(vocabulary.tfidf(counts), held_out.labels, groups)
 
     def choose_sum(self, parts: Sequence[SparseClassifiers]) -> SumOfMargins:
-        """Fit the weights of the parts."""
         margins = [part.margins(self.features) for part in parts]
         return fit_sum_of_margins(margins, self.labels, self.groups)
 

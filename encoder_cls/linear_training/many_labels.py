@@ -1,7 +1,4 @@
-"""Fit the linear model of a run to many labels: to all features, or to words alone if better.
-
-Where rows have features beside the text, pairs of a word and a feature are added if that is better.
-"""
+"""Fit the linear model of a run to many labels, with the features that are best."""
 
 from __future__ import annotations
 
@@ -43,11 +40,11 @@ def fit_to_many_labels(
     effort_choice: EffortChoice,
     on_first: Callable[[LinearModel], None] | None = None,
 ) -> LinearFit:
-    """Fit to the training texts, then fit again with the validation texts if so planned.
+    """Fit to the training texts, then again with the validation texts if so planned.
 
-    With many classes, a model has few features, and n-grams of characters, which are more frequent,
-    may take the place of words. They may also mislead, as in product codes. A quick fit to words
-    alone shows whether these are better.
+    With many classes, a model has few features, and character n-grams, which are more frequent, may
+    displace words, or mislead, as in product codes: a quick fit to words alone shows whether it is
+    better.
 
     `on_first` receives a first model, of a single C value.
 
@@ -126,7 +123,7 @@ def _fit_and_try_words(
 
 
 def _try_feature_pairs(fitted: _Fitted, is_quick: bool) -> _Fitted:
-    """Add pairs of a word and a feature if they surely predict the validation texts better.
+    """Add pairs of a word and a feature of its row if they surely predict better.
 
     They learn what a word says only together with a feature.
     """
@@ -144,7 +141,7 @@ def _try_feature_pairs(fitted: _Fitted, is_quick: bool) -> _Fitted:
 
 
 class _FitToTrain(NamedTuple):
-    """A fit to the training texts, whose C and calibration the validation texts choose."""
+    """A fit to training texts, whose C and calibration the validation texts choose."""
 
     data: FitData
     options: LinearOptions
@@ -176,13 +173,13 @@ class _FitToTrain(NamedTuple):
 
     @property
     def compares_words(self) -> bool:
-        """Whether there are enough validation texts to compare words alone with all features."""
+        """Whether there are enough validation texts."""
         groups = RowGroups(self.data.validation.split_groups)
         return groups.num_groups >= MIN_TEXTS_FOR_WORDS
 
     @property
     def compares_feature_pairs(self) -> bool:
-        """Whether rows have features, and enough validation texts to compare their pairs."""
+        """Whether rows have features, and there are enough validation texts."""
         kinds = self.data.texts.kinds
         return kinds is not None and FEATURE in kinds and self.compares_words
 
@@ -202,7 +199,7 @@ def refit_on_validation(
     options: LinearOptions,
     fit: Callable[[CountedTexts], LinearModel],
 ) -> tuple[LinearModel, HeldOutLogits]:
-    """Fit again, to training and validation texts, after a first model of the training texts."""
+    """Fit again, after a first model of the training texts."""
     # Predict the validation texts now, before the final fit learns from them.
     logits, familiarity_features = linear.logits_and_familiarity(data.validation_texts)
     assert familiarity_features is not None

@@ -1,7 +1,4 @@
-"""Fit a linear model to labelled texts, and choose its C and its calibration.
-
-Both are chosen on the validation texts if there are enough of them, else by cross-validation.
-"""
+"""Fit a linear model, with a C and a calibration of held-out texts or by cross-validation."""
 
 from __future__ import annotations
 
@@ -49,13 +46,13 @@ def fit_linear(
 ) -> tuple[LinearModel, Calibration]:
     """Fit a linear model, and choose its C and its calibration.
 
-    They are chosen on held-out texts or, with fewer than `MIN_HELD_OUT` groups of these, by
-    cross-validation, which keeps groups together; by default each text is a group.
+    Fewer than `MIN_HELD_OUT` groups of held-out texts are too few: then by cross-validation, which
+    keeps groups (by default, texts) together.
 
-    A quick fit tries only the usual C. It calibrates on few `held_out` texts, too, or on a single
+    A quick fit tries only the usual C, and calibrates on few `held_out` texts, too, or on a single
     fold.
 
-    `on_first` receives the model of the first C that is tried, but not in cross-validation.
+    `on_first` receives the model of the first C, but not in cross-validation.
     """
     task = task_of(texts.labels)
     c_values: Sequence[float] = C_VALUES[task]
@@ -81,7 +78,6 @@ def _fit_and_choose(
     c_values: Sequence[float],
     on_first: Callable[[LinearModel], None] | None,
 ) -> tuple[LinearModel, Calibration]:
-    """Keep the model that is best on held-out texts, of increasing values of C."""
     groups = RowGroups(held_out.split_groups)
     vocabulary = texts.vocabulary
     counts = count_matrix(vocabulary.pieces(held_out.texts), vocabulary.feature_ids)
@@ -105,7 +101,7 @@ def _fit_and_choose(
 
 
 def fit_calibrated(texts: CountedTexts, calibration: Calibration) -> LinearModel:
-    """Fit a linear model with a C and a calibration that were chosen before."""
+    """Fit with a C and a calibration that were chosen before."""
     classifiers = _fit_counted(texts, svm_c=calibration.svm_c)
     return _linear_model(texts, classifiers, calibration)
 
@@ -141,10 +137,7 @@ def out_of_fold_logits(
     split_groups: NDArray[np.int64],
     svm_c: float = OUT_OF_FOLD_C,
 ) -> list[Logits]:
-    """Predict all texts out of fold, with each of several options that differ in class weights.
-
-    The logits for each of the options, (texts, classes), are in the order of the texts.
-    """
+    """Predict all texts out of fold, for options that differ in class weights; in their order."""
     counted = CountedTexts.of(texts, labels, all_options[0])
     folds = split_into_folds(split_groups)
 
@@ -174,9 +167,8 @@ def cross_validate(
 ) -> Calibration:
     """Choose C and a calibration by cross-validation.
 
-    A fold, the indices of its texts, is predicted by a model that has learned from all others. The
-    calibration has these logits, fold by fold. The values of C increase; by default they are the
-    `C_VALUES` of the task. `text_weights` are those of held-out texts in calibration, fold by fold.
+    A fold is predicted by a model of all others; the logits are fold by fold, as are `text_weights`
+    for calibration. The values of C increase.
     """
     counts = texts.counts
     labels = texts.labels
@@ -230,8 +222,8 @@ def _best_c(
 ) -> Calibration:
     """Find the best C, and try as few of the increasing values as possible.
 
-    The search begins with the last value but one, and tries lower ones until the loss no longer
-    falls. If none is better, it tries the last value. `work` is that of one value.
+    Begin with the last but one; try lower ones until the loss no longer falls, or the last one if
+    none is better.
     """
     if len(c_values) == 1:
         return fit_and_calibrate(c_values[0])

@@ -24,23 +24,18 @@ from encoder_cls.system.stop import check_stop
 
 
 class OneVsRest(NamedTuple):
-    """Binary classifiers, each of which separates one class from all others.
-
-    Attributes:
-        weights: (features, classifiers).
-        biases: (classifiers,).
-    """
+    """One-vs-rest classifiers with weights, (features, classifiers)."""
 
     weights: NDArray[np.float32]
     biases: NDArray[np.float32]
 
     def margins(self, features: sp.csr_matrix) -> NDArray[np.float32]:
-        """The decision values of texts, (texts, classifiers)."""
+        """The decision values, (texts, classifiers)."""
         margins: NDArray[np.float32] = features @ self.weights + self.biases
         return margins
 
     def calibrated(self, calibration: Calibration) -> OneVsRest:
-        """The classifiers whose margins a calibration has scaled and shifted."""
+        """Classifiers with margins that a calibration has scaled and shifted."""
         scale = calibration.scale
         return OneVsRest(self.weights * scale, self.biases * scale + calibration.shift)
 
@@ -53,10 +48,7 @@ def fit_one_vs_rest(
     *,
     svm_c: float,
 ) -> OneVsRest:
-    """Fit an NB-SVM for each class to TF-IDF values, (texts, features).
-
-    A text counts by the weight of its class, and by its own weight; None if all count alike.
-    """
+    """Fit an NB-SVM for each class to TF-IDF values, weighted by class and by text."""
     targets, sample_weights = binary_problems(labels, class_weights)
     if text_weights is not None:
         sample_weights = sample_weights * text_weights[:, None]
@@ -91,11 +83,10 @@ def fit_nb_svms(
     svm_c: float = 1.0,
     num_others: int | None = None,
 ) -> Iterator[BinaryClassifier]:
-    """Fit an NB-SVM to each column of the targets, from TF-IDF values, (texts, features).
+    """Fit an NB-SVM to each column of `binary_problems`.
 
-    `targets` and `sample_weights` are those of `binary_problems`, both (texts, classifiers).
-    `text_weights` says as how many texts each text counts in naive Bayes, (texts,); None if each
-    counts as one. `num_others` is that of `fit_svms`.
+    `text_weights` says as how many texts each counts in naive Bayes; by default one. `num_others`
+    is as in `fit_svms`.
     """
     # Mark the features of each text by 1, and count the texts with each feature.
     has_feature = (features > 0).astype(np.float32)
@@ -121,7 +112,7 @@ TOLERANCE = 0.2
 
 
 class BinaryClassifier(NamedTuple):
-    """A binary SVM: the weights of unscaled features, (features,), and the bias."""
+    """A binary SVM of unscaled features, (features,)."""
 
     weights: NDArray[np.float64]
     bias: float
@@ -136,12 +127,11 @@ def fit_svms(
     svm_c: float = 1.0,
     num_others: int | None = None,
 ) -> Iterator[BinaryClassifier]:
-    """Fit a LinearSVC to scaled features, (texts, features), for each column of the targets.
+    """Fit a LinearSVC to scaled features for each column of `binary_problems`.
 
-    `scales` has the factor of each feature, (features,), for one classifier after another.
-    `targets` and `sample_weights` are those of `binary_problems`, both (texts, classifiers). A
-    classifier learns from the texts of its class and from `num_others` others; None means all
-    others. Weights and bias are 0 for a class to which all texts belong, or none.
+    `scales` are of features, for one classifier after another. Each learns from the texts of its
+    class and `num_others` others (None: all). Weights and bias are 0 for a class of all texts, or
+    none.
     """
     for classifier, scale in enumerate(scales):
         check_stop()
@@ -183,10 +173,10 @@ MIN_OTHERS = 2000
 
 
 def others_to_learn(num_texts: int, num_classifiers: int) -> int | None:
-    """Return from how many texts of other classes a classifier learns; None from all of them.
+    """How many texts of other classes a classifier learns from; None means all.
 
-    With 800 classes, all but one text in 800 are of other classes, and most of these have hardly a
-    feature of the class.
+    With 800 classes, nearly all texts are of other classes, and most have hardly a feature of the
+    class.
     """
     if num_texts * num_classifiers <= MAX_WORK:
         return None
@@ -196,15 +186,15 @@ def others_to_learn(num_texts: int, num_classifiers: int) -> int | None:
 def texts_to_learn(
     features: sp.csr_matrix, is_class: NDArray[np.bool_], num_others: int, *, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Choose the texts that a classifier learns from, from features, (texts, features).
+    """Choose the texts that a classifier learns from.
 
-    They are the texts of its class, half of the others as those most like the class, which are hard
-    to tell from it, and the other half drawn at random from the rest. Such samples are usual where
-    there are very many classes: Jain et al., "Slice: Scalable Linear Extreme Classifiers Trained on
-    100 Million Labels for Related Searches" (2019), https://doi.org/10.1145/3289600.3290979.
+    They are those of its class; half of the others are those most like it, which are hard to tell
+    from it, and half are random. Such samples are usual with very many classes: Jain et al.,
+    "Slice: Scalable Linear Extreme Classifiers Trained on 100 Million Labels for Related Searches"
+    (2019), https://doi.org/10.1145/3289600.3290979.
 
     Returns:
-        The chosen rows, increasing, and the probability with which each was chosen, both (chosen,).
+        The rows, increasing, and the probability with which each was chosen.
     """
     centre = np.asarray(features[is_class].sum(axis=0)).ravel()
     likeness = features @ centre
@@ -227,10 +217,8 @@ def binary_problems(
 ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
     """Whether texts are of each class, and their weights, both (texts, classifiers).
 
-    Two classes of a single-label task have one classifier, of the second class.
-
-    A text has the weight of its class for all classifiers. In a multi-label task, it has the weight
-    of a label that it has, and the weight 1 for the others.
+    Two single-label classes have one classifier, of the second. A text has the weight of its class
+    for all; multi-label, that of a label that it has, and 1 for the others.
     """
     if task_of(labels) is MULTI_LABEL:
         return labels > 0, np.where(labels, class_weights, 1)
@@ -253,14 +241,14 @@ NB_RATIO_POWER = 0.5
 def naive_bayes_ratios(
     inside: NDArray[np.float64], everywhere: NDArray[Any]
 ) -> NDArray[np.float32]:
-    """Compute |ln(share in the class / share in the others)| ** `NB_RATIO_POWER` for each feature.
+    """|ln(share in the class / share in the others)| ** `NB_RATIO_POWER`, (features, classifiers).
 
-    The share of a feature is (count + 1) / sum over all features of (count + 1), where the count is
-    the number of texts with the feature. The result is (features, classifiers).
+    The share of a feature is (count + 1) / sum over all features of (count + 1), where it is in
+    `count` texts.
 
     Args:
-        inside: the counts of the texts of each class, (features, classifiers).
-        everywhere: the counts of all texts, (features,).
+        inside: counts in texts of each class, (features, classifiers).
+        everywhere: counts in all texts, (features,).
     """
     return np.stack([naive_bayes_ratio(counts, everywhere) for counts in inside.T], axis=1)
 
@@ -268,7 +256,7 @@ def naive_bayes_ratios(
 def naive_bayes_ratio(
     texts_in_class: NDArray[np.float64], everywhere: NDArray[Any]
 ) -> NDArray[np.float32]:
-    """Compute the ratios of `naive_bayes_ratios` for one classifier, all (features,)."""
+    """See `naive_bayes_ratios`; for one classifier."""
     class_counts = 1 + texts_in_class
     other_counts = 1 + (everywhere - texts_in_class)
 
@@ -292,10 +280,7 @@ def seconds_of_fit(
     *,
     num_others: int | None = None,
 ) -> float:
-    """Estimate the seconds of a fit of all classifiers, by a fit of some of them.
-
-    `num_others` is that of `fit_svms`.
-    """
+    """Estimate the seconds of a fit of all classifiers by a fit of some."""
     # Import scikit-learn before the clock starts, because the import takes most of a second.
     import sklearn.svm  # noqa: F401
 
@@ -314,7 +299,7 @@ def seconds_of_fit(
 
 
 def seconds_to_fit(texts: CountedTexts) -> float:
-    """Estimate the seconds of one fit to all of these texts."""
+    """Estimate the seconds of a fit to all texts."""
     targets, sample_weights = binary_problems(texts.labels, texts.class_weights)
     num_others = others_to_learn(*targets.shape)
     return seconds_of_fit(texts.features, targets, sample_weights, num_others=num_others)

@@ -1,10 +1,9 @@
 """NB-SVMs that learn from one batch of texts after another, all classes at once.
 
-The loss is that of `nb_svm`, the squared hinge. There, a solver fits each classifier to all texts;
-here, each batch takes a step of AdaGrad (Duchi, Hazan and Singer, "Adaptive Subgradient Methods for
-Online Learning and Stochastic Optimization", 2011, https://jmlr.org/papers/v12/duchi11a.html).
-AdaGrad keeps a high learning rate for rare features until they have occurred often, so a few passes
-over the texts are enough.
+They have the squared hinge loss of `nb_svm`, but each batch takes a step of AdaGrad (Duchi, Hazan
+and Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization", 2011,
+https://jmlr.org/papers/v12/duchi11a.html), which keeps a high learning rate for rare features, so
+that few passes are enough.
 """
 
 from __future__ import annotations
@@ -26,13 +25,12 @@ INITIAL_SQUARES = 10.0
 
 
 class Batch(NamedTuple):
-    """Texts to take a step on, with a column for each feature that occurs in them.
+    """Texts to take a step on, with columns of the features that occur in them.
 
     Attributes:
-        feature_columns: the columns among all features, increasing, (columns,).
+        feature_columns: among all features, increasing, (columns,).
         values: TF-IDF, (texts, columns).
-        targets: whether each text is of the class, (texts, classifiers).
-        sample_weights: (texts, classifiers).
+        targets: (texts, classifiers), as are `sample_weights`.
     """
 
     feature_columns: NDArray[np.int32]
@@ -47,10 +45,7 @@ class Batch(NamedTuple):
         targets: NDArray[np.bool_],
         sample_weights: NDArray[np.floating[Any]],
     ) -> Batch:
-        """Make a batch of texts with a column for each of all features.
-
-        Only those that occur have a gradient, and they are few.
-        """
+        """Make a batch of texts with all features, of which few occur and have a gradient."""
         occurring, columns = np.unique(features.indices, return_inverse=True)
         rows = (features.data, columns.astype(np.int32), features.indptr)
         values = sp.csr_matrix(rows, shape=(features.shape[0], len(occurring)))
@@ -58,11 +53,7 @@ class Batch(NamedTuple):
 
 
 class OnlineSvms:
-    """One-vs-rest NB-SVMs that learn a batch at a time.
-
-    Args:
-        ratios: those of naive Bayes, by which features are multiplied, (features, classifiers).
-    """
+    """One-vs-rest NB-SVMs; features are multiplied by `ratios`, (features, classifiers)."""
 
     def __init__(self, ratios: NDArray[np.float32]) -> None:
         num_classifiers = ratios.shape[1]
@@ -73,10 +64,10 @@ class OnlineSvms:
         self._bias_squares = np.full(num_classifiers, INITIAL_SQUARES, dtype=np.float32)
 
     def learn(self, batch: Batch) -> None:
-        """Take a step on a batch of texts.
+        """Take a step.
 
-        Most of the time goes into memory: without `take` instead of an index, and operations in
-        place, a step takes twice as long.
+        Most of the time goes into memory: an index in place of `take`, or no operations in place,
+        would take twice as long.
         """
         # Get the numbers of the features that occur in the batch, all (columns, classifiers).
         columns = batch.feature_columns
@@ -110,5 +101,5 @@ class OnlineSvms:
         self._biases -= LEARNING_RATE * bias_gradients / np.sqrt(self._bias_squares)
 
     def classifiers(self) -> OneVsRest:
-        """A copy of the classifiers as they are now, for features without the ratios."""
+        """A copy as they are now, for features without the ratios."""
         return OneVsRest(self._weights * self._ratios, self._biases.copy())

@@ -1,7 +1,6 @@
 """Predict few labelled texts out of fold by each kind of model, and choose the kind to keep.
 
-In the accuracy and in calibration, labelled texts are weighted so that they resemble the texts
-without labels (`post_stratification`).
+Texts are weighted so that they resemble those without labels (`post_stratification`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ MEAN_OF_ROUNDS = "self-training, mean of its rounds"
 
 
 def classifiers_by_kind(rounds: Sequence[OneVsRest]) -> dict[str, OneVsRest]:
-    """The last round of self-training, which is kept by default, and the mean of all."""
+    """The last round of self-training, the default, and the mean of all."""
     mean = OneVsRest(
         weights=np.mean([classifiers.weights for classifiers in rounds], axis=0),
         biases=np.mean([classifiers.biases for classifiers in rounds], axis=0),
@@ -43,7 +42,7 @@ def classifiers_by_kind(rounds: Sequence[OneVsRest]) -> dict[str, OneVsRest]:
 
 
 def unlabelled_rows(corpus: FeatureCorpus, effort: Effort) -> NDArray[np.int64]:
-    """The rows of the texts without labels that a model learns from, increasing."""
+    """The unlabelled texts to learn from, increasing."""
     if effort.max_unlabelled is None:
         return corpus.unlabelled
     drawn = np.random.default_rng(0).permutation(corpus.unlabelled)
@@ -51,12 +50,11 @@ def unlabelled_rows(corpus: FeatureCorpus, effort: Effort) -> NDArray[np.int64]:
 
 
 class OutOfFoldPredictions(NamedTuple):
-    """Predictions by models that have not learned from the texts.
+    """Predictions, fold by fold, by models that have not learned from the texts.
 
     Attributes:
-        labels: class numbers, fold by fold, (texts,).
-        calibrations: by kind of model, with the logits of the texts; the default kind comes first.
-        text_weights: with which labelled texts resemble all texts, (texts,).
+        calibrations: by kind of model, with logits; the default kind comes first.
+        text_weights: with which the texts resemble all.
     """
 
     labels: NDArray[np.int64]
@@ -65,7 +63,7 @@ class OutOfFoldPredictions(NamedTuple):
     groups: RowGroups
 
     def is_right(self, kind: str) -> Floats:
-        """1 for each text that this kind predicts correctly, else 0, (texts,)."""
+        """Which texts this kind predicts correctly: 1, else 0, (texts,)."""
         is_right: NDArray[np.bool_] = self.calibrations[kind].logits.argmax(axis=1) == self.labels
         return is_right.astype(np.float64)
 
@@ -74,21 +72,21 @@ class OutOfFoldPredictions(NamedTuple):
         return float(np.average(self.is_right(kind), weights=self.text_weights))
 
     def best_kind(self) -> str:
-        """The kind of model to keep."""
+        """The kind of `choose_kind`."""
         return choose_kind({kind: self.is_right(kind) for kind in self.calibrations}, self.groups)
 
     def num_independent(self, kind: str) -> float:
-        """How many independent, equally weighted texts the accuracy is worth."""
+        """How many equal texts the accuracy is worth."""
         share = self.groups.effective_number(self.is_right(kind)) / self.groups.num_rows
         return effective_size(self.text_weights) * share
 
 
 class _SelfTrainingMargins(NamedTuple):
-    """The margins of texts that a model has not learned from, each (texts, classifiers).
+    """The margins of texts not learned from, (texts, classifiers).
 
     Attributes:
         labelled: fold by fold, by kind of model.
-        pool: of texts without labels, in the last round.
+        pool: of unlabelled texts, in the last round.
     """
 
     labelled: dict[str, Logits]
@@ -108,7 +106,7 @@ class CrossValidation(NamedTuple):
     effort: Effort
 
     def predict(self, folds: Sequence[NDArray[np.int64]]) -> OutOfFoldPredictions:
-        """Predict the labelled texts of each fold by models that learn from the other folds."""
+        """Predict the texts of each fold by models of the others."""
         rows = np.concatenate(folds)
         labels = self.corpus.labels[rows]
         groups = self.corpus.groups.subset(rows)
@@ -181,10 +179,6 @@ class CrossValidation(NamedTuple):
     def _weights_like_pool(
         self, margins: _SelfTrainingMargins, labels: NDArray[np.int64], groups: RowGroups
     ) -> Floats:
-        """Weight labelled texts by how sure a model is of them.
-
-        The model is that of the last round; its calibration for this purpose has no weights.
-        """
         calibration = calibrate(
             margins.labelled[LAST_ROUND], labels, self.corpus.class_weights, groups
         )
@@ -199,9 +193,9 @@ class CrossValidation(NamedTuple):
     def accuracy_with_twice(
         self, kind: str, accuracy: float, folds: Sequence[NDArray[np.int64]]
     ) -> float | None:
-        """Estimate the accuracy with twice as many labels from the accuracy with half of them.
+        """Estimate the accuracy with twice as many labels from that with half of them.
 
-        None where there are too few labels to extrapolate from, or too little time.
+        None where there are too few labels, or too little time.
         """
         num_labels = len(self.corpus.labels)
         if not self.effort.extrapolates or num_labels < MIN_EXTRAPOLATED or len(folds) <= 2:
@@ -217,10 +211,7 @@ class CrossValidation(NamedTuple):
 
 
 def leads(logits: Logits) -> Floats:
-    """How much more probable the best class of each text is than the second best, (texts,).
-
-    `suggest` chooses texts by the same number.
-    """
+    """The lead of the best class of each text over the second best."""
     ascending = np.sort(softmax(logits), axis=1)
     lead: Floats = ascending[:, -1] - ascending[:, -2]
     return lead
@@ -231,10 +222,9 @@ STANDARD_ERRORS = 1.0
 
 
 def choose_kind(right_by_kind: Mapping[str, Floats], groups: RowGroups) -> str:
-    """Choose the default kind of model, which comes first, unless another is better beyond chance.
+    """The default kind, which comes first, unless another one is better beyond chance.
 
-    A text counts 1 if it is predicted correctly, else 0. Of the kinds that are better than the
-    default by `STANDARD_ERRORS`, the most accurate is chosen.
+    Of kinds better by `STANDARD_ERRORS`, the most accurate; a right prediction counts 1.
     """
     default = next(iter(right_by_kind))
     best = default
@@ -255,11 +245,11 @@ MIN_ERROR = 1e-3
 def extrapolate_accuracy(
     accuracy: float, accuracy_with_fewer: float, *, label_factor: float = 2.0
 ) -> float:
-    """Extrapolate an accuracy to twice as many labels; the result is never lower.
+    """Extrapolate an accuracy to twice as many labels; never lower.
 
-    `accuracy` is that with `label_factor` times as many labels as `accuracy_with_fewer`. Errors are
-    assumed to fall as a power of the number of labels (Hestness et al., "Deep Learning Scaling is
-    Predictable, Empirically", 2017, https://arxiv.org/abs/1712.00409).
+    Errors are assumed to fall as a power of the number of labels (Hestness et al., "Deep Learning
+    Scaling is Predictable, Empirically", 2017, https://arxiv.org/abs/1712.00409); `accuracy` is
+    with `label_factor` times as many.
     """
     error = 1 - accuracy
     ratio = max(error, MIN_ERROR) / max(1 - accuracy_with_fewer, MIN_ERROR)

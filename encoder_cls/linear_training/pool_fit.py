@@ -61,7 +61,7 @@ HasLabel = NDArray[np.bool_]
 
 
 class FewLabels(NamedTuple):
-    """The labels of some texts, which are named by their numbers."""
+    """The labels of some texts, by their numbers."""
 
     texts: NDArray[np.int64]
     class_names: Sequence[str]
@@ -74,7 +74,7 @@ class FewLabels(NamedTuple):
         labels: Mapping[int, str] | Mapping[int, Sequence[str]],
         class_names: Sequence[str] | None,
     ) -> Self:
-        """Check the labels that `TextPool.fit` is given, which may raise a `ValueError`."""
+        """Check labels, which may raise a `ValueError`."""
         task: Task = MULTI_LABEL
         if any(isinstance(label, str) for label in labels.values()):
             task = SINGLE_LABEL
@@ -97,30 +97,30 @@ class FewLabels(NamedTuple):
 
     @property
     def targets(self) -> NDArray[Any]:
-        """The labels as a fit learns from them: class numbers, (labelled,), or indicators."""
+        """Class numbers, or indicators."""
         if self.task is MULTI_LABEL:
             return self.has_label.astype(np.int8)
         return cast("NDArray[Any]", self.has_label.argmax(axis=1))
 
     @property
     def options(self) -> LinearOptions:
-        """Which features the model has."""
+        """Those of the model."""
         class_weights = np.ones(len(self.class_names), dtype=np.float32)
         return LinearOptions(MAX_TOKENS, char_ngrams=True, class_weights=class_weights)
 
 
 class PoolFit(NamedTuple):
-    """What a model that was fitted to a few labels predicts for the texts of a pool.
+    """What a model fitted to a few labels predicts for the texts of a pool.
 
     Attributes:
-        class_names: the classes that labelled texts have.
+        class_names: those of labelled texts.
         probabilities: (texts, classes).
-        is_predicted: whether a text gets a label, (texts, classes).
-        uncertainty: from 0 to 1, (texts,).
-        is_right: for each labelled text, whether a model that has not learned from it would predict
-            exactly its labels, (labelled,).
-        error_factor: the factor by which errors would fall with twice as many labels, from 0 to 1;
-            None if it is unknown.
+        is_predicted: of labels, (texts, classes).
+        uncertainty: from 0 to 1.
+        is_right: whether a model that has not learned from a labelled text would predict exactly
+            its labels, (labelled,).
+        error_factor: by which errors would fall with twice as many labels, from 0 to 1; None if
+            unknown.
     """
 
     class_names: Sequence[str]
@@ -139,10 +139,7 @@ class PoolFit(NamedTuple):
 def fit_pool(
     tokenizer: Tokenizer, texts: TokenizedTexts, labels: FewLabels, *, pool_size: int
 ) -> PoolFit:
-    """Fit to labels and to the texts without labels, and predict the texts of the pool.
-
-    These are the first `pool_size` texts; the others all have labels.
-    """
+    """Fit to all texts, and predict the first `pool_size`; the others all have labels."""
     if labels.task is MULTI_LABEL or len(labels) > MAX_FEW_LABELS:
         linear, out_of_fold = _fit_to_labels(texts, labels)
         error_factor = None
@@ -171,7 +168,6 @@ def fit_pool(
 def _predictions(
     labels: FewLabels, logits: Logits
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
-    """The fields of `PoolFit` with these names: probabilities, is_predicted and uncertainty."""
     task = labels.task
     thresholds = [THRESHOLD] * len(labels.class_names)
     probabilities = task.probabilities(logits)
@@ -210,7 +206,7 @@ def _fit_to_few_labels(
 
 
 def _fit_to_labels(texts: TokenizedTexts, labels: FewLabels) -> tuple[LinearModel, Logits]:
-    """Fit to labels alone; return the model and out-of-fold logits of the labelled texts."""
+    """Fit to labels alone; the logits of the labelled texts are out of fold."""
     counted = CountedTexts.of(texts.take(labels.texts), labels.targets, labels.options)
     num_folds = FOLDS
     if len(labels) <= MAX_SMALL_FOLDS:
@@ -222,7 +218,7 @@ def _fit_to_labels(texts: TokenizedTexts, labels: FewLabels) -> tuple[LinearMode
 
 
 def chosen_effort(sizes: CorpusSizes, tokens_per_text: float, config: TrainConfig) -> Effort:
-    """The first effort of a fit to few labels that is at most `MAX_WORK`, or the least one."""
+    """The first effort of at most `MAX_WORK`, or the least one."""
     efforts: Sequence[Effort] = FEW_LABELS_EFFORTS
     if sizes.labelled <= MAX_SMALL_FOLDS:
         efforts = (SMALL_FOLDS, *FEW_LABELS_EFFORTS)
@@ -237,12 +233,12 @@ def chosen_effort(sizes: CorpusSizes, tokens_per_text: float, config: TrainConfi
 
 
 def class_has_other_texts(has_label: HasLabel) -> NDArray[np.bool_]:
-    """Whether another labelled text has the class of each text, of several labels all, (labelled,).
+    """Whether another text has the class of each labelled one, of several labels all.
 
-    Without the only text of a class, a model would not know the class. The models of a fold know it
-    by its name, and would be right too often. The share of these texts in a random sample is the
-    expected share of new texts whose class has no label yet: Good, "The Population Frequencies of
-    Species" (1953), https://doi.org/10.1093/biomet/40.3-4.237.
+    Without the only text of a class, a model would not know it; the models of a fold know its name,
+    and would be right too often. The share of these texts in a random sample is that of new texts
+    whose class has no label yet: Good, "The Population Frequencies of Species" (1953),
+    https://doi.org/10.1093/biomet/40.3-4.237.
     """
     has_one_text = has_label.sum(axis=0) == 1
     return np.asarray(~has_label[:, has_one_text].any(axis=1))
@@ -258,8 +254,8 @@ class AccuracyEstimate(NamedTuple):
     """How often a model is right on new texts, with the 95% interval.
 
     Attributes:
-        labels: the number of labels that it has learned from.
-        with_twice: the accuracy with twice as many labels; None if it is unknown.
+        labels: how many it has learned from.
+        with_twice: as many labels; None if unknown.
     """
 
     labels: int
@@ -278,11 +274,9 @@ def estimate_accuracy(
     """Estimate how often a model is right on new texts.
 
     Args:
-        is_right: whether models that have not learned from a labelled text, but from nearly all
-            other labels, predict its labels, (labelled,): `PoolFit.is_right`.
-        sample: the labelled texts that were drawn at random, by their places among the labelled
-            ones; None if all were. Those that were chosen are easier or harder than new ones.
-        error_factor: `PoolFit.error_factor`.
+        is_right: `PoolFit.is_right`, of models that learned from nearly all other labels.
+        sample: the places of labelled texts that were drawn at random; None if all were. Those that
+            were chosen are easier or harder than new ones.
     """
     rows = list(range(len(is_right)) if sample is None else sample)
     accuracy = float(is_right[rows].mean())

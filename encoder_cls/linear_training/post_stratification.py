@@ -26,12 +26,12 @@ def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floa
     This is post-stratification: Holt and Smith, "Post Stratification" (1979),
     https://doi.org/10.2307/2344652.
 
-    Confidences are those of models that have not learned from the texts: `labelled`, (labelled,),
-    and `pool`, a sample of the `pool_size` texts without labels.
+    Confidences are of models that have not learned from the texts; `pool` is a sample of the
+    `pool_size` unlabelled ones.
 
     Returns:
-        Weights, (labelled,), with a mean of 1. All are 1 where there are too few labelled texts for
-        two strata, or no others.
+        Weights, with a mean of 1; all are 1 with too few labelled texts for two strata, or no
+        others.
     """
     num_strata = min(MAX_STRATA, len(labelled) // MIN_IN_STRATUM)
     if not len(pool) or num_strata < 2:
@@ -59,8 +59,5 @@ def weights_like_pool(labelled: Floats, pool: Floats, *, pool_size: int) -> Floa
 
 
 def effective_size(weights: Floats) -> float:
-    """The number of equally weighted texts whose mean is as exact as the weighted mean.
-
-    Kish, "Survey Sampling" (1965).
-    """
+    """The number of equal texts whose mean is as exact: Kish, "Survey Sampling" (1965)."""
     return float(weights.sum() ** 2 / (weights**2).sum())

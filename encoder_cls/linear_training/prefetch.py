@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 def prefetched(items: Iterable[T]) -> Iterator[T]:
-    """Yield items, and meanwhile make the next one in a thread, which alone iterates over `items`.
+    """Yield items, while a thread, which alone iterates, makes the next one.
 
-    Both run at the same time where NumPy works on large arrays. At most two items are in memory. An
-    error in the making is raised where its item is asked for.
+    Both run at once where NumPy works on large arrays. At most two items are in memory; an error is
+    raised where its item is asked for.
     """
     iterator = iter(items)
 

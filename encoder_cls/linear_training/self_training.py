@@ -1,9 +1,8 @@
 """Self-training: a model of labelled texts predicts unlabelled texts, and then learns from both.
 
-The first model learns from labelled texts alone. In each round, a new model also learns from the
-surest predictions of the one before, and from more of them. A model is the sum of an NB-SVM of
-n-grams and latent semantics and of naive Bayes of words, with one weight for each feature and
-class.
+The first model learns from labelled texts alone, those of further rounds also from the surest
+predictions of the one before, of more texts each time. A model is the sum of an NB-SVM of n-grams
+and latent semantics and of naive Bayes of words: one weight for each feature and class.
 """
 
 from __future__ import annotations
@@ -69,10 +68,10 @@ class SelfTraining:
         self._sample = corpus.features[drawn]
 
     def seconds_to_fit(self) -> float:
-        """Estimate the seconds that a fit to all labelled texts takes as a part of larger fits.
+        """The time of a fit to all labelled texts as a part of larger fits.
 
-        Rounds learn from thousands of texts, in which the constant time of a fit hardly counts.
-        Therefore time a fit to the labelled texts many times over.
+        Those of rounds have thousands of texts, and hardly show its constant time: so a fit to many
+        copies is timed.
         """
         corpus = self._corpus
         num_labelled = len(corpus.labels)
@@ -90,10 +89,10 @@ class SelfTraining:
         unlabelled: NDArray[np.int64],
         shares_of_rounds: Sequence[float],
     ) -> list[OneVsRest]:
-        """Learn from labelled texts and class names, then in rounds from unlabelled texts as well.
+        """Learn from labelled texts and class names, then in rounds from unlabelled texts, too.
 
-        Texts are corpus rows. Each round learns from its share of the unlabelled ones. The first
-        fit comes before the rounds in the result.
+        Texts are corpus rows, and a round learns from its share of them. The result begins with the
+        first fit.
         """
         corpus = self._corpus
         labels = corpus.labels[labelled]
@@ -127,7 +126,7 @@ class SelfTraining:
         return rounds
 
     def _fit(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
-        """Targets are the weight of a text in the column of its class, else 0, (texts, classes)."""
+        """Targets are the weight of a text in the column of its class, (texts, classes)."""
         classifiers = self._fit_svm(rows, targets)
         if self._has_naive_bayes:
             naive_bayes = self._fit_naive_bayes(rows, targets)
@@ -140,7 +139,6 @@ class SelfTraining:
         return classifiers
 
     def _fit_svm(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
-        """Fit an NB-SVM, and convert its weights of latent semantics into weights of features."""
         corpus = self._corpus
         inputs = self._inputs[rows]
 
@@ -172,7 +170,7 @@ class SelfTraining:
         return self._scaled(feature_weights, biases)
 
     def _fit_naive_bayes(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
-        """Fit naive Bayes, whose weights are the logarithms of each word's share of each class."""
+        """Weights are the logarithms of each word's share of each class."""
         counts = self._corpus.words[rows].T @ targets + SMOOTHING
         log_shares = np.log(counts / counts.sum(axis=0))
         log_shares -= log_shares.mean(axis=1, keepdims=True)
@@ -181,10 +179,7 @@ class SelfTraining:
         return self._scaled(weights, np.zeros(self._num_classifiers))
 
     def _scaled(self, weights: NDArray[np.floating[Any]], biases: Floats) -> OneVsRest:
-        """Scale the margins to a standard deviation of 1.
-
-        Weights and biases of several classifiers are also centred.
-        """
+        """Scale margins to a standard deviation of 1, and centre several classifiers."""
         if len(biases) > 1:
             weights = weights - weights.mean(axis=1, keepdims=True)
             biases = biases - biases.mean()
@@ -203,10 +198,10 @@ MIN_DEVIATION = 1e-9
 
 
 def shrunk_shares(counts: NDArray[np.int64]) -> Floats:
-    """The shares of classes with these numbers of texts, shrunk towards equal shares.
+    """The shares of classes with these counts, shrunk towards equal ones.
 
-    The more chance explains their differences, the more they are shrunk: James and Stein,
-    "Estimation with Quadratic Loss" (1961), with the chi-square of the counts against equal ones.
+    They are shrunk the more, the more chance explains: James and Stein, "Estimation with Quadratic
+    Loss" (1961), with the chi-square of the counts.
     """
     num_classes = len(counts)
     equal = counts.sum() / num_classes
@@ -226,9 +221,9 @@ MIN_SHARE = 1e-4
 
 
 def align_margins(margins: NDArray[np.floating[Any]], shares: Floats) -> Floats:
-    """Shift margins, (texts, classes), so that predictions have about these shares of classes.
+    """Shift margins so that predictions have about these shares of classes.
 
-    This is the distribution alignment of Berthelot et al., "ReMixMatch" (2020),
+    The distribution alignment of Berthelot et al., "ReMixMatch" (2020),
     https://arxiv.org/abs/1911.09785.
     """
     shifted = margins.astype(np.float64)
@@ -244,10 +239,9 @@ def align_margins(margins: NDArray[np.floating[Any]], shares: Floats) -> Floats:
 def choose_surest(
     scores: NDArray[np.floating[Any]], share: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose this share of the texts of each predicted class, and at least one.
+    """Choose this share of the texts of each predicted class, at least one, with their classes.
 
-    A prediction is surer the more its score, (texts, classes), exceeds the second best one. The
-    rows and the predicted classes of the chosen texts are returned.
+    A prediction is surer the more its score exceeds the second best.
     """
     predictions = scores.argmax(axis=1)
 

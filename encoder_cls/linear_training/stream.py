@@ -1,8 +1,8 @@
 """Fit a linear model to a stream of texts, for as long as there is time.
 
-The counts of features are written to a file, in random order of the texts. The classifiers of
-`online_svm` learn from it in passes. After each pass, their loss on held-out texts is measured, and
-those with the lowest loss are kept. A fit that runs out of time keeps what it has learned by then.
+Counts of features are written to a file, in random order of the texts, from which the classifiers
+of `online_svm` learn in passes. Those with the lowest loss on held-out texts after a pass are kept,
+or what was learned when time ends.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class StreamFit(NamedTuple):
     """The result of a fit to a stream.
 
     Attributes:
-        loss: on held-out texts, in nats. Fits to equal texts hold out the same ones.
-        num_texts: the different texts that the fit has learned from.
-        num_unread: the texts that there was no time for.
-        seconds_of_pass: to learn from these texts once.
+        loss: on held-out texts, the same of equal texts, in nats.
+        num_texts: those learned from.
+        num_unread: those there was no time for.
+        seconds_of_pass: over these texts.
         seconds_for_all: of a fit to all texts.
     """
 
@@ -97,13 +97,12 @@ def fit_linear_from_stream(
     work: StreamWork | None = None,
     on_first: Callable[[LinearModel], None] | None = None,
 ) -> StreamFit:
-    """Fit a linear model to as many texts as there is time for, and calibrate it on held-out texts.
+    """Fit to as many texts as there is time for, and calibrate on held-out ones.
 
-    Memory holds a fixed number of texts, and a few numbers per text, and per feature and class.
+    Memory holds a fixed number of texts, and a few numbers per text, feature and class.
 
-    The fit ends at `end`, a time of `time.monotonic`, or after its last pass. The `work` of an
-    earlier fit to equal texts is repeated regardless of the time. `on_first` receives a first
-    model, which has learned from at most `FIRST_CHUNKS`.
+    It ends at `end`, a time of `time.monotonic`, or after its last pass; the `work` of an earlier
+    fit is repeated whatever it takes. `on_first` receives a model of at most `FIRST_CHUNKS`.
     """
     texts = labelled.texts
     labels = labelled.labels
@@ -199,7 +198,7 @@ COUNTING_SHARE = 0.3
 
 
 class _Limit:
-    """Where a fit ends: at a time, after the work of an earlier fit, or not before all is done."""
+    """The end of a fit: at a time, after the work of an earlier fit, or when all is done."""
 
     def __init__(self, end: float | None, work: StreamWork | None) -> None:
         self._end = end
@@ -207,7 +206,7 @@ class _Limit:
         self._start = time.monotonic()
 
     def ends_counting(self, num_chunks: int) -> bool:
-        """Whether the fit counts the features of no more than these chunks."""
+        """Whether it counts features of no more than these chunks."""
         if self._work:
             return num_chunks == self._work.chunks_counted
         if self._end is None:
@@ -215,7 +214,7 @@ class _Limit:
         return time.monotonic() >= self._start + COUNTING_SHARE * (self._end - self._start)
 
     def ends_learning(self, num_chunks: int, *, seconds_to_calibrate: float) -> bool:
-        """Whether the fit learns from no more chunks, so that it can calibrate in time."""
+        """Whether it learns from no more, so that it can calibrate in time."""
         if self._work:
             return num_chunks == self._work.chunks_learned
         if self._end is None:
@@ -228,9 +227,9 @@ TEXTS_PER_CHUNK = 1 << 14
 
 
 class _CountsOnDisk:
-    """The feature counts of texts, in a file that can be read many times.
+    """Feature counts in a file that can be read many times.
 
-    `document_frequencies` is the number of texts with each feature, by its id, (ids,).
+    `document_frequencies` are by id, (ids,).
     """
 
     def __init__(self, vocabulary: Vocabulary, *, has_columns: bool) -> None:
@@ -252,7 +251,7 @@ class _CountsOnDisk:
         return len(self._ids)
 
     def append(self, texts: TokenizedTexts) -> None:
-        """Count the features of a chunk: `TEXTS_PER_CHUNK` texts, or fewer in the last chunk."""
+        """`TEXTS_PER_CHUNK` texts, or fewer in the last chunk."""
         largest_count = np.iinfo(np.uint16).max
         for counts in self._vocabulary.pieces(texts):
             self._ids.append(counts.ids[counts.columns], np.diff(counts.offsets))
@@ -261,7 +260,7 @@ class _CountsOnDisk:
         self.num_chunks += 1
 
     def matrices(self, features: FeatureIndex) -> Iterator[tuple[slice, sp.csr_matrix]]:
-        """The slice of the texts of each chunk, and their counts of these features."""
+        """The slice of texts of each chunk, and their counts of these features."""
         ids, offsets = self._ids.arrays()
         counts = self._counts.array()
         for first in range(0, self.num_texts, TEXTS_PER_CHUNK):
@@ -286,7 +285,7 @@ def _count_features(
     vocabulary: Vocabulary,
     limit: _Limit,
 ) -> _CountsOnDisk:
-    """Count the features of texts until the time for counting ends, but at least of one chunk."""
+    """Count features until the time for it ends, but at least those of one chunk."""
     counts = _CountsOnDisk(vocabulary, has_columns=texts.kinds is not None)
     for first in range(0, len(rows), TEXTS_PER_CHUNK):
         if counts.num_chunks > 0 and limit.ends_counting(counts.num_chunks):
@@ -328,11 +327,7 @@ MIN_BATCHES = 100
 
 
 class _Passes:
-    """Passes over the texts, in which classifiers learn.
-
-    There are two sets of classifiers at first: NB-SVMs, and SVMs without naive Bayes ratios.
-    `best_candidate` keeps the better set.
-    """
+    """Passes over texts, at first of two sets: NB-SVMs, and SVMs without naive Bayes ratios."""
 
     def __init__(
         self,
@@ -372,9 +367,9 @@ class _Passes:
         return naive_bayes_ratios(texts_in_class, texts_with_feature)
 
     def learn(self) -> Iterator[int]:
-        """Learn from one chunk after another, and yield their number so far.
+        """Learn from one chunk after another, and yield their number.
 
-        Meanwhile, a thread makes the batches of the next chunk.
+        A thread makes the batches of the next one.
         """
         started = time.monotonic()
         for num_learned, batches in enumerate(prefetched(self._chunks()), start=1):
@@ -408,7 +403,7 @@ class _Passes:
         return batches
 
     def best_candidate(self, held_out: _HeldOut) -> _Candidate:
-        """Calibrate the classifiers, and keep only the better set for later passes."""
+        """Calibrate, and keep only the better set."""
         candidates = []
         for svms in self._svms:
             classifiers = svms.classifiers()

@@ -1,4 +1,4 @@
-"""A pool of texts of which a person labels a few: which to label next, and what a model learns."""
+"""A pool of texts of which a person labels a few."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ AMONG = 3000
 class TextPool:
     """Texts of which a person labels a few; a text is named by its number, from 0.
 
-    `further_texts` have labels but are not part of the pool; their numbers come after its own. A
-    tokenizer is trained on all texts unless one is given, such as that of a classifier. Nothing
-    depends on the clock: equal texts and labels give equal choices and predictions on every
-    computer.
+    `further_texts` have labels but are not in the pool; their numbers come after its own. A
+    tokenizer is trained on all texts unless one, such as that of a classifier, is given. Equal
+    texts and labels give equal choices and predictions on every computer.
     """
 
     def __init__(
@@ -56,16 +55,15 @@ class TextPool:
         labelled: Sequence[int] = (),
         among: int = AMONG,
     ) -> list[int]:
-        """Choose texts that represent many others, and are unlike those that have labels.
+        """Choose texts that represent many others, and are unlike labelled ones.
 
         Args:
-            number: the most texts to choose.
-            weights: how much each text matters, (texts,), such as the uncertainty of its
-                prediction; None if all matter equally.
-            among: the number of first texts that are chosen from, and represented.
+            number: at most.
+            weights: how much each text matters, such as its uncertainty; by default, all alike.
+            among: how many first texts are chosen from, and represented.
 
         Returns:
-            The numbers of the texts, the most useful first.
+            Their numbers, the most useful first.
         """
         size = min(among, len(self._pool))
         if self._vectors is None or len(self._vectors) != size:
@@ -86,9 +84,8 @@ class TextPool:
         """Learn from some labels, and from all texts without labels; predict the whole pool.
 
         Args:
-            labels: the label of each labelled text; where texts have any number of labels, a list,
-                which may be empty.
-            class_names: the names of the classes that labelled texts have; by default sorted.
+            labels: of each labelled text; where it may have several, a list, maybe empty.
+            class_names: of labelled texts; by default sorted.
 
         Raises:
             ValueError: there are too few classes to tell apart.
