@@ -5,9 +5,9 @@
     int8      tables and the weights of the linear model are int8, with a scale for each row; other
               matrices and inverse document frequencies are float16
 
-A table is a matrix that is read by rows, such as an embedding. In the two smaller types, rows of a
-table that are zero may be left out. A sparse table has only the values that are not zero, as
-float16 in both smaller types. Biases, norms and scales of layers are float32 in all types.
+A table is a matrix that is read by rows, such as an embedding. In the two smaller types, zero rows
+may be left out, and a sparse table has only its other values, as float16. Biases, norms and scales
+of layers are always float32.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class RowTable:
     """A matrix that is read by rows, and may be stored without its zero rows.
 
     Attributes:
-        values: (stored, columns), in float32, float16, or int8 with scales.
-        stored_rows: their indices, increasing, (stored,); None if all rows are stored.
-        scales: the factor of each stored row, (stored,); None without factors.
+        values: (stored, columns), float32, float16, or int8 with scales.
+        stored_rows: increasing; None if all are stored.
+        scales: of stored rows; None without.
     """
 
     values: NDArray[Any]
@@ -48,7 +48,7 @@ class RowTable:
     def take(self, rows: NDArray[np.integer[Any]]) -> Array:
         """The rows with these indices, (*rows, columns).
 
-        NumPy's `take` copies rows several times faster than an index does.
+        NumPy's `take` copies several times faster than an index.
         """
         if not len(self.values):
             return np.zeros((*rows.shape, self.values.shape[1]), dtype=np.float32)
@@ -70,7 +70,7 @@ class RowTable:
 
     @cached_property
     def _stored_index(self) -> NDArray[np.int32]:
-        """The index of each row among the stored rows, (rows,); -1 where it is not stored."""
+        """The index of each row among the stored ones, or -1."""
         index = np.full(self.num_rows, -1, dtype=np.int32)
         index[self.stored_rows] = np.arange(len(self.values), dtype=np.int32)
         return index
@@ -78,12 +78,12 @@ class RowTable:
 
 @dataclass(frozen=True, kw_only=True)
 class SparseTable:
-    """A matrix that is read by rows, of which only the values that are not zero are stored.
+    """A matrix that is read by rows, stored without zeros.
 
     Attributes:
-        values: row by row, float32 or float16, (stored,).
-        columns: of the values, increasing within a row, (stored,).
-        row_sizes: how many values each row has, (rows,).
+        values: row by row, (stored,).
+        columns: increasing within a row.
+        row_sizes: (rows,).
     """
 
     values: NDArray[Any]
@@ -106,10 +106,10 @@ class SparseTable:
     def nonzero(
         self, rows: NDArray[np.integer[Any]]
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]:
-        """The values of these rows that are not zero, row by row.
+        """The values of rows that are not zero.
 
         Returns:
-            The place in `rows` of each value's row, its column, and the value, all (values,).
+            The place in `rows`, the column, and the value of each.
         """
         if not len(self.row_sizes):
             return np.zeros(0, dtype=np.int64), self.columns, self.values
@@ -142,11 +142,10 @@ MIN_INT8_COLUMNS = 4
 def compress(
     matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None = None
 ) -> RowTable:
-    """Convert a matrix to a table in one of the `DTYPES`.
+    """Convert a matrix to one of the `DTYPES`.
 
-    In int8, the values of a row become multiples of its largest absolute value / 127. Rows of fewer
-    than `MIN_INT8_COLUMNS` columns are float16 instead. All rows but `stored_rows`, increasing,
-    must be zero.
+    In int8, values are multiples of their row's largest / 127; with fewer than `MIN_INT8_COLUMNS`,
+    float16. All rows but `stored_rows`, increasing, must be zero.
     """
     values: NDArray[Any] = matrix
     if stored_rows is not None:
@@ -175,7 +174,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def is_table(name: str) -> bool:
-    """Whether the weight with this name is read by rows."""
+    """Whether a weight is read by rows, by its name."""
     return name.endswith((".table.weight", ".tokens.weight")) or name == "linear.weights"
 
 
@@ -195,7 +194,7 @@ def dense(weights: Mapping[str, Weight]) -> dict[str, NDArray[Any]]:
 
 
 def are_increasing(indices: NDArray[np.int32], limit: int) -> bool:
-    """Whether indices increase strictly, and lie from 0 to below the limit."""
+    """Whether indices increase strictly, from 0 to below the limit."""
     return bool((np.diff(indices, prepend=-1, append=limit) > 0).all())
 
 
@@ -225,7 +224,7 @@ HIGH_HALVES_BYTES = HIGH_HALVES * np.dtype(np.int32).itemsize
 
 
 def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
-    """Convert weights to the tensors of a file; some become several."""
+    """Convert weights to tensors; some become several."""
     tensors: dict[str, NDArray[Any]] = {}
     arrays = dict(weights)
     for name, weight in weights.items():
@@ -246,12 +245,10 @@ def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
 
 
 def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> dict[str, Weight]:
-    """Convert the tensors of a file, as `pack` makes them, to weights.
-
-    Tables become a `RowTable` or a `SparseTable`, all others arrays of float32 or int32.
+    """Convert what `pack` makes, to tables and arrays of float32 or int32.
 
     Raises:
-        ValueError: a tensor is unknown, not finite, or not of the expected shape and type.
+        ValueError: a tensor is unknown, not finite, or not of its shape and type.
         KeyError: a tensor is missing.
     """
     remaining = dict(tensors)
@@ -273,7 +270,6 @@ def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> d
 
 
 def _stored_type(name: str, shape: tuple[int, ...], dtype: str) -> type:
-    """The type in a file of a weight other than a table."""
     if name.endswith("_ids"):
         return np.int32
 
@@ -284,7 +280,7 @@ def _stored_type(name: str, shape: tuple[int, ...], dtype: str) -> type:
 
 
 def _packed_table(name: str, array: Array, dtype: str) -> dict[str, NDArray[Any]]:
-    """Convert a table to tensors, without its zero rows if that takes less space."""
+    """Convert a table to tensors, without zero rows if that takes less space."""
     nonzero_rows = np.flatnonzero(array.any(axis=1)).astype(np.int32)
     num_rows, num_columns = array.shape
     row_bytes = 2 * num_columns
@@ -360,7 +356,7 @@ def _pop_sparse(
 
 
 def _packed_ids(name: str, ids: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
-    """Convert increasing ids to tensors: the low half of each, and the count of each high half."""
+    """The low half of each, and the count of each high half."""
     low = (ids & 0xFFFF).astype(np.uint16)
     counts = np.bincount(ids >> 16, minlength=HIGH_HALVES_OF_TEXTS).astype(np.int32)
     return {name: low, name + HIGH: counts}
@@ -382,7 +378,6 @@ def _pop_ids(
 def _pop_tensor(
     name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: type
 ) -> NDArray[Any]:
-    """Remove a tensor from `tensors`, and check it."""
     tensor = tensors.pop(name)
     expected = np.dtype(dtype)
     if tensor.shape != shape or tensor.dtype != expected:
