@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,6 +53,20 @@ def _found(record: Mapping[str, Any], name: str) -> Any:
             return _MISSING
         value = value[part]
     return value
+
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+
+
+def number_written(text: str) -> float | None:
+    """The finite number that a field holds as text, such as `-12.5` or `1e3`; else None.
+
+    Python's `float` would also take `1_000`, `nan`, and the digits of all scripts.
+    """
+    if not _NUMBER.fullmatch(text):
+        return None
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def is_empty(value: object) -> bool:

@@ -17,8 +17,6 @@ numbers, are read from there.
 
 from __future__ import annotations
 
-import math
-import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from encoder_cls.system.fields import number_written
 from encoder_cls.system.row_text import RS, US, row_parts, without_separators
 from encoder_cls.text.tokens import (
     CLS_ID,
@@ -54,9 +53,6 @@ PARTS_OF_NUMBERS = 16
 # The most categories of a column that are known, and the fewest rows that a known one has.
 MAX_CATEGORIES = 1000
 MIN_ROWS_OF_CATEGORY = 2
-
-
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 
 class RowForm(NamedTuple):
@@ -107,7 +103,7 @@ class RowForm(NamedTuple):
             return [_missing(name)]
 
         edges = self.edges[name]
-        number = _number(value) if edges else None
+        number = number_written(value) if edges else None
         if number is None:
             return [_category(name, value)]
         passed = edges[: bisect_right(edges, number)]
@@ -132,13 +128,6 @@ def _category(feature: str, value: str) -> str:
 
 def _edge(feature: str, edge: float) -> str:
     return f"{RS}{feature}{US}{US}{edge!r}"
-
-
-def _number(value: str) -> float | None:
-    if not _NUMBER.fullmatch(value):
-        return None
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 # --- Parse ----------------------------------------------------------------------------------------
@@ -237,7 +226,7 @@ def learned_tokens(
         # Equally frequent categories are in alphabetical order.
         ranked = [value for value, _ in sorted(counts.items(), key=_frequency_rank)]
         if edges[name]:
-            ranked = [value for value in ranked if _number(value) is None]
+            ranked = [value for value in ranked if number_written(value) is None]
         for value in ranked[:MAX_CATEGORIES]:
             if len(groups_of[name, value]) >= least:
                 tokens.append(_category(name, value))
@@ -254,7 +243,7 @@ def _learned_edges(counts: Counter[str]) -> tuple[float, ...]:
     numbers = []
     counts_of_numbers = []
     for value, count_of_value in counts.items():
-        number = _number(value)
+        number = number_written(value)
         if number is not None:
             numbers.append(number)
             counts_of_numbers.append(count_of_value)

@@ -92,7 +92,7 @@ def test_only_train_needs_weights():
     assert dataset.validation.weights is None
 
 
-@pytest.mark.parametrize("weight", ["-1", "nan", "inf", "2000000", "much", "0;5"])
+@pytest.mark.parametrize("weight", ["-1", "nan", "inf", "2000000", "much", "0;5", "1_0"])
 def test_a_weight_that_is_no_number_from_0_to_a_million_is_refused(weight):
     source = write_weighted(1, 1, weight, 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
-from encoder_cls.system.fields import field_of, has_field, is_empty
+from encoder_cls.system.fields import field_of, has_field, is_empty, number_written
 from encoder_cls.system.json_values import is_missing, label_name, value_name
 from encoder_cls.system.row_text import row_text
 
@@ -157,13 +158,13 @@ def _weight(where: SourceLocation, value: Any) -> float:
     if is_missing(value) or value == "":
         return 1.0
 
-    weight = -1.0
-    if isinstance(value, str | int | float | Decimal) and not isinstance(value, bool):
-        try:
+    weight = None
+    if isinstance(value, str):
+        weight = number_written(value.strip())
+    elif isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        with suppress(OverflowError):
             weight = float(value)
-        except (ValueError, OverflowError):
-            weight = -1.0
-    if not 0 <= weight <= MAX_WEIGHT:
+    if weight is None or not 0 <= weight <= MAX_WEIGHT:
         what = (
             f"the weight is {kind(value)}; a number from 0 to {MAX_WEIGHT:,.0f}, such as 0.5, is "
             "expected (data.weight_column)"

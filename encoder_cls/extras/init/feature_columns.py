@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from encoder_cls.extras.init.column_profile import ColumnProfile
+from encoder_cls.system.fields import number_written
 
 
 class FeatureColumns(NamedTuple):
@@ -108,12 +108,10 @@ def _numbers(profile: ColumnProfile) -> dict[str, float] | None:
     """The number of each value, as a training reads them; None if one is no number."""
     numbers = {}
     for value in profile.counts:
-        try:
-            numbers[value] = float(value)
-        except ValueError:
+        number = number_written(value)
+        if number is None:
             return None
-        if not math.isfinite(numbers[value]):
-            return None
+        numbers[value] = number
     return numbers
 
 

@@ -175,6 +175,17 @@ def test_features_are_proposed_without_ids_and_columns_that_new_texts_will_lack(
     assert load_config(Path(write("b.yaml", draft))).data.features == ("channel", "amount")
 
 
+def test_a_number_is_what_a_training_reads_as_one():
+    """Python's own numbers may have underscores."""
+    rows = [[f"some text {row}", "abc"[row % 3], f"1_{row:03}", f"1.{row:03}"] for row in range(99)]
+    table = write_table("a.csv", [["text", "topic", "code", "size"], *rows])
+
+    features = inspected(table, label_column="topic", text_column="text").table.features
+
+    assert features.names == ("size",)
+    assert list(features.doubts) == ["code"]
+
+
 def test_chosen_features_are_in_the_config_and_may_be_warned_of():
     rows = rows_with_columns_beside()
     inspection = inspected(
