@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.system.row_text import plain_text
+
 # The group number of a row that belongs to no group.
 NO_GROUP = 0
 
@@ -43,9 +45,12 @@ def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
 
     They are similar if they have the same letters in the same order. Texts without letters, and
     frequent patterns such as "order 1", "order 2", are numbered by `equal_texts` instead.
+
+    The features of rows do not count, so that no text is in train with some features, and in test
+    with others. Frequent texts are numbered with their features.
     """
     equal = equal_texts(texts)
-    numbers = (_number_of_letters(text) for text in texts)
+    numbers = (_number_of_letters(plain_text(text)) for text in texts)
     alike = np.fromiter(numbers, dtype=np.int64, count=len(texts))
 
     # Count how many different texts have each sequence of letters.

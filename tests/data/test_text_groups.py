@@ -18,6 +18,7 @@ from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.data.load_dataset import load_split
 from encoder_cls.data.text_groups import NO_GROUP, texts_alike
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.system.row_text import row_text
 
 
 def test_texts_are_alike_that_differ_in_punctuation_and_digits():
@@ -32,6 +33,17 @@ def test_texts_are_alike_that_differ_in_punctuation_and_digits():
     assert len(numbers_of_near) == 1
     assert len(numbers_of_others) == len(others)
     assert not numbers_of_near & numbers_of_others
+
+
+def test_rows_are_alike_by_their_texts_unless_a_text_is_frequent():
+    channels = [chr(number) * 3 for number in range(ord("a"), ord("a") + 11)]
+    rare = [row_text([("text", "Where is it?")], {"channel": name}) for name in channels[:3]]
+    frequent = [row_text([("text", "n/a")], {"channel": name}) for name in channels]
+
+    numbers = texts_alike([*rare, *frequent]).tolist()
+
+    assert len(set(numbers[:3])) == 1
+    assert len(set(numbers[3:])) == len(frequent)
 
 
 def test_digits_count_where_many_texts_differ_in_nothing_else():
