@@ -68,9 +68,9 @@ def label_command(
         list[str] | None,
         typer.Option(
             "--set",
-            help="How to read the texts: data.delimiter=..., data.encoding=..., data.sheet=... or "
-            "data.bad_rows=...; with --review, data.KEY=PATH is the new path of data that has been "
-            "moved.",
+            help="How to read the texts: data.features=..., data.delimiter=..., "
+            "data.encoding=..., data.sheet=... or data.bad_rows=...; with --review, data.KEY=PATH "
+            "is the new path of data that has been moved.",
         ),
     ] = None,
 ) -> None:
@@ -103,7 +103,10 @@ def label_command(
         raise ConfigError("name the texts to label, such as: encoder-cls label messages.csv")
     if model and (labels or multi_label):
         raise ConfigError("--model has the classes: leave out --labels and --multi-label")
-    reading = data_overrides(overrides, "delimiter", "encoding", "sheet", "bad_rows")
+    reading = data_overrides(overrides, "features", "delimiter", "encoding", "sheet", "bad_rows")
+    features = reading.pop("features", None)
+    if model and features is not None:
+        raise ConfigError("--model has the features: leave out data.features")
     class_names = [name.strip() for name in (labels or "").split(",") if name.strip()]
     _label(
         str(pool),
@@ -112,6 +115,7 @@ def label_command(
         is_multi_label=multi_label,
         model=model,
         text_columns=tuple(text_columns or ()),
+        features=features,
         reading=reading,
     )
 
@@ -132,10 +136,11 @@ def _label(
     is_multi_label: bool,
     model: Path | None,
     text_columns: Sequence[str],
+    features: str | None,
     reading: Mapping[str, str],
 ) -> None:
-    """Label the texts of a pool."""
-    from encoder_cls import check_outputs, load_classifier
+    """Label the texts of a pool; `features` is the value of `data.features` as it is typed."""
+    from encoder_cls import check_outputs, config_of, load_classifier, parse_setting
     from encoder_cls.extras.label.label_table import is_own_table
     from encoder_cls.extras.label.model_loop import ModelLoop
     from encoder_cls.extras.label.open_session import open_session
@@ -161,6 +166,13 @@ def _label(
     options = options._replace(reading=options.reading.overridden(**reading))
     if text_columns:
         options = options._replace(text_columns=text_columns)
+    if features is not None:
+        columns = {
+            "data.text_column": list(options.text_columns),
+            "data.features": parse_setting("data.features", features),
+        }
+        data = config_of({"name": "labels", "data.train": str(output), **columns}).data
+        options = options._replace(features=data.features)
 
     with _locked(output):
         opened = open_session(options, output, class_names, is_multi_label=is_multi_label)

@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 from support.labelling import read_table
-from support.programs import succeed
+from support.programs import assert_failed, succeed
 from support.small_runs import NO_TECHNIQUES, make_config, run_all
 
 from encoder_cls.extras.label.label_command import _train_command
 from encoder_cls.extras.label.open_session import open_session
-from encoder_cls.extras.label.pool import PoolOptions
-from encoder_cls.extras.label.pool_model import PoolModel
+from encoder_cls.extras.label.pool import PoolOptions, read_pool
+from encoder_cls.extras.label.pool_model import Labels, PoolModel
 from encoder_cls.extras.label.review_session import open_review
 
 WORDS = ["ba", "be", "bi", "bo", "bu", "da", "de", "di", "do", "du"]
@@ -77,6 +77,30 @@ def test_rows_are_labelled_with_all_their_columns_and_predicted_by_the_channel(f
     assert reopened.session.state()["text"] is None
     command = _train_command(opened.session, options, ["mail", "call"])
     assert "--set 'data.features=[\"channel\"]'" in command
+
+
+def test_a_model_of_the_labels_alone_learns_from_the_columns(folder):
+    options = PoolOptions(str(folder / "pool.csv"), ("body",), ("channel",))
+    texts = read_pool(options).texts
+    channels = [text.cells["channel"] for text in texts]
+    chosen = range(24)
+    given = [[channels[text]] for text in chosen]
+    labels = Labels(chosen, given, ["email", "phone"], [0, 1], is_multi_label=False)
+
+    fit = PoolModel([text.text for text in texts], len(texts))(labels)
+
+    guesses = [["email", "phone"][top] for top in fit.top_classes[24:, 0].tolist()]
+    assert guesses == channels[24:]
+
+
+def test_the_features_of_a_pool_are_named_in_the_command(cli, folder, tmp_path):
+    command = ("label", folder / "pool.csv", "--text-column", "body")
+    command = (*command, "--output", tmp_path / "labels.csv", "--set")
+
+    assert_failed(cli(*command, "data.features=[channel, size]"), 3, "no column 'size'")
+    assert_failed(cli(*command, "data.features=body"), 2, "'body' is also the column of the text")
+    with_model = (*command, "data.features=channel", "--model", folder / "run")
+    assert_failed(cli(*with_model), 2, "--model has the features")
 
 
 def test_a_feature_inside_an_object_is_a_column_of_the_labels(tmp_path):
