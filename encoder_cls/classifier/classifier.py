@@ -31,7 +31,6 @@ from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.log import log
 from encoder_cls.system.row_text import readable
 from encoder_cls.system.settings import own_settings
-from encoder_cls.text.checked_texts import checked_texts
 from encoder_cls.text.row_tokens import row_form
 from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize, unknown_words
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
@@ -149,10 +148,10 @@ class Classifier:
 
         Raises:
             TypeError: `texts` is a single text or mapping, or one of its items is neither.
-            DataError: a row lacks a column, or has a value of the wrong type.
+            DataError: a row lacks a text column, or has a value of the wrong type, or no row has
+                one of the features.
         """
-        are_rows = row_form(self.tokenizer) is not None
-        return rows_given(texts, self.columns, function, are_rows=are_rows)
+        return rows_given(texts, self.columns, function)
 
     @property
     def none_number(self) -> int | None:
@@ -254,9 +253,7 @@ class Classifier:
         )
 
     @own_settings()
-    def top_features(
-        self, label: str, *, texts: Sequence[str] = (), top_k: int = 20
-    ) -> list[NgramWeight]:
+    def top_features(self, label: str, *, texts: Texts = (), top_k: int = 20) -> list[NgramWeight]:
         """Find the words and pairs that speak most for a class, with their weights, largest first.
 
         Pairs are stored as hashes, so only those that occur in `texts`, such as the training texts,
@@ -273,7 +270,7 @@ class Classifier:
         if not self.linear:
             raise ConfigError("the model has no linear model, so words have no weights")
 
-        tokenized = self.tokenize(checked_texts(texts, "top_features"))
+        tokenized = self.tokenize(self.rows(texts, "top_features"))
         return self.top_features_of_classes(tokenized, top_k=top_k)[label]
 
     def unknown_words(self, text: str) -> list[str]:

@@ -10,20 +10,19 @@ from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.rows import Row, row_of
 from encoder_cls.system.display import kind
 from encoder_cls.system.fields import field_names
-from encoder_cls.system.row_text import without_separators
+from encoder_cls.system.row_text import row_text
 from encoder_cls.text.checked_texts import check_are_several, is_table
 
 
-def rows_given(
-    given: Iterable[object], columns: Columns, function: str, *, are_rows: bool
-) -> Iterator[str]:
+def rows_given(given: Iterable[object], columns: Columns, function: str) -> Iterator[str]:
     """Yield each text or row as one string; messages name the public function.
 
-    With `are_rows`, a text cannot be taken for a row that lacks all features.
+    A text lacks all features. A row may lack some of those that another row has.
 
     Raises:
         TypeError: `given` is a single text or mapping, or an item is neither.
-        DataError: a row lacks a column, or has a value of the wrong type.
+        DataError: a row lacks a text column, or has a value of the wrong type, or no row has one of
+            the features.
     """
     if is_frame(given):
         given = _records(given, columns)
@@ -33,17 +32,22 @@ def rows_given(
         )
     check_are_several(given, function)
 
+    names: dict[str, None] = {}
     for number, item in enumerate(given):
         if isinstance(item, str):
-            yield without_separators(item) if are_rows else item
+            yield row_text([("", item)], {})
         elif isinstance(item, Row):
             yield item.text
         elif isinstance(item, Mapping):
             where = SourceLocation(f"rows[{number}]")
-            columns.check_present(where, list(dict.fromkeys([*item, *field_names(item)])))
+            names_of_row = dict.fromkeys([*item, *field_names(item)])
+            columns.without_features.check_present(where, list(names_of_row))
+            names |= names_of_row
             yield row_of(where, dict(item), columns).text
         else:
             raise TypeError(f"texts[{number}] is {kind(item)}, not a text")
+    if names:
+        columns.check_present("rows", list(names))
 
 
 def is_frame(given: Any) -> bool:

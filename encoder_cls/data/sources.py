@@ -27,6 +27,7 @@ from encoder_cls.data.source_files import (
     texts_of,
 )
 from encoder_cls.errors import DataError
+from encoder_cls.system.fields import field_names
 from encoder_cls.system.hub import HUB
 
 EXAMPLE = "example:"
@@ -142,10 +143,35 @@ def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iter
             yield from class_folder_records(Path(source), files_with_labels, columns, reading)
             return
         files = data_files(source, is_labelled=is_labelled)
+        _check_some_row_has_features(source, files, columns, reading.options)
 
     for file in files:
         with os_errors_as_data_errors(file):
             yield from file_records(file, columns, reading)
+
+
+def _check_some_row_has_features(
+    source: str, files: Sequence[Path], columns: Columns, options: ReadingOptions
+) -> None:
+    """Raise a `MissingColumnError` if all rows that may lack features lack one of them.
+
+    What cannot be read is left to the reading itself; a pipe can be read only once.
+    """
+    names: dict[str, None] = {}
+    for file in files:
+        file_format = format_of(file)
+        if file_format is None or not file_format.may_lack_features:
+            continue
+        if not file.is_file():
+            return
+
+        with suppress(DataError):
+            for _, record in file_records(file, columns, Reading(options)):
+                names |= dict.fromkeys([*record, *field_names(record)])
+                if names.keys() >= set(columns.features):
+                    return
+    if names:
+        columns.check_present(source, list(names))
 
 
 def _bundled(source: str) -> str | None:

@@ -17,6 +17,7 @@ from encoder_cls.data.source_files import files_named
 from encoder_cls.data.sources import read_again
 from encoder_cls.system.added_columns import added_before
 from encoder_cls.system.csv_cells import SPREADSHEET, CsvForm, cell, csv_table
+from encoder_cls.system.row_text import row_parts
 
 # The columns that are added to those of the data. `row` is the number of the row in a spreadsheet.
 ADDED = ("suggested", "score", "split", "file", "line", "row", LABEL_IN_DATA, KEY)
@@ -130,8 +131,9 @@ def _row_with(text: str, row_read: Row | None) -> Row | None:
 
 def _data_values(row: LabelRow, row_read: Row | None, data: DataConfig) -> dict[str, Any]:
     """The values of a row, without those of an earlier review."""
-    values: dict[str, Any] = dict.fromkeys(data.text_column, "")
-    values[data.text_column[0]] = row.text
+    parts = row_parts(row.row)
+    texts = [text for _, text in parts.fields]
+    values: dict[str, Any] = {**dict(zip(data.text_column, texts, strict=False)), **parts.features}
     if row_read:
         record: Mapping[str, Any] = row_read.record or {}
         replaced = _columns_of_review(list(record)) - role_columns(data)

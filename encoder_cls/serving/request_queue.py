@@ -115,10 +115,11 @@ class Batcher:
 
         Raises:
             RefusedError: too many requests wait (429), the server is stopping (503), or a row lacks
-                a column (422).
+                a text column, or has an unknown one (422).
         """
         try:
-            texts = list(classifier.rows(request.given, "predict"))
+            given = request.given_with(classifier.columns)
+            texts = list(classifier.rows(given, "predict"))
         except DataError as error:
             raise RefusedError(422, str(error)) from None
         job = _Job(request, classifier, texts)

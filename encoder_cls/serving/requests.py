@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, InstanceOf
 
+from encoder_cls.data.reading.columns import Columns
 from encoder_cls.serving import limits
-from encoder_cls.system.display import kind
+from encoder_cls.system.display import kind, listed, shown
+from encoder_cls.system.fields import field_names, has_field
 from encoder_cls.system.web.bodies import Form, parse_body
 from encoder_cls.system.web.responses import RefusedError
 
@@ -37,6 +39,25 @@ class PredictRequest(Form):
     def given(self) -> Sequence[str | dict[str, Any]]:
         """The texts, or the rows."""
         return self.texts or self.rows or ()
+
+    def given_with(self, columns: Columns) -> Sequence[str | dict[str, Any]]:
+        """The texts; or the rows, in which a feature that is left out is null.
+
+        Raises:
+            RefusedError: a row has a key that is no column, perhaps a feature that is misspelled.
+        """
+        if self.rows is None:
+            return self.given
+        rows = []
+        for number, row in enumerate(self.rows):
+            for name in field_names(row):
+                if name not in columns.named:
+                    known = listed(columns.named)
+                    what = f"rows[{number}]: unknown key {shown(name)}; the model reads {known}"
+                    raise RefusedError(422, what)
+            left_out = [name for name in columns.features if not has_field(row, name)]
+            rows.append(row | dict.fromkeys(left_out))
+        return rows
 
 
 def parse_predict_request(body: bytes) -> PredictRequest:

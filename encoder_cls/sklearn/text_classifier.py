@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
-from encoder_cls import Classifier, Columns
+from encoder_cls import Classifier, Columns, Row
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.linear.top_features import NgramWeight
 from encoder_cls.metrics.scores import names_shown_after_validation
@@ -302,7 +302,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ValueError: the label is not one of `classes_`, or there is no linear model.
         """
         check_is_fitted(self, "classifier_")
-        texts = [row.text for row in self._rows]
+        texts = [Row(row.text) for row in self._rows]
         try:
             return self.classifier_.top_features(label_name(label), texts=texts, top_k=top_k)
         except ConfigError as error:

@@ -13,7 +13,7 @@ from encoder_cls.errors import DataError
 from encoder_cls.sklearn.targets import Form, Targets
 from encoder_cls.system.display import listed
 from encoder_cls.system.json_values import is_missing, json_text, label_name
-from encoder_cls.system.row_text import row_parts
+from encoder_cls.system.row_text import row_parts, row_text
 from encoder_cls.text.checked_texts import check_are_several, checked_texts, is_table
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def as_rows(texts: Any, method: str, columns: Columns) -> list[str]:
                 "estimator has features or several text columns"
             )
         try:
-            return list(rows_given(texts, columns, method, are_rows=True))
+            return list(rows_given(texts, columns, method))
         except DataError as error:
             raise ValueError(str(error)) from None
 
@@ -50,7 +50,7 @@ def as_rows(texts: Any, method: str, columns: Columns) -> list[str]:
 
     # An empty cell of a table is None or NaN in pandas. The command line reads it as no text.
     texts = ["" if is_missing(text) else text for text in texts]
-    return list(checked_texts(texts, method))
+    return [row_text([("", text)], {}) for text in checked_texts(texts, method)]
 
 
 def rows_in_memory(

@@ -6,8 +6,8 @@ columns, the fields. ASCII's separators mark the parts (RS, US and GS below):
     RS channel US email RS employees US 37 GS the text
     RS channel US email GS RS title US one text RS body US another text
 
-The row of a single text column without features is its text, as it is. No text, name or value has a
-separator in a marked row: each becomes a space.
+The row of a single text column without features is its text, as it is, unless it could be taken for
+such a string. No text, name or value has a separator in a marked row: each becomes a space.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class RowParts(NamedTuple):
 def row_text(fields: Sequence[tuple[str, str]], features: Mapping[str, Any]) -> str:
     """Write a row as one string, of features of any type."""
     if len(fields) == 1 and not features:
-        return fields[0][1]
+        [(_, text)] = fields
+        return without_separators(text) if is_row(text) else text
 
     parts = []
     for name, value in features.items():

@@ -18,11 +18,12 @@ from support.small_runs import NO_TECHNIQUES, run_all
 from encoder_cls import Predictor
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.evaluation.label_tables import LabelRow, label_records
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.serving.request_queue import Batcher
 from encoder_cls.serving.requests import parse_predict_request
 from encoder_cls.sklearn import TextClassifier
-from encoder_cls.system.row_text import row_parts
+from encoder_cls.system.row_text import readable, row_parts, row_text
 from encoder_cls.system.web.responses import RefusedError
 from encoder_cls.text.row_tokens import row_form
 from encoder_cls.training.prepare import prepare
@@ -76,6 +77,31 @@ def test_a_missing_column_is_an_error_and_a_missing_value_is_not(run, cli, tmp_p
     assert "'yes sir'" in predicted.out
 
 
+def test_a_row_of_json_may_leave_out_a_feature_that_another_row_has(run, cli, tmp_path):
+    """As null is left out by many programs: in files, and in rows as mappings."""
+    given = [{"text": "yes sir", "size": None, "channel": "email"}, {"text": "no sir"}]
+    whole = [dict.fromkeys(("text", *FEATURES)) | row for row in given]
+    for name, written in (("short", given), ("whole", whole)):
+        lines = "".join(f"{json.dumps(row)}\n" for row in written)
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+        (tmp_path / f"{name}.json").write_text(json.dumps(written))
+    lines = (tmp_path / "short.jsonl").read_text().replace("channel", "chanel")
+    (tmp_path / "misspelled.jsonl").write_text(lines)
+
+    command = ("predict", "--model", run, "--format", "jsonl", "--input")
+    printed = {
+        succeed(cli, *command, tmp_path / name).out
+        for name in ("short.jsonl", "whole.jsonl", "short.json", "whole.json")
+    }
+    refused = cli(*command, tmp_path / "misspelled.jsonl")
+
+    assert len(printed) == 1
+    assert_failed(refused, 3, "misspelled.jsonl: no column 'channel'; it has 'text', 'size', 'ch")
+    assert refused.out == ""
+    classifier = load_classifier(run)
+    assert classifier.predict(given) == classifier.predict(whole)
+
+
 def test_plain_texts_lack_the_columns_and_cannot_spell_them(run, cli):
     plain = succeed(cli, "predict", "--model", run, "yes sir", "yes madam", "--format", "jsonl")
     spelled = succeed(
@@ -100,8 +126,10 @@ def test_python_takes_rows_as_mappings_and_as_a_table(run):
     assert len({prediction.label for prediction in expected}) == 2
     (of_text,) = classifier.predict(["\x1echannel\x1femail\x1dyes sir"])
     assert of_text == classifier.predict([" channel email yes sir"])[0]
-    with pytest.raises(DataError, match=r"rows\[1\]: no column 'channel'; it has 'text', 'size' "):
-        classifier.predict([given[0], {"text": "yes", "size": 3}])
+    with pytest.raises(DataError, match="rows: no column 'channel'; it has 'text', 'size' "):
+        classifier.predict([{"text": "yes"}, {"text": "yes", "size": 3}])
+    with pytest.raises(DataError, match=r"rows\[1\]: no column 'text'"):
+        classifier.predict([given[0], {"channel": "email", "size": 3}])
     with pytest.raises(DataError, match="no column 'size'"):
         classifier.predict(pandas.DataFrame(given)[["text", "channel"]])
     twice = pandas.DataFrame(given)[["text", "channel", "size", "size"]]
@@ -121,11 +149,14 @@ def test_a_server_takes_rows_and_says_which_columns(run):
     request = parse_predict_request(json.dumps({"rows": given, "explain": True}).encode())
     results = batcher.submit(request, classifier).result(60)
     lacking = parse_predict_request(json.dumps({"rows": [{"text": "yes"}]}).encode())
-    with pytest.raises(RefusedError, match="no column 'channel'") as refused:
-        batcher.submit(lacking, classifier)
+    (without,) = batcher.submit(lacking, classifier).result(60)
+    misspelled = json.dumps({"rows": [{"text": "yes", "chanel": "email"}]}).encode()
+    with pytest.raises(RefusedError, match="unknown key 'chanel'; the model reads") as refused:
+        batcher.submit(parse_predict_request(misspelled), classifier)
     batcher.stop()
 
     assert refused.value.status == 422
+    assert without.labels[0] == classifier.predict(["yes"])[0].label
     predictions = classifier.predict(given)
     assert [result.labels[0] for result in results] == [each.label for each in predictions]
     record = results[0].record
@@ -186,6 +217,46 @@ def test_what_a_person_sees_names_the_columns(run, cli, tmp_path):
         if file.suffix in {".json", ".jsonl", ".html", ".csv", ".md"}:
             assert "\x1e" not in file.read_text()
             assert "\\u001e" not in file.read_text()
+
+
+def test_pairs_of_words_are_looked_up_in_rows(run):
+    classifier = load_classifier(run)
+    given = [{key: row[key] for key in ("text", *FEATURES)} for row in rows(50, seed=1)]
+    texts = [row["text"] for row in given]
+
+    found = classifier.top_features("right", texts=given, top_k=200)
+
+    assert found == classifier.top_features("right", texts=texts, top_k=200)
+    assert any(" " in each.ngram for each in found)
+
+
+def test_a_table_to_correct_labels_has_the_columns_of_rows_that_cannot_be_read_again(tmp_path):
+    row = row_text([("text", "yes sir")], {"channel": "email", "size": 3})
+    doubtful = LabelRow(
+        "test", "gone.csv:2", readable(row), "wrong", "right", 0.9, "wrong", "k", row
+    )
+
+    [table] = label_records([doubtful], data=config_of(tmp_path).data)
+
+    assert table.columns[:4] == ["text", "channel", "size", "label"]
+    written = [table.records[0][name] for name in table.columns[:4]]
+    assert written == ["yes sir", "email", "3", "wrong"]
+
+
+def test_a_text_of_a_model_without_columns_is_never_a_row(cli, tmp_path):
+    run_all(config_of(tmp_path, features=[]), tmp_path / "plain")
+    spelled = "\x1eyes\x1fno\x1dyes sir"
+    (tmp_path / "spelled.txt").write_text(spelled)
+    classifier = load_classifier(tmp_path / "plain")
+
+    command = ("predict", "--model", tmp_path / "plain", "--format", "jsonl")
+    printed = {
+        succeed(cli, *command, *given).out
+        for given in (["yes no yes sir"], [spelled], ["--input", tmp_path / "spelled.txt"])
+    }
+
+    assert len(printed) == 1
+    assert classifier.predict([spelled]) == classifier.predict(["yes no yes sir"])
 
 
 def test_a_continued_run_keeps_the_columns_and_their_edges(run, tmp_path):

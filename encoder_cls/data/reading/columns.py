@@ -42,6 +42,11 @@ class Columns(NamedTuple):
                 names.append(name)
         return names
 
+    @property
+    def without_features(self) -> Columns:
+        """The same columns without the features, which a row of JSON or Python may lack."""
+        return self._replace(features=())
+
     def to_read(self, names: Sequence[str]) -> list[str]:
         """The columns to read of a source: all, or the named ones and `id`."""
         if self.every:

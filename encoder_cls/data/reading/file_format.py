@@ -11,7 +11,7 @@ from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Record
 
 RecordReader = Callable[[Path, Columns, Reading], Iterator[Record]]
-"""Reads the rows of a file; they have at least the given columns."""
+"""Reads the rows of a file; they have at least the given columns, but for features of JSON."""
 
 HeaderReader = Callable[[Path, Sequence[str], Reading], list[str]]
 """Reads the names of all columns, in order; the given ones show where the header is."""
@@ -29,6 +29,7 @@ class Format:
         header: reads the columns; None if there is no header.
         count_rows: None if only reading a file shows its number of rows.
         may_be_gzipped: `.gz` may follow the ending.
+        may_lack_features: a row may lack features that other rows of the source have.
         needs_label_separator: several labels are one text, which `data.label_separator` splits, and
             no list.
         is_delimited: text with a separator between fields.
@@ -40,6 +41,7 @@ class Format:
     header: HeaderReader | None = None
     count_rows: RowCounter | None = None
     may_be_gzipped: bool = False
+    may_lack_features: bool = False
     has_fixed_columns: bool = False
     has_only_texts: bool = False
     needs_label_separator: bool = False

@@ -165,11 +165,14 @@ def _next_item(where: SourceLocation, text: _UnparsedText) -> Any:
 
 
 def _checked_object(where: SourceLocation, item: Any, columns: Columns) -> dict[str, Any]:
-    """Check that an item is an object with all columns to read, such as `payload.body`."""
+    """Check that an item is an object with all columns to read, such as `payload.body`.
+
+    It may lack features: many programs leave out what is null.
+    """
     if not isinstance(item, dict):
         raise DataError(where, f"a JSON object is expected, not {kind(item)}")
     if not all(has_field(item, column) for column in columns.named):
-        columns.check_present(where, field_names(item))
+        columns.without_features.check_present(where, field_names(item))
     return item
 
 
@@ -195,9 +198,11 @@ JSON_LINES = Format(
     records=json_line_records,
     count_rows=count_lines,
     may_be_gzipped=True,
+    may_lack_features=True,
 )
 JSON = Format(
     ending=".json",
     records=json_records,
     may_be_gzipped=True,
+    may_lack_features=True,
 )
