@@ -16,15 +16,15 @@ PICTURES = (".svg", ".png", ".pdf")
 
 
 def check_attention_file(path: Path) -> None:
-    """Raise a `ConfigError` if the library that draws pictures is needed but not installed."""
+    """Raise a `ConfigError` if a picture needs a library that is not installed."""
     if path.suffix.lower() in PICTURES:
         check_installed("matplotlib", needed_by=f"--attention {path}", install=PLOTS)
 
 
 def attention_file(path: Path, classifier: Classifier, texts: Sequence[str]) -> bytes:
-    """Show the attention maps of texts, in the form that the ending of `path` names.
+    """Show the attention maps of texts in the form that the ending of `path` names.
 
-    A picture has only the maps of the first text, or of an empty one. There must be an encoder.
+    A picture has those of the first text, or of an empty one. There must be an encoder.
     """
     ending = path.suffix.lower()
     if ending not in PICTURES:

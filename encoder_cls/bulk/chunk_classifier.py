@@ -66,11 +66,11 @@ def _job_of_columns(
 
 
 class ClassifiedChunk(NamedTuple):
-    """The predictions for a chunk, as the method `encode` of a format returns them.
+    """The predictions for a chunk, as `encode` of a format returns them.
 
     Attributes:
-        sort_keys: the numbers by which predictions are sorted; empty if they are not.
-        last: the location of the last text.
+        sort_keys: empty if predictions are not sorted.
+        last: where the last text is.
     """
 
     encoded: Any
@@ -81,7 +81,7 @@ class ClassifiedChunk(NamedTuple):
 
 
 def classify_chunk(classifier: Classifier, options: PredictionOptions, job: Job) -> ClassifiedChunk:
-    """Classify a chunk, perhaps in another process: arguments and result can be pickled."""
+    """Classify a chunk; arguments and result can be pickled."""
     chunk = job.chunk
     predicted_texts = predict_chunk(classifier, options, chunk, explained=job.explained)
     return ClassifiedChunk(
@@ -94,7 +94,7 @@ def classify_chunk(classifier: Classifier, options: PredictionOptions, job: Job)
 
 
 class ChunkClassifier:
-    """Classifies chunks and counts unexpected predictions, in this process if `workers` is None."""
+    """Classifies chunks, and counts unexpected predictions; in this process without `workers`."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class ChunkClassifier:
         *,
         explained: bool | None = None,
     ) -> Iterator[ClassifiedChunk]:
-        """Yield the predictions in the order of the chunks; None explains as the options say."""
+        """Yield predictions in the order of chunks; `explained` None is as the options say."""
         if explained is None:
             explained = self.options.explained
         jobs = (Job(prediction_format, chunk, explained) for chunk in chunks)
@@ -136,7 +136,7 @@ class ChunkClassifier:
             yield classified
 
     def summary(self) -> str | None:
-        """A line with the counts of unexpected predictions; None if there are none."""
+        """A line of counts of unexpected predictions, if there are any."""
         return summary_of_unexpected(
             self._unexpected, self.num_texts, self.classifier, self.options
         )
@@ -150,9 +150,9 @@ def open_chunk_classifier(
     num_processes: int,
     warn: Callable[[str], None],
 ) -> Iterator[ChunkClassifier]:
-    """Share the work among processes, which end with the block; 1 is this process alone.
+    """Share the work among processes, which end with the block; 1 is this one alone.
 
-    If a GPU computes the encoder, they do everything else, and ask this process for its logits.
+    If a GPU computes the encoder, they ask this process for its logits.
     """
     if num_processes == 1:
         yield ChunkClassifier(classifier, options, warn=warn)

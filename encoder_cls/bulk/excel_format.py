@@ -40,7 +40,7 @@ COPIED_BYTES = 1 << 20
 
 
 class ExcelFormat(RowFormat):
-    """An Excel file with a sheet; columns of an Excel file keep their widths and formats."""
+    """An Excel file; columns of an Excel input keep their widths and formats."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class ExcelFormat(RowFormat):
         return formats
 
     def _widths(self, first_rows: Sequence[Sequence[Cell]]) -> list[float]:
-        """The width of each column: that in the input, or one that fits its first values."""
+        """The widths of the input, or those that fit the first values."""
         widths: list[float] = []
         for number, name in enumerate(self._names):
             width = self._layout.columns.get(name, ColumnLayout()).width
@@ -147,7 +147,7 @@ def check_rows_fit(texts: InputTexts) -> None:
     """Check, before any work, that the rows of an input fit into a sheet.
 
     Raises:
-        ConfigError: there are more rows than a sheet has.
+        ConfigError: they do not.
         DataError: a file is malformed.
     """
     with Progress(texts.files, doing="counted") as progress:

@@ -57,7 +57,7 @@ class PageFormat(RowFormat):
 
     @contextmanager
     def writing_to(self, output: Output) -> Iterator[Callable[[Sequence[bytes]], object]]:
-        """Write the page up to its rows, rows as they come, and the rest of the page."""
+        """Write the page up to its rows, rows as they come, and the rest."""
 
         def write(rows: Sequence[bytes]) -> None:
             if not self._num_rows:
@@ -74,7 +74,6 @@ class PageFormat(RowFormat):
         output.write(f"{page_end}\n".encode())
 
     def _page_around_rows(self, *, num_first_rows: int) -> tuple[str, str]:
-        """The HTML before and after the rows, whose first ones are written together."""
         from encoder_cls.classifier.prediction_page import page_around_rows
 
         note = ""

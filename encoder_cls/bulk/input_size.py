@@ -14,7 +14,7 @@ SHARED_BYTES = 5_000_000
 
 
 def processes_for(num_bytes: int) -> int:
-    """The number of processes that classify an input of this size; 1 for this process alone."""
+    """How many processes classify an input of this size; 1 is this one alone."""
     if num_bytes < SHARED_BYTES:
         return 1
     return usable_processes()
@@ -42,8 +42,8 @@ def choose_engine(
 ) -> None:
     """Let a classifier with the engine "auto" choose between NumPy, PyTorch and a GPU.
 
-    The input has `num_bytes`, 0 if that is unknown; `first_texts` returns at most so many of its
-    first texts, if they can be read now.
+    `num_bytes` is 0 if unknown; `first_texts` returns at most so many texts, if they can be read
+    now.
     """
     if not isinstance(classifier.encoder, AutomaticEncoder):
         return
@@ -59,7 +59,7 @@ def choose_engine(
 
 
 def _fraction_computed(classifier: Classifier, texts: Sequence[str]) -> float:
-    """The fraction of texts that do not skip the encoder; 1 if there are no texts."""
+    """The fraction of texts that do not skip the encoder; 1 without texts."""
     if not classifier.linear or not texts:
         return 1.0
     linear_logits = classifier.linear.logits(classifier.tokenize(texts))

@@ -50,13 +50,13 @@ The type of a large integer is `object`.
 
 
 class InputTexts:
-    """The texts of a request; by default, files are read as in training.
+    """The texts of a request; files are read as in training by default.
 
     Bytes that are not UTF-8 are an error in a file, and replaced in standard input.
 
     Attributes:
-        files: the files to read; empty for standard input and given texts.
-        columns: the columns that outputs keep, `id` alone or all; None if they are not known.
+        files: empty for standard input and given texts.
+        columns: those that outputs keep, `id` alone or all, if known.
     """
 
     def __init__(self, request: Request, classifier: Classifier) -> None:
@@ -93,11 +93,7 @@ class InputTexts:
         return True
 
     def chunks(self, notify: Callable[[str], None] = note) -> Iterator[Chunk]:
-        """Read the rows; those of standard input are passed on as they arrive.
-
-        Raises:
-            DataError: a file is missing or malformed.
-        """
+        """Read the rows; those of standard input are passed on as they arrive."""
         if self.source is None:
             self._note_missing_features(notify)
             yield [self._row_of_text(_as_unicode(text)) for text in self._texts]
@@ -147,7 +143,7 @@ class InputTexts:
         return in_chunks(read_rows(str(self.source), columns, reading), CHUNK)
 
     def first_texts(self, limit: int) -> list[str]:
-        """At most `limit` first texts; none if files can be read only once, or are malformed."""
+        """At most `limit` first texts; none if they cannot be read twice, or are malformed."""
         if not self.files or not all(file.is_file() for file in self.files):
             return []
 
@@ -203,17 +199,17 @@ class InputTexts:
         return have_headers and "id" not in self._names_in_headers(reading)
 
     def _types_are_known(self) -> bool:
-        """Whether the types that kept columns have in Parquet are known before all rows are read.
+        """Whether the types of kept columns in Parquet are known before all rows are read.
 
-        If not, values decide, even those of Parquet files: another file may have another type, and
-        a later integer may be too large for the type of the first ones.
+        If not, values decide: another file may have another type, and a later integer may be too
+        large for the type of the first ones.
         """
         have_only_texts = self._all_files_have(lambda known: known.has_only_texts)
         are_copied = bool(self.files_to_read_again())
         return have_only_texts or are_copied
 
     def _names_are_known(self, columns: ColumnTypes) -> bool:
-        """Whether rows after the first chunk cannot add to these columns."""
+        """Whether later rows cannot add to these columns."""
         have_fixed_columns = self._all_files_have(lambda known: known.has_fixed_columns)
         if self.keeps_columns:
             return have_fixed_columns
@@ -228,14 +224,14 @@ class InputTexts:
             yield f"warning: {warning}"
 
     def csv_form(self) -> CsvForm:
-        """The form of the first file, in which a spreadsheet opens the predictions, too."""
+        """The form of the first file, so that a spreadsheet opens the predictions, too."""
         if self.keeps_columns and self.files:
             return csv_form(str(self.source), self._text_columns, Reading(self._reading_options))
         are_delimited = self._all_files_have(lambda known: known.is_delimited)
         return CsvForm(has_mark=False, is_guarded=not are_delimited)
 
     def sheet_layout(self) -> SheetLayout | None:
-        """How the first file shows its sheet; None if it is not an Excel file."""
+        """How the first file, if it is an Excel file, shows its sheet."""
         if not self.has_workbook() or not self.files[0].is_file():
             return None
         # Ignore errors here: the same errors are reported when the rows are read.
@@ -248,12 +244,9 @@ class InputTexts:
         return bool(self.files) and format_of(self.files[0]) is EXCEL
 
     def has_more_rows_than(self, limit: int, progress: Progress) -> bool:
-        """Whether the files have more rows than a limit; False if they can be read only once.
+        """Whether files have more rows than a limit; False if they can be read only once.
 
-        The limit is at least the number of rows of a sheet of Excel.
-
-        Raises:
-            DataError: a file is malformed.
+        The limit is at least the rows of an Excel sheet.
         """
         can_read_twice = bool(self.files) and all(file.is_file() for file in self.files)
         is_one_sheet = len(self.files) == 1 and self.has_workbook()
@@ -286,7 +279,7 @@ class InputTexts:
 
 
 def size_of(files: Sequence[Path]) -> int:
-    """The size of files in bytes; 0 if one is a pipe or a device, whose size is unknown."""
+    """The bytes of files; 0 if one is a pipe or a device."""
     if not all(file.is_file() for file in files):
         return 0
     return sum(file.stat().st_size for file in files)
@@ -313,5 +306,5 @@ def column_type(value: object) -> type:
 
 
 def _as_unicode(text: str) -> str:
-    """A text of the command line, where a locale of ASCII alone leaves bytes as surrogates."""
+    """A locale of ASCII alone leaves bytes of the command line as surrogates."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -78,7 +78,7 @@ class ParquetFormat(PredictionFormat):
         self._prediction_schema = pyarrow.schema(prediction_fields)
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:
-        """Make a table, which has kept columns unless they are copied from files.
+        """Make a table, with kept columns unless they are copied from files.
 
         Raises:
             DataError: a kept column cannot hold a value.
@@ -107,7 +107,7 @@ class ParquetFormat(PredictionFormat):
         """Write the tables of chunks in large row groups.
 
         Raises:
-            DataError: the columns to copy have types that do not fit together.
+            DataError: the columns to copy do not fit together.
         """
         copied = None
         kept_schema = self._kept_schema
@@ -146,7 +146,7 @@ class _Buffer(io.BytesIO):
     """A file in memory that is emptied after each write; pyarrow counts its position itself."""
 
     def close(self) -> None:
-        """Do nothing: the bytes that pyarrow writes last are drained after it closes."""
+        """Keep the bytes that pyarrow writes last, which are drained after it closes."""
 
     def drain(self) -> bytes:
         content = self.getvalue()
@@ -156,7 +156,7 @@ class _Buffer(io.BytesIO):
 
 
 class _CopiedColumns:
-    """All columns of Parquet files, which are read again; null where a file lacks one."""
+    """The columns of Parquet files, read again; null where a file lacks one."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         schemas = [pyarrow.parquet.read_schema(file).remove_metadata() for file in files]
@@ -186,7 +186,7 @@ def _batches(files: Sequence[Path]) -> Iterator[Any]:
 
 
 def _check_types(field: Any, values: Sequence[Any]) -> None:
-    """Raise a `DataError` for values that pyarrow would change: 1.5 to 1 in whole numbers."""
+    """A `DataError` for values that pyarrow would change: 1.5 to 1 in whole numbers."""
     types = {column_type(value) for value in values} - {type(None)}
     are_numbers = field.type == NUMBER and types <= {int, float}
     if not types or field.type == TEXT or are_numbers or _arrow_type(types) == field.type:
@@ -215,7 +215,7 @@ def _as_stored(value: Any) -> Any:
 
 
 def _type_of_column(usual_name: str) -> Any:
-    """The Arrow type of a column of predictions; `label_2` has the type of `label`."""
+    """The type of a column of predictions; `label_2` has that of `label`."""
     if usual_name in TYPES:
         return TYPES[usual_name]
     name_without_rank, _, _ = usual_name.rpartition("_")
@@ -223,7 +223,7 @@ def _type_of_column(usual_name: str) -> Any:
 
 
 def _arrow_type(types: set[type]) -> Any:
-    """The Arrow type for values of these types; text if no other type can hold all of them."""
+    """The type for values of these types; text if no other can hold all."""
     types = types - {type(None)}
     if types == {bool}:
         return pyarrow.bool_()

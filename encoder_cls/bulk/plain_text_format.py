@@ -42,7 +42,7 @@ class PlainTextFormat(LineFormat):
         self._is_coloured = is_coloured
 
     def lines(self, predicted_texts: Sequence[PredictedText]) -> list[str]:
-        """Each line has the labels and the text, with notes in brackets."""
+        """Lines of labels and text, with notes in brackets."""
         return [self._line(predicted) for predicted in predicted_texts]
 
     def _line(self, predicted: PredictedText) -> str:
@@ -110,7 +110,7 @@ def shown_labels(predicted: PredictedText) -> str:
 
 
 def notes_on(predicted: PredictedText, set_threshold: float | None) -> list[str]:
-    """Name withheld labels and the set, if there is one, and a text unlike the training texts."""
+    """Name withheld labels, a set, and a text unlike the training texts."""
     notes = []
     if predicted.prediction.labels is not None and predicted.answer.is_withheld:
         probabilities = predicted.prediction.probabilities
@@ -129,7 +129,7 @@ def _with_probabilities(classes: Iterable[tuple[str, float]]) -> str:
 
 
 def _coloured(text: str, words: Explanation) -> str:
-    """Give words for the class a blue background, others an orange one, white for weight 0."""
+    """Words for the class get a blue background, others an orange one, of weight 0 white."""
     pieces = []
     for piece, weight in marked(text, words):
         strength = min(abs(weight / STRONG), 1.0)
@@ -144,7 +144,7 @@ def _coloured(text: str, words: Explanation) -> str:
 
 
 def _reasons(words: Explanation) -> Iterator[str]:
-    """Name the words with the largest weights for the class, and those against it."""
+    """The words with the largest weights for the class, and against it."""
     for sign, side in ((1, "for it"), (-1, "against it")):
         weighty = [word for word in words if sign * word.weight >= MIN_REASON]
         weighty.sort(key=lambda word: -abs(word.weight))

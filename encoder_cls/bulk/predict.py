@@ -28,10 +28,7 @@ from encoder_cls.system.terminal import note, print_out
 def predict(request: Request, *, runs: Path) -> None:
     """Check a request, classify its texts and write the predictions.
 
-    If the request names no model, the newest run with a model in the folder `runs` is used.
-
-    Raises:
-        EncoderClsError: an option, the input, the model or the output is not usable.
+    The usual model is that of the newest run in the folder `runs`.
     """
     with stream_as_file(request.source) as source:
         request = replace(request, source=source)
@@ -158,13 +155,13 @@ def _check_output_paths(request: Request, parts: Sequence[Part]) -> None:
 
 
 class ReaderGoneError(Exception):
-    """The reader of standard output has closed the pipe, as `head` does."""
+    """Standard output has no reader any more, as after `head`."""
 
 
 class StandardOutput:
-    """Standard output, on which predictions are printed at once."""
+    """Standard output, where predictions are printed at once."""
 
     def write(self, content: bytes) -> None:
-        """Print UTF-8 text; a `ReaderGoneError` if the reader has closed the pipe."""
+        """Print UTF-8; a `ReaderGoneError` if nobody reads it."""
         if not print_out(content.decode()):
             raise ReaderGoneError

@@ -27,10 +27,10 @@ def predicted_rows(
     reading: Reading | None = None,
     wanted: Callable[[Row], bool] = lambda _: True,
 ) -> Iterator[tuple[Row, Prediction]]:
-    """Predict the rows of files that are `wanted`, in their order, with a progress bar.
+    """Predict the rows of files that are `wanted`, in order, with a progress bar.
 
-    Rows have all their columns. Without `text_columns` and `reading`, files are read as in the
-    training. As many rows are in memory as are predicted at once.
+    Rows have all columns. Files are read as in the training by default, and no more rows are in
+    memory than are predicted at once.
 
     Raises:
         DataError: the source is missing or malformed.

@@ -21,10 +21,10 @@ class PredictedText(NamedTuple):
     """A row with its prediction.
 
     Attributes:
-        row: with `--fill`, this column has the answer if its cell was empty.
-        words: None if the prediction is not explained.
-        length: the number of tokens of a truncated text, and whether all of its tokens were
-            counted; None if the text is not truncated or the format does not show the number.
+        row: with `--fill`, its column has the answer if its cell was empty.
+        words: None if not explained.
+        length: the tokens of a truncated text, and whether all were counted; None if it is not
+            truncated or the format does not show it.
     """
 
     row: Row
@@ -37,7 +37,7 @@ class PredictedText(NamedTuple):
 def predict_chunk(
     classifier: Classifier, options: PredictionOptions, chunk: Chunk, *, explained: bool
 ) -> list[PredictedText]:
-    """Classify the rows of a chunk, and explain each prediction if asked to."""
+    """Classify the rows of a chunk, and explain them if asked to."""
     texts = [row.text for row in chunk]
     tokenized = classifier.tokenize(texts)
     predictions = classifier.predict_tokenized(tokenized, batch_tokens=options.batch_tokens)
@@ -76,7 +76,7 @@ def predict_chunk(
 def _cell_of(
     labels: tuple[str, ...], classifier: Classifier, options: PredictionOptions
 ) -> str | list[str] | None:
-    """What a person would write into a cell with the labels: in a table, labels are one text."""
+    """What a person would write into a cell: in a table, labels are one text."""
     if not classifier.is_multi_label:
         return labels[0] if labels else None
     if options.output_format == "jsonl":

@@ -18,23 +18,20 @@ class Output(Protocol):
 
 
 class PredictionFormat(ABC):
-    """A format, of which each process that classifies chunks gets a pickled copy.
+    """A format, of which each process that classifies gets a pickled copy.
 
-    The first `num_explained` predictions are explained even if the options do not ask for it.
+    The first `num_explained` predictions are explained in any case.
     """
 
     num_explained = 0
 
     @abstractmethod
     def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:
-        """Encode the predictions for a chunk, in the process that has classified it."""
+        """Encode predictions, in the process that has classified the chunk."""
 
     @abstractmethod
     def writing_to(self, output: Output) -> AbstractContextManager[Callable[[Any], object]]:
-        """Begin an output, which is complete at the end of the block.
-
-        The block gets a function that writes what `encode` returns for a chunk.
-        """
+        """Begin an output; the block gets a function that writes what `encode` returns."""
 
     def warnings(self) -> Iterator[str]:
         """Warn of what was written, once the output is complete."""
@@ -42,7 +39,7 @@ class PredictionFormat(ABC):
 
 
 class RowFormat(PredictionFormat):
-    """A format in which each prediction is encoded by itself, so that predictions can be sorted."""
+    """A format of separate rows, which can be sorted."""
 
     @abstractmethod
     def encode(self, predicted_texts: Sequence[PredictedText]) -> list[bytes]:
@@ -52,7 +49,7 @@ class RowFormat(PredictionFormat):
     def writing_to(
         self, output: Output
     ) -> AbstractContextManager[Callable[[Sequence[bytes]], object]]:
-        """Begin an output; the function in the block writes encoded predictions."""
+        """See `PredictionFormat`."""
 
 
 class LineFormat(RowFormat):
@@ -65,7 +62,7 @@ class LineFormat(RowFormat):
         """The lines of predictions, without line ends."""
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> list[bytes]:
-        """Encode the lines as UTF-8."""
+        """Encode lines as UTF-8."""
         return [f"{line}\n".encode() for line in self.lines(predicted_texts)]
 
     @contextmanager

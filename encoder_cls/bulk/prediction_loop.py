@@ -35,7 +35,7 @@ def predict_texts(
     *,
     on_terminal: bool = False,
 ) -> None:
-    """Classify the texts of an input chunk by chunk, and write the predictions to an output."""
+    """Classify an input chunk by chunk, and write the predictions."""
     # Read the first chunk early: it has the texts of the attention maps, and the columns of an
     # input that cannot be read twice.
     chunks = texts.chunks(progress.note)
@@ -75,7 +75,7 @@ def _classified(
     chunks: Iterator[Chunk],
     prediction_format: PredictionFormat,
 ) -> Iterator[ClassifiedChunk]:
-    """Classify chunks in the order of the input; a format may want its first rows explained."""
+    """Classify chunks in order; a format may want its first rows explained."""
     if prediction_format.num_explained:
         rows = chain.from_iterable(chunks)
         first_rows = list(islice(rows, prediction_format.num_explained))

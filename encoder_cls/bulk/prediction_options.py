@@ -100,7 +100,7 @@ MAX_LISTED = 5
 def _thresholds_of_labels(classifier: Classifier, share: float) -> dict[str, float]:
     """The threshold of each label from which at least this share of it is correct.
 
-    Labels for which that cannot be guaranteed have none, and a note names the others.
+    Labels without such a guarantee have none; a note names the others.
     """
     option = "--min-precision"
     guarantees = _guarantees_of(classifier, option)
@@ -145,7 +145,7 @@ def _guarantees_of(classifier: Classifier, option: str) -> Guarantees:
 
 
 def _highest(share: float) -> str:
-    """A remedy: the highest share that can be guaranteed; 0 if none can be."""
+    """A remedy: the highest share that can be guaranteed; 0 if none."""
     if share:
         return f"the highest that can be is {share:g}"
     return "nor can any lower share; label more texts"
@@ -157,7 +157,7 @@ def _not_guaranteed(option: str, share: float, guarantees: Guarantees, remedy: s
 
 
 def _suggestion_of_report(classifier: Classifier) -> str:
-    """The threshold that the run's report suggests, as the end of a message; perhaps empty."""
+    """The threshold that the run's report suggests, as the end of a message."""
     if not classifier.folder:
         return ""
     run = run_of(Path(classifier.folder))

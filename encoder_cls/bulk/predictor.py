@@ -24,8 +24,8 @@ class Predictor:
 
     A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`, and
     so is the result. The new columns are `label`, `probability` and `reason` (`blank` or None), or
-    for a multi-label model the lists `labels` and `probabilities`, and `reason`. A name that the
-    batch already has gets the prefix `predicted_`.
+    for a multi-label model the lists `labels` and `probabilities`, and `reason`; a name that the
+    batch has already gets the prefix `predicted_`.
 
     With Ray, each worker is an instance of this class, and loads the model once:
 
@@ -53,7 +53,7 @@ class Predictor:
         self._engine = engine
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the loaded classifier, because a copy loads its own classifier."""
+        """Leave out the loaded classifier: a copy loads its own."""
         state = dict(self.__dict__)
         state.pop("classifier", None)
         return state
@@ -107,7 +107,7 @@ class Predictor:
             yield self(batch)
 
     def _texts(self, batch: Any, names: Sequence[Any]) -> list[str]:
-        """The texts or rows of a batch; a null counts as a blank text."""
+        """The texts or rows of a batch; a null is a blank text."""
         wanted = self.classifier.columns
         for name in wanted.named:
             if name not in names:
@@ -166,7 +166,7 @@ def _values_of_column(column: Any) -> list[Any]:
 
 
 def _is_arrow(batch: Any) -> bool:
-    """Whether a batch is a table of pyarrow, which nobody can have made without importing it."""
+    """Nobody can have made a table of pyarrow without importing it."""
     pyarrow = sys.modules.get("pyarrow")
     return pyarrow is not None and isinstance(batch, pyarrow.Table | pyarrow.RecordBatch)
 
@@ -177,7 +177,7 @@ def _is_arrow_column(column: Any) -> bool:
 
 
 def _array(name: str, values: list[Any]) -> NDArray[Any]:
-    """A new column, of the same type in every batch; None becomes NaN among numbers."""
+    """A column of the same type in every batch; None becomes NaN among numbers."""
     if name == "probability":
         return np.array(values, np.float64)
     return np.fromiter(values, object, len(values))

@@ -21,8 +21,8 @@ class Progress:
     """Shows how many texts are done, the rate and the time left; nothing without files.
 
     Args:
-        files: in whose lines the progress is measured.
-        doing: what is done to the texts, such as "classified".
+        files: whose lines measure the progress.
+        doing: such as "classified".
         bar: whether a terminal has a bar; not where the results appear on it.
     """
 
@@ -56,14 +56,14 @@ class Progress:
             self._bar = None
 
     def done(self, where: SourceLocation, num_texts: int) -> None:
-        """Count texts as done, the last of them at this location."""
+        """Count texts as done, the last one at this location."""
         self._reached[where.file] = where.line
         self._num_texts += num_texts
         if self._is_shown and time.monotonic() >= self._next_time:
             self._show()
 
     def note(self, message: str) -> None:
-        """Write a line to standard error, above the bar if there is one."""
+        """Write a line to standard error, above the bar."""
         note(message, above=self._bar)
 
     def _show(self) -> None:

@@ -42,10 +42,10 @@ ONLY_FOR_FILES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The options of `predict`: each is declared here, and nowhere else.
+    """The options of `predict`: each is declared here alone.
 
-    The command has these fields as its options, and a folder of predictions records them, but for
-    those of `NOT_RECORDED`. `checked` fills in those that were not given.
+    They are the options of the command, and a folder of predictions records them, but for
+    `NOT_RECORDED`; `checked` fills in those that were not given.
     """
 
     texts: Annotated[
@@ -200,20 +200,20 @@ class Request:
 
     @property
     def has_files(self) -> bool:
-        """Whether the texts come from files, rather than from the command or standard input."""
+        """Whether texts come from files, rather than from the command or standard input."""
         return self.source not in {None, STANDARD_INPUT}
 
     @property
     def answers_classes(self) -> bool:
-        """Whether answers are classes, rather than codes of a level or any level."""
+        """Whether answers are classes, rather than codes of a level or of any level."""
         return self.level is None and not self.back_off
 
     @property
     def into_folder(self) -> bool:
         """Whether the output is a folder, with a file for each file of the input.
 
-        It is if its name ends with a slash or if it is an existing folder. If the input has several
-        files, a new name without an ending is a folder, too.
+        Its name ends with a slash, it is a folder, or it is a new name without an ending and the
+        input has several files.
         """
         output = self.output or ""
         if output.endswith(("/", os.sep)):
@@ -229,7 +229,7 @@ class Request:
 
     @property
     def reading_overrides(self) -> dict[str, Any]:
-        """The options of reading, by name, that differ from those of the training."""
+        """The options of reading that differ from those of the training."""
         return data_overrides(self.overrides, "delimiter", "encoding", "sheet")
 
 
@@ -254,7 +254,7 @@ def checked(request: Request, runs: Path) -> Request:
     also by a name such as /dev/stdout, `output` is None.
 
     Raises:
-        ConfigError: some options contradict each other, or there is no model.
+        ConfigError: options contradict each other, or there is no model.
     """
     _check_thresholds(request)
     _check_input(request)
@@ -285,10 +285,10 @@ def checked(request: Request, runs: Path) -> Request:
 
 
 def check_runner_request(request: Request) -> None:
-    """Check the options of another `--runner` than `local`.
+    """Check the options of a `--runner` other than `local`.
 
     Raises:
-        ConfigError: an option is missing, or is one that a runner does not take.
+        ConfigError: one is missing, or not for a runner.
     """
     if not request.source or not request.output:
         raise ConfigError(
@@ -306,7 +306,7 @@ def check_runner_request(request: Request) -> None:
 
 
 def newest_model(runs: Path) -> Path:
-    """Find the newest run with a model, and note which it is; a `ConfigError` if none has one."""
+    """Find the newest run with a model, and note it; a `ConfigError` if there is none."""
     from encoder_cls.run.run_folder import newest_with_model
 
     run = newest_with_model(runs)
@@ -399,7 +399,7 @@ def _check_format(request: Request) -> None:
 
 
 def _check_fill(request: Request) -> None:
-    """Check that the output keeps the column that is filled, with values that can change."""
+    """The output must keep the filled column, with values that can change."""
     _check_kept_columns("--fill", request)
     if request.keep_columns is False:
         raise ConfigError("--fill: fills a column of the input, which --no-keep-columns leaves out")
@@ -421,7 +421,7 @@ def _check_kept_columns(option: str, request: Request) -> None:
 
 
 def _usual_format(request: Request) -> str:
-    """The format where none is given: JSON lines in a folder, else that of the output's ending."""
+    """JSON lines in a folder, else what the output's ending says."""
     if request.into_folder:
         return "jsonl"
     output = request.output or ""

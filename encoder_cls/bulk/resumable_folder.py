@@ -1,16 +1,16 @@
 """A folder with a file of predictions for each file of the input.
 
-A command that was stopped can be run again to complete the folder. Several processes, also on
-several machines, can fill the folder together.
+A stopped command can be run again to complete it, and several processes, also on several machines,
+can fill it together.
 
     out/part-03.jsonl         the predictions for part-03.csv
     out/_parts/part-03.json   the record: hashes of the input, the model, the options and the
                               predictions
     out/_parts/part-03.lock   held by the process that classifies this part
 
-The file of predictions and then the record are each replaced in one step. A part is done if its
-record matches the request and its predictions match the record. So results are correct even without
-locks; a lock only keeps two processes from doing the same work.
+The predictions and then the record are each replaced in one step. A part is done if its record
+matches the request and its predictions match the record, so results are correct even without locks,
+which only keep two processes from doing the same work.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Part(NamedTuple):
 
     @property
     def record(self) -> Path:
-        """The file with the record of this part."""
+        """The file with the record."""
         return self.output.parent / RECORDS / f"{self.source.stem}.json"
 
     @property
@@ -69,11 +69,11 @@ class Part(NamedTuple):
 
 
 def parts_of(request: Request) -> list[Part]:
-    """List the files of the input, each with its file of predictions, `NAME.FORMAT`.
+    """List the files of the input, with their files of predictions, `NAME.FORMAT`.
 
     Raises:
-        ConfigError: there is a file for each text, or two have the same file of predictions.
-        DataError: there are no files, or one of them can be read only once, such as a pipe.
+        ConfigError: there is a file for each text, or two have one file of predictions.
+        DataError: there are no files, or one can be read only once, such as a pipe.
     """
     source = str(request.source)
     folder = Path(str(request.output))
@@ -134,9 +134,8 @@ class ResumableFolder:
         """Classify all parts that are not done, and say how many this process has written.
 
         Raises:
-            DataError: a file of the input is malformed, or has changed while it was read.
-            EncoderClsError: a file cannot be written, or another process has written a part with
-                another model or other options.
+            DataError: a file is malformed, or has changed while it was read.
+            EncoderClsError: a file cannot be written, or a part has another model or other options.
         """
         with reporting_os_errors(self._folder):
             (self._folder / RECORDS).mkdir(parents=True, exist_ok=True)
@@ -161,7 +160,7 @@ class ResumableFolder:
         )
 
     def _parts_in_order_of_machine(self) -> list[Part]:
-        """The parts, rotated so that machines without locks rarely classify the same one."""
+        """Rotate the parts, so that machines without locks rarely classify the same one."""
         number = int(sha256(platform.node().encode())[:8], 16)
         first = number % len(self._parts)
         return [*self._parts[first:], *self._parts[:first]]
@@ -169,8 +168,7 @@ class ResumableFolder:
     def _remaining_parts(self) -> list[Part]:
         """The parts that are not done; the others are counted.
 
-        Those that are done but have a lock file remain as well: trying them removes the lock file
-        of a killed process.
+        Done ones with a lock file remain as well: trying them removes that of a killed process.
         """
         remaining = []
         for part in self._parts_in_order_of_machine():
@@ -187,7 +185,7 @@ class ResumableFolder:
         return remaining
 
     def _classify_parts(self, remaining: Sequence[Part]) -> None:
-        """Classify parts, and wait for those that other processes are classifying."""
+        """Classify parts, and wait for those of other processes."""
         has_noted_waiting = False
         while remaining:
             locked_parts = []
@@ -205,7 +203,7 @@ class ResumableFolder:
             remaining = locked_parts
 
     def _classify_unless_locked(self, part: Part) -> bool:
-        """Classify a part if it is not done; return False if another process holds its lock."""
+        """Return False if another process holds the lock of a part."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked(part.lock, wait=False))
@@ -223,7 +221,7 @@ class ResumableFolder:
         return True
 
     def _is_done(self, part: Part) -> bool:
-        """Whether the record of a part matches the request, its input and its predictions."""
+        """Whether the record matches the request, the input and the predictions."""
         record = _read_record(part.record)
         names = {"input": part.source.name, "output": part.output.name}
         if not record.items() >= names.items() or not self._matches_request(record):
@@ -276,7 +274,7 @@ class ResumableFolder:
         self._num_done += 1
 
     def _check_records(self) -> None:
-        """Raise an `EncoderClsError` if a part was written with another model or other options."""
+        """Raise an `EncoderClsError` if a part has another model or other options."""
         for part in self._parts:
             if not self._matches_request(_read_record(part.record)):
                 raise EncoderClsError(
@@ -298,7 +296,7 @@ class ResumableFolder:
 
 
 class _HashedOutput:
-    """A file with the SHA-256 of all bytes that have been written to it."""
+    """A file with the SHA-256 of what was written to it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -310,10 +308,7 @@ class _HashedOutput:
 
 
 def _remove_old_format(part: Part, old_record: dict[str, Any]) -> None:
-    """Remove the predictions for a part in another format, so that each row has one prediction.
-
-    Those that have changed since they were written are kept.
-    """
+    """Remove predictions in another format, so that each row has one, unless they have changed."""
     path = part.output.parent / Path(str(old_record.get("output"))).name
     # Only trust a record that is of this part: a person may have moved or renamed records.
     if path.name == part.output.name or path.stem != part.source.stem:

@@ -30,14 +30,13 @@ READ_BYTES = 1 << 20
 
 @contextmanager
 def stream_as_file(source: str | None) -> Iterator[str | None]:
-    """Save standard input as a temporary file if the source names its format, such as `-.csv`.
+    """Save standard input as a temporary file if the source names a format, such as `-.csv`.
 
-    A table is read several times: for its separator, its columns and its rows. The block gets the
-    source to read.
+    A table is read several times: for its separator, its columns and its rows.
 
     Raises:
-        ConfigError: the source is a pipe or a device whose name does not tell its format.
-        EncoderClsError: the disk has no room for the file.
+        ConfigError: a pipe or a device does not tell its format.
+        EncoderClsError: the disk has no room for it.
     """
     if _is_nameless_stream(source or ""):
         raise ConfigError(
@@ -58,7 +57,7 @@ def stream_as_file(source: str | None) -> Iterator[str | None]:
 
 
 def _is_nameless_stream(source: str) -> bool:
-    """Whether a source is a pipe or a device without an ending: /dev/stdin, or a shell's <(...)."""
+    """A pipe or a device without an ending: /dev/stdin, or a shell's <(...)."""
     path = Path(source)
     if source in {"", STANDARD_INPUT} or path.suffix:
         return False
@@ -72,7 +71,7 @@ def size_of_standard_input() -> int:
 
 
 def lines_as_they_come(descriptor: int) -> Iterator[list[str]]:
-    """Yield the lines of a stream as they arrive, without line ends and byte order mark.
+    """Yield lines as they arrive, without line ends and byte order mark.
 
     Bytes that are not UTF-8 become U+FFFD.
 
@@ -124,7 +123,6 @@ def _decoded(lines: Sequence[bytes], *, is_first: bool) -> list[str]:
 
 
 def _next_block(descriptor: int) -> bytes:
-    """Wait for bytes; there are none at the end of the stream."""
     while True:
         try:
             return os.read(descriptor, READ_BYTES)
@@ -136,7 +134,7 @@ def _next_block(descriptor: int) -> bytes:
 
 
 def ending_of_table(line: str, text_columns: Sequence[str]) -> str | None:
-    """Guess the ending of a table with these columns, such as `.csv`, from its first line."""
+    """Guess from its first line the ending of a table with these columns, such as `.csv`."""
     wanted = set(text_columns)
     if line.startswith("{"):
         try:

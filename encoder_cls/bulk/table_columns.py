@@ -24,15 +24,15 @@ MAX_LISTED = 20
 
 
 class TableColumns:
-    """The columns of a table of predictions, and the values of a prediction in these columns.
+    """The columns of a table of predictions, and the values in them.
 
-    A table that keeps all columns of the input, rather than `id` alone, leaves out `truncated`,
-    `unknown_words` and `reason`, and `unfamiliar` if the model does not measure it.
+    A table that keeps all columns of the input leaves out `truncated`, `unknown_words` and
+    `reason`, and `unfamiliar` if it is not measured.
 
     Attributes:
-        kept: the columns of the input.
-        prediction_columns: the name in this table of each column of the prediction, by its usual
-            name; it differs from the names of all kept columns.
+        kept: of the input.
+        prediction_columns: the columns of the prediction, which differ from those kept, by usual
+            name.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TableColumns:
                 )
 
     def _set_levels(self, options: PredictionOptions, classifier: Classifier) -> None:
-        """Find how many levels have a column, and how many classes one with their rank."""
+        """How many levels have a column, and how many classes one with their rank."""
         codes = classifier.codes
         level = options.withholding.level
         classes = classifier.label_names
@@ -105,11 +105,7 @@ class TableColumns:
         return names
 
     def kept_values(self, row: Row) -> list[Any]:
-        """The values of a row in the columns of the input.
-
-        Raises:
-            DataError: the row has a further column.
-        """
+        """The values of a row; a `DataError` for a further column."""
         if not self._keeps_all:
             return [row.id] * len(self.kept)
 
@@ -125,7 +121,7 @@ class TableColumns:
         return [record.get(name) for name in self.kept]
 
     def prediction_values(self, predicted: PredictedText) -> list[Any]:
-        """The values of a prediction in the columns of the prediction."""
+        """The values of a prediction."""
         prediction = predicted.prediction
         values: list[Any]
         if not self._is_multi_label:
@@ -155,7 +151,7 @@ class TableColumns:
         return values
 
     def _label_values(self, prediction: Prediction, label: str | None) -> list[str | None]:
-        """A label, and the name beside it if the table has names."""
+        """A label, and its name if the table has names."""
         if len(self._named) == 1:
             return [label]
         return [label, prediction.name_of(label) if label is not None else None]
@@ -176,7 +172,7 @@ def _check_fill(column: str | None, columns: ColumnTypes) -> None:
 
 
 def _names_of_facts(classifier: Classifier, *, keeps_all: bool) -> list[str]:
-    """The attributes of `Prediction` that a table has besides labels and probabilities."""
+    """Attributes of `Prediction` besides labels and probabilities."""
     names = []
     if not keeps_all:
         names += ["truncated", "unknown_words"]
@@ -190,14 +186,14 @@ def _names_of_facts(classifier: Classifier, *, keeps_all: bool) -> list[str]:
 
 
 def prediction_column(name: str, taken: Container[str]) -> str:
-    """Prefix the name of a column of the prediction until it is not in `taken`."""
+    """Prefix the name of a column until it is not in `taken`."""
     while name in taken:
         name = f"predicted_{name}"
     return name
 
 
 def prediction_field(value: Any) -> str:
-    """A value of a prediction as a field of CSV or TSV."""
+    """A value as a field of CSV or TSV."""
     if isinstance(value, float):
         return f"{value:.6f}"
     if isinstance(value, Explanation):

@@ -41,7 +41,7 @@ class Unexpected(Enum):
 
 
 def count_unexpected(predicted_texts: Iterable[PredictedText]) -> Counter[Unexpected]:
-    """Count the predictions of each kind; one may be of several."""
+    """Count predictions of each kind; one may be of several."""
     counts: Counter[Unexpected] = Counter()
     for predicted in predicted_texts:
         prediction = predicted.prediction
@@ -71,7 +71,7 @@ def summary_of_unexpected(
     classifier: Classifier,
     options: PredictionOptions,
 ) -> str | None:
-    """A line with the counts of unexpected predictions; None if there are none."""
+    """A line with the counts, if there are any."""
     # `LEFT_OUT` is not in the summary, because `ChunkClassifier` has already warned of it.
     descriptions = {
         Unexpected.TRUNCATED: f"truncated (longer than {classifier.max_seq_len:,} tokens)",
