@@ -83,7 +83,7 @@ _is_debugging = False
 
 
 def _print_version(is_wanted: bool) -> None:
-    """Print the version, and the name of the installed distribution if it is not `encoder-cls`."""
+    """Print the version, with the distribution if it is not `encoder-cls`."""
     if not is_wanted:
         return
 
@@ -146,7 +146,7 @@ def main() -> NoReturn:
 
 
 def _configure_libraries() -> None:
-    """Set environment variables that OpenMP and torch read when they are first used."""
+    """OpenMP and torch read these variables when they are first used."""
     # Let the waiting threads of OpenMP spin for a shorter time than by default (300,000 turns)
     # before they sleep. A thread that spins takes a core from other programs, and a thread that
     # sleeps takes long to wake up. The number was measured: docs/experiments/speed.md.
@@ -163,10 +163,7 @@ def _configure_libraries() -> None:
 
 
 def _app_for(arguments: Sequence[str]) -> typer.Typer:
-    """The app with only the command that the arguments name, or with all commands.
-
-    Typer takes some milliseconds to look through the options of each command.
-    """
+    """The app with only the command that the arguments name: others take some milliseconds."""
     named = [command for command in app.registered_commands if command.name in arguments[:1]]
     if not named:
         return app

@@ -19,7 +19,7 @@ _LONGEST_REASON = 400
 
 
 def message_and_exit_code(error: BaseException) -> tuple[str, int]:
-    """Return the message of an error for the user, which may be empty, and the exit code."""
+    """The message, which may be empty, and the exit code of an error."""
     if isinstance(error, EncoderClsError):
         return str(error), error.exit_code
 
@@ -39,7 +39,7 @@ def message_and_exit_code(error: BaseException) -> tuple[str, int]:
 
 
 def is_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C caused an error, perhaps through another error that a library raised then."""
+    """Whether Ctrl-C caused an error, perhaps through another one that a library raised."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -82,11 +82,7 @@ def _unexpected_message(error: BaseException) -> str:
 
 
 def _environment_variables_in(message: str) -> list[str]:
-    """The names of environment variables whose name or value appears in an error message.
-
-    A library may have read an invalid value there, and often does not say so. The value may be a
-    secret.
-    """
+    """Environment variables whose name or value appears in an error message."""
     variables = []
     for name, value in os.environ.items():
         if not value:

@@ -19,7 +19,7 @@ OBJECTIVES = {"masked_lm": "masked-LM"}
 
 
 def plan_lines(prepared: Prepared) -> Iterator[str]:
-    """Describe the data, the tokens, the model and the steps of a run in lines for the user."""
+    """Describe the data, the tokens, the model and the steps of a run."""
     dataset = prepared.dataset
     yield from dataset.notes
 
@@ -106,7 +106,6 @@ def _group_sizes(dataset: Dataset, column: str | None) -> Iterator[str]:
 
 
 def _weights(dataset: Dataset, column: str | None) -> Iterator[str]:
-    """The range of the weights, if the training texts have weights."""
     weights = dataset.train.weights
     if weights is not None:
         bounds = f"{weights.min():g} to {weights.max():g}, {weights.mean():.3g} on average"
@@ -143,7 +142,6 @@ def _model(prepared: Prepared) -> str:
 
 
 def _linear_model(prepared: Prepared) -> str:
-    """The end of the line about the model."""
     plan = prepared.plan
     if plan.linear_fit:
         line = ", beside it a linear model"
@@ -171,7 +169,7 @@ def _steps(prepared: Prepared) -> str:
 
 
 def time_line(expected: ExpectedTime, *, budget: float | None) -> str:
-    """The time that a training is expected to take; the budget is in minutes."""
+    """The expected time; the budget is in minutes."""
     line = f"time: {expected}"
     if budget is not None and 60 * budget < expected.total:
         line += f", but no more than {duration(60 * budget)} (train.time_budget)"

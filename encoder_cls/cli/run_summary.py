@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def show_finished(finished: Finished, run: Path, *, total_steps: int, as_json: bool) -> None:
-    """Print the summary of the report, and note the gain, the time, the size and what to do next.
+    """Print the summary of a report, and note the gain, the time, the size and what to do next.
 
-    With `as_json`, JSON is printed in place of the summary, which is noted then.
+    With `as_json`, JSON is printed, and the summary noted.
     """
     if finished.report:
         summary = finished.report.summary()
@@ -37,7 +37,7 @@ def show_finished(finished: Finished, run: Path, *, total_steps: int, as_json: b
 
 
 def print_main_figures(run: Path) -> None:
-    """Print the main figures of a finished run as one line of JSON."""
+    """Print the main figures of a run as one line of JSON."""
     from encoder_cls.run.compare import main_figures
 
     print_out(f"{json_text(main_figures(run))}\n")
@@ -80,7 +80,7 @@ def _model_size(run: Path) -> str:
 
 
 def note_next_commands(run: Path) -> None:
-    """Note the shell commands that a user may want to run next."""
+    """Note shell commands that a user may want to run next."""
     name = shlex.quote(str(run))
     page = run / "eval" / "report.html"
     note(f'next: encoder-cls predict --model {name} --explain "some text"')

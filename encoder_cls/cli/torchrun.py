@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def process_group() -> Iterator[ProcessGroup]:
-    """Join the processes that torchrun has started, if any; otherwise this process is the group.
+    """Join the processes that torchrun has started; else this process is the group.
 
-    Only the first process writes notes and reports errors.
+    Only the first one writes notes and reports errors.
 
     Raises:
         ConfigError: a library that training needs is not installed.
@@ -49,7 +49,7 @@ def process_group() -> Iterator[ProcessGroup]:
 
 @contextmanager
 def _reporting_once(group: ProcessGroup) -> Iterator[None]:
-    """Let the first process alone report an error that all processes of the group raise."""
+    """Only the first process reports an error that all raise."""
     from encoder_cls.encoder_training.distributed import LostProcessError
 
     try:

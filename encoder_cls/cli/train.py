@@ -135,7 +135,6 @@ def train_command(
 
 
 def _config_of(resumed_run: Path) -> Path:
-    """The config file of a run to resume; a `ConfigError` if the folder is not a run."""
     from encoder_cls.run.run_folder import RunDir
 
     run = RunDir(resumed_run)
@@ -147,7 +146,7 @@ def _config_of(resumed_run: Path) -> Path:
 
 
 def _run_before_restart(run_dir: Path | None) -> Path | None:
-    """The run that torchrun has restarted; None if its processes failed before there was a run."""
+    """The run that torchrun has restarted; None if there was none yet."""
     from encoder_cls.encoder_training.distributed import is_restarted
     from encoder_cls.run.run_folder import RunDir
 
@@ -159,7 +158,7 @@ def _run_before_restart(run_dir: Path | None) -> Path | None:
 def _dry_run(
     config: Config, config_file: Path | None, run: RunDir, *, device: str, budget: TimeBudget
 ) -> None:
-    """Read and check the data, and show what a training would do; no file is written."""
+    """Read and check the data, and show what a training would do, without writing."""
     from encoder_cls.encoder_training.distributed import device_of_rank
 
     _check_sources(config, config_file, run)
@@ -235,7 +234,6 @@ def _check_sources(config: Config, config_file: Path | None, run: RunDir) -> Non
 
 
 def _train_fraction(config: Config, run: RunDir, *, budget: TimeBudget) -> float | None:
-    """The share of the training rows to read; None for all."""
     from encoder_cls.training.reading_time import affordable_train_fraction
 
     with _explained_errors(config):
@@ -243,7 +241,6 @@ def _train_fraction(config: Config, run: RunDir, *, budget: TimeBudget) -> float
 
 
 def _prepare(config: Config, fraction: float | None, *, budget: TimeBudget) -> Prepared:
-    """Read the data, or a share of its training rows (`fraction`), and plan the training."""
     from encoder_cls.training.prepare import prepare
     from encoder_cls.training.reading_time import with_train_fraction
 
@@ -253,7 +250,7 @@ def _prepare(config: Config, fraction: float | None, *, budget: TimeBudget) -> P
 
 @contextmanager
 def _explained_errors(config: Config) -> Iterator[None]:
-    """If train has another form than the config says, let annexes say all that they find in it."""
+    """If train has another form than the config says, annexes say all that they find in it."""
     try:
         yield
     except (MissingColumnError, EncodingError) as error:
@@ -274,7 +271,7 @@ def _show_warnings(prepared: Prepared) -> None:
 
 
 def _show_time(prepared: Prepared, device: str) -> None:
-    """Note the time to expect; nothing for a GPU, whose speed is unknown."""
+    """Note the time to expect, unless on a GPU, whose speed is unknown."""
     from encoder_cls.training.expected_time import expected_time_of_plan
 
     if device != "cpu":
