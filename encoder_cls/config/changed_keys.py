@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def dotted_values(config: Config) -> dict[str, Any]:
-    """All values of a config by dotted key, such as `train.epochs`."""
+    """All values by dotted key, such as `train.epochs`."""
     flat: dict[str, Any] = {}
 
     def add(values: dict[str, Any], prefix: str) -> None:
@@ -30,9 +30,9 @@ FRACTION_KEY = "data.train_fraction"
 
 
 def changed_keys(started: Config, config: Config) -> list[str]:
-    """List the dotted keys whose values have changed since a run was started, sorted.
+    """The keys whose values have changed since a run was started, sorted.
 
-    The path of data may change if the data is no longer at its old path.
+    The path of data may change if it is no longer at the old one.
     """
     # Imported here, because `compare` also runs where the libraries of the schema are missing.
     from encoder_cls.config.data_paths import SOURCES, absolute_sources, source_exists

@@ -19,10 +19,10 @@ FIELDS: dict[str, Mapping[str, Any]] = {
 
 
 def validated_config(values: Mapping[str, Any], *, source: str) -> Config:
-    """Make a config of nested values; `source` is how messages name their origin.
+    """Make a config of nested values, which messages call `source`.
 
     Raises:
-        ConfigError: values are invalid; the message has a line for each faulty key.
+        ConfigError: the message has a line for each faulty key.
     """
     try:
         return Config.model_validate(values)
@@ -47,7 +47,7 @@ def validated_config(values: Mapping[str, Any], *, source: str) -> Config:
 def _is_about_other_form(fault: Any, path: Sequence[str]) -> bool:
     """Whether a fault only says that a mapping is not one of the allowed words.
 
-    The fault that a person must mend is inside the mapping, and pydantic reports it later.
+    The one to mend is inside the mapping, and reported later.
     """
     return fault["type"] == "literal_error" and isinstance(fault["input"], dict) and len(path) > 2
 

@@ -17,7 +17,7 @@ SCHEMES = ("hub:", "example:")
 
 
 def data_beside_config(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Put the folder of the config file before each path of data that exists only there."""
+    """Put the folder of the config file before each path that exists only there."""
     data = values.get("data")
     if not isinstance(data, dict):
         return values
@@ -33,9 +33,9 @@ def data_beside_config(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def absolute_sources(config: Config) -> Config:
-    """Make the paths of the data, the cache and the base run of a config absolute.
+    """Make the paths of data, cache and base run absolute.
 
-    A link to a base run is resolved, since it may point to another run tomorrow, even to this one.
+    A link to a base run is resolved: it may point to another run tomorrow, even to this one.
     """
     absolute = {}
     for key in (*SOURCES, "cache"):
@@ -51,7 +51,7 @@ def absolute_sources(config: Config) -> Config:
 
 
 def missing_sources(data: DataConfig) -> list[tuple[str, str]]:
-    """List the key and path of each source that does not exist."""
+    """The key and path of each source that does not exist."""
     missing = []
     for key in SOURCES:
         source = getattr(data, key)
@@ -63,7 +63,7 @@ def missing_sources(data: DataConfig) -> list[tuple[str, str]]:
 def check_sources_of_run(data: DataConfig, run: Path | str, hint: str) -> None:
     """Raise a `DataError` if data of a run is missing.
 
-    `KEY` in the hint is replaced by the key that names the missing data.
+    `KEY` in the hint becomes the key that names it.
     """
     for key, source in missing_sources(data):
         what = f"{key}: {source}: no such file or folder; the run's data was here"
@@ -71,10 +71,7 @@ def check_sources_of_run(data: DataConfig, run: Path | str, hint: str) -> None:
 
 
 def check_sources(data: DataConfig, *, config_file: Path | None, of_run: Path | None) -> None:
-    """Raise a `DataError` if a file or folder that a config names does not exist.
-
-    The message names the config file, or the run that is resumed, if there is one.
-    """
+    """Raise a `DataError`, which names the config file or the run, if data does not exist."""
     if of_run:
         check_sources_of_run(data, of_run, "if it has been moved, add --set KEY=PATH")
 
@@ -89,7 +86,7 @@ def check_sources(data: DataConfig, *, config_file: Path | None, of_run: Path | 
 
 
 def source_exists(source: str) -> bool:
-    """Whether a path or pattern names a file or folder; other sources are assumed to exist."""
+    """Whether a path or pattern names something; other sources are assumed to exist."""
     if source.startswith(SCHEMES):
         return True
     # An error here means that no file can have this name.

@@ -23,11 +23,10 @@ LABEL = "label"
 
 
 def with_label_files(values: Mapping[str, Any], *, folder: Path | None = None) -> dict[str, Any]:
-    """Replace the files of labels and codes that `data` names by what they hold.
+    """Replace the files of labels and codes by what they hold, so that the run needs them no more.
 
-    So the run does not need the files any more. A path starts at `folder`, that of the config file,
-    if nothing is at the path itself. The names in the file of `data.levels` become
-    `data.code_names`, unless this is set.
+    A path starts at `folder` if nothing is at the path itself. Names in the file of `data.levels`
+    become `data.code_names`, unless this is set.
 
     Raises:
         ConfigError: a file cannot be read, or is no such table.
@@ -65,7 +64,6 @@ def _beside(name: str | PathLike[str], folder: Path | None) -> Path:
 
 
 def _label_map(path: Path, header: str) -> dict[str, str]:
-    """Read a table of two columns: each label, and the class that it becomes."""
     lines = _lines(path, "data.label_map")
     mapping: dict[str, str] = {}
     for where, fields in _rows(path, lines, _separator(lines), header):
@@ -87,7 +85,7 @@ def _label_map(path: Path, header: str) -> dict[str, str]:
 
 
 def _label_names(path: Path, header: str) -> list[str]:
-    """Read names of classes: one on each line, or in a table with numbers from 0 on before them."""
+    """One name on each line, or a table with numbers from 0 on before them."""
     lines = _lines(path, "data.label_names")
     separator = None
     if path.suffix.lower() in TABLES:
@@ -109,7 +107,7 @@ def _label_names(path: Path, header: str) -> list[str]:
 
 
 def _code_names(path: Path, _header: str) -> dict[str, str]:
-    """Read a table with the columns `code` and `name`; codes without a name are left out."""
+    """Columns `code` and `name`; codes without a name are left out."""
     names = {}
     for _, record in _codes(path, "data.code_names", ("code", "name")):
         if record["name"]:
@@ -120,10 +118,7 @@ def _code_names(path: Path, _header: str) -> dict[str, str]:
 
 
 def _levels(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Read a table with the columns `code`, `parent` and perhaps `name`.
-
-    The results are the parent of each code, "" at the top, and the names by code.
-    """
+    """Read the columns `code`, `parent`, "" at the top, and perhaps `name`."""
     parents: dict[str, str] = {}
     names: dict[str, str] = {}
     for where, record in _codes(path, "data.levels", ("code", "parent")):
@@ -137,7 +132,7 @@ def _levels(path: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _codes(path: Path, key: str, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Iterate over the rows of a table of codes, by the names of its columns, with their places."""
+    """The rows of a table of codes by column, with their places."""
     if path.suffix.lower() in WORKBOOKS:
         raise ConfigError(f"{path}: {key}: save the table as CSV, which has every code as it is")
     lines = _lines(path, key)
@@ -164,10 +159,10 @@ def _codes(path: Path, key: str, needed: Sequence[str]) -> Iterator[tuple[str, d
 def _rows(
     path: Path, lines: Sequence[str], separator: str | None, header: str
 ) -> Iterator[tuple[str, list[str]]]:
-    """Iterate over the rows that are not empty, without a header, each with its location.
+    """Yield rows that are not empty, without a header, with their locations.
 
-    A separator of None makes a line a single field without a header. The first row of a table is a
-    header if a cell of it is `header`, the name of the label column.
+    Without a separator, a line is a field, and there is no header. A header is a first row with a
+    cell `header`, the name of the label column.
     """
     for number, line in enumerate(lines, start=1):
         fields = [line]

@@ -26,18 +26,18 @@ EXAMPLE_DATA = {
 
 
 class _Override(NamedTuple):
-    """A value of a config, and the keys that lead to it, such as `["train", "epochs"]`."""
+    """A value, and the keys that lead to it, such as `["train", "epochs"]`."""
 
     keys: Sequence[str]
     value: Any
 
 
 class _Origin(NamedTuple):
-    """The values of a config before they are overridden.
+    """Values before they are overridden.
 
     Attributes:
-        name: what messages call their place, such as the config file.
-        run_name: the name of the run if the values do not set one.
+        name: what messages call their place.
+        run_name: if the values do not set one.
     """
 
     name: str
@@ -51,12 +51,12 @@ def load_config(
     """Read a config file, and override some of its values.
 
     Args:
-        path: the config file. A path of data in it starts at the current folder or, if nothing is
-            there, at the folder of the file. By default the config is that of the bundled example.
-        overrides: settings such as `train.epochs=5`. Without a config file, `data.train` replaces
-            all data of the bundled example.
-        from_run: the folder of a base run, whose sections `model` and `tokenizer`, and whose
-            columns of texts and labels, fill in what this config does not set.
+        path: a path of data in the file starts at the current folder or, if nothing is there, at
+            that of the file. By default, the config is that of the bundled example.
+        overrides: such as `train.epochs=5`. Without a config file, `data.train` replaces all data
+            of the bundled example.
+        from_run: a base run, whose sections `model` and `tokenizer`, and columns of texts and
+            labels, fill in what this config does not set.
 
     Raises:
         ConfigError: the config is not valid; the message has a line for each fault.
@@ -81,8 +81,8 @@ def config_of(
 ) -> Config:
     """Make a config of values by dotted key, such as `{"train.epochs": 5}`.
 
-    All other values are those of `base`, by default the defaults of the schema. `source` is how
-    messages name the origin of the values.
+    Others are those of `base`, by default the defaults of the schema. Messages call the values
+    `source`.
 
     Raises:
         ConfigError: a key is unknown, or a value is invalid.
@@ -150,7 +150,7 @@ CONFIG_ENDINGS = (".yaml", ".yml", "")
 
 
 def _looks_like_data(path: Path) -> bool:
-    """Whether a path names a folder, or a file whose ending is not that of a config."""
+    """Whether a path names a folder, or a file without the ending of a config."""
     with suppress(OSError, ValueError):
         return path.is_dir() or (path.is_file() and path.suffix.lower() not in CONFIG_ENDINGS)
     return False
@@ -161,7 +161,7 @@ LONGEST_RUN_NAME = 100
 
 
 def run_name(stem: str) -> str:
-    """Make a name of a run from that of a file; other signs than `_`, `-` and `.` become dashes."""
+    """The name of a run, from that of a file, with dashes for signs other than `_`, `-` and `.`."""
     characters = []
     for character in stem:
         is_letter_or_mark = unicodedata.category(character)[0] in "LM"
@@ -238,10 +238,10 @@ _QUOTED = re.compile(r"""'([^']|'')*'|"([^"\\]|\\.)*\"""", re.DOTALL)
 
 
 def parse_setting(key: str, text: str) -> Any:
-    """Parse the value of `--set KEY=TEXT`.
+    """Parse the value of `--set KEY=TEXT`, which is YAML.
 
-    It is YAML. But a text such as a path is taken as it is written, unless it is null, in quotes or
-    a whole list.
+    But a text such as a path is taken as it is written, unless it is null, in quotes or a whole
+    list.
 
     Raises:
         ConfigError: the value is not valid YAML.
@@ -261,7 +261,7 @@ def parse_setting(key: str, text: str) -> Any:
 
 
 def _types_of(key: str) -> list[Any]:
-    """The types in the annotation of a setting, `tuple` and `str` for a list of texts."""
+    """The types in an annotation, `tuple` and `str` for a list of texts."""
     section, _, name = key.partition(".")
     fields = FIELDS.get(section) if name else Config.model_fields
     field = (fields or {}).get(name or section)

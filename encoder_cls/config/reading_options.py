@@ -12,11 +12,11 @@ class ReadingOptions:
     """How the files of a source are read.
 
     Attributes:
-        delimiter: the separator between the fields of CSV and TSV files, as a character or by name,
-            such as `tab`; None for the usual one, or the only one that fits the header.
-        is_encoding_sure: whether to insist on `encoding`. If not, a file that seems to be UTF-8 is
-            read as UTF-8.
-        sheet: the sheet of Excel files; None for the one that has the columns.
+        delimiter: of CSV and TSV, a character or a name such as `tab`; None for the usual one, or
+            the only one that fits the header.
+        is_encoding_sure: whether to insist on `encoding`; else a file that seems to be UTF-8 is
+            read so.
+        sheet: of Excel files; None for the one with the columns.
         bad_rows: `error`, or `skip` to leave out rows that cannot be read.
 
     Raises:
@@ -40,7 +40,7 @@ class ReadingOptions:
         return self.bad_rows == "skip"
 
     def for_other_files(self) -> ReadingOptions:
-        """Options for files that are not the data, but probably written as the data is."""
+        """Options for files that are probably written as the data is."""
         return ReadingOptions(
             delimiter=self.delimiter, encoding=self.encoding, is_encoding_sure=False
         )
@@ -53,7 +53,7 @@ class ReadingOptions:
         sheet: str | None = None,
         bad_rows: str | None = None,
     ) -> ReadingOptions:
-        """Replace the options that a person has given; None keeps an option."""
+        """Replace the options that are given."""
         return ReadingOptions(
             delimiter=delimiter or self.delimiter,
             encoding=encoding or self.encoding,

@@ -71,7 +71,7 @@ def _number(value: Any) -> Any:
 
 
 def _minutes(value: Any) -> Any:
-    """Turn a time such as `90s` into minutes; a number is taken as minutes."""
+    """A time such as `90s` in minutes, as which a number is taken."""
     minutes = _number(value)
     if isinstance(minutes, str):
         return seconds_named(minutes) / 60
@@ -79,7 +79,7 @@ def _minutes(value: Any) -> Any:
 
 
 def _searched(value: Any) -> Any:
-    """Turn a text in a list of `tune` into what it is in the field that is searched."""
+    """A value of `tune` as in the field that is searched."""
     words = {"true": True, "false": False, "null": None}
     if isinstance(value, str) and value in words:
         return words[value]
@@ -102,14 +102,14 @@ def _named(path: Any) -> Any:
 
 
 def _prefix_lengths(levels: Any) -> Any:
-    """Turn a single number into a list of it: one level above the classes."""
+    """A single number is one level above the classes."""
     if isinstance(levels, int) or (isinstance(levels, str) and levels.isdecimal()):
         return (levels,)
     return levels
 
 
 def _by_name(weights: Any) -> Any:
-    """Name the labels of a mapping, which may be numbers, also those of NumPy."""
+    """Labels may be numbers, also those of NumPy."""
     if isinstance(weights, Mapping):
         return {label_name(label): weight for label, weight in weights.items()}
     return weights
@@ -136,7 +136,7 @@ ClassWeights = Annotated[
 
 
 def _check_ends(code: str, parents: Mapping[str, str]) -> None:
-    """Raise a `ValueError` if a code is above itself."""
+    """A `ValueError` if a code is above itself."""
     above = parents[code]
     seen = {code}
     while above:
@@ -173,7 +173,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _read_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Read `1e3` where an integer is meant, and 1.0 as a float where either may be."""
+        """Read `1e3` as an integer, and 1.0 as a float where either may be."""
         field = cls.model_fields[str(info.field_name)]
         if int in types_in(field.annotation):
             return _number(value)
@@ -462,7 +462,7 @@ class ModelConfig(Section):
         return self
 
     def _num_parameters_without_vocabulary(self) -> int:
-        """Count the parameters of the layers, and of all embeddings except those of tokens."""
+        """The parameters of layers and of embeddings other than those of tokens."""
         attention = 4 * self.d_model**2
         feed_forward = 2 * self.d_model * self.d_ff
 
@@ -629,10 +629,7 @@ class Config(Section):
     @field_validator("data", "tokenizer", "model", "pretrain", "train", "tune", mode="before")
     @classmethod
     def _empty_section(cls, value: Any) -> Any:
-        """Turn an empty section into a section of defaults.
-
-        In YAML, `model:` with nothing below it has the value null.
-        """
+        """Turn an empty section, which is null in YAML, into one of defaults."""
         if value is None:
             return {}
         return value
