@@ -38,14 +38,13 @@ class Audit:
     """What can be read in the files of a model and of its run.
 
     Attributes:
-        run: None for a model folder without its run.
+        run: None for a model folder alone.
         min_texts: words in fewer texts are rare.
-        num_texts: how many texts the run has; None if they cannot be read, for which
-            `why_no_texts` is the reason.
-        model_files: what was found in each file of the model folder, by its path in there.
-        run_files: what was found in the other files of the run.
-        data_path: where the data was, as the model card has it.
-        columns: of each column beside the text, which of its values are in the model.
+        num_texts: of the run; None if they cannot be read, as `why_no_texts` says.
+        model_files: by path, what was found.
+        run_files: the same, of other files of the run.
+        data_path: as the model card has it.
+        columns: the values of each column beside the text that are in the model.
     """
 
     model: Path
@@ -61,7 +60,7 @@ class Audit:
 
     @property
     def is_readable(self) -> bool:
-        """Whether a file of the model folder has anything of the training texts."""
+        """Whether a file of the model folder has any of it."""
         return any(self.model_files.values())
 
 
@@ -131,7 +130,7 @@ def audit(path: Path) -> Audit:
 
 
 def _add_texts(telling: TellingWords, config: Config | None) -> tuple[int | None, str]:
-    """Add the texts of a run; return how many, or None and why there are none."""
+    """Return how many texts a run has, or None and why there are none."""
     if config is None:
         return None, "this is a model folder without its run"
     try:
@@ -151,7 +150,7 @@ def _add_texts(telling: TellingWords, config: Config | None) -> tuple[int | None
 
 
 def _values_of_columns(tokens: list[str]) -> dict[str, list[str]]:
-    """The values that have tokens, by column: categories, and numbers that are edges."""
+    """Categories, and numbers that are edges, by column."""
     columns: dict[str, list[str]] = {}
     for token in tokens:
         name, separator, value = token.removeprefix(RS).partition(US)

@@ -18,10 +18,7 @@ LENGTH_BYTES = 8
 
 
 class WordSplitter:
-    """Splits texts and the contents of files into words in the way of a tokenizer.
-
-    Single characters and punctuation are left out.
-    """
+    """Splits texts and the contents of files into words in the way of a tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -41,7 +38,7 @@ class WordSplitter:
 
 
 def readable_texts(path: Path) -> Iterator[str]:
-    """The texts in a file: the strings and keys of JSON, or all of it; weights are no text."""
+    """The strings and keys of JSON, or all of a file; weights are no text."""
     with path.open("rb") as file:
         if path.suffix == ".safetensors":
             length = int.from_bytes(file.read(LENGTH_BYTES), "little")
@@ -59,9 +56,9 @@ def readable_texts(path: Path) -> Iterator[str]:
 
 
 def _strings_of_json(text: str) -> Iterator[str]:
-    """The strings in JSON, and in JSON that is one of them; a text that is no JSON is one string.
+    """The strings in JSON, and in JSON that is one of them; other text is one string.
 
-    The numbers of JSON, such as the ids of tokens, say nothing of texts.
+    Numbers, such as the ids of tokens, say nothing of texts.
     """
     try:
         value = json.loads(text)

@@ -21,11 +21,7 @@ COMMON_IN_ADDRESSES = {"http", "https", "www", "com", "net", "org", "html", "htm
 
 
 class TellingWords:
-    """Collects the words of texts.
-
-    Args:
-        min_groups: a word in texts of fewer groups is rare.
-    """
+    """Collects the words of texts; one in texts of fewer than `min_groups` groups is rare."""
 
     def __init__(self, splitter: WordSplitter, *, min_groups: int) -> None:
         self._splitter = splitter
@@ -38,10 +34,7 @@ class TellingWords:
         self._in_handles: set[str] = set()
 
     def add(self, row: str, group: int) -> None:
-        """Add the words of a text, or of a row, whose values beside the text are never rare words.
-
-        Texts of one group have equal numbers.
-        """
+        """Add the words of a text, or of a row, whose values beside the text are never rare."""
         text = plain_text(row)
         for word in self._splitter.words([text]):
             groups = self._groups[word]
@@ -71,10 +64,10 @@ class TellingWords:
         return numbers_among(self._ordinary | self._in_addresses | self._in_handles)
 
     def rare_words(self, subwords: Set[str]) -> set[str]:
-        """The words that are in texts of too few groups; short numbers, such as years, are none.
+        """The words in texts of too few groups, without short numbers, such as years.
 
-        The sub-words of a vocabulary are parts of longer words, too: one that is in texts of enough
-        groups is not rare, even if few of these texts have it as a word.
+        Sub-words are parts of longer words, too: one in texts of enough groups is not rare, even if
+        few have it as a word.
         """
         rare = {word for word, groups in self._groups.items() if len(groups) < self._min_groups}
         rare_subwords = rare & subwords
@@ -89,11 +82,10 @@ class TellingWords:
 
 
 def numbers_among(words: Set[str]) -> set[str]:
-    """Those of some words that have many digits."""
+    """The ones of these words with many digits."""
     return {word for word in words if sum(map(str.isdigit, word)) >= MIN_DIGITS}
 
 
 def _parts(word: str, longest: int) -> set[str]:
-    """All sequences of two to `longest` characters in a word."""
     ends = range(2, len(word) + 1)
     return {word[start:end] for end in ends for start in range(max(0, end - longest), end - 1)}
