@@ -27,10 +27,7 @@ Labels = tuple[str, ...]
 
 
 class Disagreement(NamedTuple):
-    """A text for which two models predict different labels.
-
-    `confidence` is the lower one of the probabilities of both predictions.
-    """
+    """A text with different predictions; `confidence` is the lower one of their probabilities."""
 
     confidence: float
     where: str
@@ -44,11 +41,11 @@ class Agreement:
     """How often two models predict the same labels.
 
     Attributes:
-        pairs: how often each pair of different labels was predicted, by the model and the other.
-        by_labels: how many texts the first model gives each label to, and how many of them get the
-            same from the other, by the labels of the first.
-        only_one: classes that only one of the models has.
-        disagreements: the most confident ones, the most confident first.
+        pairs: of different labels, by the model and the other.
+        by_labels: by labels of the first model, how many texts get them, and how many get the same
+            from the other.
+        only_one: classes that only one model has.
+        disagreements: the most confident ones first.
     """
 
     run: str
@@ -71,7 +68,7 @@ def find_agreement(run: Path, other_run: Path, source: str) -> Agreement:
     """Predict the texts of files by two models, and compare the labels.
 
     Raises:
-        ConfigError: one of the models is multi-label and the other is not.
+        ConfigError: only one of the models is multi-label.
         DataError: the source is missing or malformed, or has no text with a word.
     """
     classifier, other = load_classifier(run), load_classifier(other_run)
@@ -142,7 +139,7 @@ def headline(agreement: Agreement) -> str:
 
 
 def terminal_text(agreement: Agreement) -> str:
-    """The whole result for a terminal."""
+    """The result for a terminal."""
     return "".join(f"{printable(line)}\n" for line in _lines(agreement))
 
 
@@ -170,7 +167,7 @@ def _lines(agreement: Agreement) -> Iterator[str]:
 
 
 def to_dict(agreement: Agreement) -> dict[str, Any]:
-    """The whole result as JSON values."""
+    """The result as JSON values."""
     return {
         "run": agreement.run,
         "against": agreement.other_run,

@@ -1,10 +1,10 @@
 """Tests of the difference between two samples of texts, figure by figure.
 
-An alarm needs a p-value and a size. Each figure has one test; where texts belong together, it
-counts the independent texts that they are worth. The p-values of all tests are corrected by Holm's
-method: "A Simple Sequentially Rejective Multiple Test Procedure" (1979). With many texts, small
-changes that nobody needs to act on are significant, so a change must also be large: ten percentage
-points of a share near one half. In the units of each test, that is
+An alarm needs a p-value and a size. Each figure has one test, of the independent texts; the
+p-values of all are corrected by Holm's method: "A Simple Sequentially Rejective Multiple Test
+Procedure" (1979). With many texts, small changes that nobody needs to act on are significant, so a
+change must also be large: ten percentage points of a share near one half. In the units of each
+test, that is
 
 - of a share: Cohen's h, the difference of 2 asin(sqrt(share)), of at least 0.2, which Cohen calls a
   small effect ("Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 6). From 1%,
@@ -63,10 +63,10 @@ class Change:
     """A figure of two samples, with the test of their difference.
 
     Attributes:
-        label: the name of the class whose share the figure is; None for other figures.
-        before: a share, a mean or a median of the held-out texts, and `now` of the later ones; both
-            are None for the shares of all classes together.
-        size: in units of which `smallest` is the smallest that is a reason for an alarm.
+        label: the class whose share it is; else None.
+        before: of the held-out texts, and `now` of the later ones, a share, a mean or a median;
+            None for the shares of all classes together.
+        size: an alarm is from `smallest` on.
     """
 
     figure: Figure
@@ -79,14 +79,14 @@ class Change:
 
     @property
     def is_alarm(self) -> bool:
-        """Whether the change is both large and significant, if its p-value has been corrected."""
+        """Whether it is both large and significant, by a corrected p-value."""
         return self.size >= self.smallest and self.p_value <= LEVEL
 
 
 def compare(
     before: Figures, now: Figures, label_names: Sequence[str], *, is_multi_label: bool = False
 ) -> Iterator[Change]:
-    """Compare later texts with held-out texts, figure by figure; p-values are not corrected."""
+    """Compare figure by figure; p-values are not corrected."""
     size_before, size_now = before.num_independent, now.num_independent
 
     def change_of_share(
@@ -167,8 +167,7 @@ def compare(
 def _change_of_classes(before: Figures, now: Figures) -> Change:
     """Pearson's test of homogeneity of the shares of all classes.
 
-    Chance alone makes w larger, the more so the more classes there are, so the expected value of
-    the statistic is subtracted from it.
+    Chance alone makes w larger, with more classes more so; the expected statistic is subtracted.
     """
     sizes = np.array([before.num_independent, now.num_independent])
     shares = np.stack([before.num_predicted / len(before), now.num_predicted / len(now)])
@@ -201,7 +200,7 @@ def cohens_h(first: float, second: float) -> float:
 
 
 def fisher_p_value(first: float, num_first: float, second: float, num_second: float) -> float:
-    """The p-value of Fisher's exact test of two shares of independent texts."""
+    """Fisher's exact test of two shares of independent texts."""
     table = []
     for share, number in ((first, num_first), (second, num_second)):
         with_it = round(share * number)
@@ -210,13 +209,13 @@ def fisher_p_value(first: float, num_first: float, second: float, num_second: fl
 
 
 def kolmogorov_smirnov_p_value(distance: float, num_first: float, num_second: float) -> float:
-    """The p-value of a distance between the distributions of two samples of independent texts."""
+    """The p-value of a distance between two distributions of independent texts."""
     number = num_first * num_second / (num_first + num_second)
     return float(stats.kstwo.sf(distance, max(1, round(number))))
 
 
 def corrected(comparisons: Sequence[Iterable[Change]]) -> list[list[Change]]:
-    """Correct the p-values of all changes for the number of tests in all comparisons together.
+    """Correct all p-values for the number of tests in all comparisons.
 
     The tests of single classes share one half of the level, and all others the other half, so that
     many classes do not hide what else has changed.
@@ -245,13 +244,13 @@ def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def noticeable_difference(before: Figures, now: Figures) -> float:
-    """The smallest difference of a share near one half that a single test would notice."""
+    """The smallest difference of a share near one half that a test would notice."""
     variance = 0.25 * (1 / before.num_independent + 1 / now.num_independent)
     return min(1.0, float(stats.norm.ppf(1 - LEVEL / 2)) * math.sqrt(variance))
 
 
 def noticeable_w(before: Figures, now: Figures) -> float:
-    """The smallest change of the shares of all classes that a single test would notice, as w."""
+    """The smallest w that a test of all classes together would notice."""
     degrees = len(before.num_predicted) - 1
     excess = float(stats.chi2.ppf(1 - LEVEL, degrees)) - degrees
     return math.sqrt(excess * (1 / before.num_independent + 1 / now.num_independent))

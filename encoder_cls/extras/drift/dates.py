@@ -18,7 +18,7 @@ MOST_DAYS_IN_WEEKS = 100
 
 
 def day_of(value: Any) -> int:
-    """The number of the day of a date, as `date.toordinal` counts; `NO_DAY` for an empty cell.
+    """The day of a date, as `date.toordinal` counts; `NO_DAY` for an empty cell.
 
     Raises:
         ValueError: the value is no date.
@@ -45,9 +45,8 @@ def day_of(value: Any) -> int:
 
 
 def periods_of(days: NDArray[np.int32]) -> dict[str, NDArray[np.bool_]]:
-    """Divide texts by their days, (texts,), into weeks or months.
+    """Which texts, by their days, (texts,), are in each week or month, the earliest first.
 
-    The result says by the name of each period, the earliest first, which texts are in it, (texts,).
     A month is called 2026-06, and a week by its Monday, 2026-06-29.
     """
     distinct = np.unique(days[days != NO_DAY])

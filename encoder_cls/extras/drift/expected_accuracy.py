@@ -4,16 +4,15 @@ It is the mean probability of the predictions, plus the difference between accur
 probability on the held-out texts: the "difference of confidences" of Guillory et al., "Predicting
 with Confidence on Unseen Distributions" (2021), https://arxiv.org/abs/2107.03315.
 
-If the shares of classes have changed, and nothing else, the probabilities of classes that have
-become more frequent are too low. Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a
-Classifier to New a Priori Probabilities" (2002), https://doi.org/10.1162/089976602753284446,
-estimate the new shares by expectation maximization. With calibrated probabilities, it is more exact
-than the confusion matrix (BBSE), as Alexandari et al. found: "Maximum Likelihood with
-Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation" (2020),
-https://arxiv.org/abs/1901.06852.
+If only the shares of classes have changed, the probabilities of more frequent ones are too low.
+Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a Priori
+Probabilities" (2002), https://doi.org/10.1162/089976602753284446, estimate the new shares by
+expectation maximization. With calibrated probabilities, it is more exact than the confusion matrix
+(BBSE): Alexandari et al., "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at
+Label Shift Adaptation" (2020), https://arxiv.org/abs/1901.06852.
 
-How far off the new shares may be is found by the bootstrap: Efron and Tibshirani, "An Introduction
-to the Bootstrap" (1993).
+How far off they may be is found by the bootstrap: Efron and Tibshirani, "An Introduction to the
+Bootstrap" (1993).
 """
 
 from __future__ import annotations
@@ -38,25 +37,20 @@ MAX_DRAWN_TEXTS = 4_000
 
 
 class SampledProbabilities(NamedTuple):
-    """The probabilities of a random sample of texts.
-
-    Attributes:
-        rows: the indices of these texts among all, (sampled,).
-        probabilities: of all classes, (sampled, classes).
-    """
+    """The probabilities of a random sample of texts, (sampled, classes), by their `rows`."""
 
     rows: NDArray[np.int64]
     probabilities: NDArray[np.float32]
 
     def among(self, is_member: NDArray[np.bool_]) -> SampledProbabilities:
-        """Those of the texts that are members, (texts,)."""
+        """The sampled ones among some texts, a mask."""
         chosen = is_member[self.rows]
         return SampledProbabilities(self.rows[chosen], self.probabilities[chosen])
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedAccuracy:
-    """How many predictions are probably right, with the 95% interval."""
+    """The share of right predictions to expect, with the 95% interval."""
 
     accuracy: float
     interval: tuple[float, float]
@@ -73,8 +67,8 @@ def expected_accuracy(
 ) -> ExpectedAccuracy:
     """Estimate the accuracy on later texts from that on held-out texts.
 
-    `mean_probabilities` are those of the held-out texts, (classes,). `shifted` is a sample of the
-    later texts, if the shares of classes have changed.
+    `mean_probabilities` are of the held-out texts; `shifted` is a sample of the later ones, if the
+    shares of classes have changed.
     """
     confidence: NDArray[Any] = now.confidence
     variance_of_shares = 0.0
@@ -106,7 +100,7 @@ def expected_accuracy(
 
 
 class _Correction(NamedTuple):
-    """The shares of classes among the held-out texts, and among the later ones, (classes,)."""
+    """The shares of classes among the held-out texts, and among the later ones."""
 
     old_shares: NDArray[np.float64]
     new_shares: NDArray[np.float64]
@@ -115,12 +109,12 @@ class _Correction(NamedTuple):
     def estimate(
         cls, probabilities: NDArray[np.float32], old_shares: NDArray[np.float64]
     ) -> _Correction:
-        """Estimate the new shares from the probabilities of later texts, (texts, classes)."""
+        """Estimate new shares from probabilities of later texts."""
         old_shares = np.maximum(old_shares, np.finfo(np.float64).tiny)
         return cls(old_shares, old_shares).improved(probabilities)
 
     def improved(self, probabilities: NDArray[np.float32]) -> _Correction:
-        """The correction after expectation maximization that starts at the new shares."""
+        """The correction after expectation maximization from the new shares."""
         correction = self
         for _ in range(MAX_ROUNDS):
             new_shares = correction.corrected(probabilities).mean(axis=0)
@@ -131,13 +125,13 @@ class _Correction(NamedTuple):
         return correction
 
     def corrected(self, probabilities: NDArray[np.float32]) -> NDArray[np.float64]:
-        """The probabilities of later texts by the new shares, (texts, classes)."""
+        """Probabilities by the new shares."""
         products: NDArray[np.float64] = probabilities * (self.new_shares / self.old_shares)
         products /= products.sum(axis=1, keepdims=True)
         return products
 
     def confidence(self, probabilities: NDArray[np.float32]) -> NDArray[np.float64]:
-        """The corrected probabilities of the classes that are predicted, (texts,)."""
+        """The corrected probabilities of the predicted classes."""
         predicted = probabilities.argmax(axis=1)
         corrected = self.corrected(probabilities)
         return np.asarray(corrected[np.arange(len(corrected)), predicted])
@@ -151,8 +145,8 @@ def _variance_of_shares(
 ) -> float:
     """The variance of the mean confidence that comes from the shares, by bootstrap.
 
-    Later texts are drawn with replacement. Nothing is kept of the probabilities of held-out texts
-    but their mean, so the old shares vary as if each text were counted as one class.
+    Of probabilities of held-out texts, only the mean is kept, so the old shares vary as if each
+    text were one class.
     """
     random = np.random.default_rng(0)
     old_shares, new_shares = correction

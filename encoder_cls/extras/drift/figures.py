@@ -17,17 +17,17 @@ NO_LABEL = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Figures of texts with words, by the classifier's predictions for them.
+    """Figures of texts with words, by the classifier's predictions.
 
     Attributes:
-        num_predicted: how many texts are predicted to have each class, (classes,).
-        confidence: the probability of each text's prediction, (texts,). Both samples are rounded to
-            float32: an exact probability near 1 would differ from each rounded one.
-        num_words: how many words of each text are read, (texts,).
-        unknown_words: how many of these are not in the vocabulary, (texts,).
-        is_unfamiliar: (texts,), or (0,) if the classifier does not measure it.
-        is_right: 1 if the prediction of a text is right, 0 if not, else `NO_LABEL`, (texts,).
-        groups: numbers that are equal for texts that belong together, (texts,).
+        num_predicted: of each class, (classes,).
+        confidence: of predictions, (texts,), rounded to float32 in both samples: an exact
+            probability near 1 would differ from each rounded one.
+        num_words: that are read, (texts,).
+        unknown_words: of these, not in the vocabulary, (texts,).
+        is_unfamiliar: (texts,), or (0,) if not measured.
+        is_right: 1 or 0, or `NO_LABEL`, (texts,).
+        groups: equal for texts that belong together, (texts,).
     """
 
     num_predicted: NDArray[np.int64]
@@ -55,7 +55,7 @@ class Figures:
         return len(self.confidence)
 
     def subset(self, rows: NDArray[np.int64], num_predicted: NDArray[np.int64]) -> Figures:
-        """The figures of some of the texts, and how many of these have each class."""
+        """The figures of some texts, of which `num_predicted` have each class."""
         return replace(
             self,
             num_predicted=num_predicted,
@@ -71,35 +71,35 @@ class Figures:
 
     @property
     def num_independent(self) -> float:
-        """How many independent texts these are worth, if texts of a group are all alike."""
+        """The independent texts that these are worth, if texts of a group are all alike."""
         return independent(self.groups)
 
     @property
     def is_labelled(self) -> NDArray[np.bool_]:
-        """Whether the label of each text is known, (texts,)."""
+        """Whether the label of each text is known."""
         return np.not_equal(self.is_right, NO_LABEL)
 
     @property
     def accuracy(self) -> float:
-        """The accuracy on the texts whose labels are known."""
+        """The accuracy on labelled texts."""
         return float(self.is_right[self.is_labelled].mean())
 
     @property
     def unknown_shares(self) -> NDArray[np.float64]:
-        """The share of unknown words in each text, (texts,)."""
+        """The share of unknown words in each text."""
         shares: NDArray[np.float64] = self.unknown_words / np.maximum(1, self.num_words)
         return shares
 
     @property
     def unknown_fraction(self) -> float:
-        """The fraction of unknown words among all words."""
+        """The share of unknown words among all."""
         return float(self.unknown_words.sum() / max(1, self.num_words.sum()))
 
 
 def independent(groups: NDArray[np.int64]) -> float:
-    """How many independent texts are worth as much as texts of groups whose texts are all alike.
+    """How many independent texts are worth as much as groups of texts that are all alike.
 
-    Kish, "Survey Sampling" (1965), chapter 5: the square of their number, by the sum of the squared
+    Kish, "Survey Sampling" (1965), chapter 5: the squared number of texts, by the sum of squared
     sizes of groups.
     """
     if not len(groups):

@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 
 
 class MeasuredAccuracy(NamedTuple):
-    """The accuracy on the labelled ones among the texts, with its 95% interval."""
+    """The accuracy on labelled texts, with its 95% interval."""
 
     num_labelled: int
     accuracy: float
@@ -62,7 +62,7 @@ class Comparison:
     measured: MeasuredAccuracy | None
 
     def change_of(self, figure: Figure) -> Change | None:
-        """The change of a figure; None if it was not compared."""
+        """The change of a figure, if it was compared."""
         return next((change for change in self.changes if change.figure is figure), None)
 
     @property
@@ -81,10 +81,9 @@ class Comparison:
 
     @property
     def reasons_to_doubt(self) -> list[Change]:
-        """The alarms that make the expected accuracy a guess: all but those of shares of classes.
+        """The alarms other than shares of classes, which make the expected accuracy a guess.
 
-        Probabilities are only known to be right for texts like the held-out ones, in whatever
-        shares.
+        Probabilities are known to be right for texts like the held-out ones, in whatever shares.
         """
         return [alarm for alarm in self.alarms if alarm.figure not in SHARES_OF_CLASSES]
 
@@ -105,7 +104,7 @@ class Drift:
 
     @property
     def has_drifted(self) -> bool:
-        """Whether there is an alarm for all texts together, or in a week or month."""
+        """Whether there is an alarm for all texts, or in a period."""
         return any(comparison.alarms for comparison in (self.whole, *self.periods.values()))
 
 

@@ -44,7 +44,7 @@ MOST_NAMES = 5
 
 
 class Line(NamedTuple):
-    """A line of the chart: its class in the style sheet, its name, and the `d` of its SVG path."""
+    """A line: its class in the style sheet, its name, and the `d` of its path."""
 
     style: str
     name: str
@@ -52,7 +52,7 @@ class Line(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A period that is named below the chart."""
+    """A period below the chart."""
 
     x: float
     name: str
@@ -115,7 +115,6 @@ def _y(share: float) -> float:
 
 
 def _lines(periods: Mapping[str, Comparison]) -> list[Line]:
-    """The lines of shares over weeks or months; none of a single one."""
     if len(periods) < 2:
         return []
 
@@ -139,7 +138,6 @@ def _lines(periods: Mapping[str, Comparison]) -> list[Line]:
 
 
 def _ticks(names: list[str]) -> list[Tick]:
-    """The names below the chart, at equal distances."""
     step = max(1, math.ceil(len(names) / MOST_NAMES))
     places = range(0, len(names), step)
     return [Tick(_x(place, len(names)), names[place]) for place in places]

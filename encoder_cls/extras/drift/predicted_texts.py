@@ -35,13 +35,12 @@ class PredictedTexts:
     """The figures of the texts of a source, and what is counted in them.
 
     Attributes:
-        periods: the figures by week or month, the earliest first; none without a column of dates.
-        num_without_date: the texts that are in no period although there is such a column.
-        num_blank: the texts without words, which are in no figures.
-        sampled: the probabilities of texts that were drawn at random; `sampled_in_periods` are
-            those of them that are in each period.
-        new_words: in how many texts each word is that is not in the vocabulary.
-        new_labels: in how many texts each label is that is no class of the classifier.
+        periods: by week or month, the earliest first; none without a column of dates.
+        num_without_date: texts in no period although there is such a column.
+        num_blank: texts without words, which are in no figures.
+        sampled: probabilities of random texts; `sampled_in_periods` are those in each period.
+        new_words: in how many texts each word outside the vocabulary is.
+        new_labels: in how many texts each label is that is no class.
     """
 
     figures: Figures
@@ -59,8 +58,8 @@ def predict_texts(
 ) -> PredictedTexts:
     """Predict the texts of files.
 
-    Rows with one value of `group_column` belong together; without it, equal texts do. Labels are
-    used where the rows have some.
+    Rows with one value of `group_column`, or else equal texts, belong together. Labels are used
+    where there are some.
 
     Raises:
         DataError: the source is missing or malformed, or has no text, or no dates.
@@ -155,7 +154,6 @@ class _Collector:
             raise DataError(row.where, what, hint) from None
 
     def _is_right(self, row: Row, prediction: Prediction) -> int:
-        """Whether the prediction is that of the row's label, or `NO_LABEL`."""
         text_format = self.classifier.text_format
         cell = row.value(text_format.label_column)
         has_list = self.classifier.is_multi_label and isinstance(cell, list | tuple)
@@ -218,14 +216,13 @@ class _Collector:
         )
 
     def _count_predicted(self, is_member: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """How many of these texts, (texts,), are predicted to have each class, (classes,)."""
         numbers, offsets = self._predicted.arrays()
         of_member = np.repeat(is_member, np.diff(offsets))
         return np.bincount(numbers[of_member], minlength=len(self._numbers))
 
 
 def _predicted_labels(prediction: Prediction) -> tuple[str, ...]:
-    """The labels of a text, or the class that stands for none of the others."""
+    """The labels of a text, or the class for none of the others."""
     if prediction.reason == "none" and prediction.none_label is not None:
         return (prediction.none_label,)
     return prediction.all_labels
@@ -245,7 +242,7 @@ _DTYPES: Sequence[type[Any]] = (
 
 
 class _Sample:
-    """A sample of texts of unknown number, by Vitter's algorithm R (1985)."""
+    """A random sample of a stream, by Vitter's algorithm R (1985)."""
 
     def __init__(self, num_classes: int) -> None:
         self._most = min(MAX_SAMPLED_TEXTS, max(1, MAX_SAMPLED // num_classes))
@@ -273,5 +270,5 @@ class _Sample:
             self._rows[place] = row
 
     def drawn(self) -> SampledProbabilities:
-        """The probabilities of the texts that were drawn."""
+        """The texts that were drawn."""
         return SampledProbabilities(np.array(self._rows), np.stack(self._probabilities))

@@ -42,7 +42,7 @@ def name_of(change: Change) -> str:
 
 
 def value_of(figure: Figure, value: float | None) -> str:
-    """The value of a figure as text; it is empty for the shares of all classes."""
+    """A value as text; empty for the shares of all classes."""
     if value is None:
         return ""
     if figure is Figure.LENGTH:
@@ -75,7 +75,7 @@ def headline(drift: Drift) -> str:
 
 
 def alarms_in_words(comparison: Comparison) -> Iterator[str]:
-    """What has changed, alarm by alarm, the largest changes of classes first."""
+    """What has changed, the largest changes of classes first."""
     for alarm in sorted(comparison.alarms, key=lambda alarm: -alarm.size / alarm.smallest):
         before, now = value_of(alarm.figure, alarm.before), value_of(alarm.figure, alarm.now)
         change = f": {before} before, {now} now" if before else " have changed"
@@ -110,7 +110,7 @@ def accuracy_sentences(comparison: Comparison) -> Iterator[str]:
 
 
 def notes(drift: Drift) -> Iterator[str]:
-    """What a reader should know of the texts besides."""
+    """What a reader should know besides."""
     texts = drift.texts
     num_independent = round(texts.figures.num_independent)
     if num_independent < len(texts.figures):
@@ -157,12 +157,12 @@ def class_rows(comparison: Comparison) -> list[ClassRow]:
 
 
 def figure_changes(comparison: Comparison) -> list[Change]:
-    """The changes of all figures but the share of a single class."""
+    """The changes but those of single classes."""
     return [change for change in comparison.changes if change.label is None]
 
 
 def terminal_text(drift: Drift) -> str:
-    """The whole result for a terminal."""
+    """The result for a terminal."""
     whole = drift.whole
     lines = [
         f"{drift.source}: {counted(len(whole.now), 'text')} beside {len(whole.before):,} held-out "
@@ -239,7 +239,7 @@ def _period_table(drift: Drift) -> Iterator[str]:
 
 
 def to_dict(drift: Drift) -> dict[str, Any]:
-    """The whole result as JSON values."""
+    """The result as JSON values."""
     return {
         "run": drift.run,
         "input": drift.source,
