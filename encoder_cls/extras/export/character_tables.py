@@ -1,8 +1,7 @@
 """Tables of what the `tokenizers` library does with each Unicode character.
 
-The Unicode properties and the normalization of a browser are of another version of Unicode than
-those of the library. So an exported model carries these tables, for which the library is asked
-about every character.
+A browser has other versions of Unicode properties and normalization, so an exported model carries
+these tables, for which the library is asked about every character.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ HIGHEST_MARK = "\u0345"
 def character_tables() -> dict[str, Any]:
     """Make the tables of all characters, as JSON values.
 
-    They are `bits`, runs of code points with the same bits as a flat list of lengths and bits, and
-    `lowercase`, the lower case of all letters that have one.
+    `bits` are runs of code points with the same bits, as a flat list of lengths and bits;
+    `lowercase` has all letters with a lower case.
     """
     characters = [chr(code_point) for code_point in CODE_POINTS.tolist()]
     lower = _normalized(characters, normalizers.Lowercase())
@@ -68,7 +67,6 @@ def character_tables() -> dict[str, Any]:
 
 
 def _kinds(characters: list[str]) -> NDArray[np.int64]:
-    """Find the kind of each character, (characters,)."""
     kinds = np.zeros(len(characters), dtype=np.int64)
     joined = "".join(characters)
     for start, end in _matches(r"\s+", joined):
@@ -82,7 +80,7 @@ def _kinds(characters: list[str]) -> NDArray[np.int64]:
 
 
 def _cluster_bits(characters: list[str]) -> NDArray[np.int64]:
-    """Find which characters belong to the grapheme cluster before them, (characters,)."""
+    """Which characters belong to the grapheme cluster before them."""
     bits = np.zeros(len(characters), dtype=np.int64)
 
     # Each sample is three characters, of which the second one is asked about.
@@ -100,7 +98,7 @@ def _cluster_bits(characters: list[str]) -> NDArray[np.int64]:
 
 
 def _normalization_bits(characters: list[str]) -> NDArray[np.int64]:
-    """Find which characters normalization changes, joins or removes, (characters,)."""
+    """Which characters normalization changes, joins or removes."""
     decomposed = _normalized(characters, normalizers.NFD())
     fully_decomposed = _normalized(characters, normalizers.NFKD())
 
@@ -130,25 +128,22 @@ def _normalization_bits(characters: list[str]) -> NDArray[np.int64]:
 
 
 def _normalized(texts: list[str], normalizer: normalizers.Normalizer) -> list[str]:
-    """Normalize texts, none of which has a separator."""
     normalized: str = normalizer.normalize_str(SEPARATOR.join(texts))
     return normalized.split(SEPARATOR)
 
 
 def _matches(pattern: str, text: str) -> list[tuple[int, int]]:
-    """Find the start and the end of each match of a regular expression of the library."""
     splitter = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
     return [bounds for _, bounds in splitter.pre_tokenize_str(text)]
 
 
 def _differ(texts: list[str], others: list[str]) -> NDArray[np.bool_]:
-    """Whether each text differs from the other text at its place, (texts,)."""
     pairs = zip(texts, others, strict=True)
     return np.array([text != other for text, other in pairs])
 
 
 def _runs(bits: NDArray[np.int64]) -> list[int]:
-    """Convert the bits of all code points to runs: the length and the bits of each."""
+    """The length and the bits of each run."""
     starts = np.flatnonzero(np.diff(bits, prepend=-1))
     lengths = np.diff(starts, append=len(bits))
     runs: list[int] = np.stack([lengths, bits[starts]], axis=1).ravel().tolist()
@@ -156,10 +151,10 @@ def _runs(bits: NDArray[np.int64]) -> list[int]:
 
 
 def _lowercase(characters: list[str], lower: list[str]) -> dict[str, Any]:
-    """Convert the lower case of letters to runs of letters with the same difference.
+    """Letters in runs with the same difference to their lower case.
 
-    `runs` are groups of four numbers: the first and the last code point, the step from one to the
-    next, and the difference. `others` are the letters whose lower case is several characters.
+    `runs` have the first and last code point, the step, and the difference; `others` are letters
+    with a lower case of several characters.
     """
     runs: list[list[int]] = []
     others = {}
@@ -181,7 +176,7 @@ def _lowercase(characters: list[str], lower: list[str]) -> dict[str, Any]:
 
 
 def _continues(run: list[int], code_point: int, difference: int) -> bool:
-    """Whether a letter continues a run, in which every letter or every other one is a capital."""
+    """Whether a letter continues a run, in which every one or every other one is a capital."""
     first, last, step, difference_of_run = run
     if difference != difference_of_run:
         return False

@@ -1,7 +1,7 @@
 """Export a classifier as one JavaScript module.
 
-The engine in JavaScript is the modules in `engine/`, which are joined to one text here: an export
-is a single file, and needs no build step.
+The modules of `engine/` are joined to one text: an export is a single file, and needs no build
+step.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ export async function load() {
 
 
 def javascript_module(model: ExportedModel) -> str:
-    """Write a model as an ES module, which exports the function `load`."""
+    """Write a model as an ES module, which exports `load`."""
     names = printable(", ".join(model.classifier.label_names))
     part = ", its linear part alone" if model.is_linear_part else ""
     parts = [
@@ -71,7 +71,7 @@ def javascript_module(model: ExportedModel) -> str:
 
 @lru_cache(maxsize=1)
 def engine() -> str:
-    """Join the modules of the engine to one text without imports and exports."""
+    """The modules of the engine as one text without imports and exports."""
     joined = []
     for name in MODULES:
         source = _ENGINE.joinpath(f"{name}.mjs").read_text(encoding="utf-8")

@@ -21,12 +21,12 @@ MAX_MODEL_BYTES = 300_000_000
 
 
 class ExportedModel(NamedTuple):
-    """A model to export, of a model folder.
+    """A model to export.
 
     Attributes:
-        classifier: the classifier of the folder, whole.
-        content: that of the weights file to export.
-        is_linear_part: whether the content has the linear part of the classifier alone.
+        classifier: of the folder, whole.
+        content: of the weights file to export.
+        is_linear_part: whether that is the linear part alone.
     """
 
     folder: Path
@@ -36,12 +36,10 @@ class ExportedModel(NamedTuple):
 
 
 def exported_model(path: Path, *, linear_only: bool = False) -> ExportedModel:
-    """Load a model of a run, of a model folder or of the Hub.
-
-    With `linear_only`, its encoder is left out, if it has one.
+    """Load a model to export.
 
     Raises:
-        ConfigError: there is no model at this path, or the engine in JavaScript cannot carry it.
+        ConfigError: there is no model, or the engine in JavaScript cannot carry it.
         EncoderClsError: the folder is damaged, or comes from another program.
     """
     # Find the folder once: to find a model of the Hub takes a request.
@@ -70,7 +68,7 @@ def exported_model(path: Path, *, linear_only: bool = False) -> ExportedModel:
 
 
 def _content(folder: Path) -> bytes:
-    """Read the weights file of a model folder, if browsers can open an export of its size."""
+    """Read the weights, if browsers can open an export of this size."""
     file = folder / WEIGHTS_FILE
     size = file.stat().st_size
     if size > MAX_MODEL_BYTES:

@@ -24,12 +24,7 @@ _FILES = files(__package__)
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What the page says of its model.
-
-    Attributes:
-        suggested_threshold: the probability from which labels are nearly always right; None if it
-            is unknown.
-    """
+    """What the page says of its model."""
 
     name: str
     sentences: tuple[str, ...]
@@ -37,10 +32,7 @@ class ModelFacts:
 
 
 def model_facts(path: Path, model: ExportedModel) -> ModelFacts:
-    """Collect what is known of a model, with the report of its run if it has one.
-
-    `path` is what the user calls the model.
-    """
+    """Collect what is known of a model, which the user calls `path`, and its report if any."""
     name = path.resolve().name
     report: Mapping[str, Any] = {}
     run = _run_of(model.folder)
@@ -70,7 +62,7 @@ def model_facts(path: Path, model: ExportedModel) -> ModelFacts:
 
 
 def _run_of(folder: Path) -> Path | None:
-    """The run of a model folder, which may be a link; None for a model without its run."""
+    """A model folder may be a link, or without its run."""
     for run in (folder.parent, folder.resolve().parent):
         is_its_model = (run / "model").resolve() == folder.resolve()
         if is_its_model and (run / "metrics.jsonl").is_file() and (run / "config.yaml").is_file():
@@ -79,7 +71,7 @@ def _run_of(folder: Path) -> Path | None:
 
 
 def _report_of(path: Path) -> Mapping[str, Any]:
-    """Read the report of a run; empty if there is none."""
+    """The report of a run; empty if there is none."""
     try:
         report = read_json(path)
     except (EncoderClsError, ValueError):
@@ -90,7 +82,7 @@ def _report_of(path: Path) -> Mapping[str, Any]:
 
 
 def _report_of_linear_part(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a report of a model of two parts says of its linear part alone."""
+    """What a report of two parts says of the linear part alone."""
     of_part: Mapping[str, Any] = report.get("parts", {}).get("linear", {})
     # Of the texts that the model has not learned from, a report has no scores of parts.
     texts = {key: report.get(key) for key in ("split", "num_examples", "learned_texts")}
@@ -98,7 +90,6 @@ def _report_of_linear_part(report: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _scores(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield sentences about the scores in a report, which may have none."""
     split = report.get("split", "test")
     calibration_error = report.get("ece_beyond_chance")
     learned = report.get("learned_texts")
@@ -133,7 +124,7 @@ def _scores(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _advice(report: Mapping[str, Any], model: ExportedModel) -> Iterator[str]:
-    """Yield sentences about how far to trust predictions."""
+    """How far to trust predictions."""
     threshold = report.get("suggested_threshold")
     if threshold:
         yield (
@@ -186,5 +177,5 @@ def _source(name: str) -> str:
 
 
 def _json_in_html(value: Any) -> str:
-    """Write a value as JSON in which no tag can begin."""
+    """JSON in which no tag can begin."""
     return json_text(value).replace("<", r"\u003c")
