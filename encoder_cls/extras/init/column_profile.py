@@ -23,13 +23,12 @@ _CODE = re.compile(r"(?=.*[0-9@/:_.-])\S+")
 
 @dataclass
 class ColumnProfile:
-    """What the cells of a column hold, of the rows of a sample.
+    """What a column holds, in the rows of a sample.
 
     Attributes:
-        cells: the cells of all rows as texts or lists of texts; None for an empty cell.
-        kinds: the number of cells of each kind: text, code, number, truth value, time, list and
-            other.
-        counts: the number of cells of each value; of lists, the number of each item.
+        cells: texts or lists of texts; None for an empty cell.
+        kinds: numbers of cells: text, code, number, truth value, time, list and other.
+        counts: numbers of cells by value; of lists, by item.
     """
 
     name: str
@@ -39,24 +38,24 @@ class ColumnProfile:
 
     @property
     def num_filled(self) -> int:
-        """The number of cells that are not empty."""
+        """The cells that are not empty."""
         return sum(self.kinds.values())
 
     @property
     def kind(self) -> str:
-        """The most frequent kind of its cells; empty if all cells are empty."""
+        """The most frequent kind; empty if all cells are."""
         if not self.kinds:
             return ""
         return self.kinds.most_common(1)[0][0]
 
     @property
     def distinct_share(self) -> float:
-        """The number of different values, as a share of the cells that are not empty."""
+        """The number of different values, as a share of filled cells."""
         return len(self.counts) / max(1, self.num_filled)
 
     @property
     def mean_words(self) -> float:
-        """The mean number of words of a cell that is not empty."""
+        """The mean number of words of a filled cell."""
         num_words = sum(len(cell.split()) for cell in self.cells if isinstance(cell, str))
         return num_words / max(1, self.num_filled)
 
@@ -79,7 +78,7 @@ class ColumnProfile:
 
 
 def column_profiles(records: Iterable[Mapping[str, Any]]) -> list[ColumnProfile]:
-    """Describe the columns of some records; objects are replaced by the fields inside them."""
+    """Describe columns; objects are replaced by the fields inside."""
     profiles: dict[str, ColumnProfile] = {}
     for row, record in enumerate(records):
         for name in field_names(record):
@@ -92,17 +91,17 @@ def column_profiles(records: Iterable[Mapping[str, Any]]) -> list[ColumnProfile]
 
 
 class Sample(NamedTuple):
-    """Some records, evenly spread over a source, and the number of all its records."""
+    """Records spread over a source, and the number of all."""
 
     records: list[Mapping[str, Any]]
     num_rows: int
 
 
 def sample_of(records: Iterable[Mapping[str, Any]], *, most: int) -> Sample:
-    """Take records that are evenly spread over a source, without knowing how many it has.
+    """Take records spread over a source of unknown length.
 
-    Whenever the sample has `most` records, an even number, every second one of it goes, and from
-    there on half as many are taken.
+    Whenever the sample has `most`, an even number, every second one goes, and from there on half as
+    many are taken.
     """
     sample: list[Mapping[str, Any]] = []
     stride = 1

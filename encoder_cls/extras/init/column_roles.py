@@ -46,10 +46,10 @@ GROUP_NAMES = frozenset(_GROUP_NAMES.split())
 
 
 class TextColumn(NamedTuple):
-    """The column with the text; `others` are other columns that hold texts.
+    """The column with the text; `others` hold texts, too.
 
     Attributes:
-        distinct_share: the share of the texts that differ.
+        distinct_share: of the texts.
     """
 
     name: str
@@ -62,9 +62,9 @@ class LabelColumn(NamedTuple):
     """The column with the label.
 
     Attributes:
-        test: how well words tell the label; None if labels are lists, or too many.
-        separator: the separator between several labels in a cell; None if there is one label.
-        others: the names of the next best columns.
+        test: how well words tell it; None if labels are lists, or too many.
+        separator: between several labels in a cell; None for one.
+        others: the next best columns.
     """
 
     name: str
@@ -86,7 +86,7 @@ WRONG_NAME = 0.3
 
 
 def text_column(profiles: Sequence[ColumnProfile]) -> TextColumn | None:
-    """Choose the column with the longest and most different texts; None if no column has texts."""
+    """The column with the longest and most different texts, if any."""
     scores = {profile.name: _text_score(profile) for profile in profiles}
     by_score = sorted(profiles, key=lambda profile: -scores[profile.name])
     texts = [profile for profile in by_score if scores[profile.name] >= MIN_TEXT_SCORE]
@@ -126,7 +126,7 @@ MIN_LABEL_SCORE = 0.06
 
 
 def label_column(profiles: Sequence[ColumnProfile], text: ColumnProfile) -> LabelColumn | None:
-    """Choose the column whose values occur again and are predicted best from words of the text."""
+    """The column whose values occur again and are predicted best from the text."""
     candidates = []
     scores: dict[str, float] = {}
     for profile in profiles:
@@ -146,7 +146,7 @@ def label_column(profiles: Sequence[ColumnProfile], text: ColumnProfile) -> Labe
 
 
 def describe_label_column(profile: ColumnProfile, text: ColumnProfile) -> LabelColumn:
-    """Describe a column that a person has named as the label, as `label_column` does."""
+    """Describe a column that a person has named, as `label_column` does."""
     candidate = _candidate(profile, text)
     if candidate:
         return candidate
@@ -175,7 +175,7 @@ def _candidate(profile: ColumnProfile, text: ColumnProfile) -> LabelColumn | Non
 def _tested(
     profile: ColumnProfile, text: ColumnProfile, separator: str | None
 ) -> LabelPredictability:
-    """Test how well the words of the text tell a label; of several labels, the first one."""
+    """Test how well the words of the text tell a label; of several, the first one."""
     texts = []
     labels = []
     for text_cell, cell in zip(text.cells, profile.cells, strict=True):
@@ -201,7 +201,7 @@ MAX_GROUP_SHARE = 0.9
 
 
 def group_column(profiles: Sequence[ColumnProfile], used: Sequence[str]) -> str | None:
-    """Find an unused column such as a customer, by its name and because its values occur again."""
+    """An unused column such as a customer, by its name and repeated values."""
     for profile in profiles:
         max_groups = MAX_GROUP_SHARE * profile.num_filled
         occurs_again = 2 <= len(profile.counts) < max_groups
@@ -249,9 +249,9 @@ MAX_NAME_WORDS = 8
 
 
 def header_is_a_row(profiles: Sequence[ColumnProfile]) -> bool:
-    """Whether the names of the columns look like the cells of a row, as in a file without a header.
+    """Whether the names of columns look like a row, as without a header.
 
-    They do if a name is a number, long, or also a frequent value of its own column.
+    They do if one is a number, long, or a frequent value of its own column.
     """
     for profile in profiles:
         is_number = bool(re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?", profile.name))

@@ -8,10 +8,7 @@ from encoder_cls.errors import DataError, EncoderClsError
 
 
 def explained(error: DataError, source: str) -> DataError:
-    """Add to an error all that is found in its source, a file or folder, and how to go on.
-
-    The result is the same error if nothing more is found.
-    """
+    """Add to an error all that is found in its source, and how to go on, if there is more."""
     from encoder_cls.extras.init.findings import finding_lines
     from encoder_cls.extras.init.inspect_data import inspect_data
 

@@ -113,7 +113,6 @@ def _similar(inspection: Inspection) -> Iterator[str]:
 
 
 def _setting(key: str, value: Any) -> Iterator[str]:
-    """The lines of a setting of the section `data`."""
     if isinstance(value, tuple):
         value = list(value)
     written = to_yaml({key.removeprefix("# "): value})

@@ -17,7 +17,7 @@ class FeatureColumns(NamedTuple):
     """The columns that could be features.
 
     Attributes:
-        doubts: why a column should be no feature, by its name.
+        doubts: why one should be none.
     """
 
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ def feature_columns(
 ) -> FeatureColumns:
     """Choose among columns that are neither text nor label.
 
-    `separator` stands between several labels in a cell; None if there is one label.
+    `separator` is between several labels in a cell; None for one.
     """
     labels = [_first_label(cell, separator) for cell in label.cells]
     names = []
@@ -105,7 +105,7 @@ def _repeats(profile: ColumnProfile) -> bool:
 
 
 def _numbers(profile: ColumnProfile) -> dict[str, float] | None:
-    """The number of each value, as a training reads them; None if one is no number."""
+    """The numbers of values, as a training reads them; None if one is no number."""
     numbers = {}
     for value in profile.counts:
         number = number_written(value)
@@ -116,10 +116,10 @@ def _numbers(profile: ColumnProfile) -> dict[str, float] | None:
 
 
 def _accuracy_alone(profile: ColumnProfile, labels: Sequence[str | None]) -> tuple[float, float]:
-    """The share of labels that are the most frequent one of their value, of their nearest number.
+    """How often a label is the most frequent one of its value, or of the nearest number.
 
-    Half of the rows are learned from, the others tested. The second share is that of the labels
-    that are the most frequent one of all.
+    Half of the rows are learned from, the others tested. The second share is of the label most
+    frequent of all.
     """
     rows = []
     for cell, label in zip(profile.cells, labels, strict=True):
@@ -156,7 +156,6 @@ def _most_frequent(counts: Counter[str]) -> str:
 
 
 def _nearest(number: float, known: Sequence[tuple[float, str]]) -> str:
-    """The label of the nearest number of increasing ones."""
     place = bisect_left(known, (number, ""))
     around = known[max(0, place - 1) : place + 1]
     return min(around, key=lambda found: abs(found[0] - number))[1]

@@ -28,7 +28,7 @@ _SEPARATOR_NAMES = {"\t": "tab"}
 
 
 def finding_lines(inspection: Inspection) -> Iterator[str]:
-    """Say how the data is written, what its columns and rows are, and what to look at.
+    """Say how the data is written, what it has, and what to look at.
 
     Lines with something to correct begin with `warning:`.
     """
@@ -123,7 +123,6 @@ def _label(label: LabelColumn) -> str:
 
 
 def _notes(inspection: Inspection) -> Iterator[str]:
-    """What was unusual in reading the data."""
     if inspection.dataset:
         yield from inspection.dataset.notes
         return

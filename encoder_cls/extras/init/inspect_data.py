@@ -59,9 +59,9 @@ class Table(NamedTuple):
 
     Attributes:
         text: None if no column looks like texts.
-        label: None if no column looks like labels.
-        group: a column whose rows with one value may belong together.
-        features: of the columns that are neither text, label nor group.
+        label: None if none looks like labels.
+        group: rows with one value may belong together.
+        features: of all other columns.
     """
 
     names: Sequence[str]
@@ -78,10 +78,10 @@ class SplitRows:
     """The rows of a split.
 
     Attributes:
-        labels: the number of rows of each label, as it is written.
-        has_lists: whether a row has several labels in a list.
-        without_label: the number of rows with a text and no label.
-        first_without_label: where the first of them are.
+        labels: how many rows have each, as it is written.
+        has_lists: whether a row has several.
+        without_label: rows with a text and no label.
+        first_without_label: where.
     """
 
     reading: Reading
@@ -103,12 +103,12 @@ class Inspection:
     """What was found in a source.
 
     Attributes:
-        table: the columns of the training data; None if its format has none.
-        splits: the rows of each split; empty if the columns are not known.
-        several: a sentence about cells that list several labels; empty if they do not.
-        dataset: the data as a training with these settings reads it; None if there is a problem.
-        problem: what must be corrected before a training can begin; empty if nothing must be.
-        settings: the values of the section `data` of the config, by key.
+        table: None if the format has no columns.
+        splits: empty if the columns are not known.
+        several: on cells that list several labels.
+        dataset: as a training with these settings reads it; None if there is a problem.
+        problem: to correct before a training can begin.
+        settings: of the section `data`, by key.
     """
 
     source: str
@@ -124,7 +124,7 @@ class Inspection:
 def inspect_data(source: str, chosen: Mapping[str, Any]) -> Inspection:
     """Look through a file or a folder.
 
-    `chosen` has the values of the section `data` that a person has chosen, such as `label_column`.
+    `chosen` has values of the section `data`, such as `label_column`.
 
     Raises:
         DataError: the source cannot be read at all.
@@ -160,7 +160,7 @@ def _settings_of_form(form: SourceForm) -> dict[str, Any]:
 
 
 def _table(form: SourceForm, chosen: Mapping[str, Any]) -> Table:
-    """Find the columns with text and label; of several sheets, in the sheet with most rows."""
+    """Find the columns of text and label; of several sheets, in the one with most rows."""
     sheets: Sequence[str | None] = form.sheets or (None,)
     if "sheet" in chosen:
         sheets = [chosen["sheet"]]
@@ -323,7 +323,7 @@ def _with_rows(inspection: Inspection, chosen: Mapping[str, Any]) -> Inspection:
 
 
 def _hint_for_lines(inspection: Inspection) -> str:
-    """A hint if a text file seems to be a table, as a spreadsheet saves it as Unicode text."""
+    """A text file may be a table, which a spreadsheet saves as Unicode text."""
     path = Path(inspection.source)
     if inspection.table or not path.is_file():
         return ""
@@ -368,7 +368,7 @@ def _read_split(source: str, role: str, config: Config) -> SplitRows:
 def _settings_of_rows(
     splits: Mapping[str, SplitRows], settings: Mapping[str, Any], source: str
 ) -> dict[str, Any]:
-    """The settings by which rows without a text or a label, and bad rows, are no errors."""
+    """Rows without a text or a label, and bad rows, are no errors then."""
     decided: dict[str, Any] = {}
     labels = {label for split in splits.values() for label in split.labels}
     if len({label_key(label) for label in labels}) < len(labels):
@@ -399,7 +399,7 @@ def _settings_of_rows(
 
 
 def _names_of_classes(settings: Mapping[str, Any], source: str) -> list[str]:
-    """The names of all classes, as a training reads them; empty if they are too many to list."""
+    """The names of classes, as a training reads them; empty if they are too many."""
     lenient = {"bad_rows": "skip", "empty_texts": "drop"}
     try:
         dataset = load_data(_config({**settings, **lenient}, source))

@@ -27,8 +27,8 @@ class LabelPredictability(NamedTuple):
     """The accuracy of a quick model.
 
     Attributes:
-        accuracy: the share of texts whose label a naive Bayes model of words predicts.
-        without_words: the share of texts with the most frequent label.
+        accuracy: of a naive Bayes model of words.
+        without_words: of the most frequent label.
     """
 
     accuracy: float
@@ -36,7 +36,7 @@ class LabelPredictability(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """The share of the texts with other labels that words explain, from 0 to 1."""
+        """The share of the other labels that words explain, from 0 to 1."""
         others = 1 - self.without_words
         if not others:
             return 0.0
@@ -44,7 +44,7 @@ class LabelPredictability(NamedTuple):
 
 
 def label_predictability(texts: Sequence[str], labels: Sequence[str]) -> LabelPredictability:
-    """Learn a multinomial naive Bayes model from half of the texts, and test it on the others."""
+    """Learn multinomial naive Bayes from half of the texts, and test it on the others."""
     stride = max(1, len(texts) // MAX_TEXTS)
     words = [_hashed_words(text) for text in texts[::stride]]
     names, numbers = np.unique(labels[::stride], return_inverse=True)
@@ -74,11 +74,7 @@ def _fit(
     *,
     num_classes: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Fit a multinomial naive Bayes model.
-
-    The result is the log probability of each word in each class, (classes, words), and of each
-    class, (classes,).
-    """
+    """The log probabilities of words in classes, (classes, words), and of classes."""
     counts = np.full((num_classes, BUCKETS), SMOOTHING, dtype=np.float32)
     for row in rows:
         np.add.at(counts[labels[row]], words[row], 1)
