@@ -54,7 +54,7 @@ def new_token() -> str:
 
 
 def labelling_app(session: Session, token: str) -> ASGIApp:
-    """Make the ASGI application of a session, whose paths all begin with the token."""
+    """The application of a session."""
     handlers = _Handlers(session)
     routes = [
         Route("/", Response(PAGE, headers=PAGE_HEADERS), methods=["GET"]),
@@ -93,7 +93,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class _Handlers:
-    """The handlers of requests. Each action responds with the new state."""
+    """The handlers of requests, which respond to each action with the new state."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -133,7 +133,6 @@ class _Handlers:
 
 
 async def _parsed(request: Request, form: type[AnyForm]) -> AnyForm:
-    """Read the body of a request, or refuse it (`RefusedError`)."""
     check_content_type(request)
     body = bytearray()
     async for chunk in request.stream():

@@ -10,10 +10,7 @@ Found = TypeVar("Found")
 
 
 class BackgroundThread:
-    """A thread that waits for work until it is stopped.
-
-    `run` calls `wait_for`, and returns once that returns None.
-    """
+    """A thread that waits for work until it is stopped."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         self._has_news = Condition()
@@ -30,7 +27,7 @@ class BackgroundThread:
         self._thread.start()
 
     def notify(self) -> None:
-        """Let the thread look again whether there is work."""
+        """Let the thread look for work again."""
         with self._has_news:
             self._has_news.notify()
 
@@ -45,9 +42,9 @@ class BackgroundThread:
         self._thread.join()
 
     def wait_for(self, find_work: Callable[[], Found | None]) -> Found | None:
-        """Wait, in the thread itself, until there is work; None once the thread is stopped.
+        """Wait, in the thread, until there is work; None once it is stopped.
 
-        `find_work` returns None if there is none, and is called again after each `notify`.
+        `find_work`, called again after each `notify`, returns None if there is none.
         """
         with self._has_news:
             while not self._is_stopping:

@@ -21,8 +21,8 @@ SEPARATOR = "|"
 class ClassList:
     """The names of the classes, in the order of their keys.
 
-    A class keeps its place, its number, when it is renamed. A name that is not valid, or is like
-    another one, is a `ValueError`.
+    A renamed class keeps its place, its number. An invalid name, or one like another, is a
+    `ValueError`.
     """
 
     def __init__(self, names: Iterable[str], *, is_multi_label: bool) -> None:
@@ -34,7 +34,7 @@ class ClassList:
 
     @classmethod
     def of_data(cls, names: Sequence[str], *, is_multi_label: bool, separator: str) -> Self:
-        """Make the list of the classes of data, which may have any names."""
+        """The classes of data, which may have any names."""
         classes = cls((), is_multi_label=is_multi_label)
         classes.names = list(names)
         classes._separator = separator
@@ -45,7 +45,7 @@ class ClassList:
         self.names.append(self._checked(name, self.names))
 
     def renamed(self, name: str, new_name: str) -> ClassList:
-        """Return a list in which a class of this list has another name."""
+        """A list with another name of a class."""
         if name not in self.names:
             raise ValueError(f"no class {shown(name)}")
 
@@ -57,10 +57,7 @@ class ClassList:
         return renamed
 
     def renamed_cell(self, cell: str, renamed: ClassList) -> str:
-        """Write the labels of a cell by their names in a renamed list.
-
-        A guess may name a class that is gone, which is left out.
-        """
+        """Write a cell by the names of a renamed list, without classes that are gone."""
         new_labels = []
         for label in self.labels_in(cell):
             if label in self.names:
@@ -71,10 +68,10 @@ class ClassList:
         return renamed.written(new_labels)
 
     def written(self, labels: Sequence[str]) -> str:
-        """Write the labels of a text as one cell, in the order of the classes.
+        """Write labels as one cell, in the order of the classes.
 
         Raises:
-            ValueError: a label is not a class, or there is not exactly one label.
+            ValueError: a label is no class, or there is not exactly one.
         """
         for label in labels:
             if label not in self.names:

@@ -24,10 +24,10 @@ MIN_TIMES = 5
 
 
 def random_sample(rows: Sequence[LabelledText]) -> list[int]:
-    """The rows whose texts are a random sample of the pool, whether suggested or drawn.
+    """The rows whose texts are a random sample, whether suggested or drawn.
 
-    They are all texts up to the last one that was drawn, in the order in which texts are drawn.
-    Without those that were suggested first, the sample would have too many easy texts.
+    They are all texts, in random order, up to the last one that was drawn: without those suggested
+    first, too many would be easy.
     """
     ranks = [drawn_rank(row.key) for row in rows]
     drawn = [rank for rank, row in zip(ranks, rows, strict=True) if row.how == RANDOM]
@@ -36,14 +36,14 @@ def random_sample(rows: Sequence[LabelledText]) -> list[int]:
 
 
 def estimate(fit: Fit, sample: Collection[int]) -> AccuracyEstimate | None:
-    """Estimate the accuracy on new texts; None with too few rows in the random sample."""
+    """Estimate the accuracy; None with too few rows in the random sample."""
     if len(sample) < MIN_RANDOM:
         return None
     return estimate_accuracy(fit.is_right, sample, error_factor=fit.error_factor)
 
 
 def accuracy_line(found: AccuracyEstimate) -> str:
-    """Say how often the model is right, such as "right on about 78% of new texts (70 to 84)"."""
+    """The accuracy in words, "right on about 78% of new texts (70 to 84)"."""
     line = (
         f"right on about {found.accuracy:.0%} of new texts "
         f"({100 * found.low:.0f} to {100 * found.high:.0f})"
@@ -54,7 +54,7 @@ def accuracy_line(found: AccuracyEstimate) -> str:
 
 
 def outlook_line(found: AccuracyEstimate, rows: Sequence[LabelledText]) -> str:
-    """Say what another hour of labelling would bring; empty if that is unknown."""
+    """What another hour of labelling would bring, if known."""
     per_hour = labels_per_hour(rows)
     if per_hour is None or found.with_twice is None:
         return ""
@@ -72,7 +72,7 @@ def outlook_line(found: AccuracyEstimate, rows: Sequence[LabelledText]) -> str:
 
 
 def labels_per_hour(rows: Sequence[LabelledText]) -> int | None:
-    """The median speed of labelling, without breaks; None if unknown."""
+    """The median speed of labelling, without breaks, if known."""
     times = []
     for row in rows:
         try:
@@ -91,9 +91,9 @@ def labels_per_hour(rows: Sequence[LabelledText]) -> int | None:
 
 
 def acceptance(rows: Sequence[LabelledText], *, is_random: bool) -> tuple[int, int]:
-    """How many guesses were the label that a person gave, and how many guesses there were.
+    """How many guesses were the label that a person gave, of how many.
 
-    With `is_random`, those for texts drawn at random, which were hidden; else those shown.
+    With `is_random`, of texts drawn at random, whose guesses were hidden; else of the others.
     """
     guessed = [row for row in rows if row.guess and (row.how == RANDOM) == is_random]
     num_accepted = sum(row.guess == row.label for row in guessed)

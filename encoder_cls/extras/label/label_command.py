@@ -189,7 +189,6 @@ def _label(
 
 
 def _review(run: Path, page: PageOptions, moved: Mapping[str, str]) -> None:
-    """Review the doubtful labels of a run."""
     from encoder_cls import check_outputs
     from encoder_cls.extras.label.review_session import open_review
     from encoder_cls.extras.label.server import serve_session
@@ -215,7 +214,7 @@ def _review(run: Path, page: PageOptions, moved: Mapping[str, str]) -> None:
 
 @contextmanager
 def _locked(output: Path) -> Iterator[None]:
-    """Keep other processes from labelling into the same file."""
+    """No other process may label into the same file."""
     from encoder_cls.system.files import locked, reporting_os_errors
 
     with reporting_os_errors(output):
@@ -236,7 +235,7 @@ def _enumerated(sizes: Sequence[str]) -> str:
 
 
 def _report(session: Session, options: PoolOptions) -> None:
-    """Say how many labels there are, and how to train with them."""
+    """How many labels there are, and how to train with them."""
     rows = session.labels.rows
     counts = Counter[str]()
     for row in rows:
@@ -279,7 +278,7 @@ def _train_command(session: Session, options: PoolOptions, labelled_classes: Seq
 
 
 def _report_model(session: Session) -> None:
-    """Say how often the model is right, and how often its guesses were accepted."""
+    """How often the model is right, and how often its guesses were accepted."""
     from encoder_cls.extras.label.estimates import acceptance
 
     summary = session.model.summary()

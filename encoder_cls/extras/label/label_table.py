@@ -1,11 +1,11 @@
 """The table of labels: a CSV file to which a label is appended before the next text is shown.
 
-The table is an ordinary CSV file that `train` reads. A row has the columns of the pool, then the
-label, when and how it was given, what the model had guessed, and the key of the text. Where the
-pool has a column of such a name, that of the table begins with `label_`.
+It is an ordinary CSV file that `train` reads: the columns of the pool, the label, when and how it
+was given, what the model had guessed, and the key of the text. Where the pool has such a column,
+that of the table begins with `label_`.
 
-The file may be edited between two sessions, but not during one: a file that is not byte for byte as
-this process has left it is not written.
+The file may be edited between two sessions, not during one: unless it is byte for byte as this
+process has left it, it is not written.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class LabelledText(NamedTuple):
     """A row of the table.
 
     Attributes:
-        label: as it is written; several labels are joined by a separator.
+        label: several are joined by a separator.
         labelled_at: in ISO 8601; empty if unknown.
-        how: how the text was chosen: `random`, `suggested`, `review`; empty if unknown.
-        guess: what the model had predicted, whether or not it was shown.
-        label_in_data: in a review, the label that the data has.
+        how: `random`, `suggested`, `review`; empty if unknown.
+        guess: of the model, shown or not.
+        label_in_data: in a review.
     """
 
     key: str
@@ -66,11 +66,9 @@ class LabelledText(NamedTuple):
 class LabelTable:
     """A table of labels on the disk, which only this process may change.
 
-    `rows` are those that count, in the order of the file. `blank_rows` have no label; they stay in
-    the file until their text is labelled.
-
-    A row that cannot be written, or a file that another program has changed, is an
-    `EncoderClsError`, and leaves the file and `rows` as before.
+    `rows` are those that count, in order; `blank_rows`, without a label, stay in the file until
+    their text is labelled. A row that cannot be written, or a file that was changed, is an
+    `EncoderClsError`, and leaves both as before.
     """
 
     def __init__(
@@ -87,8 +85,8 @@ class LabelTable:
     ) -> None:
         """Describe a table without rows.
 
-        It has the columns of the pool, then the `added` ones; `fixed_names` are the names of those
-        that other programs look for. With `needs_label`, only rows with a label count.
+        `added` columns follow those of the pool; `fixed_names` are of those that other programs
+        look for. With `needs_label`, only rows with a label count.
         """
         self.path = path
         self.rows: list[LabelledText] = []
@@ -111,15 +109,15 @@ class LabelTable:
 
     @property
     def label_column(self) -> str:
-        """The name in the file of the column of labels."""
+        """The column of labels in the file."""
         return self._own_names[LABEL]
 
     def read(self, encoding: str, texts: Sequence[PoolText] = ()) -> list[str]:
-        """Read the rows of the file, if there is one, mend what a power cut has left, return notes.
+        """Read the rows, mend what a power cut has left, and return notes.
 
         A file that was sorted, edited or saved by a spreadsheet keeps its rows and columns, and is
-        written again in the form of this table. One that is not UTF-8 has the encoding of the pool.
-        A last line that is only the beginning of that of one of the texts goes to another file.
+        written in the form of this table. One that is not UTF-8 has the encoding of the pool. A
+        torn last line goes to another file.
 
         Raises:
             DataError: the file is not a table of labels, or is malformed.
@@ -156,7 +154,7 @@ class LabelTable:
             self.replace([])
 
     def append(self, row: LabelledText) -> None:
-        """Add a row, which is on the disk when this method returns."""
+        """Add a row, which is then on the disk."""
         if self._written is None or row.key in self.blank_rows:
             self.replace([*self.rows, row])
             return
@@ -176,7 +174,7 @@ class LabelTable:
         self.rows = list(rows)
 
     def check_unchanged(self) -> None:
-        """Raise an `EncoderClsError` if another program has changed, removed or made the file."""
+        """Raise an `EncoderClsError` if another program has changed the file."""
         if self._written is not None:
             with self._opened():
                 return
@@ -184,7 +182,7 @@ class LabelTable:
             raise self._changed()
 
     def _append_line(self, file: BinaryIO, line: bytes) -> None:
-        """Append a line durably; if the disk is full, remove the part of it that was written."""
+        """Append a line durably; if the disk is full, remove the part that was written."""
         size = file.seek(0, os.SEEK_END)
         try:
             num_written = 0
@@ -200,7 +198,7 @@ class LabelTable:
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
-        """Open the file to write, without the part of a line that could not be removed before."""
+        """Open the file, without the part of a line that could not be removed before."""
         with reporting_os_errors(self.path), self.path.open("r+b", buffering=0) as file:
             content = file.readall()
             if self._torn:
@@ -270,10 +268,10 @@ class LabelTable:
         return is_like(name, in_file, PREFIX)
 
     def _torn_line(self, content: bytes, header: Sequence[str], texts: Sequence[PoolText]) -> bytes:
-        """The last line, if a power cut has left only a part of it; else empty.
+        """The last line, if a power cut has left only a part of it.
 
-        It is the beginning of the line that this program writes for one of the texts. Whatever else
-        the file ends with was written by a person or by another program.
+        It begins the line of one of the texts; anything else was written by a person or another
+        program.
         """
         names = self._own_names_in(header)
         if list(header[-len(self._added) :]) != list(names.values()):
@@ -323,7 +321,7 @@ class LabelTable:
     # Writing
 
     def _free_names(self) -> dict[str, str]:
-        """The names of the added columns; a column `label` of the pool is continued."""
+        """A column `label` of the pool is continued."""
         taken = {*self._columns.values(), *self._fixed_names.values()}
         if LABEL not in self._text_columns:
             taken.discard(LABEL)
@@ -386,7 +384,7 @@ def is_own_table(path: Path) -> bool:
 
 
 def _names_in_file(columns: Iterable[str]) -> dict[str, str]:
-    """The names of columns as they are read from a file, by column."""
+    """Names as they are read from a file, by column."""
     different = list(dict.fromkeys(columns))
     names = numbered([_encoded(column).decode() for column in different])
     return dict(zip(different, names, strict=True))
@@ -397,7 +395,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _last_line(content: bytes) -> bytes:
-    """What follows the last line end outside of fields; empty if the last line is complete."""
+    """What follows the last line end outside of fields."""
     rest: list[bytes] = []
     is_quoted = False
     for line in content.split(LINE_END.encode()):

@@ -1,6 +1,6 @@
 """The loop of the model: fit again in another process whenever there are enough new labels.
 
-No call waits for a fit. The thread of this class waits, and the page goes on meanwhile.
+No call waits for a fit: a thread does, and the page goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -45,10 +45,9 @@ Task = Labels | Path | None
 
 
 def labels_of_last_fit(num_labels: int) -> int:
-    """The number of labels of the last fit that is due with this many labels; 0 if none is.
+    """The number of labels of the last fit that is due; 0 if none is.
 
-    Fits are due at the same numbers in every process, so a session that continues makes the fit
-    of a killed one.
+    It is the same in every process, so a session that continues makes the fit of a killed one.
     """
     due = 0
     next_due = FIRST_FIT
@@ -62,9 +61,9 @@ class ModelLoop:
     """Fits the model in another process while its block runs, and keeps its predictions.
 
     Args:
-        log: called with a message if a fit fails.
-        run: a run or model whose guesses are shown until the fits are better.
-        classes_of_run: its classes, some of which the session may have renamed.
+        log: gets a message if a fit fails.
+        run: whose guesses are shown until the fits are better.
+        classes_of_run: some of which the session may have renamed.
         apply: does a task of `PoolModel`, in place of another process.
     """
 
@@ -130,7 +129,7 @@ class ModelLoop:
         self._thread.join()
 
     def guess(self, key: str) -> Guess | None:
-        """The prediction for a text; None if there is none yet."""
+        """The prediction for a text, if there is one yet."""
         guess = self._numbered_guess(key)
         if guess is None:
             return None
@@ -141,7 +140,7 @@ class ModelLoop:
         return Guess(labels=names[: guess.num_predicted], top=top[:num_listed])
 
     def _numbered_guess(self, key: str) -> RememberedGuess | None:
-        """The prediction by the numbers of classes, which renaming keeps."""
+        """The guess by the numbers of classes, which renaming keeps."""
         # The thread may exchange the fit at any time.
         fit = self._shown
         if fit is None:
@@ -159,16 +158,16 @@ class ModelLoop:
         """None: only a review has words."""
 
     def labels_changed(self) -> None:
-        """Look whether a fit is due; returns at once."""
+        """Look whether a fit is due, without waiting."""
         self._thread.notify()
 
     @property
     def estimate(self) -> AccuracyEstimate | None:
-        """How often the model is right; None if that is unknown."""
+        """How often the model is right, if known."""
         return self._estimate
 
     def summary(self) -> Mapping[str, Any]:
-        """What the page shows of the model, as JSON."""
+        """What the page shows of the model."""
         outlook = ""
         if self._estimate:
             accuracy = accuracy_line(self._estimate)
@@ -240,7 +239,6 @@ class ModelLoop:
             self._keep_guesses(self._session.memory, fit)
 
     def _keep_guesses(self, memory: SessionMemory, fit: Fit) -> None:
-        """Keep the guesses for the next texts."""
         keys = list(self._index_of)[: self._pool_size]
         suggested = [keys[index] for index in fit.suggestions]
         asked = self._session.asked
@@ -273,7 +271,7 @@ class ModelLoop:
                 file.write(json_text(self._estimate._asdict()) + "\n")
 
     def _are_right(self, fit: Fit, rows: Sequence[LabelledText]) -> list[bool]:
-        """Whether a fit that has not learned from these rows predicts all their labels."""
+        """Whether a fit without these rows predicts all their labels."""
         classes = self._session.classes
         is_right = []
         for row in rows:
@@ -286,7 +284,7 @@ class ModelLoop:
         return is_right
 
     def due(self) -> Labels | None:
-        """The labels of the fit that is due; None if it was made, or there are too few."""
+        """The labels of the fit that is due, if one is."""
         # Leave out rows that a person has added to the table in the meantime.
         session = self._session
         rows = session.labels.rows[: labels_of_last_fit(len(session.labels.rows))]
@@ -327,7 +325,7 @@ def _with_point(
 
 
 def _read_curve(path: Path, *, most_labels: int) -> list[AccuracyEstimate]:
-    """Read the curve of earlier processes, but for damaged lines and labels that are gone."""
+    """Read the curve, without damaged lines, and labels that are gone."""
     curve: list[AccuracyEstimate] = []
     with suppress(OSError):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -17,7 +17,7 @@ from encoder_cls.system.display import counted
 
 
 class OpenedSession(NamedTuple):
-    """A session, with its queue, the texts of its pool, and notes for the user."""
+    """A session, with its queue, the texts of its pool, and notes."""
 
     session: Session
     queue: TextQueue
@@ -30,7 +30,7 @@ def open_session(
 ) -> OpenedSession:
     """Open a session on a pool, and continue the labels of its output.
 
-    `class_names`, from an option, come before those that only the table has.
+    `class_names` come before those that only the table has.
 
     Raises:
         ConfigError: the name of a class is not valid.
@@ -97,7 +97,7 @@ def _classes(names: Sequence[str], memory: SessionMemory, *, is_multi_label: boo
 
 
 def _add_classes_of(labels: LabelTable, classes: ClassList) -> None:
-    """Add the classes that only the table has, in the order of their first rows."""
+    """Add classes of the table in the order of their first rows."""
     for row in labels.rows:
         for label in classes.labels_in(row.label):
             if label in classes.names:

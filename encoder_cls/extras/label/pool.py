@@ -31,7 +31,7 @@ MAX_TEXTS = 50_000
 
 
 class PoolOptions(NamedTuple):
-    """Where the pool is, a file, a folder or a pattern of files, and how it is read."""
+    """The pool, a file, a folder or a pattern of files, and how it is read."""
 
     source: str
     text_columns: Sequence[str] = ("text",)
@@ -40,7 +40,7 @@ class PoolOptions(NamedTuple):
 
 
 class PoolText(NamedTuple):
-    """A text of the pool; `cells` are the values of all columns of its row, by name."""
+    """A text; `cells` are the values of all columns."""
 
     key: str
     text: str
@@ -52,9 +52,9 @@ class Pool:
     """The texts that may be labelled.
 
     Attributes:
-        texts: the distinct texts, in an order drawn at random that depends only on the texts: a
-            pool that was sorted or extended keeps it.
-        form: that of its first file.
+        texts: distinct, in a random order that depends only on the texts: a pool that was sorted or
+            extended keeps it.
+        form: of the first file.
     """
 
     texts: Sequence[PoolText]
@@ -66,9 +66,9 @@ class Pool:
 def read_pool(
     options: PoolOptions, *, label_column: str | None = None, left_out: Sequence[Path] = ()
 ) -> Pool:
-    """Read the texts of a pool, without rows that have a label in `label_column`.
+    """Read a pool without rows that have a label in `label_column`.
 
-    Files that are `left_out` are not part of the pool, though a pattern may match them.
+    Files that are `left_out` do not belong to it, though a pattern may match them.
 
     Raises:
         DataError: the pool is missing or malformed, or has no text.
@@ -112,7 +112,7 @@ def read_pool(
 
 
 def _without_files(source: str, left_out: Sequence[Path]) -> list[str]:
-    """The source itself; or the files that match a pattern, without some of them."""
+    """The source, or the files that match it, without some."""
     if Path(source).exists():
         return [source]
     own = {path_of(file) for file in left_out}
@@ -121,13 +121,13 @@ def _without_files(source: str, left_out: Sequence[Path]) -> list[str]:
 
 
 def has_label(row: Row, label_column: str) -> bool:
-    """Whether a row has a label in a column. An empty list is a label: that there are none."""
+    """Whether a row has a label in a column; an empty list says that there are none."""
     label = row.value(label_column)
     return label is not None and str(label).strip() != ""
 
 
 def _drawn_texts(rows: Iterable[Row]) -> list[PoolText]:
-    """The texts with the least ranks, in this order, without blank and equal texts."""
+    """The texts with the least ranks, without blank and equal ones."""
     # The heap has the text with the largest rank first, which is the next to be left out.
     heap: list[tuple[int, PoolText]] = []
     keys: set[str] = set()
@@ -159,8 +159,7 @@ def without_near_duplicates(
 ) -> list[PoolText]:
     """Keep the first of texts that are alike, so that they are asked once.
 
-    Texts like the `known_texts`, which have been labelled or skipped, are left out; those
-    themselves are kept.
+    Texts like `known_texts`, which were labelled or skipped, are left out; those themselves stay.
     """
     unknown = [text for text in texts if text.key not in known_texts]
     numbers = texts_alike([*known_texts.values(), *(text.text for text in unknown)]).tolist()

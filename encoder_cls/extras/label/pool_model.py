@@ -34,9 +34,9 @@ class Labels(NamedTuple):
     """The labels to learn from.
 
     Attributes:
-        texts: the labelled texts, by their numbers.
-        class_names: the classes that have labelled texts.
-        class_numbers: their numbers in the session, which renaming keeps.
+        texts: by number.
+        class_names: of labelled texts.
+        class_numbers: in the session, which renaming keeps.
     """
 
     texts: Sequence[int]
@@ -50,11 +50,10 @@ class Fit(NamedTuple):
     """What the model has learned.
 
     Attributes:
-        top_classes: the most probable classes by their numbers in the session, (texts, top), the
-            predicted ones first.
+        top_classes: by number in the session, (texts, top), predicted ones first.
         top_probabilities: (texts, top).
-        num_predicted: how many of these classes are predicted, (texts,).
-        suggestions: the numbers of texts to label next, the most useful first.
+        num_predicted: how many of these are, (texts,).
+        suggestions: texts to label next, the most useful first.
         is_right: as in `PoolFit`; so is `error_factor`.
     """
 
@@ -69,17 +68,14 @@ class Fit(NamedTuple):
 
 @dataclass
 class PoolModel:
-    """A model of a pool, whose texts come first, before further labelled ones.
-
-    A copy of it works in a process of its own.
-    """
+    """A model of a pool, whose texts come first, before further labelled ones."""
 
     texts: Sequence[str]
     pool_size: int
     _is_nice: bool = field(default=False, init=False)
 
     def __call__(self, task: Labels | Path | None) -> Fit | list[int]:
-        """Fit to labels, or predict the pool by a run or model; for None, suggest first texts."""
+        """Fit to labels, predict the pool by a run, or for None suggest first texts."""
         if not self._is_nice:
             self._is_nice = True
             with suppress(OSError, AttributeError):
@@ -121,7 +117,7 @@ class PoolModel:
         )
 
     def _predict_by_run(self, run: Path) -> Fit:
-        """Predict the first texts by a run or model, whose classes are the session's first ones."""
+        """The classes of a run are the session's first ones."""
         began = time.monotonic()
         classifier = load_classifier(run, engine="numpy")
         texts = self.texts[: self.pool_size][:PREDICTED_BY_RUN]
@@ -155,11 +151,7 @@ def _values_of(probabilities: Floats, columns: NDArray[np.int64]) -> NDArray[np.
 def top_classes(
     probabilities: Floats, is_predicted: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Choose the classes that the guess for each text lists, and count the predicted ones.
-
-    Both arguments are (texts, classes). The chosen columns are (texts, top), the predicted ones
-    first; the counts are (texts,).
-    """
+    """The classes that guesses list, (texts, top), predicted ones first, and how many of these."""
     # Each label has a threshold of its own, so a label that is not predicted may be more probable
     # than one that is. The last key of `lexsort` counts first.
     num_predicted = is_predicted.sum(axis=1)
@@ -169,6 +161,6 @@ def top_classes(
 
 
 def has_enough(labels: Labels) -> bool:
-    """Whether there is something to learn: two classes, or one of a multi-label task."""
+    """Whether there are two classes, or one of a multi-label task."""
     least = 1 if labels.is_multi_label else 2
     return len(labels.class_names) >= least

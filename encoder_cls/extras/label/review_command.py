@@ -96,7 +96,6 @@ def review_command(
 
 
 def _print_as_json(found: Review) -> None:
-    """Print all doubtful labels and their number as JSON."""
     print_json(
         {
             "estimated_errors": found.num_estimated_errors,
@@ -113,7 +112,6 @@ def _record(row: LabelRow) -> dict[str, Any]:
 
 
 def _line(row: LabelRow) -> str:
-    """Describe a doubtful label in one line: its score, both labels, the text and its location."""
     label = printable(shortened(row.label, limit=LONGEST_NAME)) or NO_LABEL
     suggested = printable(shortened(row.suggested, limit=LONGEST_NAME)) or NO_LABEL
     text = shown(row.text, limit=LONGEST_TEXT)

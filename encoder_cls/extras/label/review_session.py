@@ -44,7 +44,7 @@ class ReviewQueue:
         self._texts = texts
 
     def next(self, asked: Collection[str]) -> ChosenText | None:
-        """The next text whose key has not been asked; None if there is none."""
+        """The next text whose key has not been asked, if any."""
         for text in self._texts:
             if text.key not in asked:
                 return ChosenText(text, REVIEW)
@@ -52,7 +52,7 @@ class ReviewQueue:
 
 
 class OpenedReview(NamedTuple):
-    """A session of a review, its model, and notes for the user."""
+    """A session of a review, its model, and notes."""
 
     session: Session
     model: ReviewModel
@@ -60,9 +60,9 @@ class OpenedReview(NamedTuple):
 
 
 def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedReview | None:
-    """Find the doubtful labels of a run, and continue the corrections of the output.
+    """Find the doubtful labels of a run, if any, and continue the corrections of the output.
 
-    `moved` has the new paths of the run's data, by key. None if no label is doubtful.
+    `moved` has the new paths of the run's data, by key.
 
     Raises:
         ConfigError: the path is not a run, or the run has no classifier yet.
@@ -131,9 +131,9 @@ def open_review(run: Path, output: Path, moved: Mapping[str, str]) -> OpenedRevi
 
 
 class ReviewModel:
-    """The predictions of a run for its doubtful labels, with words that explain them.
+    """The predictions of a run for its doubtful labels, and the words that explain them.
 
-    Words are computed by a thread while the block runs, some texts ahead of the person.
+    A thread computes the words while the block runs, some texts ahead of the person.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class ReviewModel:
         self._thread.stop()
 
     def guess(self, key: str) -> Guess | None:
-        """The labels that the run predicts in place of those of the text."""
+        """The labels that the run predicts."""
         row = self._rows.get(key)
         if row is None:
             return None
@@ -172,15 +172,15 @@ class ReviewModel:
         )
 
     def words(self, key: str) -> Sequence[WordsOfClass] | None:
-        """The words for and against the classes in doubt; None if they are not computed yet."""
+        """The words for and against the classes in doubt, if computed yet."""
         return self._words.get(key)
 
     def labels_changed(self) -> None:
-        """Explain the next texts; returns at once."""
+        """Explain the next texts, without waiting."""
         self._thread.notify()
 
     def summary(self) -> Mapping[str, Any]:
-        """What the page shows of the model, as JSON."""
+        """What the page shows of the model."""
         classes = self._session.classes
         rows = self._session.labels.rows
         num_kept = 0
@@ -197,7 +197,7 @@ class ReviewModel:
         }
 
     def _explain_ahead(self) -> None:
-        """Explain the texts in their order, at most `AHEAD` before they are asked."""
+        """Explain at most `AHEAD` texts before they are asked."""
         rows = list(self._rows.items())
 
         def next_row() -> tuple[str, LabelRow] | None:
@@ -214,7 +214,7 @@ class ReviewModel:
             self._words[key] = self._words_of(row)
 
     def _words_of(self, row: LabelRow) -> list[WordsOfClass]:
-        """Explain the classes in doubt, which only the labels or only the prediction has."""
+        """The classes in doubt are only in the labels, or only in the prediction."""
         labels = self._session.classes.labels_in(row.label)
         suggested = self._session.classes.labels_in(row.suggested)
         in_doubt = [name for name in labels if name not in suggested]

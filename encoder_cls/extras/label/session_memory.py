@@ -19,7 +19,7 @@ from encoder_cls.system.files import read_file, to_json, write_file
 
 
 class RememberedGuess(BaseModel, strict=True, extra="forbid"):
-    """The guess for a text: the numbers of the most probable classes, the predicted ones first."""
+    """A guess: the most probable classes by number, predicted ones first."""
 
     classes: list[int]
     probabilities: list[float]
@@ -31,9 +31,9 @@ class Remembered(BaseModel, strict=True, extra="forbid"):
 
     Attributes:
         classes: the place of a class is its number for ever.
-        renamed: the names of today, by names of before.
-        suggested: the keys of texts, the most useful first.
-        guesses: for the next texts, by key.
+        renamed: names of today, by names of before.
+        suggested: keys of texts, the most useful first.
+        guesses: of the next texts, by key.
     """
 
     classes: list[str] = []
@@ -44,7 +44,7 @@ class Remembered(BaseModel, strict=True, extra="forbid"):
 
     @model_validator(mode="after")
     def _check_guesses(self) -> Self:
-        """Refuse guesses of classes that do not exist: a person may have edited the file."""
+        """Refuse classes that do not exist: a person may have edited the file."""
         for guess in self.guesses.values():
             is_of_classes = all(0 <= number < len(self.classes) for number in guess.classes)
             if not is_of_classes or len(guess.probabilities) != len(guess.classes):
@@ -53,10 +53,10 @@ class Remembered(BaseModel, strict=True, extra="forbid"):
 
 
 class SessionMemory:
-    """What is remembered, `now`; the page and the thread of the model write it."""
+    """What is remembered, `now`; the page and the model's thread write it."""
 
     def __init__(self, output: Path) -> None:
-        """Read the file; a damaged one is as good as none."""
+        """A damaged file is as good as none."""
         self._path = session_file(output)
         self._lock = Lock()
         self.now = Remembered()
@@ -68,19 +68,19 @@ class SessionMemory:
         return self.now.renamed.get(name, name)
 
     def keep(self, **changes: Any) -> None:
-        """Keep new values of fields. No action fails because of this file, if the disk is full."""
+        """Keep new values; no action fails if the disk is full."""
         with self._lock:
             self.now = self.now.model_copy(update=changes)
             with suppress(EncoderClsError):
                 write_file(self._path, to_json(self.now.model_dump()))
 
     def keep_classes(self, classes: Sequence[str]) -> None:
-        """Keep the names of classes; a new one is no longer a name of before."""
+        """Keep classes; a new one is no longer a name of before."""
         renamed = {old: new for old, new in self.now.renamed.items() if old not in classes}
         self.keep(classes=list(classes), renamed=renamed)
 
     def keep_new_name(self, old: str, new: str, classes: Sequence[str]) -> None:
-        """Keep the names after a class has been renamed."""
+        """Keep the new name of a class."""
         renamed = {name: new if today == old else today for name, today in self.now.renamed.items()}
         renamed[old] = new
         self.keep(
@@ -90,22 +90,22 @@ class SessionMemory:
 
 
 def session_file(output: Path) -> Path:
-    """The file of a session, beside its table of labels."""
+    """The file of a session, beside its table."""
     return output.with_name(f"{output.stem}-session.json")
 
 
 def torn_file(table: Path) -> Path:
-    """The file with what a power cut has left of the last line of a table."""
+    """The file with the torn last line of a table."""
     return table.with_name(f"{table.stem}-torn.txt")
 
 
 def skipped_file(output: Path) -> Path:
-    """The file with the texts that were skipped."""
+    """The file with the skipped texts."""
     return output.with_name(f"{output.stem}-skipped{output.suffix}")
 
 
 def files_of_session(output: Path) -> list[Path]:
-    """All files that a session may write, none of which is a part of the pool."""
+    """The files that a session may write, none of which is a part of the pool."""
     tables = [output, skipped_file(output)]
     return [*tables, *map(torn_file, tables), curve_file(output), session_file(output)]
 
@@ -116,5 +116,5 @@ def curve_file(output: Path) -> Path:
 
 
 def order_of_keys(names: Sequence[str], like: Sequence[str]) -> list[str]:
-    """The names in the order of other ones, then those that are new."""
+    """Names in the order of others, then new ones."""
     return [name for name in like if name in names] + [name for name in names if name not in like]

@@ -112,7 +112,6 @@ def suggest_command(
 
 
 def _next_step(run: Path, output: Path) -> str:
-    """What to do with the labelled texts."""
     is_run = (run / "config.yaml").exists()
     if not is_run:
         return "add the file to the training data"
@@ -120,7 +119,7 @@ def _next_step(run: Path, output: Path) -> str:
 
 
 def _how_to_write_several_labels(classifier: Classifier, separator: str) -> str:
-    """Say how several labels, and none, are written into a cell."""
+    """How several labels, and none, are written into a cell."""
     example = joined_labels(classifier.label_names[:2], separator)
 
     setting = ""

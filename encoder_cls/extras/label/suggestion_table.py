@@ -1,11 +1,10 @@
 """Suggested texts as a table or as JSON lines, in which a person fills in the labels.
 
-A row has the columns of the input, then an empty label, the predicted label with its probability,
-the file and line of the text, and its key, as all tables of labels have it. In a multi-label task,
-it has all predicted labels, with the probability that exactly these are right. The label has the
-column, and several labels have the separator, of the training data, so that a table that is filled
-in can be trained on. Where the input has a column of such a name, that of the table begins with
-`suggest_`; but those of an earlier table of suggestions are replaced.
+A row has the columns of the input, an empty label, the predicted label with its probability, its
+place, and its key; multi-label, all predicted labels with the probability that exactly these are
+right. The label has the column and separator of the training data, so that a table can be trained
+on once it is filled in. Where the input has such a column, that of the table begins with
+`suggest_`; columns of earlier suggestions are replaced.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class SuggestionTable:
         }
 
     def to_json_lines(self) -> str:
-        """Write lines of JSON, with the text as the first key."""
+        """Lines of JSON, with the text as the first key."""
         records = [
             {"text": readable(suggestion.row.text)} | self._record(suggestion)
             for suggestion in self.suggestions
@@ -63,7 +62,7 @@ class SuggestionTable:
         return "".join(f"{record_text(record)}\n" for record in records)
 
     def to_csv(self, form: CsvForm, *, is_for_terminal: bool = False) -> str:
-        """Write lines of CSV; for a terminal, with control characters escaped."""
+        """Lines of CSV; for a terminal, control characters are escaped."""
         columns, records = self._columns_and_records()
         probability = self._names["probability"]
 
@@ -79,14 +78,14 @@ class SuggestionTable:
         return "".join(lines)
 
     def to_excel(self) -> bytes:
-        """Write an Excel file."""
+        """An Excel file."""
         columns, records = self._columns_and_records()
         return excel_table(
             columns, records, title="suggestions", probability_column=self._names["probability"]
         )
 
     def _columns_and_records(self) -> tuple[list[str], list[dict[str, Any]]]:
-        """The columns, and the values of each row with their types; several labels are one cell."""
+        """Several labels are one cell."""
         records = [self._record(suggestion) for suggestion in self.suggestions]
         columns = self._columns_of(records)
 
@@ -98,7 +97,7 @@ class SuggestionTable:
         return columns, records
 
     def _record(self, suggestion: Suggestion) -> dict[str, Any]:
-        """The values by column; `row` is there only if it is not the line."""
+        """`row` is there only if it is not the line."""
         where = suggestion.row.where
         prediction = suggestion.prediction
 
@@ -120,7 +119,6 @@ class SuggestionTable:
         return record
 
     def _columns_of(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The columns of the input in their order, then the added ones."""
         input_columns: list[str] = []
         known = {self._label_column, *self._names.values()}
         for record in records:
@@ -140,7 +138,7 @@ class SuggestionTable:
 
 
 def _columns_of_suggestions(record: Mapping[str, Any]) -> set[str]:
-    """The columns that an earlier `suggest` has added to a row."""
+    """What an earlier `suggest` has added."""
     columns = list(record)
     with_row = (*ADDED_COLUMNS, ROW_COLUMN)
     return added_before(columns, with_row, PREFIX) or added_before(columns, ADDED_COLUMNS, PREFIX)

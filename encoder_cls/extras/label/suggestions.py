@@ -1,9 +1,7 @@
 """Choose the unlabelled texts of an input to label next.
 
-Candidates are the texts with the most uncertain predictions (`Prediction.uncertainty`): those whose
-two best classes are nearly equally probable; in a multi-label task, those whose labels are probably
-not all right. Many of them are similar to each other, so those are chosen that represent most of
-the others (`TextPool.representatives`).
+Candidates have the most uncertain predictions (`Prediction.uncertainty`). Many are similar to each
+other, so those are chosen that represent most of the others (`TextPool.representatives`).
 """
 
 from __future__ import annotations
@@ -56,8 +54,7 @@ def suggest_from(
 ) -> list[Suggestion]:
     """Choose `number` texts of a source to label next, the most useful first.
 
-    Rows that have a label in the label column of the training data are left out, and so are the
-    texts of the run's data, which have labels there.
+    Rows with a label in the label column are left out, and so are the texts of the run's data.
 
     Raises:
         DataError: the source is missing or malformed.
@@ -100,7 +97,7 @@ def suggest_from(
 
 
 def _known_texts(run: Path) -> set[int]:
-    """The texts that have labels in the data of a run, in the form of `_plain`."""
+    """The labelled texts of a run, in the form of `_plain`."""
     try:
         return {_plain(text) for text in labelled_texts(run)}
     except EncoderClsError as error:
@@ -109,17 +106,17 @@ def _known_texts(run: Path) -> set[int]:
 
 
 def _plain(text: str) -> int:
-    """A hash that is equal for texts that differ only in case and white space."""
+    """Equal for texts that differ only in case and white space."""
     return hash(" ".join(text.casefold().split()))
 
 
 def suggest(
     predicted: Iterable[tuple[Row, Prediction]], classifier: Classifier, number: int
 ) -> list[Suggestion]:
-    """Choose at most `number` of the texts with uncertain predictions, the most useful first.
+    """Choose at most `number` uncertain texts, the most useful first.
 
-    Blank texts are left out, and so are all but one of texts that are alike. The memory in use is a
-    hash of each text, and `CANDIDATES` texts for each text to choose.
+    Blank texts, and copies of others, are left out. Memory holds a hash of each text, and
+    `CANDIDATES` for each to choose.
     """
     num_candidates = max(number, min(CANDIDATES * number, MAX_CANDIDATES))
     seen: set[int] = set()
@@ -152,7 +149,6 @@ def _most_uncertain(suggestions: list[Suggestion]) -> list[Suggestion]:
 
 
 def _without_copies(suggestions: list[Suggestion]) -> list[Suggestion]:
-    """Keep the first of texts that are alike."""
     numbers = texts_alike([suggestion.row.text for suggestion in suggestions]).tolist()
     firsts: dict[int, Suggestion] = {}
     for number, suggestion in zip(numbers, suggestions, strict=True):

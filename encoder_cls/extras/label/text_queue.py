@@ -1,13 +1,12 @@
 """The queue: which text is asked next.
 
-One text in ten is drawn at random, at a random place among the ten. These texts are a random sample
-of the pool, so they give an honest accuracy, and the guess of the model is hidden. The others are,
-alternately, one that the model suggests and the next one in the order drawn at random: a model of
-suggested texts alone is not better than one of random texts. Without suggestions, as in the first
-seconds, all texts count as drawn at random.
+One text in ten, at a random place among them, is drawn at random: a random sample of the pool, with
+hidden guesses, gives an honest accuracy. The others alternate between suggested texts and the
+random order: suggested texts alone are not better than random ones. Without suggestions, as at
+first, all texts count as drawn at random.
 
-The choice depends only on the number of texts that have been asked and on the suggestions, so a
-killed session continues.
+The choice depends only on the number of texts asked and on the suggestions, so a killed session
+continues.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ class Queue(Protocol):
     """What decides which text is asked next."""
 
     def next(self, asked: Collection[str]) -> ChosenText | None:
-        """The next text whose key has not been asked; None if there is none."""
+        """The next text whose key has not been asked, if any."""
 
 
 class TextQueue:
-    """Chooses texts of a pool; `suggestions` are numbers of texts, the most useful first."""
+    """Chooses texts of a pool; `suggestions` are the most useful first."""
 
     def __init__(self, texts: Sequence[PoolText]) -> None:
         self.suggestions: Sequence[int] = ()
         self._texts = texts
 
     def next(self, asked: Collection[str]) -> ChosenText | None:
-        """The next text whose key has not been asked; None if there is none."""
+        """See `Queue`."""
         suggested = _first([self._texts[index] for index in self.suggestions], asked)
         drawn = _first(self._texts, asked)
         if drawn is None:
