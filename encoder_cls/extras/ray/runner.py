@@ -21,14 +21,7 @@ if TYPE_CHECKING:
 
 
 def run(source: str, output: str, *, model: Path, engine: str, num_workers: int) -> None:
-    """Classify Parquet files. If a worker dies, Ray gives its rows to another worker.
-
-    Args:
-        source: a Parquet file or a folder of Parquet files.
-        output: a new folder.
-        model: a run or model folder, which this process loads and sends to the workers.
-        engine: the engine of the encoder: `auto`, `numpy` or `torch`.
-        num_workers: the number of worker processes.
+    """Classify Parquet files.
 
     Raises:
         ConfigError: Ray is not installed, or the output is not allowed.
@@ -64,19 +57,19 @@ def run(source: str, output: str, *, model: Path, engine: str, num_workers: int)
 
 
 class Place(NamedTuple):
-    """A path without links in a file system, which may be on another machine."""
+    """A path without links in a file system, perhaps of another machine."""
 
     system: AbstractFileSystem
     path: str
 
     def is_inside(self, other: Place) -> bool:
-        """Whether this is the same place as another, or inside of it."""
+        """Whether this is the same place, or inside of it."""
         path = PurePosixPath(self.path)
         return self.system == other.system and path.is_relative_to(other.path)
 
 
 def check_places(source: str, output: str, *, model: Path) -> tuple[Place, Place]:
-    """Find the places of the input and the output, and check them.
+    """Find and check the places of the input and the output.
 
     Raises:
         ConfigError: a file system is unknown, or the output exists or is inside the input or the
@@ -97,7 +90,7 @@ def check_places(source: str, output: str, *, model: Path) -> tuple[Place, Place
 
 
 def _place(option: str, uri: str) -> Place:
-    """Find a place; a `ConfigError` if its file system is unknown or needs another library."""
+    """A `ConfigError` if its file system is unknown or needs another library."""
     import fsspec
     from fsspec.implementations.local import LocalFileSystem
 
