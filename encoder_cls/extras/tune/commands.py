@@ -97,7 +97,6 @@ def tune_command(
 
 
 def _parsed_budget(budget: str) -> float:
-    """Parse the value of `--budget`, in seconds."""
     try:
         return seconds_named(budget)
     except ValueError as error:
@@ -105,7 +104,7 @@ def _parsed_budget(budget: str) -> float:
 
 
 def _seconds_to_train_again(search: Search) -> float:
-    """The seconds that the best trial and the trial of the unchanged config took together."""
+    """The seconds of the best trial and of the unchanged config."""
     if search.best is None:
         return 0.0
     numbers = {0, search.best.number}
@@ -113,7 +112,6 @@ def _seconds_to_train_again(search: Search) -> float:
 
 
 def _show_best(search: Search, best: TrialResult, report: Report, config: Config) -> None:
-    """Print the report on the best trial and the conclusion, and note the next command."""
     print_out(f"{report.summary()}\n{_conclusion(search, best, report, config)}\n")
     run = shlex.quote(str(search.trained_again(best.number)))
     note(f'\nnext: encoder-cls predict --model {run} --explain "some text"')
@@ -138,7 +136,7 @@ def _trial_line(result: TrialResult, config: Config) -> str:
 
 
 def _settings(result: TrialResult) -> list[str]:
-    """The values of a trial as `key=value`, with three significant digits."""
+    """The values of a trial, with three significant digits."""
     settings = []
     for key, value in result.values.items():
         if isinstance(value, float):
@@ -149,7 +147,7 @@ def _settings(result: TrialResult) -> list[str]:
 
 
 def _conclusion(search: Search, best: TrialResult, report: Report, config: Config) -> str:
-    """The best trial, and whether it is significantly better than the unchanged config."""
+    """Whether the best trial is significantly better than the unchanged config."""
     trials = f"of {len(search.results)} trials, compared by the validation {config.train.monitor}"
     if best.number == 0:
         return f"{trials}, none was better than the config as it is: keep it"

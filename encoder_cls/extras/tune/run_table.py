@@ -19,10 +19,7 @@ from encoder_cls.system.files import write_file
 def show_in_run_table(
     run: Path, columns: Mapping[str, Any], *, warn: Callable[[str], None]
 ) -> None:
-    """Show a run in the table, by a file of its own beside that of the training.
-
-    If it cannot be written, `warn` is called.
-    """
+    """Show a run by a file of its own beside that of the training, or call `warn`."""
     # Pass scores as settings, because TensorBoard would draw metrics as curves of one point. Leave
     # out the first summary, which declares the columns, because TensorBoard would use the columns
     # of the first run for all runs.

@@ -1,8 +1,7 @@
 """Hyperparameter search with Optuna.
 
-Trials are compared by their validation scores alone. Several processes can work on one search: they
-share a journal in its folder. A trial whose process was killed is resumed by the next process that
-needs one.
+Trials are compared by validation scores alone. Several processes can work on one search, by a
+journal in its folder; a trial of a killed process is resumed by the next one.
 
 Akiba et al., "Optuna: A Next-generation Hyperparameter Optimization Framework", 2019,
 https://arxiv.org/abs/1907.10902.
@@ -45,15 +44,15 @@ SECONDS_BETWEEN_LOOKS = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """The result of a trial that has ended; trial 0 has the unchanged config.
+    """A trial that has ended; trial 0 has the unchanged config.
 
     Attributes:
-        values: those of the searched settings, by config key.
-        score: the best validation score (`train.monitor`); None without a validation. In
-            `Search.results`, None unless the trial is complete.
-        state: `complete`; `pruned` if it was ended early; `fail` if the training diverged.
-        seconds: from the start to the end of the trial, pauses included.
-        is_best: whether it was the best complete trial when it ended.
+        values: of the searched settings, by key.
+        score: the best of `train.monitor`; None without a validation. In `Search.results`, None
+            unless the trial is complete.
+        state: `complete`; `pruned` if it was ended early; `fail` if it diverged.
+        seconds: pauses included.
+        is_best: when it ended.
     """
 
     number: int
@@ -67,12 +66,10 @@ class TrialResult:
 class Search:
     """A search in a folder, new or resumed.
 
-    The section `tune` of the config names the settings to search; if it is empty, they are those
-    of `DEFAULT_SPACE`.
+    The section `tune`, or else `DEFAULT_SPACE`, names the settings.
 
     Raises:
-        ConfigError: the settings to search do not fit the config, or the folder has a search of
-            another config.
+        ConfigError: they do not fit the config, or the folder has a search of another config.
     """
 
     def __init__(
@@ -100,7 +97,7 @@ class Search:
             self._check_config(config)
 
     def _check_config(self, config: Config) -> None:
-        """Record the config of a new search; a resumed search must have the same one."""
+        """A resumed search must have the same config."""
         config_yaml = config.to_yaml()
         recorded_yaml = self._study.user_attrs.get("config")
         if recorded_yaml is None:
@@ -117,27 +114,26 @@ class Search:
         return self.folder / "locks"
 
     def _choosing_a_trial(self) -> AbstractContextManager[None]:
-        """Let no other process of the search choose a trial."""
+        """Let no other process choose a trial."""
         return locked(self.folder / "study.lock")
 
     def _lock(self, run: Path) -> AbstractContextManager[None]:
-        """Let no other process of the search train this run; a `LockedError` if one does."""
+        """A `LockedError` if another process trains this run."""
         return locked(self._locks / f"{run.name}.lock", wait=False)
 
     @property
     def best(self) -> TrialResult | None:
-        """The best complete trial; None before the first one."""
+        """The best complete trial, if any."""
         if not self._trials(TrialState.COMPLETE):
             return None
         return _result(self._study.best_trial)
 
     @property
     def results(self) -> list[TrialResult]:
-        """The results of the trials that have ended, in the order of their numbers."""
+        """Trials that have ended, in order."""
         return [_result(trial) for trial in self._trials() if trial.state.is_finished()]
 
     def _trials(self, *states: TrialState) -> list[FrozenTrial]:
-        """List the trials in these states, by default all, in the order of their numbers."""
         return self._study.get_trials(deepcopy=False, states=states or None)
 
     def trial_folder(self, number: int) -> Path:
@@ -145,7 +141,7 @@ class Search:
         return self.folder / "trials" / f"{number:03}"
 
     def config_of(self, number: int, values: Mapping[str, Any]) -> Config:
-        """Make the config of a trial by its values; trial 0 has those of the search."""
+        """The config of a trial; trial 0 has that of the search."""
         changed = {} if number == 0 else dict(values)
 
         # A trial reads as many rows as trial 0 had time for, so that their scores compare.
@@ -164,10 +160,10 @@ class Search:
     # Trials
 
     def run_trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
-        """Run trials until the search has no time left, and yield their results.
+        """Run trials until there is no time left, and yield their results.
 
-        There is at least one complete trial, even if the time is over before. After it, a trial
-        that is in training when the time is over is pruned, unless it is trial 0.
+        At least one is complete. Then a trial in training when time is over is pruned, unless it is
+        trial 0.
         """
 
         def goes_on() -> bool:
@@ -186,7 +182,7 @@ class Search:
     def _next_trial(self, locks: ExitStack) -> Trial | None:
         """Choose and lock an unfinished trial that no process is training, or a new one.
 
-        It is None while another process finds out, in trial 0, how many rows there is time to read.
+        None while another process finds out, in trial 0, how many rows there is time to read.
         """
         for unfinished in self._trials(TrialState.RUNNING):
             # If the trial is locked, another process is training it: try the next one.
@@ -213,7 +209,7 @@ class Search:
         return trial
 
     def _run_trial(self, trial: Trial, goes_on: Callable[[], bool]) -> TrialResult:
-        """Train a trial to its end, or until it is pruned, and record its result in the study."""
+        """Train a trial to its end, or until it is pruned, and record its result."""
         run = self.trial_folder(trial.number)
         values = suggested_values(trial, self._space)
         reporter = TrialReporter(
@@ -248,7 +244,7 @@ class Search:
         return replace(result, score=score, is_best=is_best)
 
     def _train_trial(self, trial: Trial, config: Config, reporter: Reporter) -> TrialState:
-        """Train a trial; a `DivergedError` is raised only of trial 0, the unchanged config."""
+        """A `DivergedError` is raised only of trial 0, the unchanged config."""
         try:
             train(
                 config,
@@ -268,7 +264,6 @@ class Search:
         return TrialState.COMPLETE
 
     def _best_score(self, run: Path) -> float | None:
-        """The best validation score of a run's model; None before its first validation."""
         scores = []
         for row in read_metrics(run / "metrics.jsonl"):
             if row["split"] == "validation" and self._monitor in row:

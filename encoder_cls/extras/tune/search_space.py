@@ -25,11 +25,10 @@ Space = dict[str, Any]
 
 
 def search_space(config: Config) -> Space:
-    """The values to search, to which the config's own value is added where they are listed.
+    """The values to search; the config's own value is added to a list.
 
     Raises:
-        ConfigError: a key is not a setting that can be searched, or a value does not fit the
-            config.
+        ConfigError: a key cannot be searched, or a value does not fit.
     """
     if not config.tune:
         config = config_of({"tune": DEFAULT_SPACE}, base=config)
@@ -53,12 +52,12 @@ def search_space(config: Config) -> Space:
 
 
 def own_values(config: Config, space: Space) -> dict[str, Any]:
-    """The values that the config has for the settings of a space."""
+    """The config's values for a space."""
     return {key: _own_value(config, key) for key in space}
 
 
 def _own_value(config: Config, key: str) -> Any:
-    """The value that the config has for a setting; a `ConfigError` if it cannot be searched."""
+    """A `ConfigError` if it cannot be searched."""
     value: Any = config.model_dump(mode="json", exclude={"data", "tune"})
     for name in key.split("."):
         value = value.get(name, {}) if isinstance(value, dict) else {}
@@ -77,7 +76,7 @@ def _check_values(config: Config, key: str, values: Iterable[Any]) -> None:
 
 
 def suggested_values(trial: Trial, space: Space) -> dict[str, Any]:
-    """Let Optuna choose a value for each setting of a trial."""
+    """Let Optuna choose the values of a trial."""
     return {key: _suggested_value(trial, key, choices) for key, choices in space.items()}
 
 

@@ -19,7 +19,7 @@ FIRST_REPORT_COMPARED = 3
 
 
 def open_study(folder: Path, *, minimizes: bool) -> optuna.Study:
-    """Open the study in the folder of a search, or start a new one."""
+    """Open the study in a folder, or start a new one."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     journal = folder / JOURNAL_FILE
@@ -40,7 +40,7 @@ def open_study(folder: Path, *, minimizes: bool) -> optuna.Study:
 class _JournalLock(JournalFileSymlinkLock):
     """A lock of the journal that first removes an incomplete last line.
 
-    A power failure or a full disk may have left one, and the next line would be appended to it.
+    A power failure or a full disk may have left one, to which the next line would be appended.
     """
 
     def __init__(self, journal: Path) -> None:

@@ -17,14 +17,13 @@ NUM_REPORTS = 10
 
 
 class PrunedTrialError(Exception):
-    """A trial ends early, because it is worse than others or the time of the search is over."""
+    """A trial is worse than others, or the time is over."""
 
 
 class TrainingReporter(Reporter):
-    """Passes on the messages of one training of a search, with the name of the training.
+    """Passes on the messages of one training, with its name.
 
-    All trainings of a search give much the same notes and warnings, so each is passed on once:
-    `messages` has those that have been.
+    All trainings give much the same ones: each is passed on once, and then in `messages`.
     """
 
     def __init__(self, reporter: Reporter, name: str, messages: set[str]) -> None:
@@ -33,12 +32,12 @@ class TrainingReporter(Reporter):
         self._messages = messages
 
     def note(self, message: str) -> None:
-        """Pass a note on, unless it has been passed on before."""
+        """Pass a note on, once."""
         if self._is_new(message):
             self._reporter.note(message)
 
     def warning(self, message: str) -> None:
-        """Pass a warning on, unless it has been passed on before."""
+        """Pass a warning on, once."""
         if self._is_new(message):
             self._reporter.warning(message)
 
@@ -48,14 +47,14 @@ class TrainingReporter(Reporter):
         return is_new
 
     def working(self, what: str) -> None:
-        """Pass the name of the work on, after that of the training."""
+        """Pass work on, with the training's name."""
         if what:
             self._reporter.working(f"{self._name}: {what}")
         else:
             self._reporter.working(self._name)
 
     def progressed(self, share: float) -> None:
-        """Pass on how far the work is."""
+        """Pass on how far it is."""
         self._reporter.progressed(share)
 
     def encoder_started(
@@ -66,21 +65,21 @@ class TrainingReporter(Reporter):
         total_steps: int,  # noqa: ARG002
         epochs: int,  # noqa: ARG002
     ) -> None:
-        """Pass the encoder's training on as work."""
+        """Pass it on as work."""
         self.working(name)
 
     def steps_decided(self, name: str, *, steps: int, total_steps: int) -> None:
-        """Pass the number of steps on."""
+        """Pass it on."""
         self._reporter.steps_decided(f"{name} ({self._name})", steps=steps, total_steps=total_steps)
 
 
 class TrialReporter(TrainingReporter):
-    """Reports the scores of a trial to the study, and prunes the trial if it is not worth its time.
+    """Reports the scores of a trial, and prunes it if it is not worth its time.
 
     Args:
-        best_score: the best validation score of the trial so far; None before its first validation.
-        goes_on: whether the search goes on; if not, the trial is pruned.
-        last_report: the number of the last report of a resumed trial; 0 if it has none.
+        best_score: so far; None before a validation.
+        goes_on: whether the search does.
+        last_report: of a resumed trial; 0 without any.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class TrialReporter(TrainingReporter):
         self._epochs = 1
 
     def encoder_started(self, name: str, *, step: int, total_steps: int, epochs: int) -> None:
-        """Learn the number of epochs, of which the reports are tenths."""
+        """Learn the number of epochs, whose tenths are reported."""
         super().encoder_started(name, step=step, total_steps=total_steps, epochs=epochs)
         self._epochs = epochs
 
@@ -115,7 +114,7 @@ class TrialReporter(TrainingReporter):
         loss: float,  # noqa: ARG002
         values: Mapping[str, float] | None,  # noqa: ARG002
     ) -> None:
-        """Prune the trial if the time of the search is over."""
+        """Prune the trial if the time is over."""
         self._check_time()
 
     def validated(
@@ -127,11 +126,7 @@ class TrialReporter(TrainingReporter):
         scores: Mapping[str, float],  # noqa: ARG002
         is_best: bool,  # noqa: ARG002
     ) -> None:
-        """Report the best score so far to the study, once in each tenth of the epochs.
-
-        Raises:
-            PrunedTrialError: the trial is worse than others, or the time of the search is over.
-        """
+        """Report the best score, once in each tenth of the epochs; a `PrunedTrialError` ends it."""
         self._check_time()
 
         # Number the reports by the tenth of the epochs, from 1 to 10.
