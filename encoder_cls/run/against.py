@@ -28,7 +28,7 @@ from encoder_cls.system.reporter import Reporter
 def load_other(path: Path, classifier: Classifier, classifier_path: Path) -> Classifier:
     """Load the classifier in the folder `path`, to compare another one with it.
 
-    A `ConfigError` says that there is none, or that only one of the two is multi-label.
+    A `ConfigError` says that there is none, or that only one is multi-label.
     """
     other = load_classifier(path, engine="torch")
     if other.task is not classifier.task:
@@ -50,10 +50,7 @@ def compare_against(
     is_own_data: bool,
     reporter: Reporter,
 ) -> RunComparison:
-    """Compare predictions for some texts with those of another classifier.
-
-    Validation texts of the other run are compared by its held-out predictions, if the texts are the
-    data of a run.
+    """Validation texts of the other run are compared by its held-out predictions.
 
     Raises:
         ConfigError: the two classifiers have no class in common.
@@ -85,9 +82,9 @@ def compare_against(
 def _validation_predictions_of_other(
     run: RunDir, classifier: Classifier, split: Split, *, is_own_data: bool, reporter: Reporter
 ) -> ValidationPredictions | None:
-    """Read the held-out predictions of the other run; None if they are missing or not needed.
+    """Read the held-out predictions of the other run, if they are needed.
 
-    Warn if the other run has learned from many of the compared texts.
+    Warn if it has learned from many of the compared texts.
     """
     try:
         dataset = load_data(run.load_config())

@@ -10,8 +10,8 @@ A finished run keeps only `state.json` and `manifest.json` of its last checkpoin
 any more, but its data can still be compared with the data of its training, and its last weights, by
 their hash, with those of another run.
 
-The newest undamaged checkpoint is the checkpoint of the highest step whose files match its
-manifest. No separate file names it. The hashes detect damaged files, not forged ones.
+The newest undamaged checkpoint is that of the highest step whose files match its manifest: no
+separate file names it. The hashes detect damaged files, not forged ones.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ LISTED_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A verified checkpoint in memory.
+    """A verified checkpoint.
 
     Attributes:
         fingerprint: the hashes of the run's data, and its environment.
-        weights: those of the encoder in training, by name; empty if no training of it has begun.
-        moments: the running averages of the optimizers, by name; empty without weights.
+        weights: of the encoder in training; empty if no training of it has begun.
+        moments: the running averages of the optimizers; empty without weights.
     """
 
     state: RunState
@@ -65,9 +65,7 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
-    """Write a checkpoint to `step-N` of a folder, verify it, and keep the `keep` newest ones.
-
-    No old checkpoint is removed before that.
+    """Write `step-N` in a folder, verify it, and then keep the `keep` newest checkpoints.
 
     Raises:
         DivergedError: a weight is not finite.
@@ -98,7 +96,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
 
 
 def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Load the newest undamaged checkpoint, if any, and warn of each damaged newer one."""
+    """Load the newest undamaged checkpoint, if any, with a warning for each damaged newer one."""
     warnings: list[str] = []
 
     for path in _by_age(folder):
@@ -122,7 +120,7 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 def newest_fingerprint(folder: Path) -> dict[str, Any]:
     """The fingerprint of the newest checkpoint with an undamaged state; empty without one.
 
-    A finished run has no weights, so they are not verified.
+    Weights are not verified: a finished run has none.
     """
     path = _newest_with_state(folder)
     if path is None:
@@ -133,10 +131,10 @@ def newest_fingerprint(folder: Path) -> dict[str, Any]:
 
 
 def files_to_resume(folder: Path) -> list[Path]:
-    """List the files that only a run that is resumed needs, so that a finished run does not.
+    """List the files that only resuming a run needs, so that a finished run does not.
 
-    They are all but the state and the manifest of the newest checkpoint. A folder that is a link
-    belongs to somebody else.
+    They are all but the newest state and manifest. A folder that is a link belongs to somebody
+    else.
     """
     kept = _newest_with_state(folder)
     files = []
@@ -151,7 +149,7 @@ def files_to_resume(folder: Path) -> list[Path]:
 
 
 def remove_files_to_resume(folder: Path) -> None:
-    """Remove what only a run that is resumed needs, as far as possible, and empty folders."""
+    """Remove `files_to_resume`, as far as possible, and empty folders."""
     for file in files_to_resume(folder):
         with suppress(OSError):
             file.unlink()
@@ -162,7 +160,6 @@ def remove_files_to_resume(folder: Path) -> None:
 
 
 def _newest_with_state(folder: Path) -> Path | None:
-    """The newest checkpoint whose state is there and undamaged; None without one."""
     for path in _by_age(folder):
         with suppress(EncoderClsError):
             _read_verified(path, [STATE_FILE])
@@ -173,7 +170,7 @@ def _newest_with_state(folder: Path) -> Path | None:
 def fingerprint(
     config: Config, dataset: Dataset, tokenizer: Tokenizer, *, device: torch.device
 ) -> dict[str, Any]:
-    """Describe what a resumed run must have in common with its checkpoint, as JSON values."""
+    """What a resumed run must have in common with its checkpoint, as JSON values."""
     precision = resolve_precision(config.train.precision, device)
     return {
         **environment(device, precision),
@@ -197,12 +194,12 @@ REFUSED_CHANGES = {
 
 
 def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Path) -> list[str]:
-    """Compare the current fingerprint of a run with the fingerprint of its checkpoint.
+    """Compare the fingerprint of a run with that of its checkpoint.
 
-    The warnings that are returned are of changes that affect at most the last digits of the result.
+    The result warns of changes that affect at most the last digits.
 
     Raises:
-        ConfigError: another change, such as of the data, makes it impossible to resume the run.
+        ConfigError: another change makes it impossible to resume the run.
     """
     changed = [name for name in saved if saved[name] != current.get(name)]
     for name, meaning in REFUSED_CHANGES.items():
@@ -216,7 +213,7 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
 
 
 def _by_age(folder: Path) -> list[Path]:
-    """The checkpoint folders, the newest first; one that was being replaced ends with `.old`."""
+    """The newest first; one that was being replaced ends with `.old`."""
     keyed_folders = []
     for path in folder.glob("step-*"):
         match = re.fullmatch(r"step-(\d+)(\.old)?", path.name)
@@ -229,7 +226,7 @@ def _by_age(folder: Path) -> list[Path]:
 
 
 def _read_verified(path: Path, names: Collection[str] = LISTED_FILES) -> dict[str, bytes]:
-    """Read files of a checkpoint, and raise an `EncoderClsError` if the manifest has others."""
+    """Read files, and raise an `EncoderClsError` if the manifest has others."""
     files = {}
     try:
         listed = read_json(path / MANIFEST_FILE)["files"]

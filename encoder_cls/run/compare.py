@@ -25,7 +25,7 @@ RunSummary = dict[str, Any]
 
 
 def runs_of(path: Path) -> list[Path]:
-    """The runs in a folder, sorted by path; the path itself if it is a run or has none."""
+    """The runs in a folder, sorted; the path itself if it is a run or has none."""
     if RunDir(path).is_run():
         return [path]
 
@@ -40,17 +40,15 @@ def without_links_to_others(runs: Sequence[Path]) -> list[Path]:
 
 
 def summarize(path: Path) -> RunSummary:
-    """Read the scores and settings of a run from its files.
+    """Read scores and settings of a run from its files.
 
     Returns:
-        A dictionary with the path of the run, and these values, each None if it is missing:
-
-        - `split`, `num_examples`, `texts_sha256` and `data_sha256`: which texts were scored;
-        - the scores by key, and the interval of the main score;
-        - `model_bytes`: the size of the model folder;
-        - `seconds`: the time of the training, without pauses;
-        - `parameters`: the number of parameters of the encoder, unless the final model has none;
-        - `settings`: the config by dotted key.
+        A dictionary with the path of the run, and these values, each None if it is missing: -
+        `split`, `num_examples`, `texts_sha256` and `data_sha256`: which texts were scored; - the
+        scores by key, and the interval of the main score; - `model_bytes`: the size of the model
+        folder; - `seconds`: the time of the training, without pauses; - `parameters`: the number of
+        parameters of the encoder, unless the final model has none; - `settings`: the config by
+        dotted key.
 
     Raises:
         ConfigError: the path is not a run.
@@ -97,7 +95,7 @@ def _model_bytes(run: RunDir) -> int | None:
 
 
 def _own_model_class(run: RunDir) -> dict[str, str]:
-    """The class of a user's own encoder, as a setting; empty if it is the usual class."""
+    """The class of a user's own encoder, as a setting."""
     with suppress(EncoderClsError, ValueError):
         config = read_json(run.model / CONFIG_FILE)
         if "model_class" in config:
@@ -106,7 +104,7 @@ def _own_model_class(run: RunDir) -> dict[str, str]:
 
 
 def _read_report(run: RunDir) -> dict[str, Any]:
-    """Read the report of a run, empty without one; an `EncoderClsError` if it is not a report."""
+    """Read the report; empty without one, and an `EncoderClsError` if it is none."""
     path = run.eval / REPORT_JSON
     if not path.exists():
         return {}
@@ -120,7 +118,7 @@ def _read_report(run: RunDir) -> dict[str, Any]:
 
 
 def _hashes_of_scored_texts(run: RunDir) -> tuple[str | None, str | None]:
-    """The SHA-256 hashes of the scored texts, without and with labels; None if unreadable."""
+    """The hashes of the scored texts, without and with labels, if they can be read."""
     texts_digest = hashlib.sha256()
     data_digest = hashlib.sha256()
     try:
@@ -143,7 +141,7 @@ MAX_GAP_IN_MEDIANS = 20.0
 
 
 def _training_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The time from the first row to the last, without pauses; None with fewer than two."""
+    """The time from the first row to the last, without pauses."""
     times = [row["time"] for row in rows if "time" in row]
     gaps = [later - earlier for earlier, later in pairwise(times)]
     if not gaps:
@@ -166,14 +164,11 @@ def _encoder_parameters(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> int |
 
 
 def main_figures(path: Path) -> dict[str, Any]:
-    """Read the main figures of a finished run from its files, for `train --json`.
+    """Read the main figures of a finished run, for `train --json`.
 
-    They are its scores and those of the TF-IDF baseline, on how many texts of which split, the
-    bytes of the model, and the seconds of the training. Without a report, which needs labels to
-    score, there are neither a split nor scores.
-
-    Raises:
-        EncoderClsError: the report of the run cannot be read.
+    They are its scores and those of the baseline, the number of texts and their split, the bytes of
+    the model and the seconds of the training. Without a report, which needs labels to score, there
+    are neither a split nor scores.
     """
     run = RunDir(path)
     report = _read_report(run)
@@ -194,7 +189,7 @@ def main_figures(path: Path) -> dict[str, Any]:
 
 
 def comparison_warnings(runs: Sequence[RunSummary]) -> Iterator[str]:
-    """Yield warnings of scores or settings of runs that cannot be compared."""
+    """Warn of scores or settings that cannot be compared."""
     for run in runs:
         name = run["run"]
         if run["split"] is None:
@@ -224,7 +219,7 @@ def comparison_warnings(runs: Sequence[RunSummary]) -> Iterator[str]:
 
 
 def differing_settings(runs: Sequence[RunSummary]) -> list[str]:
-    """The dotted keys of the settings that differ between runs whose settings can be read."""
+    """The keys of settings that differ between runs."""
     all_settings = [run["settings"] for run in runs if run["settings"] is not None]
     keys: list[str] = []
     for settings in all_settings:

@@ -1,8 +1,7 @@
 """Tables of compared runs, for a terminal, Markdown, CSV and LaTeX.
 
-A first table has a row for each run, or for each group of runs, with its scores. A second table has
-a row for each setting that differs, with a column for each run. CSV has a single table, with the
-settings as further columns.
+The first has a row of scores for each run or group, the second a row for each setting that differs;
+CSV has both in one.
 """
 
 from __future__ import annotations
@@ -36,10 +35,9 @@ NONE = "-"
 def text_lines(
     groups: Sequence[RunGroup], differing: Sequence[str], *, has_groups: bool
 ) -> Iterator[str]:
-    """Yield the lines of both tables with aligned columns, a row of scores for each group.
+    """Yield the lines of both tables with aligned columns.
 
-    `differing` are the dotted keys of the settings that differ. If the runs were not grouped, each
-    group is a single run.
+    `differing` are keys of settings. If runs were not grouped, each group is a single run.
     """
     yield from _both_tables(_text_table, groups, differing, has_groups=has_groups)
     if not differing and len(groups) > 1:
@@ -54,7 +52,7 @@ def _text_table(table: Table) -> Iterator[str]:
 def markdown_lines(
     groups: Sequence[RunGroup], differing: Sequence[str], *, has_groups: bool
 ) -> Iterator[str]:
-    """Yield the lines of both tables in Markdown, from what `text_lines` takes."""
+    """Yield both tables in Markdown; see `text_lines`."""
     yield from _both_tables(_markdown_table, groups, differing, has_groups=has_groups)
 
 
@@ -84,7 +82,7 @@ def _markdown_cell(cell: Cell) -> str:
 def latex_lines(
     groups: Sequence[RunGroup], differing: Sequence[str], *, has_groups: bool
 ) -> Iterator[str]:
-    """Yield the lines of both tables in LaTeX, from what `text_lines` takes."""
+    """Yield both tables in LaTeX; see `text_lines`."""
     yield "% \\usepackage{booktabs}"
     yield from _both_tables(_latex_table, groups, differing, has_groups=has_groups)
 
@@ -129,7 +127,7 @@ def _latex_cell(cell: Cell) -> str:
 def csv_lines(
     groups: Sequence[RunGroup], differing: Sequence[str], *, has_groups: bool
 ) -> Iterator[str]:
-    """Yield a head and a row for each group as CSV, with unrounded numbers, as `text_lines`."""
+    """Yield a single table in CSV, with unrounded numbers; see `text_lines`."""
     scores = [main_score(_task_of_column(groups)), *_further_scores(groups)]
 
     head = ["run", "runs", "split", "num_examples"]
@@ -179,10 +177,10 @@ def _both_tables(
 
 
 def score_table(groups: Sequence[RunGroup], *, has_groups: bool) -> Table:
-    """Make the table of scores, with a row for each group.
+    """Make the table of scores.
 
-    If runs were grouped, the best mean of each score is marked, and a column has the p-values of
-    the differences from the group with the best main score.
+    Of groups, the best mean of each score is marked, and a column has p-values of the differences
+    from the group with the best main score.
     """
     main = main_score(_task_of_column(groups))
     further_scores = _further_scores(groups)
@@ -210,7 +208,7 @@ def score_table(groups: Sequence[RunGroup], *, has_groups: bool) -> Table:
 
 
 def settings_table(groups: Sequence[RunGroup], differing: Sequence[str]) -> Table:
-    """Make the table of the settings that differ, with a column for each group."""
+    """Make the table of settings that differ."""
     names = [printable(group.name) for group in groups]
     rows = [["settings that differ", *names]]
     for key in differing:
@@ -227,7 +225,6 @@ def _task_of(run: RunSummary) -> Task:
 
 
 def _task_of_column(groups: Sequence[RunGroup]) -> Task:
-    """The task for which the column of main scores is named: multi-label if any run is."""
     if any(_task_of(group.first) is MULTI_LABEL for group in groups):
         return MULTI_LABEL
     return SINGLE_LABEL
@@ -275,7 +272,6 @@ def _sizes(group: RunGroup) -> list[str]:
 
 
 def _score(group: RunGroup, score: Score, compared: Sequence[RunGroup]) -> Cell:
-    """The mean of a score with its deviation, marked if it is the best of several groups."""
     mean = group.mean(score.key)
     if mean is None:
         return Cell(NONE)
@@ -288,7 +284,7 @@ def _score(group: RunGroup, score: Score, compared: Sequence[RunGroup]) -> Cell:
 
 
 def _p_value(group: RunGroup, groups: Sequence[RunGroup]) -> float | None:
-    """The p-value of the difference from the group with the best main score; None if untested."""
+    """The p-value of the difference from the group with the best main score, if tested."""
     main = main_score(_task_of_column(groups))
     best = best_of(groups, main)
     if best is None or group is best:

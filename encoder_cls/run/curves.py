@@ -23,11 +23,10 @@ def check_picture(path: Path, *, option: str) -> None:
 
 
 def write_curves(path: Path, runs: Sequence[Path]) -> None:
-    """Draw the training loss, the validation loss and the main scores of runs by step.
+    """Draw the losses and the main scores of runs by step.
 
     Raises:
         ConfigError: no run has trained an encoder, so none has steps.
-        EncoderClsError: the file cannot be written.
     """
     curves: dict[str, dict[str, Curve]] = {}
     for run in runs:
@@ -42,7 +41,6 @@ def write_curves(path: Path, runs: Sequence[Path]) -> None:
 
 
 def _curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
-    """The curves of a run by the quantity that they show."""
     quantities = {"training loss": ("train", "loss"), "validation loss": ("validation", "loss")}
     for score in ALL_SCORES:
         if score.is_main:

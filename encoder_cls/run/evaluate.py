@@ -43,13 +43,13 @@ def evaluate(
 ) -> Report:
     """Score the classifier of a run or model folder, and write the files of the report.
 
-    The classifier is scored on the labelled source `data`. Without one, it is scored on the test
-    split of its run, or on the validation split if the run has no test split. `against` is the
-    folder of another classifier, to compare with on the same texts. If `folder` is None, a report
-    on the run's own data goes into the folder `eval` of the run, and no other report is written.
+    It is scored on the labelled source `data`; without one, on the test split of its run, else on
+    the validation split. `against` is the folder of another classifier, to compare with on the same
+    texts. If `folder` is None, a report on the run's own data goes into its folder `eval`, and no
+    other report is written.
 
-    `reading` has values of the config's section `data` that replace those of the training for
-    reading `data`. `moved` has the new paths of the run's data, by key, if it has been moved.
+    `reading` has values of the section `data` for reading `data`; `moved` has the new paths of the
+    run's data, by key.
 
     Raises:
         ConfigError: there is no classifier, or no data to score it on.
@@ -103,8 +103,6 @@ def evaluate(
 
 
 class _Scored(NamedTuple):
-    """The report on some texts, with how they were read and the config of the run, if any."""
-
     report: Report
     data: DataConfig
     config: Config | None
@@ -169,9 +167,9 @@ def _score_own_data(
 def _validation_predictions(
     run: RunDir, classifier: Classifier, dataset: Dataset, *, is_required: bool, reporter: Reporter
 ) -> ValidationPredictions | None:
-    """Read the held-out predictions of a run for its validation texts; None if it has none.
+    """Read the held-out predictions of a run, if it has any.
 
-    If the texts have changed, there is a `DataError` if they are required, else a warning.
+    If the texts have changed, it is a `DataError` if they are required, else a warning.
     """
     try:
         return ValidationPredictions.of_run(
@@ -196,7 +194,7 @@ def _score_source(
     moved: Mapping[str, str] | None,
     reporter: Reporter,
 ) -> _Scored:
-    """Score a classifier on a labelled source; the baseline learns from the data of its run."""
+    """The baseline learns from the data of the run."""
     config = None
     dataset = None
     learned: Iterable[str] | None = None
@@ -229,7 +227,7 @@ def _config_of_source(
 ) -> DataConfig:
     """The config for reading a source like the training data, except for `reading`.
 
-    Without a run there is no config, but the classifier knows its columns.
+    Without a run, the classifier still knows its columns.
     """
     settings: dict[str, Any] = {}
     if config is None:

@@ -26,10 +26,9 @@ def load_labelled(
     *,
     reporter: Reporter,
 ) -> Split:
-    """Load the labelled texts of a file, a folder or a data set of the Hub, to score on them.
+    """Load labelled texts of a file, a folder or the Hub, to score a classifier on them.
 
-    `dataset`, the data of the classifier's run, is None if it is unknown. A `DataError` says that
-    the source is missing or malformed.
+    `dataset` is the data of its run, if known.
     """
     reading = Reading(data_config.reading_options)
     try:
@@ -67,7 +66,7 @@ def report_notes(
     *,
     reporter: Reporter,
 ) -> None:
-    """Report what was noted while texts of `name` were read, and warnings about them."""
+    """Report notes and warnings about the texts of `name`."""
     warnings: list[str] = []
     for notes in notes_of_sources:
         for message in notes.messages:
@@ -82,10 +81,7 @@ def report_notes(
 def learned_texts(
     dataset: Dataset, validation_predictions: ValidationPredictions | None
 ) -> Iterable[str]:
-    """The labelled texts that a run has learned from.
-
-    If there are held-out predictions for the validation texts, the final fit includes these.
-    """
+    """The labelled texts that a run has learned from, with those that have held-out predictions."""
     if validation_predictions is None:
         return dataset.train.texts
     return ConcatenatedTexts(dataset.train.texts, dataset.known_validation.texts)

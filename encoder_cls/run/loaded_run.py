@@ -30,10 +30,10 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedRun:
-    """A run, with everything that is needed to score it.
+    """A run, with all that is needed to score it.
 
-    The linear model's `validation_predictions` were saved before the final fit that includes these
-    texts; None if it does not include them.
+    `validation_predictions` are from before the final linear fit; None if that does not include the
+    validation texts.
     """
 
     classifier: Classifier
@@ -43,7 +43,7 @@ class LoadedRun:
 
     @property
     def num_refitted(self) -> int:
-        """How many validation texts the final linear model has learned from."""
+        """How many validation texts the linear model has learned from."""
         if self.validation_predictions is None:
             return 0
         return len(self.validation_predictions.predictions.rows)
@@ -51,7 +51,7 @@ class LoadedRun:
     def learned_texts(self, split_name: str) -> Iterable[str]:
         """The labelled texts that the predictions for a split have learned from.
 
-        The final fit may include the validation texts, but these have held-out predictions.
+        Validation texts in the final fit have held-out predictions.
         """
         if split_name == "validation":
             return self.dataset.train.texts
@@ -72,16 +72,13 @@ def report_of_run(
     device: str = "auto",
     reporter: Reporter = SILENT,
 ) -> Report:
-    """Score the classifier of a run on its test split, or without one on its validation split.
+    """Score a run on its test split, or else on its validation split.
 
-    The split that is scored must have texts. `train_texts` are the tokens of the training texts, at
-    the end of training; by default the texts are tokenized again.
+    `train_texts` are tokens; by default the texts are tokenized again.
 
-    The scores must be there at `end`, a time of `time.monotonic`; None without a limit. As many
-    texts are scored, and the TF-IDF baseline learns from as many, as there is time for. The
-    baseline has no more texts than the linear model, which had no time for `num_unread` of them.
-
-    `device` is that of the base run's classifier.
+    The scores must be there at `end`, a time of `time.monotonic`: as many texts are scored as there
+    is time for, and so the baseline learns. It gets no more texts than the linear model, which had
+    no time for `num_unread`.
 
     Raises:
         DataError: the validation texts of the base run have changed.
@@ -149,7 +146,7 @@ REPORT_COST = 3.0
 def scored_in_time(
     classifier: Classifier, split: Split, *, seconds: float | None, batch_tokens: int | None
 ) -> Split:
-    """Draw as many texts of a split as there is time to report on; all of them without a limit."""
+    """Draw the texts of a split that there is time to report on; all without a limit."""
     least = max(TIMED_TEXTS, MIN_OF_CLASS * len(classifier.label_names))
     if seconds is None or len(split) <= least:
         return split
@@ -167,7 +164,7 @@ def scored_in_time(
 
 
 def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> str:
-    """Advice to use class weights; empty if they are used, would not help, or cannot be used."""
+    """Advise class weights; empty if they are used, would not help, or cannot be used."""
     linear = run.classifier.linear
     has_class_weights = run.config.train.class_weights != "none"
     if linear is None or run.dataset.is_multi_label or has_class_weights:
@@ -180,7 +177,7 @@ def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> s
 
 
 def _compare_with_base_run(run: LoadedRun, *, device: str) -> ChangesSinceBase | None:
-    """Compare the predictions with those of the base run; None if that or its data is missing."""
+    """Compare with the base run; None if that or its data is missing."""
     base_dataset = run.dataset.base
     if run.config.from_run is None or base_dataset is None:
         return None

@@ -17,13 +17,11 @@ from encoder_cls.system.json_values import json_text
 class MetricsLog:
     """Appends rows to `metrics.jsonl`, and shows them in TensorBoard.
 
-    Whenever training is resumed, the files of TensorBoard are rebuilt from `metrics.jsonl`, so that
-    its curves and images have neither gaps nor overlaps. If they cannot be written, `warn` is
-    called once, and the training continues without them.
+    TensorBoard's files are rebuilt from it when training is resumed, so that curves have neither
+    gaps nor overlaps. If they cannot be written, `warn` is called once, and the training continues.
 
-    `resume_after` is the step, by split, after which the rows of an earlier process are removed.
-    The step of `train` also applies to `pretraining/train`. All rows of a split that is not named
-    are removed.
+    `resume_after` is the step, by split, after which rows are removed; that of `train` also applies
+    to `pretraining/train`. All rows of splits that are not named are removed.
 
     Raises:
         EncoderClsError: `metrics.jsonl` cannot be written. `log` and `flush` also raise it.
@@ -54,9 +52,9 @@ class MetricsLog:
                 self.tensorboard.show_row(row, label_names)
 
     def log(self, step: int, split: str, values: Mapping[str, Any]) -> None:
-        """Log values of a split, such as `train`, after `step` optimizer steps of the run.
+        """Log values of a split, such as `train`, after `step` steps of the run.
 
-        A final result may include `label_names`, if it has labels that are not classes of the run.
+        A final result may have `label_names`, if some are not classes of the run.
         """
         row = {"step": step, "split": split, "time": round(time.time(), 3), **values}
         with reporting_os_errors(self._file), self._file.open("ab") as file:
@@ -66,7 +64,7 @@ class MetricsLog:
             self.tensorboard.show_row(row, self._label_names)
 
     def flush(self) -> None:
-        """Write all rows so far to the disk, so that they survive a power failure."""
+        """Flush all rows to the disk, so that they survive a power failure."""
         with reporting_os_errors(self._file), self._file.open("ab") as file:
             os.fsync(file.fileno())
 

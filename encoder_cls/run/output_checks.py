@@ -30,11 +30,11 @@ def check_outputs(
     model: Path | None = None,
     is_printing: bool = False,
 ) -> None:
-    """Check that no output would replace or become a part of an input, or replace another output.
+    """Check that no output would replace an input, become a part of it, or replace another one.
 
-    The files of `model`, of its run, and the data of that run must not be replaced, either. An
-    output that fits the pattern of an input is refused if it exists. `is_printing` says that
-    standard output is an output, too; if it is the only one and is closed, there is a warning.
+    Files of `model`, of its run, and its data must not be replaced, either. An output that fits the
+    pattern of an input is refused if it exists. `is_printing`: standard output is an output, too;
+    if it is the only one and is closed, there is a warning.
 
     Raises:
         ConfigError: an output is not allowed.
@@ -92,7 +92,6 @@ def _files_of_folders(
 
 
 def _files_of_source(source: str) -> list[Path | int]:
-    """The files of a source; none if it cannot be read."""
     if source == STANDARD_INPUT:
         return [sys.stdin.fileno()]
     files: list[Path | int] = []
@@ -116,7 +115,7 @@ def check_run_folder(run: RunDir, data: DataConfig) -> None:
     """Check that later trainings would not read the run folder or the cache as data.
 
     Raises:
-        ConfigError: they would, or the path of the run folder is not valid Unicode.
+        ConfigError: they would, or the path is not valid Unicode.
     """
     folder = path_of(run.path)
     # TensorBoard needs a path in Unicode.
@@ -164,7 +163,7 @@ def _is_in_hub_folder(path: Path, source: str) -> bool:
 
 
 def _would_be_class(folder: Path, source: str) -> bool:
-    """Whether a folder would be read as another class of a source that has a folder per class."""
+    """Whether a folder would be another class of class folders."""
     classes = path_of(Path(source))
     is_inside = folder != classes and folder.is_relative_to(classes)
     if not Path(source).is_dir() or not is_inside:

@@ -6,10 +6,8 @@ Only these files are removed, and only from finished runs:
     pretrained/           the best weights of pretraining, with which the training on labels began
     .tmp-*                in these two folders, what a killed process has not finished
 
-Nothing is removed from a folder that is a link, since other runs may need what it points to.
-
-All other files stay: the model, the config, the metrics, the report, TensorBoard's files, the
-held-out predictions, the state of the last checkpoint, and every file of an unfinished run.
+Nothing is removed from a folder that is a link, since other runs may need what it points to. All
+other files stay, and every file of an unfinished run.
 """
 
 from __future__ import annotations
@@ -40,12 +38,12 @@ class UnneededFiles:
 
     @property
     def folders(self) -> list[str]:
-        """The folders of the run that have these files."""
+        """The folders that have these files."""
         return sorted({file.relative_to(self.run.path).parts[0] for file in self.files})
 
 
 def find_runs(path: Path) -> list[RunDir]:
-    """All runs in and below a folder; a `ConfigError` if there is none."""
+    """All runs in and below a folder; a `ConfigError` without any."""
     runs = []
     for config_file in sorted(path.rglob(RunDir(path).config_file.name)):
         run = RunDir(config_file.parent)
@@ -73,7 +71,6 @@ def unneeded_files(run: RunDir) -> UnneededFiles:
 
 
 def _leftovers(folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder that a killed process has not finished."""
     for path in sorted(folder.glob(f"{TEMPORARY_PREFIX}*")):
         if path.is_dir() and not path.is_symlink():
             yield from sorted(path.iterdir())
@@ -86,7 +83,7 @@ def _is_file(path: Path) -> bool:
 
 
 def remove_files(unneeded: UnneededFiles) -> None:
-    """Remove files of a run, and the folders that become empty."""
+    """Remove files, and folders that become empty."""
     for file in unneeded.files:
         with reporting_os_errors(file, "remove"):
             file.unlink(missing_ok=True)

@@ -21,21 +21,19 @@ from encoder_cls.text.tokens import TokenizedTexts
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """Figures of a run's held-out texts, predicted by a model that had not learned from them.
+    """Figures of held-out texts with words, predicted by a model that had not learned from them.
 
-    It has neither texts nor words, and no blank texts.
+    It has neither texts nor words.
 
     Attributes:
         num_predicted: how many texts are predicted to have each class, (classes,).
-        mean_probabilities: of each class, (classes,).
         prediction_probabilities: of each text's prediction, (texts,).
-        is_right: whether each prediction is right, multi-label in all labels, (texts,).
-        num_words: how many words of each text are read, (texts,).
-        unknown_words: how many of these are not in the vocabulary, (texts,).
-        is_unfamiliar: whether each text is out of distribution, (texts,); (0,) if that was not
-            measured.
-        groups: numbers that are equal for texts that belong together, (texts,).
-        group_column: the column of the data by which texts belong together; None without one.
+        is_right: multi-label, in all labels, (texts,).
+        num_words: those that are read of each text, (texts,).
+        unknown_words: those of them that are not in the vocabulary, (texts,).
+        is_unfamiliar: (texts,), or (0,) if that was not measured.
+        groups: equal for texts that belong together, (texts,).
+        group_column: by which texts belong together; None without one.
     """
 
     num_predicted: NDArray[np.int64]
@@ -59,7 +57,7 @@ class Reference:
         logits: Logits,
         is_unfamiliar: NDArray[np.bool_],
     ) -> Reference:
-        """Collect the figures of texts with words, from calibrated logits, (texts, classes)."""
+        """Collect the figures of texts with words, from calibrated logits."""
         task = classifier.task
         probabilities = task.probabilities(logits)
         predictions = task.predictions(probabilities, classifier.thresholds)
@@ -86,10 +84,10 @@ class Reference:
 
 
 def read_reference(path: str | Path) -> Reference:
-    """Read the reference of a run, given its folder or that of its model.
+    """Read the reference of a run, from its folder or that of its model.
 
     Raises:
-        ConfigError: there is no finished run, or it has no reference.
+        ConfigError: no run is finished there, or it has no reference.
         EncoderClsError: the file is damaged.
     """
     run = run_of(Path(path))

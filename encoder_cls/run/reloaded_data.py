@@ -19,7 +19,7 @@ from encoder_cls.system.reporter import Reporter
 
 
 def config_with_moved_data(run: RunDir, moved: Mapping[str, str] | None) -> Config:
-    """Load the config of a run, with the new paths of its data by key of `DataConfig`."""
+    """Load the config of a run, with new paths of its data by key of `DataConfig`."""
     settings = []
     if moved:
         settings = [f"data.{key}={json_text(place)}" for key, place in moved.items()]
@@ -35,10 +35,10 @@ NAME_OTHER_DATA = "name labelled data with --data, or train again"
 def dataset_of_run(
     run: RunDir, config: Config, classifier: Classifier, *, checks_all_splits: bool = False
 ) -> Dataset:
-    """Load the data of a run, whose classes are those of its classifier, to score or review it.
+    """Load the data of a run, with the classes of its classifier, to score or review it.
 
-    The config has the current paths. By default, only the texts that are scored must not have
-    changed; with `checks_all_splits`, neither may those that the run has learned from.
+    The config has the current paths. With `checks_all_splits`, texts that the run has learned from
+    must be unchanged, too, not only those that are scored.
 
     Raises:
         DataError: the data is missing or has changed.
@@ -58,10 +58,7 @@ def dataset_of_run(
 def dataset_of_run_for_baseline(
     run: RunDir, config: Config, classifier: Classifier, *, reporter: Reporter
 ) -> Dataset | None:
-    """Load the data of a run for the TF-IDF baseline of other texts.
-
-    If it is missing or has changed, there is a warning, and the result is None.
-    """
+    """Load the data of a run for the baseline of other texts, or warn that it cannot be."""
     try:
         return _load_to_score(run, config, classifier)
     except DataError as error:
@@ -81,10 +78,9 @@ def _load_to_score(run: RunDir, config: Config, classifier: Classifier) -> Datas
 def _load_unchanged(
     run: RunDir, config: Config, label_names: Sequence[str], *, splits: Sequence[str], hint: str
 ) -> Dataset:
-    """Load the data of a run, and raise a `DataError` if its classes or `splits` have changed.
+    """Load the data of a run; a `DataError` with `hint` if its classes or `splits` have changed.
 
-    The newest checkpoint of the run has the hashes of the texts and labels of the splits. The
-    message ends with the hint.
+    The newest checkpoint has their hashes.
     """
     dataset = load_data(config)
     data = config.data
@@ -114,7 +110,7 @@ def record_moved_data(run: RunDir, config: Config) -> bool:
     """Record the new paths of a run's data in its folder; False if there are none.
 
     Raises:
-        DataError: the data at the new paths is not the data of the run.
+        DataError: it is not the data of the run.
     """
     recorded_data = absolute_sources(run.load_config()).data
     named_data = absolute_sources(config).data

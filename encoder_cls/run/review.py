@@ -1,8 +1,7 @@
 """Find labels that look wrong, with the predictions of models that were not trained on them.
 
-Training texts are predicted by cross-validation of a linear model. Test texts are predicted by the
-classifier of the run. So are validation texts, with the held-out predictions of its linear model,
-which were saved before the final fit that includes these texts.
+Training texts are predicted by cross-validation of a linear model, test texts by the classifier of
+the run, and validation texts with its held-out predictions.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ class Review(NamedTuple):
     """The labels of a run that may be wrong.
 
     Attributes:
-        rows: the texts whose label, or one of whose labels, is not the prediction, the most
-            doubtful first. The texts whose label `data.corrections` has corrected are listed as
-            well, so that a new file of corrections can replace the old one.
-        num_contradicted: the number of texts whose label is not the prediction.
-        num_estimated_errors: a high estimate of the number of texts with a wrong label: it was 1.5
-            to 5 times too high (docs/experiments/accuracy.md).
-        class_names: those of the classifier, then those that occur only in validation or test.
+        rows: the texts with a label that is not the prediction, the most doubtful first. Texts that
+            `data.corrections` has corrected are listed as well, so that a new file of corrections
+            can replace the old one.
+        num_contradicted: texts whose label is not the prediction.
+        num_estimated_errors: a high estimate of the texts with a wrong label: it was 1.5 to 5 times
+            too high (docs/experiments/accuracy.md).
+        class_names: of the classifier, then those that occur only in validation or test.
         separator: between several labels in `rows`.
-        data: the config's section `data` of the run.
+        data: the section of the run's config.
     """
 
     rows: list[LabelRow]
@@ -62,9 +61,9 @@ class Review(NamedTuple):
     data: DataConfig
 
     def write(self, path: Path) -> None:
-        """Write the rows to a .csv, .tsv or .xlsx file, with all columns of the data.
+        """Write the rows as .csv, .tsv or .xlsx, with all columns of the data.
 
-        A person corrects the labels in it, and it is then read as `data.corrections`.
+        Once a person has corrected the labels, it can be `data.corrections`.
         """
         (table,) = label_records(self.rows, data=self.data)
         if path.suffix.lower() == EXCEL_ENDING:
@@ -83,14 +82,14 @@ class Review(NamedTuple):
         return form_of_data(self.data)
 
     def added_column(self, name: str) -> str:
-        """The name of a column such as `key`, which a table of corrections adds to the data's."""
+        """The name of a column such as `key`, which is added to the data's."""
         return added_column(name, self.data)
 
 
 def review(path: str | Path, *, moved: Mapping[str, str] | None = None) -> Review:
-    """Find the labels of a run that models which have not learned from them do not predict.
+    """Find labels that models which have not learned from them do not predict.
 
-    `moved` has the new paths of the run's data, by key, if it has been moved.
+    `moved` has the new paths of the run's data, by key.
 
     Raises:
         ConfigError: the path is not a run, or the run has no classifier yet.
@@ -146,7 +145,6 @@ def review(path: str | Path, *, moved: Mapping[str, str] | None = None) -> Revie
 
 
 def _all_class_names(classifier: Classifier, dataset: Dataset) -> list[str]:
-    """The classes of the classifier, then those that occur only in validation or test."""
     names = list(classifier.label_names)
     for split in (dataset.validation, dataset.test):
         if split:
@@ -155,11 +153,10 @@ def _all_class_names(classifier: Classifier, dataset: Dataset) -> list[str]:
 
 
 def _can_be_reviewed(predictions: SplitPredictions) -> NDArray[np.bool_]:
-    """Which texts of a split have a label that can be reviewed, (texts,).
+    """Which texts of a split can be reviewed.
 
-    A training text can be reviewed only if each of its classes has training texts in other split
-    groups. Otherwise all texts of a class are held out in the same fold, and the model of this fold
-    does not know the class.
+    A training text can be reviewed only if each of its classes has texts in other split groups;
+    else all of them are in one fold, whose model does not know the class.
     """
     split = predictions.split
     can_be_reviewed = np.ones(len(split), dtype=bool)
@@ -174,7 +171,7 @@ def _can_be_reviewed(predictions: SplitPredictions) -> NDArray[np.bool_]:
 
 
 def _are_corrected(split: Split, dataset: Dataset) -> NDArray[np.bool_]:
-    """Which texts of a split have a label from `data.corrections`, (texts,)."""
+    """Which texts have a label from `data.corrections`."""
     is_corrected = np.zeros(len(split), dtype=bool)
     if dataset.labels_before_corrections:
         is_corrected[:] = [where in dataset.labels_before_corrections for where in split.where]
@@ -186,7 +183,7 @@ def _predict_splits(
     classifier: Classifier,
     validation_predictions: ValidationPredictions | None,
 ) -> Iterator[SplitPredictions]:
-    """Predict each split with models that were not trained on its labels."""
+    """Predict each split by models that were not trained on its labels."""
     # Predict the training texts by cross-validation of a linear model with the same features as
     # that of the run. Without one, use words and pairs of words.
     train = dataset.train

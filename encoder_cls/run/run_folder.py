@@ -40,7 +40,7 @@ SOURCES_FILE = "sources.json"
 
 
 class RunDir:
-    """A run folder. It may not exist yet."""
+    """A run folder, which may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,10 +68,7 @@ class RunDir:
 
     @property
     def event_files(self) -> list[Path]:
-        """The files that TensorBoard reads.
-
-        They are in the run folder itself, because TensorBoard names the run after their folder.
-        """
+        """The files of TensorBoard, in the run folder itself, after which it names the run."""
         return sorted(self.path.glob("events.out.tfevents.*"))
 
     def is_run(self) -> bool:
@@ -83,15 +80,15 @@ class RunDir:
         return self.model_card.is_file()
 
     def load_config(self) -> Config:
-        """Load the config that the run was started with; a `ConfigError` if it cannot be read."""
+        """Load the config of the run; a `ConfigError` if it cannot be read."""
         from encoder_cls.config.loading import load_config
 
         return load_config(self.config_file)
 
     def check_trainable(self, config: Config, *, resume: bool) -> None:
-        """Raise a `ConfigError` if training in this folder would overwrite other files.
+        """Raise a `ConfigError` if training here would overwrite other files.
 
-        With `resume`, a run in the folder may be continued.
+        With `resume`, a run may be continued.
         """
         if self.is_run():
             self._check_resumable(config, resume=resume)
@@ -121,7 +118,7 @@ class RunDir:
     def _check_keeps_its_model(self) -> None:
         """Raise a `ConfigError` if the model of this finished run has been moved away.
 
-        The newest checkpoint of a finished run has a state, but no weights.
+        Its newest checkpoint has a state, but no weights.
         """
         from encoder_cls.run.checkpoint_files import files_to_resume, newest_fingerprint
 
@@ -136,7 +133,7 @@ class RunDir:
     def _check_has_no_other_files(self) -> None:
         """Raise a `ConfigError` if the folder has files that no training has written.
 
-        A process that was killed before it wrote the config may have left other files of a run.
+        A process that was killed before it wrote the config may have left some of a run.
         """
         for path in self.path.iterdir():
             is_file_of_run = path.name in {LOCK_FILE, SOURCES_FILE}
@@ -144,7 +141,7 @@ class RunDir:
                 raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
 
     def record_sources(self, config: Config) -> None:
-        """Write the config, and the paths of the same data, into the run folder."""
+        """Write the config, and the paths of the same data."""
         from encoder_cls.config.data_paths import absolute_sources
 
         absolute_config = absolute_sources(config)
@@ -166,15 +163,13 @@ class RunDir:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder for this process.
+        """Lock the folder for this process; the system releases it even if the process is killed.
 
-        The operating system releases the lock when the process ends, even if it is killed. Locks of
-        the same `RunDir` may be nested. Folders that were made for the lock are removed at the end
-        if nothing else was written into them.
+        Locks of one `RunDir` may be nested. Folders that were made for the lock are removed at the
+        end if nothing else was written into them.
 
         Raises:
             LockedError: another process is training in the folder.
-            EncoderClsError: the folder cannot be written to.
         """
         if self._is_held:
             yield
@@ -193,7 +188,7 @@ class RunDir:
                 self._remove_if_unused(new_folders)
 
     def _remove_if_unused(self, new_folders: list[Path]) -> None:
-        """Remove the lock file and the folders made for it, the innermost first, if empty."""
+        """Remove the lock file and empty folders made for it, the innermost first."""
         with suppress(OSError):
             names = [path.name for path in self.path.iterdir()]
             if names == [LOCK_FILE]:
@@ -204,12 +199,9 @@ class RunDir:
 
     @contextmanager
     def open_for_training(self, config: Config, *, resume: bool) -> Iterator[None]:
-        """Lock the folder, and write the config into it if it has none.
-
-        With `resume`, a run in the folder may be continued.
+        """Lock the folder, and write the config into it if it has none; see `check_trainable`.
 
         Raises:
-            ConfigError: training in the folder would overwrite other files.
             LockedError: another process is training in the folder.
             EncoderClsError: the folder cannot be written to.
         """
@@ -228,7 +220,7 @@ class RunDir:
 
 
 def run_of(path: Path) -> RunDir | None:
-    """The run of a run folder or of its model folder; None for a model folder without one."""
+    """The run of a run folder or of its model folder; None without one."""
     # Other programs may have a config.yaml beside a model, but a run also has metrics.
     run = RunDir(path)
     if run.is_run() and run.metrics_file.is_file():
@@ -242,10 +234,7 @@ def run_of(path: Path) -> RunDir | None:
 
 
 def newest_with_model(runs: Path) -> RunDir:
-    """The run with the newest model in a folder of runs, finished or not.
-
-    A `ConfigError` says that there is none.
-    """
+    """The run with the newest model, finished or not; a `ConfigError` if there is none."""
     all_runs = [RunDir(path) for path in runs.glob("*")]
     with_model = [run for run in all_runs if run.weights.is_file()]
     if not with_model:
@@ -256,11 +245,7 @@ def newest_with_model(runs: Path) -> RunDir:
 
 
 def read_metrics(metrics_file: str | Path) -> list[dict[str, Any]]:
-    """Read the rows of a run's `metrics.jsonl`; an empty list if there is no such file.
-
-    A row has `step`, `split`, `time` and values by name. Lines that are not rows are skipped, such
-    as a last line that a crash has cut off.
-    """
+    """Read the rows of a `metrics.jsonl`, if there is one."""
     metrics_file = Path(metrics_file)
     if not metrics_file.exists():
         return []

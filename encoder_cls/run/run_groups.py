@@ -1,4 +1,4 @@
-"""Groups of runs, such as those that differ in their seeds alone, and tests between groups."""
+"""Groups of runs, such as those that differ only in their seeds, and tests between groups."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ class RunGroup:
         return self.runs[0]
 
     def mean(self, key: str) -> float | None:
-        """The mean of a value of the summaries; None if no run has it."""
+        """The mean of a value; None if no run has it."""
         values = self._values(key)
         return statistics.fmean(values) if values else None
 
     def deviation(self, key: str) -> float | None:
-        """The sample standard deviation of a value; None if fewer than two runs have it."""
+        """The sample standard deviation of a value; None without two runs that have it."""
         values = self._values(key)
         return statistics.stdev(values) if len(values) > 1 else None
 
     def p_value(self, other: RunGroup, key: str) -> float | None:
-        """The p-value of the hypothesis that the mean of a value is that of another group.
+        """The p-value of the hypothesis that the means of a value are equal in both groups.
 
         It is that of Welch's t-test over the runs: Welch, "The generalization of 'Student's'
         problem when several different population variances are involved" (1947),
-        https://doi.org/10.1093/biomet/34.1-2.28. It is None if a group has fewer than two runs, if
-        the runs of both groups do not differ among themselves, or without SciPy.
+        https://doi.org/10.1093/biomet/34.1-2.28. None if a group has fewer than two runs, if the
+        runs of both groups do not differ among themselves, or without SciPy.
         """
         deviations = (self.deviation(key), other.deviation(key))
         if None in deviations or deviations == (0, 0) or not is_installed("scipy"):
@@ -94,9 +94,9 @@ def each_run(runs: Sequence[RunSummary]) -> list[RunGroup]:
 
 
 def group_by_settings(runs: Sequence[RunSummary]) -> list[RunGroup]:
-    """Group the runs whose settings are equal except for their seeds and names.
+    """Group the runs whose settings are equal except for seeds and names.
 
-    A run whose settings cannot be read is a group by itself.
+    One without readable settings is a group by itself.
     """
     runs_by_settings: dict[str, list[RunSummary]] = {}
     for run in runs:
@@ -111,11 +111,10 @@ def group_by_settings(runs: Sequence[RunSummary]) -> list[RunGroup]:
 
 
 def named_group(argument: str) -> RunGroup:
-    """A group of a name and the runs that a pattern matches, as in `small=runs/small-*`.
+    """A name and the runs that a pattern matches, as in `small=runs/small-*`.
 
     Raises:
-        ConfigError: no path matches the pattern, or one is no run.
-        EncoderClsError: the report of a run cannot be read.
+        ConfigError: nothing matches, or a match is no run.
     """
     name, _, pattern = argument.partition("=")
     paths = [run for path in sorted(glob(pattern)) for run in runs_of(Path(path))]  # noqa: PTH207
@@ -126,7 +125,7 @@ def named_group(argument: str) -> RunGroup:
 
 
 def best_of(groups: Sequence[RunGroup], score: Score) -> RunGroup | None:
-    """The group with the best mean of a score; None if no group has the score."""
+    """The group with the best mean of a score; None if none has it."""
     scored = [group for group in groups if group.mean(score.key) is not None]
     sign = 1 if score.higher_is_better else -1
     return max(scored, key=lambda group: sign * (group.mean(score.key) or 0), default=None)

@@ -13,12 +13,12 @@ from encoder_cls.metrics.validation_score import ValidationScore
 class RunState:
     """How far a run has come.
 
-    The state, the weights and the optimizers' moments determine the rest of the run.
+    With the weights and moments, it determines the rest of the run.
 
     Attributes:
-        linear_score: the validation score of the linear model alone; None before the linear model
-            is fitted, as is `linear_work`, and in a run without one.
-        is_pretraining: whether `training` is the pretraining, rather than the training on labels.
+        linear_score: the validation score of the linear model alone; None, as is `linear_work`,
+            before it is fitted, or without one.
+        is_pretraining: whether `training` is the pretraining.
     """
 
     linear_score: ValidationScore | None = None
@@ -28,7 +28,7 @@ class RunState:
 
     @property
     def step(self) -> int:
-        """The number of optimizer steps so far, those of pretraining included."""
+        """The optimizer steps so far, those of pretraining included."""
         return self.training.step
 
     @property
@@ -41,7 +41,7 @@ class RunState:
 
     @property
     def best_step(self) -> int:
-        """The step of the best weights; 0 if the linear model alone is the best model."""
+        """The step of the best weights; 0 if the linear model alone is best."""
         if not self.is_encoder_better:
             return 0
         return self.training.best_step

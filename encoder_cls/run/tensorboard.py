@@ -1,8 +1,7 @@
 """Show a run in TensorBoard.
 
-TensorBoard sorts its cards by tag, and groups them by the part of the tag before the first slash.
-The tags here are chosen so that the scores that show whether a run learns come first, and the F1
-score of each class comes last.
+It sorts its cards by tag, and groups them by the part before the first slash: the tags here let the
+scores that show whether a run learns come first, and the F1 of each class last.
 """
 
 from __future__ import annotations
@@ -72,11 +71,9 @@ MAX_CLASSES = 100
 
 
 class TensorBoard:
-    """Writes the files of TensorBoard into a run folder.
+    """Writes the files of TensorBoard into a run folder, in place of those of an earlier process.
 
-    The event file is in the run folder itself, because TensorBoard names the run after this folder.
-    The files of an earlier process are removed. If a file cannot be written, `warn` is called once,
-    and nothing is written after it.
+    If a file cannot be written, `warn` is called once, and nothing is written after it.
     """
 
     def __init__(self, run: RunDir, *, warn: Callable[[str], None]) -> None:
@@ -108,9 +105,8 @@ class TensorBoard:
     def show_row(self, row: Row, label_names: Sequence[str]) -> None:
         """Show a row of `metrics.jsonl`.
 
-        The row of the split `data` is shown as a table. In rows of other splits, the values in
-        `TAGS` and the F1 scores of classes are points of curves, and `confusion_matrix` and
-        `calibration` are images.
+        That of the split `data` is a table; in others, the values in `TAGS` and the F1 scores of
+        classes are points of curves, and `confusion_matrix` and `calibration` are images.
         """
         with self._warning_once():
             if self._writer is None:
@@ -122,7 +118,7 @@ class TensorBoard:
             _add_images(self._writer, row, label_names)
 
     def show_report(self, report: Report, *, step: int) -> None:
-        """Show the summary of a report and its most confident mistakes as text."""
+        """Show a report's summary and its most confident mistakes as text."""
         # Indent the lines by four spaces, so that Markdown shows them as they are.
         summary = "\n".join(f"    {line}" for line in report.summary().splitlines())
 
@@ -132,7 +128,7 @@ class TensorBoard:
                 self._writer.add_text("most confident mistakes", mistakes_table(report), step)
 
     def show_hparams(self, values: Mapping[str, bool | float | str]) -> None:
-        """Show settings and scores of the run in TensorBoard's table of all runs."""
+        """Show settings and scores in the table of all runs."""
         # Pass scores as settings, because TensorBoard would draw metrics as curves of one point.
         # Leave out the first summary, which declares the columns, because TensorBoard would use the
         # columns of the first run for all runs.
@@ -146,13 +142,13 @@ class TensorBoard:
                     file_writer.add_summary(summary)
 
     def flush(self) -> None:
-        """Write everything shown so far to the disk."""
+        """Flush what is shown to the disk."""
         with self._warning_once():
             if self._writer:
                 self._writer.flush()
 
     def close(self) -> None:
-        """Write everything to the disk, and close the files."""
+        """Flush, and close the files."""
         with self._warning_once():
             if self._writer:
                 self._writer.close()
@@ -173,7 +169,6 @@ class TensorBoard:
 
 
 def _data_table(row: Row) -> str:
-    """Format the statistics of the data as a Markdown table."""
     lines = ["| data | |", "| --- | ---: |"]
     for name, value in row.items():
         if name in AXES:
@@ -184,7 +179,6 @@ def _data_table(row: Row) -> str:
 
 
 def _add_curves(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> None:
-    """Add a point to the curve of each value of a row that has a tag."""
     split = row["split"]
     has_class_curves = split == "validation" and len(label_names) <= MAX_CLASSES
 
@@ -197,10 +191,7 @@ def _add_curves(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> 
 
 
 def _add_images(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> None:
-    """Add the confusion matrix and the calibration of a final result as images, in one group.
-
-    Without matplotlib there are no images; the report of the run has both as charts.
-    """
+    """Add the confusion matrix and the calibration, if matplotlib is installed."""
     if not is_installed("matplotlib"):
         return
 
@@ -235,10 +226,9 @@ ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}
 
 
 def hparams_of(report: Report, config: Config) -> dict[str, bool | float | str]:
-    """Return the columns of a run in TensorBoard's table of all runs.
+    """The columns of a run in TensorBoard's table of all runs: scores, and settings by key.
 
-    The columns are the scores by name, and the settings by dotted key. TensorBoard sorts columns by
-    name; the names of the scores come before the keys of the settings.
+    TensorBoard sorts columns by name; the names of scores come before the keys of settings.
     """
     values: dict[str, bool | float | str] = {}
     scores = report.metrics.scalars()
@@ -251,10 +241,10 @@ def hparams_of(report: Report, config: Config) -> dict[str, bool | float | str]:
 
 
 def chosen_settings(config: Config) -> dict[str, bool | float | str]:
-    """Return the settings of a run that the table of runs shows, by dotted key.
+    """The settings that the table of runs shows, by dotted key.
 
-    They are the seed, the settings in `ALWAYS_COMPARED`, and the settings that differ from their
-    default. Settings of the data are left out.
+    They are the seed, those in `ALWAYS_COMPARED`, and those that differ from their default, without
+    those of the data.
     """
     chosen: dict[str, bool | float | str] = {"seed": config.seed}
     for name in COMPARED_SECTIONS:
@@ -279,7 +269,7 @@ MAX_CHARACTERS = 70
 
 
 def mistakes_table(report: Report) -> str:
-    """Format the most confident mistakes as a Markdown table, and escape markup in their texts."""
+    """The most confident mistakes as a Markdown table, with markup in texts escaped."""
     lines = ["| prediction | label | text |", "| --- | --- | --- |"]
     for mistake in report.evaluation.worst_mistakes:
         prediction = f"{mistake.kind} {mistake.prediction} {mistake.probability:.2f}".strip()
