@@ -48,12 +48,11 @@ PAGE = html_page(
 class Service:
     """The handlers of all requests, with the classifier that they use.
 
-    Assign another classifier to `classifier` to replace it while requests come.
+    Assign another `classifier` to replace it while requests come.
 
     Args:
-        warn: called with messages about failures that concern the owner of the server.
-        hosts: the names of the server that requests may use, besides `localhost` and IP
-            addresses; None allows all names.
+        warn: called with failures that concern the owner of the server.
+        hosts: names that requests may use, besides `localhost` and IP addresses; None allows all.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Service:
         self._held_bytes = 0
 
     def app(self) -> ASGIApp:
-        """Make the application that an ASGI server such as uvicorn calls."""
+        """The application for an ASGI server such as uvicorn."""
         routes = [
             Route("/predict", self._predict, methods=["POST"]),
             Route("/health", self._health),
@@ -137,8 +136,7 @@ class Service:
     async def _read(self, request: Request, body: bytearray) -> None:
         """Append the body of a request to `body`; its bytes are the caller's, also after an error.
 
-        It is refused if it is too large (413), too slow (408), or exceeds the memory for all
-        bodies (429).
+        It is refused if it is too large (413), too slow (408), or exceeds the memory for all (429).
         """
         too_large = RefusedError(
             413,
@@ -160,7 +158,7 @@ class Service:
             raise RefusedError(408, reason) from None
 
     def _hold(self, num_bytes: int) -> None:
-        """Add bytes of a body to the total of all bodies, or refuse them if it is too much."""
+        """Add bytes to the total of all bodies, or refuse them if it is too much."""
         max_bytes = limits.MAX_HELD_BYTES
         if self._held_bytes + num_bytes > max_bytes:
             reason = f"requests of {max_bytes >> 20} MiB wait already; try again in a second"
@@ -170,10 +168,7 @@ class Service:
     async def _wait_for_results(
         self, future: Future[list[TextResult]], request: Request
     ) -> list[TextResult]:
-        """Wait for the results of a request, or until its client closes the connection.
-
-        Then the future is cancelled, so that the remaining texts are not computed.
-        """
+        """Wait for the results of a request, or until its client closes the connection."""
         results = asyncio.wrap_future(future)
         # The whole body has been received. The next message can only be that the client has
         # closed the connection.
@@ -188,7 +183,7 @@ class Service:
             results.cancel()
 
     async def _live(self, _: Request) -> Response:
-        """Respond that the process can continue; a server that is stopping needs no restart."""
+        """The process can continue: one that is stopping needs no restart."""
         if not self.batcher.is_stopping:
             self._check_thread()
         return json_response({"status": "ok"})

@@ -29,7 +29,7 @@ CONFIDENCE_BUCKETS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.99, 1)
 
 
 class Metrics:
-    """Counts of all requests and texts, and rates among the last `RECENT_TEXTS` texts."""
+    """Counts of all requests and texts, and rates among the last `RECENT_TEXTS`."""
 
     def __init__(self) -> None:
         self._recent: deque[TextResult] = deque(maxlen=RECENT_TEXTS)
@@ -102,7 +102,7 @@ class Metrics:
         )
 
     def count(self, results: Sequence[TextResult]) -> None:
-        """Add the results of a request to the counts."""
+        """Add the results of a request."""
         self._texts.inc(len(results))
         for result in results:
             self._words.inc(result.num_words)
@@ -116,7 +116,7 @@ class Metrics:
         self._recent.extend(results)
 
     def text(self, *, num_waiting: int, model_sha256: str) -> bytes:
-        """Write all metrics in the text format of Prometheus."""
+        """Write all metrics for Prometheus."""
         num_words = 0
         num_unknown_words = 0
         texts_by_label: Counts[str] = Counts()

@@ -1,9 +1,8 @@
 """A queue of requests, and the thread that computes the predictions for all of them.
 
-The thread computes one batch after the other. A batch takes the next texts of each waiting
-request, beginning with the oldest request, up to `BATCH_CHARACTERS` in all. So a short request does
-not wait until all texts of a long request are done. All texts of a batch are for one classifier,
-and at most one of them is explained, because explanations take longest.
+It computes batches. A batch takes the next texts of each waiting request, the oldest first, up to
+`BATCH_CHARACTERS`, so that a short request does not wait for a long one. All are for one
+classifier, and at most one text is explained, which takes longest.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ class TextResult:
     """The prediction for a text, with what the metrics count.
 
     Attributes:
-        record: the prediction as JSON, with the keys of `predict --format jsonl`.
-        labels: the most probable label, even if the threshold withholds it, or all labels that a
-            multi-label model predicts; empty for a blank text.
-        num_words: the number of words that the model reads, unknown ones included.
-        confidence: the probability that the prediction is correct; None for a blank text.
+        record: as JSON, with the keys of `predict --format jsonl`.
+        labels: the most probable one, even if withheld, or all that a multi-label model predicts;
+            empty for a blank text.
+        num_words: that the model reads, unknown ones included.
+        confidence: that the prediction is correct; None for a blank text.
     """
 
     record: dict[str, Any]
@@ -49,9 +48,9 @@ class _Job:
     """A waiting request, with the classifier that was in use when it came.
 
     Attributes:
-        texts: the texts or rows, each as one string.
-        results: the results of the texts that are done, which are the first of the request.
-        future: gets the results of all texts, or an error.
+        texts: or rows, each as one string.
+        results: of the first texts.
+        future: gets all results, or an error.
     """
 
     request: PredictRequest
@@ -85,10 +84,10 @@ class Batcher:
     """A queue of requests, and the thread that computes their results.
 
     Args:
-        on_batch: called with the number of requests of each batch before it is computed.
+        on_batch: called with the number of requests before a batch is computed.
 
     Attributes:
-        thread: it ends after `stop` once all accepted requests have results.
+        thread: ends after `stop` once all accepted requests have results.
     """
 
     def __init__(self, on_batch: Callable[[int], None] = lambda _: None) -> None:
@@ -105,7 +104,7 @@ class Batcher:
 
     @property
     def num_waiting(self) -> int:
-        """The number of accepted requests that have no results yet."""
+        """The accepted requests without all results."""
         return len(self._waiting)
 
     def submit(self, request: PredictRequest, classifier: Classifier) -> Future[list[TextResult]]:
@@ -136,7 +135,7 @@ class Batcher:
         return job.future
 
     def stop(self) -> None:
-        """Accept no more requests, and end the thread once all accepted requests have results."""
+        """Accept no more requests, and end the thread once all have results."""
         with self._changed:
             self.is_stopping = True
             self._changed.notify()
@@ -161,7 +160,7 @@ class Batcher:
                         self._jobs.append(piece.job)
 
     def _take_batch(self) -> list[_Piece]:
-        """Take the next batch; requests that do not fit into it keep their places in the queue."""
+        """Requests that do not fit keep their places in the queue."""
         batch: list[_Piece] = []
         passed_over: list[_Job] = []
         has_explained = False
@@ -191,7 +190,7 @@ class Batcher:
 
 
 def _texts_within(max_characters: int, texts: list[str]) -> tuple[list[str], int]:
-    """Texts from the beginning of a list, at least one, and their number of characters."""
+    """The first texts, at least one, and their number of characters."""
     chosen: list[str] = []
     total = 0
     for text in texts:
@@ -205,10 +204,9 @@ def _texts_within(max_characters: int, texts: list[str]) -> tuple[list[str], int
 
 
 def _compute(batch: list[_Piece]) -> None:
-    """Compute a batch and give the results to its requests.
+    """Compute a batch, and give results to its requests.
 
-    If this fails, each piece is computed alone, so that only the request that causes the failure
-    gets an error.
+    If this fails, each piece is computed alone, so that only its cause gets an error.
     """
     try:
         results = _predict(batch)
@@ -229,7 +227,6 @@ def _compute(batch: list[_Piece]) -> None:
 
 
 def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
-    """Compute all texts of a batch together; each piece has a list of results."""
     classifier = batch[0].job.classifier
     texts = [text for piece in batch for text in piece.texts]
     tokenized = classifier.tokenize(texts)

@@ -38,22 +38,21 @@ def serve(
 ) -> None:
     """Serve the classifier of a run or model folder until a signal stops the server.
 
-    SIGTERM and SIGINT stop the server after the accepted requests have their responses; a second
-    signal stops it at once. SIGHUP loads the model again from the folder.
+    SIGTERM and SIGINT stop the server after the accepted requests have their responses, a second
+    one at once. SIGHUP loads the model again.
 
     Args:
         port: 0 takes any free port.
-        allowed_hosts: names of the server that requests may use besides `host`, `localhost` and
-            IP addresses. Without any, requests may use all names, unless `host` is a loopback
-            address.
-        keep_alive: the seconds for which a connection stays open without a request.
-        same_labels: whether a model with other classes than the one in use is not loaded.
+        allowed_hosts: names that requests may use besides `host`, `localhost` and IP addresses.
+            Without any, all names may be used, unless `host` is a loopback address.
+        keep_alive: seconds for which a connection stays open without a request.
+        same_labels: whether a model with other classes is not loaded.
         log: called with a line for each change of state and each failure.
 
     Raises:
         ConfigError: this machine has no address `host`.
-        EncoderClsError: the port cannot be used, or the classifier cannot be loaded.
-        StoppedError: a second signal stopped the server before all requests had responses.
+        EncoderClsError: the port cannot be used, or the classifier not loaded.
+        StoppedError: by a second signal, before all requests had responses.
     """
     # Open the socket first, so that a port in use is reported before the model is loaded.
     with listening(host, port) as listener:
@@ -84,7 +83,7 @@ class _Server(Server):
     """A server that finishes all accepted requests at a signal, and reloads its classifier.
 
     Attributes:
-        stop_error: the error of a second stop signal, if there was one.
+        stop_error: that of a second stop signal.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class _Server(Server):
         self._reload_lock = Lock()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, and then log the address."""
+        """Listen, and then log the address."""
         await super().startup(sockets)
         if max_connections() < MAX_CONNECTIONS:
             self._log(
@@ -131,7 +130,7 @@ class _Server(Server):
         )
 
     def on_hangup(self, number: int) -> None:
-        """Reload the model, or stop the server if its terminal has been closed."""
+        """Reload the model, or stop if the terminal has been closed."""
         if not has_lost_terminal():
             Thread(target=self._reload, daemon=True).start()
             return
@@ -143,7 +142,7 @@ class _Server(Server):
             self.on_stop_signal(number)
 
     def on_stop_signal(self, number: int) -> None:
-        """Stop after the accepted requests at the first signal, and at once at the second."""
+        """Stop after the accepted requests, or at once at a second signal."""
         batcher = self._service.batcher
         if batcher.is_stopping:
             self._exit_now(number)
@@ -221,8 +220,8 @@ def _check_same_labels(difference: str) -> None:
 def _load_and_try(folder: Path) -> Classifier:
     """Load a classifier and predict one text, so that errors appear before it is used.
 
-    The engine is always NumPy, so that equal texts get equal predictions under any load, and the
-    slow import of PyTorch never delays requests.
+    The engine is NumPy, so that equal texts get equal predictions under any load, and the slow
+    import of PyTorch never delays requests.
     """
     classifier = load_classifier(folder, engine="numpy")
     classifier.predict(["a text"])
