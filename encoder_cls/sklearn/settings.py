@@ -35,10 +35,10 @@ SETTINGS_PREFIX = "settings__"
 
 
 def key_named(name: str) -> str:
-    """The dotted key of the config that a parameter such as `model__d_model` names.
+    """The dotted key that a parameter such as `model__d_model` names.
 
     Raises:
-        ValueError: no key has this name, or several sections have it.
+        ValueError: no section has it, or several do.
     """
     from encoder_cls.config.schema import Config, Section
 
@@ -73,10 +73,10 @@ def key_named(name: str) -> str:
 
 
 def class_weights(class_weight: Any, labels: Sequence[Any]) -> Any:
-    """The value of `train.class_weights` for the argument `class_weight`.
+    """The value of `train.class_weights` for `class_weight`.
 
-    Weights of labels that no text has are left out with a warning, since a fold of cross-validation
-    may lack a class. If no text has any of them, the training refuses the weights.
+    Weights of labels that no text has, as in a fold of cross-validation, are left out with a
+    warning; a training refuses weights of which none is left.
     """
     if class_weight is None:
         return "none"
@@ -96,7 +96,7 @@ def class_weights(class_weight: Any, labels: Sequence[Any]) -> Any:
 
 
 def check_settings(settings: Any) -> None:
-    """Raise a `ConfigError` if a key of settings is not a dotted key that may be set here."""
+    """Raise a `ConfigError` for a key that may not be set here."""
     if not isinstance(settings, Mapping):
         raise ConfigError(
             f"settings: {kind(settings)} is given; give a mapping such as {{'model.d_model': 64}}"

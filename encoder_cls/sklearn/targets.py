@@ -23,9 +23,8 @@ class Targets(NamedTuple):
     """The labels that are given to `fit` or `score`, not converted to names.
 
     Attributes:
-        labels: the labels of each text; None if the label of a text is missing.
-        classes: all labels, sorted; for an indicator matrix, its columns.
-        form: the form in which the labels are given.
+        labels: of each text; None if missing.
+        classes: sorted; of an indicator matrix, its columns.
     """
 
     labels: list[frozenset[Any] | None]
@@ -34,9 +33,9 @@ class Targets(NamedTuple):
 
 
 def as_targets(labels: Any, known_classes: NDArray[Any] | None = None) -> Targets:
-    """Convert one label per text, a list of labels per text, or an indicator matrix.
+    """Convert one label per text, a list per text, or an indicator matrix.
 
-    `known_classes` name the columns of an indicator matrix without names; None in `fit`.
+    `known_classes` name the columns of a matrix without names; None in `fit`.
 
     Raises:
         ValueError: there are no labels, or they are of several types or of another shape.
@@ -58,7 +57,7 @@ def as_targets(labels: Any, known_classes: NDArray[Any] | None = None) -> Target
 
 
 def _targets_of_column(labels: Any) -> Targets:
-    """Convert one label per text; None or NaN means a missing label."""
+    """Convert one label per text; None or NaN is a missing label."""
     # Make an array of objects, because otherwise NumPy would convert integers that are mixed with
     # strings to strings.
     column = column_or_1d(np.asarray(labels, dtype=object), warn=True)
@@ -72,7 +71,7 @@ def _targets_of_column(labels: Any) -> Targets:
 
 
 def _targets_of_matrix(matrix: Any, known_classes: NDArray[Any] | None) -> Targets:
-    """Convert an indicator matrix, (texts, classes); that of a `DataFrame` has named columns."""
+    """The matrix of a `DataFrame` has named columns."""
     indicator = np.asarray(matrix)
     if not np.isin(indicator, (0, 1)).all():
         raise ValueError("labels of two dimensions are an indicator matrix, of 0 and 1")
@@ -91,7 +90,7 @@ def _targets_of_matrix(matrix: Any, known_classes: NDArray[Any] | None) -> Targe
 
 
 def _check_columns(classes: NDArray[Any], known_classes: NDArray[Any]) -> None:
-    """A `ValueError` unless an indicator matrix has the columns that were given to `fit`."""
+    """A `ValueError` unless a matrix has the columns of `fit`."""
     both_have_names = _has_names(classes) and _has_names(known_classes)
     if len(classes) != len(known_classes) or both_have_names:
         given = listed([str(name) for name in classes])
@@ -122,7 +121,7 @@ def _targets_of_lists(texts_labels: Any) -> Targets:
 
 
 def _checked(numbers: Iterable[int], labels: Any) -> NDArray[Any]:
-    """Labels as an array, (labels,), all strings or all integers, or a `ValueError`."""
+    """All strings or all integers, or a `ValueError`."""
     values = list(np.asarray(labels, dtype=object).reshape(-1))
     for number, label in zip(numbers, values, strict=True):
         has_type = isinstance(label, str) if isinstance(values[0], str) else _is_integer(label)
@@ -136,21 +135,14 @@ def _checked(numbers: Iterable[int], labels: Any) -> NDArray[Any]:
 
 
 def _is_integer(label: Any) -> bool:
-    """Whether a label is a whole number, or a float that is whole.
-
-    NumPy and pandas convert integers to floats if there is a NaN among them.
-    """
+    """Whether a label is a whole number, maybe as a float."""
     if isinstance(label, float):
         return label.is_integer()
     return isinstance(label, int | np.integer | np.bool_)
 
 
 def check_comparable(given: NDArray[Any], known: NDArray[Any]) -> None:
-    """Check that labels to score have the type of the labels that were given to `fit`.
-
-    Raises:
-        ValueError: some labels are strings, and the others are numbers.
-    """
+    """Check that labels have the type of those of `fit`; else a `ValueError`."""
     if len(given) and isinstance(given[0], str) != isinstance(known[0], str):
         raise ValueError(
             f"the labels to score, such as {given.tolist()[0]!r}, are of another type than those "

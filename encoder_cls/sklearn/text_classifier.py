@@ -222,8 +222,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Any:
         """The most probable label of each text, (texts,).
 
-        If texts may have several labels: all predicted ones of each text, as lists or as an
-        indicator matrix, in the form that was given to `fit`.
+        With several labels, a list or a row of an indicator matrix for each text, as given to
+        `fit`.
         """
         probabilities = self._probabilities(X, "predict")
         if self._form == "one":
@@ -247,9 +247,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> float:
         """The share of texts whose predicted labels are exactly the correct labels.
 
-        Labels with equal values are equal, such as 1, 1.0 and True. Texts whose label is None or
-        NaN do not count. The columns of a `DataFrame` may be in any order. `sample_weight` has the
-        weight of each text in the mean.
+        Equal values are equal labels, such as 1, 1.0 and True; texts whose label is None or NaN do
+        not count. The columns of a `DataFrame` may be in any order. `sample_weight` has the weight
+        of each text in the mean.
 
         Raises:
             ValueError: no text has a label, or the labels are of another type than those of `fit`.
@@ -276,7 +276,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._probabilities(X, "predict_proba")
 
     def _probabilities(self, X: Any, method: str) -> NDArray[np.float64]:
-        """The probabilities, (texts, classes), in the order of `classes_`."""
         check_is_fitted(self, "classifier_")
         classifier = self.classifier_
         texts = as_rows(X, method, classifier.columns)
@@ -294,9 +293,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def top_features(self, label: Any, *, top_k: int = 20) -> list[NgramWeight]:
         """The words and pairs of words that speak most for a class, by the linear model.
 
-        They are at most `top_k`, as `ngram`, with their `weight`, the largest first. An estimator
-        that has been pickled and loaded again has no texts in which pairs are looked up: it lists
-        words.
+        They are at most `top_k`, the largest `weight` first. After pickling, an estimator has no
+        texts in which pairs are looked up, and lists words.
 
         Raises:
             ValueError: the label is not one of `classes_`, or there is no linear model.
@@ -311,8 +309,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write a run folder for the command line, with the model, the config and the texts.
 
-        An estimator that has been pickled and loaded again has no texts. The command `eval` then
-        needs `--data`.
+        After pickling, an estimator has no texts: `eval` then needs `--data`.
 
         Raises:
             FileExistsError: the folder is not empty.
@@ -338,7 +335,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _text_files(self, folder: Path, config: Config) -> tuple[dict[str, bytes], dict[str, Any]]:
-        """The texts of `fit` as files by name, and the values of `data` that read them."""
+        """The texts of `fit` as files, and the values of `data` that read them."""
         texts_file = folder / "texts.jsonl"
         files = {}
         columns = self.classifier_.columns
@@ -455,10 +452,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 @contextmanager
 def _run_folder(name: str, log_dir: str | Path | None) -> Iterator[Path]:
-    """A folder to train in: temporary, or a new one in `log_dir`, which keeps its logs alone.
-
-    It is a `ConfigError` if it cannot be made.
-    """
+    """A folder to train in: temporary, or a new one in `log_dir`, which keeps logs alone."""
     if log_dir is None:
         with tempfile.TemporaryDirectory(prefix=PREFIX) as temporary_folder:
             yield Path(temporary_folder)
@@ -482,7 +476,7 @@ def _run_folder(name: str, log_dir: str | Path | None) -> Iterator[Path]:
 
 
 def _new_folder(parent: Path, name: str) -> Path:
-    """Make the folder `name-1`, or with the first higher number that no folder has."""
+    """Make `name-1`, or the first higher number that is free."""
     for number in count(1):
         folder = parent / f"{name}-{number}"
         try:
@@ -497,7 +491,7 @@ def _new_folder(parent: Path, name: str) -> Path:
 
 
 class _VerboseReporter(TerminalReporter):
-    """A reporter that warns the caller of `fit`, and shows the progress on standard error."""
+    """Warns the caller of `fit`, and shows the progress on standard error."""
 
     def warning(self, message: str) -> None:
         warn_caller(message)

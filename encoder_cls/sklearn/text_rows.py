@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def as_rows(texts: Any, method: str, columns: Columns) -> list[str]:
-    """Check texts or rows, and return each as one string; `method` is the public method.
+    """Check texts or rows, and return each as one string; `method` is for messages.
 
-    With features or several text columns, they are the rows of a `DataFrame`.
+    With features or several text columns, they are rows of a `DataFrame`.
 
     Raises:
         TypeError: a text is not a string.
-        ValueError: a table is given where texts are expected, or the other way round, or it lacks a
+        ValueError: a table is given in place of texts, or texts in place of a table, or it lacks a
             column.
     """
     if columns.features or len(columns.text) > 1:
@@ -56,10 +56,7 @@ def as_rows(texts: Any, method: str, columns: Columns) -> list[str]:
 def rows_in_memory(
     texts: Sequence[str], targets: Targets, sample_weight: Sequence[float] | None
 ) -> list[TextInMemory]:
-    """Make rows of texts, the names of their labels, and their weights.
-
-    Texts of weight 0 are left out.
-    """
+    """Make rows of texts, labels and weights, without texts of weight 0."""
     from encoder_cls.training.from_python import TextInMemory
 
     weights: Sequence[float | None] = [None] * len(texts)
@@ -76,7 +73,6 @@ def rows_in_memory(
 
 
 def _label_names(labels: frozenset[Any] | None, form: Form) -> str | list[str] | None:
-    """The name of the label of a text, or the sorted names of its labels; None without one."""
     if labels is None:
         return None
     names = sorted(label_name(label) for label in labels)
@@ -86,7 +82,7 @@ def _label_names(labels: frozenset[Any] | None, form: Form) -> str | list[str] |
 
 
 def _checked_weights(sample_weight: Sequence[float]) -> list[float]:
-    """Finite weights from 0, divided by the largest; a `ValueError` if they are not, or all 0."""
+    """Finite weights from 0, divided by the largest; a `ValueError` if not, or all 0."""
     weights = np.asarray(sample_weight, dtype=np.float64)
     is_valid = weights.ndim == 1 and np.isfinite(weights).all() and (weights >= 0).all()
     if not is_valid or not weights.any():
@@ -98,7 +94,7 @@ def _checked_weights(sample_weight: Sequence[float]) -> list[float]:
 
 
 def record_of_row(row: str, columns: Columns) -> dict[str, Any]:
-    """The columns of a row, without those of its label and weight."""
+    """The columns of a row without label and weight."""
     parts = row_parts(row)
     texts = [text for _, text in parts.fields]
     return {**dict(zip(columns.text, texts, strict=True)), **parts.features}
