@@ -27,9 +27,9 @@ class ClassificationTask:
     Beside a linear model, validations score the mixture of both.
 
     Args:
-        linear_logits: of the validation texts, (texts, classes); None in all processes except the
+        linear_logits: of the validation texts, (texts, classes); None in other processes than the
             first, and without a linear model.
-        pseudo_labels: probabilities of the unlabelled texts among `prepared.encoder_texts`, (texts,
+        pseudo_labels: probabilities of the unlabelled ones among `prepared.encoder_texts`, (texts,
             classes).
     """
 

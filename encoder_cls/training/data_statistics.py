@@ -12,7 +12,7 @@ from encoder_cls.training.prepared import Prepared
 def data_statistics(prepared: Prepared) -> dict[str, float]:
     """The sizes of the data, and the fractions of truncated texts, unknown tokens and padding.
 
-    Padding is that of the encoder's batches, which are as wide as their longest text.
+    Padding is that of the encoder's batches, as wide as their longest text.
     """
     # Count the tokens of an epoch, padding included.
     lengths = prepared.encoder_texts.lengths
@@ -41,7 +41,7 @@ def data_statistics(prepared: Prepared) -> dict[str, float]:
 
 
 def num_parameters(prepared: Prepared) -> int:
-    """The number of parameters of the encoder; 0 without an encoder."""
+    """The parameters of the encoder; 0 without one."""
     if not prepared.plan.has_encoder:
         return 0
     if prepared.model_class:

@@ -50,7 +50,7 @@ def untrained_encoder(
 ) -> EncoderClassifier:
     """Make an encoder with random weights, which depend only on the seed.
 
-    Its class is the run's own, unless another `kind` is given.
+    Its class is the run's own, unless `kind` is given.
     """
     torch.manual_seed(seed)
     kind = kind or prepared.model_class or EncoderClassifier
@@ -88,10 +88,7 @@ def make_training_on_labels(
     linear_logits: Logits | None = None,
     pseudo_labels: NDArray[np.float32] | None = None,
 ) -> EncoderTraining:
-    """Make the training of a run on labels and pseudo-labels.
-
-    `linear_logits` and `pseudo_labels` are those of `ClassificationTask`.
-    """
+    """Make the training on labels and pseudo-labels; see `ClassificationTask`."""
     length = prepared.plan.training
     assert length
 
@@ -159,7 +156,7 @@ def _pretraining_seed(config: Config) -> int:
 
 
 def _runs_ahead(device: torch.device, group: ProcessGroup) -> bool:
-    """Whether a training starts steps before the metrics of earlier steps are known.
+    """Whether steps start before the metrics of earlier ones are known.
 
     Several processes exchange numbers in each step, so they wait for the GPU in any case.
     """
@@ -167,7 +164,7 @@ def _runs_ahead(device: torch.device, group: ProcessGroup) -> bool:
 
 
 def _recorder(prepared: Prepared, *, device: torch.device, group: ProcessGroup) -> Recorder | None:
-    """The recorder of steps as CUDA graphs; None where steps cannot be recorded.
+    """The recorder of CUDA graphs; None where steps cannot be recorded.
 
     A user's own loss or model may wait for the GPU or decide by numbers, and each shard has a seed
     of its own.
@@ -199,10 +196,9 @@ def _initial_tables(prepared: Prepared) -> dict[str, Tensor]:
 
 
 def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDir) -> None:
-    """Give the encoder the weights with which a training begins.
+    """Load the best weights of pretraining, else those of the base run, else random ones.
 
-    These are the best weights of pretraining, else those of the base run, else random ones, with
-    word vectors if planned.
+    Random ones have word vectors if planned.
     """
     trainer = training.trainer
     trained_before = prepared.base
@@ -221,8 +217,8 @@ def load_first_weights(training: EncoderTraining, prepared: Prepared, run: RunDi
 def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
     """Copy the weights of a classifier's encoder into a model of the same shape.
 
-    New words and classes keep their random weights. The words of the base have the first rows of
-    the embedding table. Classes are matched by name.
+    New words and classes keep their random weights: the words of the base have the first rows of
+    the table, and classes are matched by name.
     """
     assert base.encoder
     known_names = [name for name in label_names if name in base.label_names]
@@ -248,7 +244,7 @@ def save_encoder(
     *,
     linear: LinearModel | None,
 ) -> None:
-    """Save the encoder with its current weights, whose validation has this result.
+    """Save the encoder as it is now, with the result of its validation.
 
     Pretraining saves the encoder alone, training on labels the model of the run.
     """

@@ -1,8 +1,8 @@
 """Estimate how long a training takes, before it begins, by its plan and the amount of its data.
 
-The estimate is for training without a GPU. Its constants are processor seconds of trainings on 200
-to 45,000 labelled texts of 2 to 77 classes. A short piece of work shows how much slower or faster
-this machine is at present.
+The estimate is without a GPU. Its constants are processor seconds of trainings on 200 to 45,000
+labelled texts of 2 to 77 classes; a short piece of work shows how much slower or faster this
+machine is at present.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from encoder_cls.training.plan import (
 
 
 class ExpectedTime(NamedTuple):
-    """The seconds that the parts of a training are expected to take.
+    """The seconds that a training is expected to take.
 
     `encoder` includes pretraining, `report` everything else.
     """
@@ -77,7 +77,7 @@ MAX_BASELINE_TOKENS = 8_000_000
 
 
 def expected_time_of_plan(plan: Plan, counts: Counts, config: Config) -> ExpectedTime:
-    """Estimate the time of a training from its plan and the amounts of data."""
+    """Estimate the time of a plan with these amounts of data."""
     slowness = machine_slowness()
     baseline_tokens = min(counts.corpus.tokens, MAX_BASELINE_TOKENS)
     report = REPORT_SECONDS + REPORT_SECONDS_PER_TOKEN * baseline_tokens
@@ -94,14 +94,14 @@ SCORING_SECONDS_PER_TOKEN = 3e-6
 
 
 def scoring_seconds(counts: Counts) -> float:
-    """Estimate the time to score the texts of the report, without an encoder."""
+    """The time to score the texts of the report, without an encoder."""
     mean_length = counts.corpus.tokens / (counts.labelled + counts.unlabelled)
     seconds = SCORING_SECONDS_PER_TOKEN * counts.scored * mean_length
     return machine_slowness() * seconds
 
 
 def expected_time(config: Config, dataset: Dataset) -> ExpectedTime:
-    """Estimate the time of a training on data that is not tokenized yet."""
+    """Estimate the time for data that is not tokenized yet."""
     counts = _estimated_counts(dataset, config)
     plan = make_plan(config, counts, encoder_corpus=lambda _: counts.corpus)
     return expected_time_of_plan(plan, counts, config)
@@ -114,7 +114,7 @@ TOKENS_OF_WORD = 1.25
 
 
 def _estimated_counts(dataset: Dataset, config: Config) -> Counts:
-    """Count data by the number of words in a sample of its texts."""
+    """Count data by the words in a sample of its texts."""
     num_labelled = len(dataset.train)
     stride = max(1, num_labelled // SAMPLED_TEXTS)
     sample = [dataset.train.texts[row] for row in range(0, num_labelled, stride)]
@@ -255,7 +255,7 @@ def _usual_steps(length: TrainingLength, patience: int | None) -> float:
     """The number of steps after which a training usually ends.
 
     It ends after all steps at the latest, and at the earliest `patience` validations after the
-    first one. Their geometric mean is wrong by at most the same factor either way.
+    first one: their geometric mean is wrong by at most the same factor either way.
     """
     if patience is None:
         return length.total_steps
@@ -270,7 +270,7 @@ MAX_CORES = 8
 
 
 def _share_on_cores() -> float:
-    """The time of the encoder on all cores, relative to the time on one core."""
+    """The time of the encoder on all cores, relative to one."""
     cores = min(MAX_CORES, usable_processes())
     num_threads = number_in_environment("OMP_NUM_THREADS", least=1)
     if num_threads:
@@ -286,9 +286,9 @@ REFERENCE_SECONDS = 0.006
 
 
 def machine_slowness() -> float:
-    """How many times longer this machine takes than the one of the constants.
+    """How many times longer this machine takes than that of the constants.
 
-    It is more than 1 where a processor is slower, or where other programs use it, too.
+    It is more where a processor is slower, or where other programs use it, too.
     """
     values = np.arange(TIMED_VALUES, dtype=np.float32)
     order = np.random.default_rng(0).permutation(TIMED_VALUES)

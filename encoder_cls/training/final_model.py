@@ -48,8 +48,8 @@ def finish_model(
 ) -> Classifier:
     """Save the best model of a run in small number types, with its gate and its guarantees.
 
-    `held_out_predictions` are those of the linear model from before the final fit; None if this
-    does not include the validation texts.
+    `held_out_predictions` are from before the final linear fit; None if that does not include the
+    validation texts.
     """
     texts = prepared.validation_texts
     labels = prepared.dataset.known_validation.labels
@@ -95,8 +95,8 @@ def _held_out_texts(
 ) -> HeldOutTexts:
     """The held-out texts of a run, on which its best model is measured.
 
-    These are all validation texts that are not in train, also those whose labels do not occur
-    there, and training texts that cross-validation has predicted.
+    They are validation texts that are not in train, also with other labels, and training texts that
+    cross-validation has predicted.
     """
     dataset = prepared.dataset
     new_rows = dataset.new_validation_rows
@@ -134,7 +134,7 @@ def compact(
     device: str,
     model_class: type[EncoderClassifier] | None = None,
 ) -> None:
-    """Save a float32 classifier in the smallest number type that keeps its predictions for texts.
+    """Save a float32 classifier in the smallest number type that keeps its predictions.
 
     It stays as it is if no smaller type does.
     """
@@ -173,7 +173,7 @@ def _logits(
     *,
     device: str,
 ) -> Logits:
-    """The logits of a part, "linear" or "encoder", with these weights."""
+    """The logits of a part with these weights."""
     if part == "linear":
         assert classifier.linear
         linear = LinearModel.from_weights(
@@ -205,10 +205,7 @@ def is_close(
     labels: NDArray[Any],
     thresholds: Sequence[float] = (),
 ) -> bool:
-    """Whether probabilities of rounded weights, (texts, classes), are as good as `expected`.
-
-    Thresholds are empty except in a multi-label task.
-    """
+    """Whether probabilities of rounded weights are as good as `expected`."""
     if not np.isfinite(rounded).all():
         return False
     if np.abs(rounded - expected).max(initial=0) > MAX_PROBABILITY_CHANGE:
@@ -232,11 +229,10 @@ def _score(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutTexts:
-    """Held-out texts with words, and what a classifier that has not learned from them predicts.
+    """Held-out texts with words, and predictions of a classifier that has not learned from them.
 
     Attributes:
-        labels: class numbers, (texts,), or multi-label indicators, (texts, labels).
-        groups: numbers that are equal for texts that belong together, (texts,).
+        groups: equal for texts that belong together, (texts,).
         logits: calibrated, (texts, classes).
         familiarity_features: those of `measure_familiarity`, (texts, features).
     """
@@ -256,9 +252,9 @@ def predict_held_out(
     *,
     linear_predictions: Sequence[LinearPredictions] = (),
 ) -> HeldOutTexts:
-    """Predict held-out texts, and leave out the blank ones, which get no prediction.
+    """Predict held-out texts without the blank ones, which get no prediction.
 
-    `linear_predictions` are held-out ones for texts that the linear model has since learned from.
+    `linear_predictions` are for texts that the linear model has since learned from.
     """
     num_known = sum(len(predictions.rows) for predictions in linear_predictions)
     if classifier.encoder is None and 0 < num_known == len(texts):
@@ -293,9 +289,9 @@ def predict_held_out(
 
 
 def with_guarantees(classifier: Classifier, held_out: HeldOutTexts) -> Classifier:
-    """Measure the guarantees and the familiarity of a classifier on held-out texts.
+    """Measure the guarantees and the familiarity of a classifier.
 
-    A text whose label is no class of the classifier counts as a mistake, and not as familiar.
+    A text whose label is no class counts as a mistake, and not as familiar.
     """
     guarantees = classifier.guarantees
     answered = AnsweredTexts.of(

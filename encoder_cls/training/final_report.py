@@ -27,9 +27,9 @@ MIN_SECONDS_TO_DRAW = 4.0
 def write_final_report(
     run: RunDir, progress: RunProgress, reporter: Reporter, *, device: torch.device
 ) -> Report:
-    """Finish the best model of a run, and write the report on it and the model card.
+    """Finish the best model, and write its report and model card.
 
-    The report scores the model as a user would load it.
+    The model is scored as a user would load it.
     """
     prepared = progress.prepared
     config = prepared.config

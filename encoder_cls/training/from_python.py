@@ -37,10 +37,7 @@ _TRAINING_LOCK = threading.Lock()
 
 @contextmanager
 def _training_alone(device: torch.device) -> Iterator[None]:
-    """Let no other thread train in this context, and leave the caller's settings as they are.
-
-    Threads train one at a time, because torch has one random generator per process.
-    """
+    """Let no other thread train in this context, and leave the caller's settings as they are."""
     gpus = [device] if device.type == "cuda" else []
     with own_settings(), _TRAINING_LOCK, torch.random.fork_rng(devices=gpus):
         yield
@@ -59,7 +56,7 @@ def train(
 ) -> Classifier:
     """Train into a run folder as `encoder-cls train` does, and load the trained classifier.
 
-    Threads train one at a time, and the state of the caller's random generators is restored.
+    Threads train one at a time, and the caller's random generators are restored.
 
     Args:
         config: a config, the path of a config file, or values by dotted key, such as
@@ -76,8 +73,7 @@ def train(
             same class again, as `load_classifier` does.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         resume: continue from the newest checkpoint, or start a new run if the folder is empty.
-        with_report: finish the run: save the model in small number types, and write the report and
-            the model card.
+        with_report: save the model in small number types, and write the report and the model card.
         reporter: by default, warnings become Python warnings, and nothing else is reported.
 
     Raises:
@@ -122,9 +118,9 @@ class TextInMemory(NamedTuple):
     """A text to train on.
 
     Attributes:
-        number: names the text in messages.
-        label: a name or several; None without a label.
-        weight: how much the text counts in the loss; None if no text has a weight.
+        number: its name in messages.
+        label: or several; None without one.
+        weight: in the loss; None if no text has one.
     """
 
     number: int
@@ -143,11 +139,7 @@ def train_texts(
 ) -> Classifier:
     """Train on texts in memory into an empty run folder, without a report.
 
-    `data.train` is not read. Threads train one at a time, and the state of the caller's random
-    generators is restored.
-
-    Raises:
-        EncoderClsError: the training fails; the message is that of the command.
+    `data.train` is not read; else as `train`.
     """
     rows = (
         Row(

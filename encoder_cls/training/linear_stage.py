@@ -1,4 +1,4 @@
-"""The first stage of a run: fit the linear model within the time limit, save it and report it.
+"""The first stage of a run: fit the linear model in time, save it and report it.
 
 How it is fitted is in `linear_training/linear_fit`.
 """
@@ -46,8 +46,7 @@ class FittedLinear(NamedTuple):
     """The linear model of a run as a classifier, calibrated on the validation texts.
 
     Attributes:
-        validation_logits: by a model that has not learned from the validation texts, (texts,
-            classes).
+        validation_logits: by a model that has not learned from the texts, (texts, classes).
     """
 
     classifier: Classifier
@@ -61,11 +60,10 @@ def run_linear_stage(
 ) -> FittedLinear | None:
     """Fit the linear model of a run that has one, in the first process, and save it.
 
-    It is the model of the run, unless a better model with an encoder is saved already. A resumed
-    run fits it again if its remaining work needs it. If the final fit includes the validation
-    texts, their held-out predictions are saved, too.
+    It is the model of the run unless one with an encoder is better. A resumed run fits it again if
+    it needs it. Validation texts in the final fit get held-out predictions.
 
-    The result is None in all processes except the first, and where only the report is left to do.
+    The result is None in other processes, and where only the report is left to do.
     """
     linear = None
     if group.is_first and progress.needs_linear_model:
@@ -117,8 +115,8 @@ def fit_linear_classifier(
 ) -> FittedLinear:
     """Fit the linear model of a run, and make it a classifier.
 
-    The remaining time decides how much work the fit does, unless the `work` of an earlier fit is to
-    be repeated. `on_preliminary` receives earlier models, each better than the one before.
+    The remaining time decides how much work that is, unless `work` is to be repeated.
+    `on_preliminary` receives earlier models, each better than the one before.
     """
     data = _fit_data(prepared)
     if work is not None:
@@ -136,7 +134,7 @@ def fit_linear_classifier(
 
 
 def _end_of_fit(prepared: Prepared) -> float | None:
-    """When the fit must end, a time of `time.monotonic`; None without a limit."""
+    """When the fit must end, a time of `time.monotonic`, if it must."""
     seconds = prepared.budget.seconds_for(pretraining=False)
     if seconds is None:
         return None
@@ -193,7 +191,7 @@ def _scored(prepared: Prepared, fit: LinearFit) -> FittedLinear:
 
 
 def held_out_predictions(prepared: Prepared, held_out: HeldOutLogits) -> HeldOutPredictions:
-    """Held-out predictions by split, with the rows of their texts in the split."""
+    """Predictions by split, with the rows of their texts in it."""
     dataset = prepared.dataset
     rows, logits, familiarity_features = held_out
     num_train = len(dataset.train)
@@ -253,7 +251,7 @@ def _report_differences_from_plan(
 def _few_labels_line(result: FewLabelsFit) -> str:
     """How the model learned from few labels, and its accuracy with its 95% interval.
 
-    Where that differs, the accuracy without unlabelled texts comes first.
+    The accuracy without unlabelled texts comes first, where it differs.
     """
     low, high = result.interval
     accuracy = f"{result.accuracy:.1%} [{low:.1%}, {high:.1%}]"
@@ -269,12 +267,11 @@ def _few_labels_line(result: FewLabelsFit) -> str:
 def broadcast_pseudo_labels(
     prepared: Prepared, linear: FittedLinear | None, group: ProcessGroup
 ) -> NDArray[np.float32] | None:
-    """Send the pseudo-labels of the first process, (texts, classes), to all processes.
+    """Send the pseudo-labels of the first process, which alone needs `linear`, to all.
 
-    The teacher, a linear model, predicts them for the unlabelled texts that the encoder learns
-    from; None without a teacher. Only the first process needs `linear`. The encoder learns
-    probabilities rather than the most probable class: Hinton et al., "Distilling the Knowledge in a
-    Neural Network" (2015), https://arxiv.org/abs/1503.02531.
+    They are the teacher's, a linear model's, for unlabelled texts that the encoder learns from;
+    None without one. Probabilities teach more than the most probable class: Hinton et al.,
+    "Distilling the Knowledge in a Neural Network" (2015), https://arxiv.org/abs/1503.02531.
     """
     probabilities = None
     if linear and linear.fit.few_labels and linear.fit.few_labels.teacher:

@@ -26,27 +26,26 @@ from encoder_cls.text.tokens import KEPT_PER_TOKEN
 
 
 class CorpusSize(NamedTuple):
-    """The tokens of the texts that an encoder reads, and the optimizer steps of one epoch."""
+    """The tokens that an encoder reads, and the optimizer steps of one epoch."""
 
     tokens: int
     steps: int
 
     @classmethod
     def of(cls, lengths: NDArray[np.int64], config: Config) -> Self:
-        """Measure texts of these lengths in tokens, (texts,)."""
+        """Measure texts of these lengths in tokens."""
         sampler = BatchSampler(lengths, config.train, seed=config.seed)
         return cls(tokens=int(lengths.sum()), steps=sampler.steps_per_epoch)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """The amounts of data that a plan depends on, as numbers of texts and classes.
+    """The amounts of data that a plan depends on.
 
     Attributes:
         corpus: of all training texts, with and without labels.
-        linear_tokens: the tokens of all labelled texts, by the most tokens of a text that the
-            linear model may read; the largest comes first.
-        scored: the texts of the report.
+        linear_tokens: of all labelled texts, by the most tokens that the linear model may read of
+            each, the largest first.
     """
 
     labelled: int
@@ -65,11 +64,10 @@ class Plan:
     """The models that a run trains, and how each is trained.
 
     Attributes:
-        pretraining: on texts without their labels; None without pretraining.
+        pretraining: None without one.
         training: on labels; None without an encoder.
-        linear_max_tokens: the tokens of a text that the linear model reads, `[CLS]` included; None
-            without a linear model.
-        has_pseudo_labels: whether the encoder learns the linear model's predictions for unlabelled
+        linear_max_tokens: that it reads of a text, `[CLS]` included; None without a linear model.
+        has_pseudo_labels: whether the encoder learns predictions of the linear model for unlabelled
             texts.
     """
 
@@ -88,7 +86,7 @@ class Plan:
 
     @property
     def saves_out_of_fold_predictions(self) -> bool:
-        """Whether the run saves out-of-fold predictions for all labelled texts."""
+        """Whether these are saved for all labelled texts."""
         return (
             self.linear_fit == "few_labels" and self.refits_on_validation and not self.has_encoder
         )
@@ -100,7 +98,7 @@ class Plan:
 
     @property
     def total_steps(self) -> int:
-        """The optimizer steps of all trainings of the encoder."""
+        """The optimizer steps of all trainings."""
         return sum(length.total_steps for length in self.training_lengths)
 
     def __str__(self) -> str:
@@ -130,8 +128,8 @@ class Plan:
 def check_config_fits_data(config: Config, dataset: Dataset) -> None:
     """Raise a `ConfigError` if the config does not fit classes or task of the data.
 
-    A class weight may name no class, the classes may have no such levels, and the task may have no
-    such `monitor`.
+    A class weight may name no class, classes may have no such levels, and the task no such
+    `monitor`.
     """
     check_codes(config.data, dataset.label_names, is_multi_label=dataset.is_multi_label)
     weights = config.train.class_weights
@@ -160,11 +158,10 @@ def make_plan(
 ) -> Plan:
     """Make the plan of a run.
 
-    `encoder_corpus` measures the texts that the encoder learns classes from, with or without
-    pseudo-labels.
+    `encoder_corpus` measures what the encoder learns classes from.
 
     Raises:
-        ConfigError: the config excludes the encoder, and there is too much text for a linear model.
+        ConfigError: there is too much text for a linear model, and no encoder.
     """
     linear_max_tokens, linear_fit = _linear(config, counts)
     has_encoder = _has_encoder(config, counts, linear_fit)
@@ -203,7 +200,7 @@ def make_plan(
 def _has_encoder(config: Config, counts: Counts, linear_fit: FitKind | None) -> bool:
     """By default, few labels among more unlabelled texts train none: a linear model learns more.
 
-    A continued run keeps the encoder of its base run.
+    A continued run keeps its encoder.
     """
     if config.model.encoder != "auto":
         return bool(config.model.encoder)
@@ -259,10 +256,9 @@ MAX_STREAMED_WORK = 20_000_000_000
 
 
 def _linear(config: Config, counts: Counts) -> tuple[int | None, FitKind | None]:
-    """Decide how many tokens of a text the linear model reads, and how it is fitted.
+    """Decide how many tokens of a text the linear model, if any, reads, and how it is fitted.
 
-    It reads as much of each text as disk and time allow, and at least as much as the encoder. Both
-    are None without a linear model.
+    It reads as much as disk and time allow, and at least as much as the encoder.
     """
     if not config.model.linear:
         return None, None
@@ -288,9 +284,9 @@ MANY_CLASSES = 200
 
 
 def _fit_in_memory(config: Config, counts: Counts) -> FitKind:
-    """The fit to few labels needs help from unlabelled texts or class names.
+    """Few labels need help from unlabelled texts or class names.
 
-    With very many classes, there must also be too many texts for each to learn from all of them.
+    With very many classes, there must also be too many texts for each to learn from all.
     """
     train = config.train
     learns_from_texts = train.naive_bayes or train.lsa_dimensions > 0 or train.self_training

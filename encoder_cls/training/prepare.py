@@ -46,13 +46,12 @@ def prepare(
 ) -> Prepared:
     """Read the data of a run, train its tokenizer, and make its plan.
 
-    `train_rows` take the place of `data.train`. The time limits of the run begin now by default.
+    `train_rows` take the place of `data.train`; the time limits begin now by default.
 
     Raises:
         StoppedError: a signal arrived while a sub-word tokenizer was trained.
         DataError: the data is missing, malformed or not enough.
-        ConfigError: the config does not fit the data or the base run, or the time budget ends
-            before the training starts.
+        ConfigError: the config does not fit the data or the base run, or there is no time to train.
     """
     budget = budget or TimeBudget(config)
 
@@ -124,7 +123,7 @@ def _check_validation_is_new(config: Config, dataset: Dataset) -> None:
 
 
 def _check_room_for_words(config: Config, tokens: TokenizedData) -> None:
-    """Raise a `ConfigError` if features take more than half of the tokens that are read."""
+    """Raise a `ConfigError` if features take more than half of the tokens."""
     form = row_form(tokens.tokenizer)
     if form and 2 * form.most_tokens > config.model.max_seq_len:
         raise ConfigError(
@@ -168,7 +167,7 @@ def _plan(
 
 
 def _checked_base_run(path: Path, config: Config) -> RunDir:
-    """Open the folder of a base run; a `ConfigError` says that it does not fit the config."""
+    """A `ConfigError` says that a base run does not fit the config."""
     base_run = RunDir(path)
     base_config = config_of_base(str(path))
     if not base_run.is_finished():
@@ -195,7 +194,7 @@ def _checked_base_run(path: Path, config: Config) -> RunDir:
 
 
 def _fields(config: Config) -> tuple[str, ...]:
-    """The text columns if their names matter to the model, which a single one does not."""
+    """Names of text columns matter to the model only if there are several."""
     columns = config.data.text_column
     return columns if len(columns) > 1 else ()
 
@@ -212,7 +211,7 @@ def _check_shape(base: Classifier, base_run: RunDir, config: Config) -> None:
 
 
 def _check_base_data(dataset: Dataset, base_run: RunDir) -> None:
-    """Raise a `DataError` if the data of a base run has changed since its newest checkpoint."""
+    """Raise a `DataError` if the data has changed since the newest checkpoint."""
     fingerprints = newest_fingerprint(base_run.checkpoints)
     for kind, split in (("training", dataset.train), ("validation", dataset.validation)):
         # A base run without checkpoints has no hashes, so there is nothing to compare.

@@ -1,4 +1,4 @@
-"""The tokenized data of a run with its plan: all that is fixed before the first step."""
+"""The tokenized data of a run with its plan."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ Objective = Callable[[EncoderClassifier, Any], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """The data, tokens and plan of a run.
+    """The data, tokens and plan of a run: all that is fixed before the first step.
 
     Attributes:
-        tokenizer: in a continued run, it extends the tokenizer of the base run.
-        texts: the labelled texts to learn from, then the unlabelled ones.
-        validation_texts: those of `Dataset.known_validation`, on which the best weights are
-            selected; at least one.
-        long_words: how many words are too long for a sub-word tokenizer to learn from.
-        base: the classifier of the base run of a continued run.
-        objective: the loss of the training on labels; None for the usual one.
+        tokenizer: extends that of a base run.
+        texts: the labelled ones to learn from, then the unlabelled ones.
+        validation_texts: those of `Dataset.known_validation`, at least one.
+        long_words: how many are too long for a sub-word tokenizer to learn from.
+        base: the classifier of a base run.
+        objective: of the training on labels; None for the usual loss.
         model_class: a user's own encoder.
     """
 
@@ -71,7 +70,7 @@ class Prepared:
 
     @cached_property
     def encoder_rows(self) -> NDArray[np.int64]:
-        """The rows in `texts` of those that the encoder learns classes from, (texts,)."""
+        """The rows in `texts` that the encoder learns classes from."""
         return rows_for_encoder(self.texts, len(self.dataset.train), self.plan.has_pseudo_labels)
 
     @cached_property
@@ -88,7 +87,7 @@ class Prepared:
 
     @cached_property
     def text_weights(self) -> NDArray[np.float32] | None:
-        """How much each training text counts, 1 on average, (texts,); None if all count alike."""
+        """How much each training text counts, 1 on average; None if all count alike."""
         return relative_weights(self.dataset.train)
 
     def where(self, text: int) -> str:
@@ -99,16 +98,16 @@ class Prepared:
         return self.dataset.unlabelled.where[text - num_labelled]
 
     def first_places(self, rows: NDArray[np.int64]) -> str:
-        """Where the first three of these rows of `texts` were read, for messages."""
+        """Where the first three of these rows of `texts` were read."""
         return ", ".join(self.where(int(row)) for row in rows[:3])
 
 
 def rows_for_encoder(
     texts: TokenizedTexts, num_labelled: int, has_pseudo_labels: bool
 ) -> NDArray[np.int64]:
-    """The rows of the texts that the encoder learns classes from, the labelled ones first.
+    """The rows that the encoder learns classes from, the labelled ones first.
 
-    With pseudo-labels, it also learns from a sample of the unlabelled texts.
+    With pseudo-labels, it also learns from a sample of the unlabelled ones.
     """
     if has_pseudo_labels:
         return sample_rows(texts, num_labelled, texts.max_seq_len)

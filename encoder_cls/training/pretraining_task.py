@@ -65,7 +65,7 @@ class PretrainingTask:
         return batches
 
     def validate(self, model: EncoderClassifier) -> ValidationResult | None:
-        """Compute the mean loss, with the same words hidden in each validation."""
+        """Compute the mean loss, with the same words hidden each time."""
         torch.manual_seed(self._seed)
         my_loss, my_num_targets = summed_loss(
             model,

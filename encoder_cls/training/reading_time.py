@@ -51,12 +51,11 @@ def with_train_fraction(config: Config, fraction: float | None) -> Config:
 def affordable_train_fraction(config: Config, run: RunDir, *, budget: TimeBudget) -> float | None:
     """Decide which share of the training rows there is time to read, above 0 and at most 1.
 
-    It is estimated from the time to read the first rows of each source. A resumed run reads the
-    share that it began with. The share is None if the config leaves it open, and all rows are read.
+    It is estimated by the time of the first rows of each source; a resumed run keeps its share.
+    None if the config leaves it open, and all rows are read.
 
     Raises:
-        ConfigError: there is no time to read the other sources, and even a small share of the
-            training rows.
+        ConfigError: there is no time for the other sources, and a small share of the rows.
     """
     if config.data.train_fraction is not None:
         return config.data.train_fraction
@@ -102,7 +101,7 @@ def affordable_train_fraction(config: Config, run: RunDir, *, budget: TimeBudget
 
 
 def _bytes_by_role(config: Config) -> dict[str, int]:
-    """The bytes of the local files of each source that has any."""
+    """The bytes of local files, by key of `data`."""
     bytes_by_role = {}
     for role in ("train", *SECONDS_OF_OTHERS):
         num_bytes = sum(file.stat().st_size for file in _files(config, role))
@@ -119,17 +118,14 @@ def _files(config: Config, role: str) -> list[Path]:
 
 
 class ReadingEstimate(NamedTuple):
-    """How many rows a source has, and how long reading all of them takes."""
+    """How many rows a source has, and how long reading them takes."""
 
     num_rows: float
     seconds: float
 
 
 def estimate_reading(config: Config, role: str) -> ReadingEstimate:
-    """Count the rows of a source, and estimate the time to read them from the first rows.
-
-    `role` is a key of `data`, such as `train`.
-    """
+    """Count the rows of a source, such as `train`, and estimate the time by the first rows."""
     # The first time, libraries are imported, and Python looks for reference cycles in all of them.
     _time_first_rows(config, role)
     sizes, seconds = _time_first_rows(config, role)
@@ -148,7 +144,7 @@ def estimate_reading(config: Config, role: str) -> ReadingEstimate:
 
 
 def _time_first_rows(config: Config, role: str) -> tuple[list[int], float]:
-    """Read the first rows of a source: the bytes of the text of each, and the seconds."""
+    """The bytes of the text of each first row, and the seconds to read all."""
     label_column = None if role == "unlabelled" else config.data.label_column
     columns = Columns(config.data.text_column, label_column, features=config.data.features)
     reading = Reading(config.data.reading_options)
@@ -166,7 +162,7 @@ def _time_first_rows(config: Config, role: str) -> tuple[list[int], float]:
 
 
 def _rounded_down(value: float) -> float:
-    """Round a number from above 0 to 1 down to two digits that are not leading zeros."""
+    """Round from above 0 to 1 down to two digits that are not leading zeros."""
     digits = 1 - math.floor(math.log10(value))
     scale: float = 10.0**digits
     return math.floor(value * scale) / scale

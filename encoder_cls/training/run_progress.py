@@ -42,7 +42,7 @@ BYTES_PER_WEIGHT = 4
 class RunProgress:
     """How far a run in training has come, from its newest checkpoint if there is one.
 
-    All processes have the state in memory. The first one also writes it to disk.
+    All processes have the state in memory; the first one also writes it to disk.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class RunProgress:
     def _check_best_model(self) -> None:
         """Raise a `ConfigError` if the best model of a run to resume is missing or damaged.
 
-        The resumed run would save a model only if it were better than the missing one.
+        The run would save a model only if it were better than the missing one.
         """
         folder = self._folder_of_best_model()
         if folder is None:
@@ -115,7 +115,7 @@ class RunProgress:
             ) from None
 
     def _folder_of_best_model(self) -> Path | None:
-        """The folder of the best model so far; None if there is none, or if it is made again."""
+        """The folder of the best model, unless there is none, or it is made again."""
         if self.state.is_pretraining:
             is_saved = self.state.training.best_score is not None
             return self._run.pretrained if is_saved else None
@@ -125,7 +125,7 @@ class RunProgress:
         return self._run.model if has_linear_model else None
 
     def _open_log(self, *, with_tensorboard: bool) -> None:
-        """Open the log, without the rows after the checkpoint, whose steps will be repeated."""
+        """Open the log without the rows after the checkpoint, whose steps will be repeated."""
         resume_after = {}
         if self._checkpoint:
             training = self.state.training
@@ -166,25 +166,25 @@ class RunProgress:
 
     @property
     def needs_linear_model(self) -> bool:
-        """Whether the linear model has not been fitted yet, or the encoder is still in training."""
+        """Whether the linear model is not fitted, or the encoder still in training."""
         if not self.prepared.plan.has_encoder:
             return self.state.linear_work is None
         return self.state.is_pretraining or self.state.training.outcome is None
 
     @property
     def log(self) -> MetricsLog:
-        """The log of the first process."""
+        """The log, which the first process has."""
         assert self._log
         return self._log
 
     def share_state(self) -> None:
-        """Send the state of the first process to all processes."""
+        """Send the state of the first process to all."""
         if self._group.size > 1:
             state = self._group.broadcast_value(asdict(self.state))
             self.state = TypeAdapter(RunState).validate_python(state)
 
     def begin(self, training: EncoderTraining) -> None:
-        """Begin a training of the encoder, or continue it from the checkpoint."""
+        """Begin a training of the encoder, or continue it."""
         name = PRETRAINING if self.state.is_pretraining else ON_LABELS
         assert training.name == name
         self._training = training
@@ -216,7 +216,7 @@ class RunProgress:
         )
 
     def total_steps(self, training: EncoderTraining) -> int:
-        """The steps of the whole run, as far as they are known in this training."""
+        """The steps of the whole run, as far as known."""
         state = self.state.training
         steps = state.first_step + training.max_steps(state)
         if self.state.is_pretraining and self.prepared.plan.training:
@@ -224,7 +224,7 @@ class RunProgress:
         return steps
 
     def log_row(self, split: str, values: Mapping[str, Any]) -> None:
-        """Log values of the encoder in the first process; the split is "train" or "validation"."""
+        """Log values of "train" or "validation" in the first process."""
         if self._group.is_first:
             prefix = "pretraining/" if self.state.is_pretraining else ""
             self.log.log(self.state.step, f"{prefix}{split}", values)

@@ -15,7 +15,7 @@ MAX_TRUNCATED = 0.05
 
 
 def run_warnings(prepared: Prepared) -> Iterator[str]:
-    """Yield warnings about the data and about texts that are not read completely."""
+    """Warn of the data, and of texts that are not read completely."""
     config = prepared.config
     plan = prepared.plan
     yield from data_warnings(prepared.dataset, learns_validation=plan.refits_on_validation)

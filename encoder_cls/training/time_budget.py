@@ -22,13 +22,10 @@ PRETRAINING_SHARE = 0.4
 
 
 class TimeBudget:
-    """The time limits of a run, counted from its start or resumption, by default now.
-
-    Times are those of `time.monotonic`.
+    """The time limits of a run, from its start or resumption on, in times of `time.monotonic`.
 
     Attributes:
-        started: when the run started or was resumed.
-        end_of_work: when only the time that is reserved is left; None without a limit.
+        end_of_work: when only the reserve is left; None without a limit.
     """
 
     def __init__(self, config: Config, *, started: float | None = None) -> None:
@@ -52,11 +49,11 @@ class TimeBudget:
 
     @property
     def seconds_left(self) -> float | None:
-        """How much of the limit is left, the reserve included; None without a limit."""
+        """The time that is left, the reserve included; None without a limit."""
         return seconds_until(self._end)
 
     def keep_for_scoring(self, seconds: float) -> None:
-        """Keep so many seconds for the report, or a share of all time."""
+        """Reserve so many seconds for the report, or a share of all time."""
         if self._end is not None:
             whole = self._end - self.started
             self._scoring_seconds = min(seconds, MAX_SCORING_SHARE * whole)
@@ -67,10 +64,9 @@ class TimeBudget:
         return self.seconds_for(pretraining=False) == 0
 
     def seconds_for(self, *, pretraining: bool) -> float | None:
-        """How many seconds a stage may take from now on; None without a limit.
+        """How many seconds a stage may take from now on, without the reserve; None without a limit.
 
-        The stage is pretraining, or training on labels with what follows it, but for the scores of
-        the report. The reserve is left out.
+        It is pretraining, or training on labels with what follows, but for the report's scores.
         """
         left = None
         if self.end_of_work is not None:

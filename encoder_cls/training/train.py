@@ -1,9 +1,8 @@
 """The whole story of a training run. Start with `train` and read down.
 
 A run can be stopped at any moment. It leaves the best model so far, and once resumed it gives the
-same result, bit for bit, as a run that was never stopped. Under torchrun all processes run this
-same program: the first process writes and decides, and every process computes its share of each
-step and each validation.
+same result, bit for bit. Under torchrun, all processes run this program: the first writes and
+decides, and each computes its share of every step and validation.
 """
 
 from __future__ import annotations
@@ -41,11 +40,10 @@ from encoder_cls.training.run_progress import RunProgress, check_free_space
 
 
 class EncoderGain(NamedTuple):
-    """How much the encoder improves the score that the run monitors (`train.monitor`).
+    """How much the encoder improves the score of `train.monitor`.
 
     Attributes:
-        with_encoder: of linear model and encoder together; None if there was no time for an
-            encoder.
+        with_encoder: of both models together; None if there was no time for an encoder.
     """
 
     monitor: str
@@ -54,14 +52,14 @@ class EncoderGain(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The result of a finished run.
+    """A finished run.
 
     Attributes:
         report: None if none was asked for.
-        best_step: 0 if the linear model alone is the best model.
-        seconds: since the start or resumption of the run, with the time to read the data.
-        seconds_of_stages: the same by name of the stage.
-        gain: None unless the run trains both models.
+        best_step: 0 if the linear model alone is best.
+        seconds: since the start or resumption, with reading the data.
+        seconds_of_stages: the same, by stage.
+        gain: None unless both models were trained.
     """
 
     report: Report | None
@@ -86,8 +84,8 @@ def train(
     """Train a classifier into a run folder.
 
     A resumed training continues from the newest checkpoint, or starts a new run if the folder is
-    empty. `with_report` finishes the run: it saves the model in small number types, and writes the
-    report and the model card.
+    empty. `with_report` saves the model in small number types, and writes the report and the model
+    card.
 
     The training stops at the next step after SIGINT or SIGTERM (`system.stop`).
 
@@ -96,11 +94,9 @@ def train(
 
     Raises:
         ConfigError: the folder holds something else, or a run with another config or other data.
-        DivergedError: the loss or the gradient is not finite. Earlier checkpoints and the model are
-            intact.
-        StoppedError: a signal arrived. A checkpoint has been written, and the best model so far is
-            in `model/`.
-        LostProcessError: another process of the group has ended. A checkpoint has been written.
+        DivergedError: the loss or the gradient is not finite. Checkpoints and the model are intact.
+        StoppedError: a signal arrived. A checkpoint is written, and the best model is in `model/`.
+        LostProcessError: another process has ended. A checkpoint is written.
         EncoderClsError: another process is training in the folder, or the disk is full or not
             writable.
     """
@@ -182,14 +178,14 @@ def train(
 
 
 class StageClock:
-    """Measures the seconds of the stages of a run, by name and in order."""
+    """Measures the seconds of the stages of a run."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def timing(self, stage: str) -> Iterator[None]:
-        """Measure the time of a stage, which lasts as long as the context."""
+        """Measure the time of a stage."""
         started = time.monotonic()
         yield
         self.seconds[stage] = time.monotonic() - started
@@ -197,7 +193,7 @@ class StageClock:
 
 @contextmanager
 def saving_what_is_done(progress: RunProgress, run: RunDir) -> Iterator[None]:
-    """Write a checkpoint if the training is stopped or another process of the group has ended."""
+    """Write a checkpoint if the training is stopped or another process has ended."""
     try:
         yield
     except LostProcessError:
@@ -227,8 +223,7 @@ def train_on_labels(
 ) -> None:
     """Train the encoder on labels, beside the linear model if the run has one.
 
-    Beside a linear model, the training may be skipped when time is short. `linear` is None in all
-    processes except the first.
+    Then it may be skipped when time is short. `linear` is None in other processes.
     """
     linear_model = None
     linear_logits = None
@@ -261,8 +256,8 @@ def train_encoder(
 ) -> None:
     """Run a training of the encoder, log its steps and validations, and save its best weights.
 
-    A training that may be skipped is skipped if there is time for a few steps only. `linear` is
-    saved with the encoder; only the first process has it, and only in training on labels.
+    One that may be skipped is, if there is time for a few steps only. `linear` is saved with it;
+    only the first process has it, in training on labels.
     """
     is_pretraining = progress.state.is_pretraining
     seconds = progress.prepared.budget.seconds_for(pretraining=is_pretraining)
@@ -317,7 +312,7 @@ def train_encoder(
 
 
 def encoder_gain(progress: RunProgress) -> EncoderGain | None:
-    """How much the encoder improves the linear model's score; None without both of them."""
+    """The gain by the encoder; None without both models."""
     state = progress.state
     if state.linear_score is None or not progress.prepared.plan.has_encoder:
         return None
