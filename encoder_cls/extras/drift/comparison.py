@@ -9,6 +9,8 @@ test, that is
 - of a share: Cohen's h, the difference of 2 asin(sqrt(share)), of at least 0.2, which Cohen calls a
   small effect ("Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 6). From 1%,
   it is reached at 3.9%; from 10%, at 17%;
+- of the share of a class that has less than 4%: the h from there to a quarter of it, or back. A
+  class below the average share must change as much as one of that share;
 - of the shares of all classes together: Cohen's w of at least 0.2 (chapter 7);
 - of a distribution: the largest difference of the shares of texts up to any value, which is the
   statistic of Kolmogorov and Smirnov, of at least 0.1.
@@ -58,6 +60,9 @@ class Figure(StrEnum):
     ACCURACY = "accuracy"
 
 
+SHARES_OF_CLASSES = (Figure.CLASSES, Figure.CLASS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """A figure of two samples, with the test of their difference.
@@ -93,13 +98,16 @@ def compare(
         figure: Figure, count_before: int, count_now: int, label: str | None = None
     ) -> Change:
         share_before, share_now = count_before / len(before), count_now / len(now)
+        smallest = SMALLEST_H
+        if label is not None:
+            smallest = smallest_h_of_class(max(share_before, share_now), len(label_names))
         return Change(
             figure=figure,
             label=label,
             before=share_before,
             now=share_now,
             size=cohens_h(share_before, share_now),
-            smallest=SMALLEST_H,
+            smallest=smallest,
             p_value=fisher_p_value(share_before, size_before, share_now, size_now),
         )
 
@@ -199,6 +207,14 @@ def cohens_h(first: float, second: float) -> float:
     return abs(2 * math.asin(math.sqrt(first)) - 2 * math.asin(math.sqrt(second)))
 
 
+def smallest_h_of_class(larger_share: float, num_classes: int) -> float:
+    """The smallest h that is a reason for an alarm, by the larger one of two shares of a class.
+
+    From a small share to a quarter of it, h is the root of the share.
+    """
+    return min(SMALLEST_H, math.sqrt(max(larger_share, 1 / num_classes)))
+
+
 def fisher_p_value(first: float, num_first: float, second: float, num_second: float) -> float:
     """Fisher's exact test of two shares of independent texts."""
     table = []
@@ -217,15 +233,19 @@ def kolmogorov_smirnov_p_value(distance: float, num_first: float, num_second: fl
 def corrected(comparisons: Sequence[Iterable[Change]]) -> list[list[Change]]:
     """Correct all p-values for the number of tests in all comparisons.
 
-    The tests of single classes share one half of the level, and all others the other half, so that
-    many classes do not hide what else has changed.
+    The tests of single classes, those of all classes and all others have equal parts of the level,
+    so that many tests of one kind do not hide what else has changed.
     """
     changes_of = [list(changes) for changes in comparisons]
     every = [change for changes in changes_of for change in changes]
     p_values = np.array([change.p_value for change in every])
-    is_of_class = np.array([change.figure is Figure.CLASS for change in every], dtype=bool)
-    for chosen in (is_of_class, ~is_of_class):
-        p_values[chosen] = np.minimum(1, 2 * holm(p_values[chosen]))
+    kinds = np.array(
+        [change.figure if change.figure in SHARES_OF_CLASSES else "others" for change in every]
+    )
+    distinct = np.unique(kinds)
+    for kind in distinct:
+        chosen = kinds == kind
+        p_values[chosen] = np.minimum(1, len(distinct) * holm(p_values[chosen]))
 
     remaining = iter(p_values.tolist())
     return [

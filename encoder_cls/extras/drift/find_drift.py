@@ -14,6 +14,7 @@ from encoder_cls import load_classifier, read_reference
 from encoder_cls.errors import ConfigError
 from encoder_cls.extras.drift.comparison import (
     LEVEL,
+    SHARES_OF_CLASSES,
     SMALLEST_DISTANCE,
     Change,
     Figure,
@@ -86,9 +87,6 @@ class Comparison:
         Probabilities are known to be right for texts like the held-out ones, in whatever shares.
         """
         return [alarm for alarm in self.alarms if alarm.figure not in SHARES_OF_CLASSES]
-
-
-SHARES_OF_CLASSES = (Figure.CLASSES, Figure.CLASS)
 
 
 @dataclass(frozen=True, kw_only=True)

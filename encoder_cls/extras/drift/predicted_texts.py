@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from encoder_cls.extras.drift.figures import NO_LABEL, Figures
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
 from encoder_cls.system.display import listed, shown
 from encoder_cls.system.fields import has_field
+from encoder_cls.system.lazy_sequences import in_chunks
 
 # The most probabilities of the sample of texts, for all classes together; as numbers of four bytes.
 MAX_SAMPLED = 10_000_000
@@ -26,7 +27,7 @@ MAX_SAMPLED_TEXTS = 50_000
 # The most distinct words that are counted. If there are more, half of them, the rarest, are left
 # out, and counted again from 0.
 MAX_WORDS = 200_000
-# The number of rows whose figures are appended together.
+# The number of rows whose figures are kept together.
 ROWS_AT_ONCE = 1024
 
 
@@ -53,6 +54,18 @@ class PredictedTexts:
     new_labels: Counter[str]
 
 
+# What is kept of each text, and its type.
+COLUMNS: Mapping[str, type[Any]] = {
+    "confidence": np.float32,
+    "num_words": np.int32,
+    "unknown_words": np.int32,
+    "is_unfamiliar": np.bool_,
+    "is_right": np.int8,
+    "group": np.int64,
+    "day": np.int32,
+}
+
+
 def predict_texts(
     classifier: Classifier, source: str, *, group_column: str | None, date_column: str | None
 ) -> PredictedTexts:
@@ -64,161 +77,96 @@ def predict_texts(
     Raises:
         DataError: the source is missing or malformed, or has no text, or no dates.
     """
-    collector = _Collector(classifier, group_column=group_column, date_column=date_column)
-    for row, prediction in predicted_rows(classifier, source):
-        collector.add(row, prediction)
-    return collector.finished(source)
+    kept = {name: DiskBackedArray(dtype) for name, dtype in COLUMNS.items()}
+    classes = _PredictedClasses(classifier.label_names)
+    sample = _Sample(len(classifier.label_names))
+    new_words: Counter[str] = Counter()
+    labels_seen: Counter[str] = Counter()
+    num_blank = 0
+
+    # Predict the texts, and keep their figures.
+    for chunk in in_chunks(predicted_rows(classifier, source), ROWS_AT_ONCE):
+        with_words = [each for each in chunk if each[1].reason != "blank"]
+        num_blank += len(chunk) - len(with_words)
+        rows = [row for row, _ in with_words]
+        predictions = [prediction for _, prediction in with_words]
+        labels_of = [_known_labels(row, classifier) for row in rows]
+        predicted_of = [_predicted_labels(prediction) for prediction in predictions]
+
+        values: dict[str, list[Any]] = {
+            "confidence": [each.prediction_probability for each in predictions],
+            "num_words": [each.num_words for each in predictions],
+            "unknown_words": [each.unknown_words for each in predictions],
+            "is_unfamiliar": [bool(each.unfamiliar) for each in predictions],
+            "is_right": list(map(_is_right, labels_of, predicted_of)),
+            "group": [_group(row, group_column) for row in rows],
+            "day": [_day(row, date_column) for row in rows],
+        }
+        for name, array in kept.items():
+            array.append(values[name])
+
+        classes.append(predicted_of)
+        for prediction in predictions:
+            sample.add(prediction)
+        for labels in labels_of:
+            labels_seen.update(labels or ())
+        with_new_words = [row for row, prediction in with_words if prediction.unknown_words]
+        _count_new_words(new_words, with_new_words, classifier)
+
+    arrays = {name: array.array() for name, array in kept.items()}
+    num_texts = len(arrays["confidence"])
+    if not num_texts:
+        raise DataError(source, "no text with a word")
+
+    # Labels are not used if all are of another kind, such as those before `data.label_map`.
+    new_labels = {
+        label: count for label, count in labels_seen.items() if label not in classifier.label_names
+    }
+    if len(new_labels) == len(labels_seen):
+        arrays["is_right"] = np.full(num_texts, NO_LABEL, dtype=np.int8)
+    if classifier.familiarity is None:
+        arrays["is_unfamiliar"] = np.zeros(0, dtype=bool)
+
+    figures = Figures(
+        num_predicted=classes.count(np.ones(num_texts, dtype=bool)),
+        confidence=arrays["confidence"],
+        num_words=arrays["num_words"],
+        unknown_words=arrays["unknown_words"],
+        is_unfamiliar=arrays["is_unfamiliar"],
+        is_right=arrays["is_right"],
+        groups=arrays["group"],
+    )
+
+    # Divide the texts into weeks or months.
+    days = arrays["day"]
+    members_of = periods_of(days)
+    if date_column is not None and not members_of:
+        what = f"column {shown(date_column)} is empty in each row"
+        raise DataError(source, what, "name the column of dates with --by")
+
+    sampled = sample.drawn()
+    return PredictedTexts(
+        figures=figures,
+        periods={
+            period: figures.subset(np.flatnonzero(is_member), classes.count(is_member))
+            for period, is_member in members_of.items()
+        },
+        num_without_date=int((days == NO_DAY).sum()) if members_of else 0,
+        num_blank=num_blank,
+        sampled=sampled,
+        sampled_in_periods=[sampled.among(is_member) for is_member in members_of.values()],
+        new_words=new_words,
+        new_labels=Counter(new_labels),
+    )
 
 
-class _Collector:
-    """Collects what is kept of each row."""
-
-    def __init__(
-        self, classifier: Classifier, *, group_column: str | None, date_column: str | None
-    ) -> None:
-        self.classifier = classifier
-        self.group_column = group_column
-        self.date_column = date_column
-        self.num_blank = 0
-        self.new_words: Counter[str] = Counter()
-        self.new_labels: Counter[str] = Counter()
-        self.sample = _Sample(len(classifier.label_names))
-        self.has_known_label = False
-
-        self._numbers = {name: number for number, name in enumerate(classifier.label_names)}
-        self._pending: list[tuple[Any, ...]] = []
-        self._arrays: tuple[DiskBackedArray[Any], ...] = tuple(
-            DiskBackedArray(dtype) for dtype in _DTYPES
-        )
-        self._predicted = DiskBackedRaggedArray(np.int32)
-        self._pending_predicted: list[list[int]] = []
-
-    def add(self, row: Row, prediction: Prediction) -> None:
-        """Keep the figures of a row."""
-        if prediction.reason == "blank":
-            self.num_blank += 1
-            return
-
-        if prediction.unknown_words:
-            self._count_new_words(row.text)
-        predicted = [self._numbers[label] for label in _predicted_labels(prediction)]
-        self.sample.add(prediction)
-        self._pending_predicted.append(predicted)
-        self._pending.append(
-            (
-                prediction.prediction_probability,
-                prediction.num_words,
-                prediction.unknown_words,
-                bool(prediction.unfamiliar),
-                self._is_right(row, prediction),
-                self._group(row),
-                self._day(row),
-            )
-        )
-        if len(self._pending) == ROWS_AT_ONCE:
-            self._append_pending()
-
-    def _append_pending(self) -> None:
-        for array, values in zip(self._arrays, zip(*self._pending, strict=True), strict=True):
-            array.append(values)
-        lengths = [len(predicted) for predicted in self._pending_predicted]
-        flat = [number for predicted in self._pending_predicted for number in predicted]
-        self._predicted.append(np.array(flat, dtype=np.int32), lengths)
-        self._pending = []
-        self._pending_predicted = []
-
-    def _count_new_words(self, text: str) -> None:
-        self.new_words.update(set(self.classifier.unknown_words(text)))
-        if len(self.new_words) > MAX_WORDS:
-            self.new_words = Counter(dict(self.new_words.most_common(MAX_WORDS // 2)))
-
-    def _group(self, row: Row) -> int:
-        group = row.value(self.group_column) if self.group_column else None
-        if group is None or group == "":
-            return hash(("text", row.text))
-        return hash(("group", str(group)))
-
-    def _day(self, row: Row) -> int:
-        if self.date_column is None:
-            return NO_DAY
-        record = row.record or {}
-        if not has_field(record, self.date_column):
-            what = f"no column {shown(self.date_column)}; it has {listed(list(record), most=20)}"
-            raise DataError(row.where, what, "name the column of dates with --by")
-        value = row.value(self.date_column)
-        try:
-            return day_of(value)
-        except ValueError:
-            what = f"column {shown(self.date_column)} has {shown(str(value))}, which is no date"
-            hint = "write dates such as 2026-06-30 or 30.06.2026, or leave the cell empty"
-            raise DataError(row.where, what, hint) from None
-
-    def _is_right(self, row: Row, prediction: Prediction) -> int:
-        text_format = self.classifier.text_format
-        cell = row.value(text_format.label_column)
-        has_list = self.classifier.is_multi_label and isinstance(cell, list | tuple)
-        labels = row._replace(label=cell).labels(text_format.label_separator)
-        if not labels and not has_list:
-            return NO_LABEL
-
-        for label in labels:
-            if label in self._numbers:
-                self.has_known_label = True
-            else:
-                self.new_labels[label] += 1
-        return int(set(labels) == set(_predicted_labels(prediction)))
-
-    def finished(self, source: str) -> PredictedTexts:
-        """All that was collected."""
-        if self._pending:
-            self._append_pending()
-        confidence, num_words, unknown, unfamiliar, right, groups, days = (
-            array.array() for array in self._arrays
-        )
-        if not len(confidence):
-            raise DataError(source, "no text with a word")
-
-        measures_familiarity = self.classifier.familiarity is not None
-        if not self.has_known_label:
-            # The labels are of another kind, such as those before `data.label_map`.
-            right = np.full_like(right, NO_LABEL)
-        figures = Figures(
-            num_predicted=self._count_predicted(np.ones(len(confidence), dtype=bool)),
-            confidence=confidence,
-            num_words=num_words,
-            unknown_words=unknown,
-            is_unfamiliar=unfamiliar if measures_familiarity else np.zeros(0, dtype=bool),
-            is_right=right,
-            groups=groups,
-        )
-
-        sampled = self.sample.drawn()
-        periods = {}
-        sampled_in_periods = []
-        for period, is_member in periods_of(days).items():
-            rows = np.flatnonzero(is_member)
-            periods[period] = figures.subset(rows, self._count_predicted(is_member))
-            sampled_in_periods.append(sampled.among(is_member))
-        num_without_date = int((days == NO_DAY).sum())
-        if self.date_column is not None and not periods:
-            what = f"column {shown(self.date_column)} is empty in each row"
-            raise DataError(source, what, "name the column of dates with --by")
-
-        return PredictedTexts(
-            figures=figures,
-            periods=periods,
-            num_without_date=num_without_date if periods else 0,
-            num_blank=self.num_blank,
-            sampled=sampled,
-            sampled_in_periods=sampled_in_periods,
-            new_words=self.new_words,
-            new_labels=self.new_labels,
-        )
-
-    def _count_predicted(self, is_member: NDArray[np.bool_]) -> NDArray[np.int64]:
-        numbers, offsets = self._predicted.arrays()
-        of_member = np.repeat(is_member, np.diff(offsets))
-        return np.bincount(numbers[of_member], minlength=len(self._numbers))
+def _known_labels(row: Row, classifier: Classifier) -> tuple[str, ...] | None:
+    """The labels of a row; None if it has no label. An empty list says that none is right."""
+    text_format = classifier.text_format
+    cell = row.value(text_format.label_column)
+    labels = row._replace(label=cell).labels(text_format.label_separator)
+    is_list = classifier.is_multi_label and isinstance(cell, list | tuple)
+    return tuple(labels) if labels or is_list else None
 
 
 def _predicted_labels(prediction: Prediction) -> tuple[str, ...]:
@@ -228,17 +176,61 @@ def _predicted_labels(prediction: Prediction) -> tuple[str, ...]:
     return prediction.all_labels
 
 
-# The types of the figures of a row: probability, words, unknown words, unfamiliar, right, group and
-# day.
-_DTYPES: Sequence[type[Any]] = (
-    np.float32,
-    np.int32,
-    np.int32,
-    np.bool_,
-    np.int8,
-    np.int64,
-    np.int32,
-)
+def _is_right(labels: tuple[str, ...] | None, predicted: tuple[str, ...]) -> int:
+    if labels is None:
+        return NO_LABEL
+    return int(set(labels) == set(predicted))
+
+
+def _group(row: Row, group_column: str | None) -> int:
+    group = row.value(group_column) if group_column else None
+    if group is None or group == "":
+        return hash(("text", row.text))
+    return hash(("group", str(group)))
+
+
+def _day(row: Row, date_column: str | None) -> int:
+    if date_column is None:
+        return NO_DAY
+    record = row.record or {}
+    if not has_field(record, date_column):
+        what = f"no column {shown(date_column)}; it has {listed(list(record), most=20)}"
+        raise DataError(row.where, what, "name the column of dates with --by")
+    value = row.value(date_column)
+    try:
+        return day_of(value)
+    except ValueError:
+        what = f"column {shown(date_column)} has {shown(str(value))}, which is no date"
+        hint = "write dates such as 2026-06-30 or 30.06.2026, or leave the cell empty"
+        raise DataError(row.where, what, hint) from None
+
+
+def _count_new_words(counts: Counter[str], rows: Iterable[Row], classifier: Classifier) -> None:
+    for row in rows:
+        counts.update(set(classifier.unknown_words(row.text)))
+        if len(counts) > MAX_WORDS:
+            frequent = counts.most_common(MAX_WORDS // 2)
+            counts.clear()
+            counts.update(dict(frequent))
+
+
+class _PredictedClasses:
+    """The classes that are predicted for texts."""
+
+    def __init__(self, label_names: Sequence[str]) -> None:
+        self._numbers = {name: number for number, name in enumerate(label_names)}
+        self._predicted = DiskBackedRaggedArray(np.int32)
+
+    def append(self, predicted_of: Sequence[Sequence[str]]) -> None:
+        """Add the labels of texts."""
+        numbers = [self._numbers[label] for predicted in predicted_of for label in predicted]
+        self._predicted.append(np.array(numbers, dtype=np.int32), list(map(len, predicted_of)))
+
+    def count(self, is_member: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """How many of these texts, (texts,), are predicted to have each class, (classes,)."""
+        numbers, offsets = self._predicted.arrays()
+        of_member = np.repeat(is_member, np.diff(offsets))
+        return np.bincount(numbers[of_member], minlength=len(self._numbers))
 
 
 class _Sample:

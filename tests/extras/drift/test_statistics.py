@@ -13,6 +13,7 @@ from encoder_cls.extras.drift.comparison import (
     corrected,
     noticeable_difference,
     noticeable_w,
+    smallest_h_of_class,
 )
 from encoder_cls.extras.drift.dates import NO_DAY, day_of, periods_of
 from encoder_cls.extras.drift.expected_accuracy import SampledProbabilities, expected_accuracy
@@ -96,9 +97,13 @@ def test_the_expected_accuracy_is_that_of_the_held_out_texts_without_a_change():
         assert not found.is_corrected
 
 
-def test_p_values_are_corrected_by_holm_in_two_halves():
+def test_p_values_are_corrected_by_holm_kind_by_kind():
     """The tests of single classes do not make the others less significant."""
-    p_values = {Figure.UNSURE: (0.02, 0.005, 0.015, 0.3), Figure.CLASS: (0.01, 0.01)}
+    p_values = {
+        Figure.UNSURE: (0.02, 0.005, 0.015, 0.3),
+        Figure.CLASSES: (0.01,),
+        Figure.CLASS: (0.01, 0.01),
+    }
     changes = []
     for figure, values in p_values.items():
         for value in values:
@@ -109,7 +114,7 @@ def test_p_values_are_corrected_by_holm_in_two_halves():
 
     assert [change.figure for change in (*first, *second)] == [change.figure for change in changes]
     found = [change.p_value for change in (*first, *second)]
-    assert found == pytest.approx([0.09, 0.04, 0.09, 0.6, 0.04, 0.04])
+    assert found == pytest.approx([0.135, 0.06, 0.135, 0.9, 0.03, 0.06, 0.06])
 
 
 def test_a_change_must_be_large_and_significant():
@@ -126,6 +131,23 @@ def test_a_change_must_be_large_and_significant():
 @pytest.mark.parametrize(("first", "second"), [(0.5, 0.6), (0.1, 0.168), (0.01, 0.039)])
 def test_the_sizes_of_an_alarm_are_as_documented(first, second):
     assert cohens_h(first, second) == pytest.approx(0.2, abs=0.01)
+
+
+def test_a_class_that_is_nearly_gone_is_noticed_among_many():
+    """Of 77 classes with 20 texts each, one has a single text later, and one has half of them."""
+    before = figures_of(np.eye(77)[np.repeat(np.arange(77), 20)], np.zeros(77 * 20))
+    counts = np.full(77, 20)
+    counts[[3, 5]] = 1, 10
+    now = figures_of(np.eye(77)[np.repeat(np.arange(77), counts)], np.zeros(counts.sum()))
+    (changes,) = corrected([compare(before, now, [str(number) for number in range(77)])])
+    assert [change.label for change in changes if change.is_alarm] == ["3"]
+
+
+@pytest.mark.parametrize(
+    ("share", "num_classes", "smallest"), [(0.5, 2, 0.2), (0.1, 77, 0.2), (0.01, 77, 0.114)]
+)
+def test_a_rare_class_needs_a_smaller_change(share, num_classes, smallest):
+    assert smallest_h_of_class(share, num_classes) == pytest.approx(smallest, abs=0.001)
 
 
 def test_many_classes_do_not_make_an_alarm_by_themselves():
