@@ -63,10 +63,16 @@ def with_linear(label_names: Sequence[str]) -> Classifier:
 @cache
 def _linear_model(num_classes: int) -> LinearModel:
     words = WORDS[:num_classes]
-    texts = new_classifier(words, texts=words).tokenize(words * 3)
+    return linear_model(new_classifier(words, texts=words), words * 3)
+
+
+def linear_model(classifier: Classifier, texts: Sequence[str]) -> LinearModel:
+    """A linear model of texts, whose labels are the classes of a classifier by turns."""
+    num_classes = len(classifier.label_names)
+    tokenized = classifier.tokenize(texts)
     labels = np.arange(len(texts)) % num_classes
     class_weights = np.ones(num_classes, dtype=np.float32)
-    counted = CountedTexts.of(texts, labels, LinearOptions(9, True, class_weights))
+    counted = CountedTexts.of(tokenized, labels, LinearOptions(9, True, class_weights))
     linear, _ = fit_linear(counted)
     return linear
 

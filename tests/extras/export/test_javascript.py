@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from support.classifiers import new_classifier, with_linear
+from support.classifiers import linear_model, new_classifier, with_linear
 from support.node import ask_node, features_of, needs_node, run_node
 from support.tiny_encoder import tiny_model_config
 from support.tokenizer import train_tokenizer
 
 from encoder_cls import load_classifier, save_linear_part
 from encoder_cls.classifier.classifier import Classifier
-from encoder_cls.classifier.familiarity import Familiarity
+from encoder_cls.classifier.familiarity import Familiarity, measure_familiarity
 from encoder_cls.classifier.guarantees import Guarantees
 from encoder_cls.classifier.model_folder import WEIGHTS_FILE, save_classifier
 from encoder_cls.classifier.prediction_json import prediction_json
@@ -36,6 +36,7 @@ from encoder_cls.extras.export.model_file import exported_model
 from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.text.tokenizer import token_reader
+from encoder_cls.text.tokens import UNK_ID
 from encoder_cls.weights import SparseTable
 
 pytestmark = needs_node
@@ -124,6 +125,28 @@ def linear_alone() -> Classifier:
     return replace(of_three_classes(), encoder=None, mixture=with_linear(LABELS).mixture)
 
 
+def of_unknown_words() -> Classifier:
+    """A linear model that has learned from unknown words, too.
+
+    A text of unknown words alone is just unfamiliar enough to be flagged.
+    """
+    classifier = linear_alone()
+    texts = [f"{text} zebra lion" for text in ("rain", "soup", "ball", "rain", "soup", "ball")]
+    classifier.linear = linear_model(classifier, texts)
+
+    unknown = classifier.tokenize(["zebra lion"])
+    probabilities = classifier.predict_proba(["zebra lion"])
+    _, linear_features = classifier.part_logits_and_familiarity(unknown)
+    features = measure_familiarity(probabilities, unknown, linear_features)
+    distribution = Familiarity(
+        means=np.zeros(NUM_FAMILIARITY_FEATURES),
+        deviations=np.ones(NUM_FAMILIARITY_FEATURES),
+        threshold=np.inf,
+    )
+    (score,) = distribution.scores(features)
+    return replace(classifier, familiarity=replace(distribution, threshold=score - 1e-4))
+
+
 def very_many_classes() -> Classifier:
     """A linear model with sparse weights, in which a feature has none, some or all of them."""
     classifier = linear_alone()
@@ -170,6 +193,7 @@ def of_tokenizer(**settings: Any) -> Callable[[], Classifier]:
 MODELS: dict[str, tuple[Callable[[], Classifier], str]] = {
     "both parts": (of_three_classes, "int8"),
     "linear alone": (linear_alone, "float16"),
+    "unknown words": (of_unknown_words, "float32"),
     "very many classes": (very_many_classes, "int8"),
     "several labels": (multi_label, "int8"),
     "two classes": (two_classes, "float32"),
@@ -257,6 +281,18 @@ def test_node_predicts_what_numpy_predicts(exported, name):
     """Tokens and features are equal, and probabilities within 0.00001."""
     classifier, module = exported(name)
     check_equal(name, classifier, module, odd_texts(60))
+
+
+def test_unknown_words_are_unfamiliar_to_a_model_that_has_learned_from_some(exported):
+    """`[UNK]` and its pairs count as the rarest features, in JavaScript as in Python."""
+    classifier, module = exported("unknown words")
+    texts = ["zebra lion", "rain zebra lion", "rain"]
+    found = ask_node(module, texts)
+
+    assert UNK_ID in dict(found["features"][0]["known"])
+    unfamiliar = [prediction["unfamiliar"] for prediction in found["predictions"]]
+    assert unfamiliar == [prediction.unfamiliar for prediction in classifier.predict(texts)]
+    assert unfamiliar == [True, False, False]
 
 
 @pytest.mark.parametrize("name", ["post-norm", "uneven widths"])
