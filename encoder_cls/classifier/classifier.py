@@ -454,10 +454,13 @@ class Classifier:
         return part_logits
 
     def part_logits_and_familiarity(
-        self, texts: TokenizedTexts
+        self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> tuple[dict[str, Logits], FamiliarityFeatures | None]:
         """Compute `part_logits`, and the features of familiarity; None without a linear part."""
-        return replace(self, gate=None)._logits_and_familiarity(texts, with_familiarity=True)
+        without_gate = replace(self, gate=None)
+        return without_gate._logits_and_familiarity(
+            texts, batch_tokens=batch_tokens, with_familiarity=True
+        )
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
         """Combine logits, (texts, classes), in the order of `parts`, to calibrated ones."""

@@ -174,7 +174,7 @@ def held_out_logits(
     validation texts.
     """
     tokenized = classifier.tokenize(split.texts)
-    part_logits = held_out_part_logits(classifier, split, tokenized, validation_predictions)
+    part_logits, _ = held_out_part_logits(classifier, split, tokenized, validation_predictions)
     return classifier.combined(part_logits)
 
 
@@ -185,20 +185,35 @@ def held_out_part_logits(
     validation_predictions: ValidationPredictions | None,
     *,
     batch_tokens: int | None = None,
-) -> dict[str, Logits]:
-    """The logits of each part, before they are combined."""
+    with_familiarity: bool = False,
+) -> tuple[dict[str, Logits], FamiliarityFeatures | None]:
+    """The logits of each part, before they are combined, and the linear model's familiarity.
+
+    That is None if it is not asked for, or without a linear model.
+    """
+
+    def computed() -> tuple[dict[str, Logits], FamiliarityFeatures | None]:
+        if with_familiarity:
+            return classifier.part_logits_and_familiarity(tokenized, batch_tokens=batch_tokens)
+        return classifier.part_logits(tokenized, batch_tokens=batch_tokens), None
+
     if validation_predictions is None:
-        return classifier.part_logits(tokenized, batch_tokens=batch_tokens)
+        return computed()
 
     rows, indices = validation_predictions.find_in(split)
-    num_classes = len(classifier.label_names)
+    known = validation_predictions.predictions
     if classifier.encoder is None and len(rows) == len(split):
-        # All logits are known.
-        part_logits = {"linear": np.zeros((len(split), num_classes), dtype=np.float32)}
+        # All predictions are known.
+        part_logits = {"linear": np.zeros((len(split), len(classifier.label_names)), np.float32)}
+        num_features = known.familiarity_features.shape[1]
+        linear_features: FamiliarityFeatures | None = np.zeros((len(split), num_features))
     else:
-        part_logits = classifier.part_logits(tokenized, batch_tokens=batch_tokens)
-    part_logits["linear"][rows] = validation_predictions.predictions.logits[indices]
-    return part_logits
+        part_logits, linear_features = computed()
+
+    part_logits["linear"][rows] = known.logits[indices]
+    if linear_features is not None:
+        linear_features[rows] = known.familiarity_features[indices]
+    return part_logits, linear_features
 
 
 def _places(split: Split) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.classifier.classifier import Classifier
+from encoder_cls.classifier.classifier import Classifier, FamiliarityFeatures
 from encoder_cls.classifier.familiarity import measure_familiarity
 from encoder_cls.classifier.guarantees import AnsweredTexts
 from encoder_cls.data.codes import Codes
@@ -189,8 +189,13 @@ def evaluate_split(
     predictions of the run replace those of the final classifier.
     """
     tokenized = classifier.tokenize(split.texts)
-    part_logits = held_out_part_logits(
-        classifier, split, tokenized, validation_predictions, batch_tokens=batch_tokens
+    part_logits, linear_features = held_out_part_logits(
+        classifier,
+        split,
+        tokenized,
+        validation_predictions,
+        batch_tokens=batch_tokens,
+        with_familiarity=classifier.none_label is not None,
     )
 
     predictions = SplitPredictions(
@@ -239,7 +244,7 @@ def evaluate_split(
         new_texts=new_texts,
         levels=_levels(classifier, predictions, of_new),
         codes=classifier.codes,
-        none_scores=_none_scores(classifier, predictions, tokenized, new_rows),
+        none_scores=_none_scores(classifier, predictions, tokenized, linear_features, new_rows),
     )
 
 
@@ -259,6 +264,7 @@ def _none_scores(
     classifier: Classifier,
     predictions: SplitPredictions,
     tokenized: TokenizedTexts,
+    linear_features: FamiliarityFeatures | None,
     new_rows: NDArray[np.int64],
 ) -> NoneScores | None:
     number = classifier.none_number
@@ -269,12 +275,9 @@ def _none_scores(
     # To a model that has learned from a text, it is not unfamiliar.
     unfamiliar_auroc = None
     if classifier.familiarity:
-        new_texts = tokenized.take(new_rows)
-        _, linear_features = classifier.part_logits_and_familiarity(new_texts)
-        features = measure_familiarity(
-            predictions.probabilities[new_rows], new_texts, linear_features
-        )
-        unfamiliar_auroc = auroc(classifier.familiarity.scores(features), is_none[new_rows])
+        features = measure_familiarity(predictions.probabilities, tokenized, linear_features)
+        scores = classifier.familiarity.scores(features)
+        unfamiliar_auroc = auroc(scores[new_rows], is_none[new_rows])
 
     return none_scores(
         classifier.label_names[number],

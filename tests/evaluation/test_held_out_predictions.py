@@ -21,7 +21,11 @@ from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.loading import load_config
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.evaluation import matplotlib_figures
-from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions
+from encoder_cls.evaluation.held_out_predictions import (
+    HeldOutPredictions,
+    ValidationPredictions,
+    held_out_part_logits,
+)
 from encoder_cls.run.run_folder import RunDir
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.prepare import prepare
@@ -123,6 +127,19 @@ def test_the_final_model_knows_its_validation_texts_by_heart(learned):
 
     accuracy = (predictions == validation.labels).mean()
     assert accuracy > are_held_out_correct(learned).mean() + 0.2
+
+
+def test_familiarity_is_measured_before_the_final_fit(learned):
+    run = RunDir(Path("a"))
+    classifier = load_classifier(run.model)
+    validation = learned.validation
+    known = ValidationPredictions.of_run(run.held_out_predictions, classifier, validation)
+    tokenized = classifier.tokenize(validation.texts)
+
+    _, found = held_out_part_logits(classifier, validation, tokenized, known, with_familiarity=True)
+    np.testing.assert_array_equal(found, known.predictions.familiarity_features)
+    _, found = held_out_part_logits(classifier, validation, tokenized, None, with_familiarity=True)
+    assert not np.allclose(found, known.predictions.familiarity_features)
 
 
 def test_a_report_and_a_comparison_use_the_held_out_predictions(cli, learned):
