@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -45,6 +45,8 @@ class Audit:
         run_files: the same, of other files of the run.
         data_path: as the model card has it.
         columns: the values of each column beside the text that are in the model.
+        edges: of each column of numbers, points between them.
+        cache: the folder `data.cache`, which is not searched.
     """
 
     model: Path
@@ -57,6 +59,8 @@ class Audit:
     class_names: tuple[str, ...]
     data_path: str | None
     columns: dict[str, list[str]]
+    edges: dict[str, list[str]]
+    cache: Path | None
 
     @property
     def is_readable(self) -> bool:
@@ -77,7 +81,10 @@ def audit(path: Path) -> Audit:
     config = load_config(run / CONFIG_FILE) if run else None
     min_texts = max(MIN_TEXTS, config.tokenizer.min_frequency) if config else MIN_TEXTS
 
-    tokens = list(classifier.tokenizer.get_vocab())
+    # An edge lies between two values, so it is not one of them, even if it begins like one.
+    vocabulary = set(classifier.tokenizer.get_vocab())
+    edges = {token for token in vocabulary if _is_edge(token)}
+    tokens = vocabulary - edges
     splitter = WordSplitter(classifier.tokenizer)
     learned = splitter.words(token for token in tokens if not token.startswith(("[", RS)))
 
@@ -108,7 +115,8 @@ def audit(path: Path) -> Audit:
     for file in sorted((run or model).rglob("*")):
         if not file.is_file() or file.suffix in CHARTS:
             continue
-        words = splitter.words(readable_texts(file)) - own_words
+        texts = (text for text in readable_texts(file) if text not in edges)
+        words = splitter.words(texts) - own_words
         found = {kind: sorted(words & sought) for kind, sought in kinds.items() if words & sought}
         if file.is_relative_to(model):
             model_files[file.relative_to(model).as_posix()] = found
@@ -126,6 +134,11 @@ def audit(path: Path) -> Audit:
         class_names=tuple(classifier.label_names),
         data_path=data_path,
         columns=columns,
+        edges={
+            column: sorted(values, key=float)
+            for column, values in _values_of_columns(edges).items()
+        },
+        cache=Path(config.data.cache) if config and config.data.cache else None,
     )
 
 
@@ -149,17 +162,21 @@ def _add_texts(telling: TellingWords, config: Config | None) -> tuple[int | None
     return num_texts, ""
 
 
-def _values_of_columns(tokens: list[str]) -> dict[str, list[str]]:
-    """Categories, and numbers that are edges, by column."""
+def _is_edge(token: str) -> bool:
+    """Whether a token stands for a point between two numbers of a column."""
+    _, _, value = token.partition(US)
+    return token.startswith(RS) and value.startswith(US) and value != US
+
+
+def _values_of_columns(tokens: Set[str]) -> dict[str, list[str]]:
+    """The values that have tokens, by column."""
     columns: dict[str, list[str]] = {}
     for token in tokens:
         name, separator, value = token.removeprefix(RS).partition(US)
-        if token.startswith(RS) and separator:
-            values = columns.setdefault(name, [])
-            # Missing and rare values have tokens, too.
-            if value not in {"", US}:
-                values.append(value.removeprefix(US))
-    return {name: sorted(values) for name, values in columns.items()}
+        # Missing and rare values have tokens, too.
+        if token.startswith(RS) and separator and value not in {"", US}:
+            columns.setdefault(name, []).append(value.removeprefix(US))
+    return {name: sorted(values) for name, values in sorted(columns.items())}
 
 
 def _path_in_card(card: Path) -> str | None:

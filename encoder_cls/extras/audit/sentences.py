@@ -43,12 +43,19 @@ def _lines(audit: Audit) -> Iterator[str]:
         yield printable(
             f"  always kept: of the column {column}, {_examples(values, 'value', 'values')}"
         )
+    for column, edges in audit.edges.items():
+        points = _examples(edges, "point between values", "points between values")
+        yield printable(f"  always kept: of the column {column}, {points}")
     if audit.data_path:
         yield printable(f"  always kept: where the data was, {audit.data_path}")
 
     if audit.run:
         yield printable(f"The rest of {audit.run}, with whole texts and paths of data:")
         yield from _lines_of_files(audit.run_files)
+    if audit.cache:
+        yield printable(
+            f"Not searched: {audit.cache} (data.cache), which has all texts and is not shared."
+        )
 
 
 def _lines_of_files(files: Mapping[str, Found]) -> Iterator[str]:
@@ -78,7 +85,9 @@ def to_dict(audit: Audit) -> dict[str, Any]:
         "run_files": _counts(audit.run_files),
         "class_names": list(audit.class_names),
         "columns": audit.columns,
+        "edges": audit.edges,
         "data_path": audit.data_path,
+        "cache": str(audit.cache) if audit.cache else None,
     }
 
 

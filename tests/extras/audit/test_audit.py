@@ -24,11 +24,14 @@ SHARED = "ring 0800123456 or bob@corp.example, see https://www.corp.example/faq,
 
 
 def train(cli, *settings: str, shared: str = SHARED) -> None:
-    """Train a linear model on texts with a size and an agent, the first ones with planted words."""
+    """Train a linear model on texts with a size and an agent, the first ones with planted words.
+
+    Halfway between two sizes, a point begins with the digits of one of them.
+    """
     texts = labelled_texts(30, seed=0)
     added = [*RARE, *[shared] * 6, *[""] * len(texts)]
     rows = [
-        (f"{text} {words}", label, 1000 + 37 * number, AGENTS[number % 2])
+        (f"{text} {words}", label, 100_000 + number, AGENTS[number % 2])
         for number, ((text, label), words) in enumerate(zip(texts, added, strict=False))
     ]
     write_table("train.csv", [("text", "label", "size", "agent"), *rows])
@@ -55,7 +58,9 @@ def test_what_is_in_several_texts_is_found_and_rare_words_are_not_there(
     assert found["model_files"]["README.md"] == found["model_files"]["config.json"] == {}
     for name in ("model.safetensors", "tokenizer.json"):
         kinds = {kind: words["examples"] for kind, words in found["model_files"][name].items()}
-        assert "0800123456" in kinds.pop("numbers")
+        numbers = kinds.pop("numbers")
+        assert "0800123456" in numbers
+        assert all(number in "0800123456" for number in numbers)
         assert kinds == {
             "words_of_addresses": ["ann", "bob", "corp", "desk", "example", "faq"],
             "words_of_handles": ["helpdesk"],
@@ -64,14 +69,15 @@ def test_what_is_in_several_texts_is_found_and_rare_words_are_not_there(
     # What is in every model is said, and is no find.
     assert found["class_names"] == ["küche", "sport", "weather"]
     assert found["data_path"] == "train.csv"
-    assert found["columns"].pop("agent") == AGENTS
-    (edges,) = found["columns"].values()
-    assert 1000 < min(map(float, edges)) < max(map(float, edges)) < 5000
+    assert found["columns"] == {"agent": AGENTS}
+    edges = list(map(float, found["edges"]["size"]))
+    assert 100_000 < edges[0] < edges[-1] < 100_090
+    assert f"of the column size, {len(edges)} points between values" in cli("audit", "run").out
 
 
 def test_rare_words_of_a_model_that_has_learned_all_words(cli, tmp_path, usual_c, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    train(cli, "tokenizer.min_frequency=1")
+    train(cli, "tokenizer.min_frequency=1", "data.cache=cached")
     found = audit(cli, "run", code=8)
 
     rare = {"zquorvexa", "wünzqlbäcker", "492988127734", "meier", "qvoxjari"}
@@ -81,6 +87,7 @@ def test_rare_words_of_a_model_that_has_learned_all_words(cli, tmp_path, usual_c
     shown = cli("audit", "run")
     assert shown.code == 8
     assert "'wünzqlbäcker'" in shown.out
+    assert "cached (data.cache), which has all texts and is not shared" in shown.out
     assert shown.err == "error: run/model: parts of the training texts can be read in it\n"
 
     # Without texts, only the look of a word tells.
