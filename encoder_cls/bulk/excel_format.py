@@ -126,7 +126,6 @@ class ExcelFormat(RowFormat):
         return formats
 
     def _widths(self, first_rows: Sequence[Sequence[Cell]]) -> list[float]:
-        """The widths of the input, or those that fit the first values."""
         widths: list[float] = []
         for number, name in enumerate(self._names):
             width = self._layout.columns.get(name, ColumnLayout()).width

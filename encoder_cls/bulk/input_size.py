@@ -59,7 +59,6 @@ def choose_engine(
 
 
 def _fraction_computed(classifier: Classifier, texts: Sequence[str]) -> float:
-    """The fraction of texts that do not skip the encoder; 1 without texts."""
     if not classifier.linear or not texts:
         return 1.0
     linear_logits = classifier.linear.logits(classifier.tokenize(texts))

@@ -144,7 +144,6 @@ def _coloured(text: str, words: Explanation) -> str:
 
 
 def _reasons(words: Explanation) -> Iterator[str]:
-    """The words with the largest weights for the class, and against it."""
     for sign, side in ((1, "for it"), (-1, "against it")):
         weighty = [word for word in words if sign * word.weight >= MIN_REASON]
         weighty.sort(key=lambda word: -abs(word.weight))

@@ -107,7 +107,6 @@ class Predictor:
             yield self(batch)
 
     def _texts(self, batch: Any, names: Sequence[Any]) -> list[str]:
-        """The texts or rows of a batch; a null is a blank text."""
         wanted = self.classifier.columns
         for name in wanted.named:
             if name not in names:

@@ -399,7 +399,7 @@ def _check_format(request: Request) -> None:
 
 
 def _check_fill(request: Request) -> None:
-    """The output must keep the filled column, with values that can change."""
+    """Check that the output keeps the filled column, with values that can change."""
     _check_kept_columns("--fill", request)
     if request.keep_columns is False:
         raise ConfigError("--fill: fills a column of the input, which --no-keep-columns leaves out")
@@ -421,7 +421,7 @@ def _check_kept_columns(option: str, request: Request) -> None:
 
 
 def _usual_format(request: Request) -> str:
-    """JSON lines in a folder, else what the output's ending says."""
+    """The format is JSON lines in a folder, else what the output's ending says."""
     if request.into_folder:
         return "jsonl"
     output = request.output or ""

@@ -185,7 +185,6 @@ class ResumableFolder:
         return remaining
 
     def _classify_parts(self, remaining: Sequence[Part]) -> None:
-        """Classify parts, and wait for those of other processes."""
         has_noted_waiting = False
         while remaining:
             locked_parts = []
@@ -221,7 +220,6 @@ class ResumableFolder:
         return True
 
     def _is_done(self, part: Part) -> bool:
-        """Whether the record matches the request, the input and the predictions."""
         record = _read_record(part.record)
         names = {"input": part.source.name, "output": part.output.name}
         if not record.items() >= names.items() or not self._matches_request(record):
@@ -321,7 +319,6 @@ def _remove_old_format(part: Part, old_record: dict[str, Any]) -> None:
 
 
 def _read_record(path: Path) -> dict[str, Any]:
-    """Read a record; empty if it is missing or damaged."""
     try:
         record = read_json(path)
     except (EncoderClsError, ValueError):

@@ -57,7 +57,7 @@ def stream_as_file(source: str | None) -> Iterator[str | None]:
 
 
 def _is_nameless_stream(source: str) -> bool:
-    """A pipe or a device without an ending: /dev/stdin, or a shell's <(...)."""
+    """Whether a source is a pipe or a device without an ending: /dev/stdin, or a shell's <(...)."""
     path = Path(source)
     if source in {"", STANDARD_INPUT} or path.suffix:
         return False

@@ -151,7 +151,6 @@ class TableColumns:
         return values
 
     def _label_values(self, prediction: Prediction, label: str | None) -> list[str | None]:
-        """A label, and its name if the table has names."""
         if len(self._named) == 1:
             return [label]
         return [label, prediction.name_of(label) if label is not None else None]
@@ -172,7 +171,6 @@ def _check_fill(column: str | None, columns: ColumnTypes) -> None:
 
 
 def _names_of_facts(classifier: Classifier, *, keeps_all: bool) -> list[str]:
-    """Attributes of `Prediction` besides labels and probabilities."""
     names = []
     if not keeps_all:
         names += ["truncated", "unknown_words"]
