@@ -1,1 +1,1 @@
-"""The classifier: encoder and linear model together, and the folder in which they are stored."""
+"""The classifier, of encoder and linear model, and the folder in which it is stored."""

@@ -67,11 +67,7 @@ class ShownText(NamedTuple):
 
 
 def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> str:
-    """Make a page of attention maps, one for each layer and head, all on one scale from 0 to 1.
-
-    An iterator of texts is best: only the maps of one text, which may be large, are needed at a
-    time.
-    """
+    """Make a page of attention maps of each layer and head, all on one scale from 0 to 1."""
     body = render(
         "classifier/attention_page.html",
         title=title,

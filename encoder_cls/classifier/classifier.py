@@ -53,7 +53,7 @@ class TextFormat:
     """How the training files store texts and labels, and so by default other files, too.
 
     Attributes:
-        label_separator: None if a cell is one label, or if the data has lists of labels.
+        label_separator: None if a cell is one label, or the data has lists.
     """
 
     columns: tuple[str, ...] = ("text",)
@@ -71,26 +71,25 @@ class Classifier:
     parts are a cascade (Viola and Jones, 2001, https://doi.org/10.1109/CVPR.2001.990517): the
     linear model alone predicts the texts that it is sure of.
 
-    The argument `batch_tokens` of many methods is the most tokens in one batch of the encoder,
-    padding included; by default, a number that is fast on the device. Methods that take texts also
-    take rows as mappings, a `DataFrame`, or each `Row` of `read_rows`, with the columns of text and
-    `features`. They raise a `TypeError` for a single text or row and for items of another type, and
-    a `DataError` for a column that is missing.
+    `batch_tokens` is the most tokens in a batch of the encoder, padding included; by default, a
+    number that is fast on the device. Texts may be rows: mappings, a `DataFrame`, or each `Row` of
+    `read_rows`, with the columns of text and `features`. A single text or row, and other types, are
+    a `TypeError`, a missing column is a `DataError`.
 
     Attributes:
         encoder: None if there is only a linear model, or no trained encoder yet.
         max_seq_len: how many tokens of a text the encoder reads; the linear model may read more.
-        gate: the confidence of the linear model from which a text skips the encoder; None if none
-            does.
-        thresholds: multi-label, the probability from which a text has each label, in the order of
-            `label_names`; empty in a single-label task.
+        gate: the confidence of the linear model from which a text skips the encoder, if there is
+            one.
+        thresholds: multi-label, from which probability a text has each label; empty in a
+            single-label task.
         guarantees: None if they were not measured, as is `familiarity`.
         codes: the levels and names of the classes, if they have any.
         none_label: the class that stands for none of the others, and is no answer, if there is one.
-        encoder_architecture: also known if the encoder is not trained yet.
+        encoder_architecture: also without a trained encoder.
         model_class: a user's own encoder; None for `EncoderClassifier`.
         folder: where it was loaded from, and `sha256` the hash of its weights file; else empty.
-        dtypes: the data type of each part's weights in the weights file.
+        dtypes: of each part in the weights file.
     """
 
     encoder: PredictingEncoder | None
@@ -121,12 +120,12 @@ class Classifier:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the parts that the classifier has, in the order of `PARTS`."""
+        """The parts that the classifier has, in the order of `PARTS`."""
         return tuple(name for name in PARTS if getattr(self, name) is not None)
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The columns beside the text that the classifier knows, by name."""
+        """The columns beside the text, by name."""
         form = row_form(self.tokenizer)
         return form.features if form else ()
 
@@ -138,13 +137,11 @@ class Classifier:
 
     @property
     def columns(self) -> Columns:
-        """The columns that the classifier reads, of text and of features."""
+        """The columns of text and of features."""
         return Columns(self.text_format.columns, features=self.features)
 
     def rows(self, texts: Iterable[object], function: str) -> Iterator[str]:
-        """The strings to `tokenize` of texts, mappings, a `DataFrame`, or rows that were read.
-
-        A text in place of a row lacks all features. Messages name the public function.
+        """The strings to `tokenize`, of texts or rows; messages name the public function.
 
         Raises:
             TypeError: `texts` is a single text or mapping, or one of its items is neither.
@@ -184,7 +181,7 @@ class Classifier:
 
     @own_settings()
     def predict(self, texts: Texts, *, batch_tokens: int | None = None) -> list[Prediction]:
-        """Classify texts of any length, or rows as mappings of columns, or a `DataFrame`."""
+        """Classify texts of any length, or rows."""
         tokenized = self.tokenize(self.rows(texts, "predict"))
         return self.predict_tokenized(tokenized, batch_tokens=batch_tokens)
 
@@ -192,7 +189,7 @@ class Classifier:
     def predict_proba(
         self, texts: Texts, *, batch_tokens: int | None = None
     ) -> NDArray[np.float64]:
-        """Compute the probabilities of all classes, (texts, classes), in order of `label_names`.
+        """The probabilities of all classes, (texts, classes), in order of `label_names`.
 
         Those of a text sum to 1 in a single-label task; else each label has one of its own.
         """
@@ -225,8 +222,7 @@ class Classifier:
         """Compute how much each word of a text speaks for a class, by default the most probable.
 
         The weight of a word is how much the log odds of the class fall when it is left out. If
-        `max_tokens` are too few to read the text without each of its words, the last words get no
-        weights.
+        `max_tokens` are too few for that, the last words get no weights.
 
         Raises:
             ValueError: a label is unknown, or the number of labels is not that of the texts.
@@ -417,7 +413,7 @@ class Classifier:
         return labels
 
     def _answered_by(self, part_logits: Mapping[str, Logits]) -> list[str | None]:
-        """Which parts predict each text; None if both parts predict every text."""
+        """The parts that predict each text; None if both predict every text."""
         num_texts = len(part_logits[self.parts[0]])
         if len(self.parts) == 1:
             return [self.parts[0]] * num_texts
@@ -483,7 +479,7 @@ class Classifier:
         return is_sure
 
     def gated_like(self, text: TokenizedTexts) -> Classifier:
-        """A copy that predicts every text by the same parts as this single text."""
+        """A copy that predicts every text by the same parts as this one."""
         if self.gate is None or self.linear is None:
             return self
 

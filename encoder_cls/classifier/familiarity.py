@@ -1,9 +1,9 @@
 """Detection of out-of-distribution texts: texts that differ from all held-out texts.
 
-A low probability (Hendrycks and Gimpel, 2017, https://arxiv.org/abs/1610.02136) does not reveal all
-of them: a text on a new topic may share a few typical words with the training texts. So the score
-of a text also depends on how rare the features of the linear model in it are, on its unknown words,
-and on the evidence for the best class, which is weak for a new topic in familiar words.
+A low probability (Hendrycks and Gimpel, 2017, https://arxiv.org/abs/1610.02136) does not reveal
+all: a text on a new topic may share a few typical words with the training texts. So the score also
+depends on how rare the linear model's features in it are, on its unknown words, and on the evidence
+for the best class, which is weak for a new topic in familiar words.
 """
 
 from __future__ import annotations

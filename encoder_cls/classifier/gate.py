@@ -75,7 +75,7 @@ def fit_gate(
 
 @dataclass(frozen=True, kw_only=True)
 class _GatedPredictions:
-    """The predictions with a certain gate; a text is correct if all of its labels are."""
+    """Predictions with a gate; a text is correct if all of its labels are."""
 
     classifier: Classifier
     logits: Logits

@@ -17,7 +17,7 @@ from encoder_cls.text.checked_texts import check_are_several, is_table
 def rows_given(given: Iterable[object], columns: Columns, function: str) -> Iterator[str]:
     """Yield each text or row as one string; messages name the public function.
 
-    A text lacks all features. A row may lack some of those that another row has.
+    A row may lack features that another row has; a text lacks all.
 
     Raises:
         TypeError: `given` is a single text or mapping, or an item is neither.

@@ -10,15 +10,14 @@ The coverage is the fraction of texts whose set of classes contains the label. I
 split conformal prediction (Angelopoulos and Bates, 2021, https://arxiv.org/abs/2107.07511, section
 1), on average over texts and trained models.
 
-Texts of a split group are likely to be predicted rightly or wrongly together, so counts are those
-of independent texts (`row_groups`): all copies of a text count once.
+Texts of a split group are likely to be right or wrong together, so independent texts are counted
+(`row_groups`): all copies of a text count once.
 
-In a multi-label task, a prediction is that of a whole text: it is correct if the text has exactly
-the predicted labels, and a set must contain all labels of its text. Each label also has a
-guaranteed precision of its own, among the texts that get it.
+In a multi-label task, a prediction is that of a whole text, of exactly its labels, and a set must
+contain all of them. Each label also has a guaranteed precision of its own.
 
-Where classes are codes with levels, each level has guarantees for its most probable codes, and one
-precision is that of answers with back-off: of the deepest code that reaches a threshold.
+Each level of codes has guarantees for its most probable codes, and one precision is that of answers
+with back-off: of the deepest code that reaches a threshold.
 """
 
 from __future__ import annotations
@@ -134,7 +133,6 @@ class PrecisionCounts:
         return self._binomial_tail(num_correct, num_texts, precision) <= error
 
     def _binomial_tail(self, num_correct: int, num_texts: int, precision: float) -> float:
-        """The probability of at least `num_correct` successes, each of probability `precision`."""
         k = np.arange(num_correct, num_texts + 1)
         log_factorials = self._log_factorials
         log_ways = log_factorials[num_texts] - log_factorials[k] - log_factorials[num_texts - k]
@@ -145,7 +143,6 @@ class PrecisionCounts:
 
     @cached_property
     def _log_factorials(self) -> NDArray[np.float64]:
-        """ln(n!) for n from 0 to `num_texts`."""
         return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, self.num_texts + 1)))])
 
     def to_json(self) -> dict[str, Any]:
@@ -160,7 +157,7 @@ class PrecisionCounts:
         """Read the values of a model folder, which may come from a stranger.
 
         Raises:
-            ValueError: the values are not counts that some predictions can have.
+            ValueError: they are not counts that predictions can have.
         """
         num_confident = _counts_of(values, "num_confident")
         num_correct = _counts_of(values, "num_correct")
@@ -183,13 +180,12 @@ class BackOffCounts(PrecisionCounts):
     threshold, so the rules are one sequence, which is fixed before any label is seen. It is tested
     from the highest threshold, which answers few texts, and most of them at the top, down to the
     first test that fails. A rule with too low a precision can be chosen only if the first such rule
-    of the sequence passes its test, which has at most the permitted probability, however many rules
-    are tested (Bauer, "Multiple testing in clinical trials", 1991,
-    https://doi.org/10.1002/sim.4780100609; "Learn then Test", algorithm 1).
+    passes its test, which has at most the permitted probability, however many rules are tested
+    (Bauer, "Multiple testing in clinical trials", 1991, https://doi.org/10.1002/sim.4780100609;
+    "Learn then Test", algorithm 1).
 
-    A threshold for each level would make many sequences, of which labels would choose one. Chosen
-    on one half of the texts and tested on the other, it answered as much in simulations, and could
-    be guaranteed less often (docs/experiments/accuracy.md#back-off).
+    A threshold for each level, chosen on one half of the texts and tested on the other, answered as
+    much in simulations, and could be guaranteed less often (docs/experiments/accuracy.md#back-off).
     """
 
     @classmethod
@@ -237,11 +233,10 @@ class Guarantees(PrecisionCounts):
     """Counts of held-out texts at each of the `THRESHOLDS`, from which guarantees follow.
 
     Attributes:
-        num_covered: the texts all of whose labels have at least the probability of the threshold.
-        labels: multi-label, the counts of the texts that get each label.
-        levels: the counts of each level of codes above the classes, from the top; empty without
-            levels.
-        back_off: the counts of answers with back-off; None without levels.
+        num_covered: texts all of whose labels reach the threshold.
+        labels: multi-label, counts of the texts that get each label.
+        levels: counts of each level above the classes, from the top.
+        back_off: of answers with back-off; None without levels.
     """
 
     num_covered: Counts
@@ -260,8 +255,7 @@ class Guarantees(PrecisionCounts):
     ) -> Guarantees:
         """Count held-out texts by their probabilities, (texts, classes).
 
-        The classifier does not know labels from its number of classes on, so their texts are never
-        correct.
+        Labels beyond the classes are unknown to the classifier: their texts are never correct.
         """
         task = task_of(labels)
         num_classes = probabilities.shape[1]
@@ -387,7 +381,7 @@ class Guarantees(PrecisionCounts):
 
 
 def _counts_of(values: Mapping[str, Any], name: str, *, are_sorted: bool = True) -> Counts:
-    """The array with this name; a `ValueError` if it does not hold counts at all thresholds."""
+    """The array; a `ValueError` if it does not hold counts at all thresholds."""
     counts = np.array(values[name])
     if counts.shape != THRESHOLDS.shape or counts.dtype != np.int64:
         raise ValueError(
@@ -465,7 +459,6 @@ def _sums_from(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDA
 
 
 def _rounded_down(sums: NDArray[Any]) -> Counts:
-    """Round down, but for floating-point errors."""
     return np.floor(sums + 1e-9).astype(np.int64)
 
 

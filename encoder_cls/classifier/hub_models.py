@@ -66,7 +66,7 @@ def _badly_written(source: str) -> ConfigError:
 def _downloaded(
     name: str, revision: str | None, files: tuple[str, ...], marker: str
 ) -> tuple[Path, str]:
-    """Download the files; the phrase says what the model lacks, empty if nothing."""
+    """Download the files; the phrase says what the model lacks, if anything."""
     import logging
 
     from huggingface_hub import errors, snapshot_download

@@ -33,7 +33,7 @@ def fit_mixture_weights(
     *,
     expects_equal_shares: bool = False,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Fit the weights with which the sum of the logits of classifiers has the lowest loss.
+    """Fit the weights with which the sum of logits has the lowest loss.
 
     The share of a classifier is its weight, divided by the inverse temperature that calibrates it
     alone. A ridge penalty, `RIDGE_PENALTY` * distance^2 / texts, draws the shares towards expected

@@ -8,8 +8,8 @@ A model folder has these files:
     tokenizer.json      the tokenizer in the format of Hugging Face tokenizers; a copy, too
     README.md           the model card, written when training has finished
 
-Loading reads only `model.safetensors`, so saving is atomic: the file is replaced by a rename. Every
-value is checked, since a folder may come from a stranger.
+Loading reads only `model.safetensors`, so saving is atomic. Every value is checked, since a folder
+may come from a stranger.
 """
 
 from __future__ import annotations
@@ -200,7 +200,6 @@ def _read(
 
 
 def _read_head(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
-    """Read the head of a weights file, and the number of bytes after it."""
     length = int.from_bytes(file.read(8), "little")
     if not 0 < length <= min(MAX_HEAD_BYTES, size):
         raise ValueError(f"{WEIGHTS_FILE} has no head")
@@ -251,7 +250,6 @@ def _weights(
 def _classifier_of(
     head: Mapping[str, Any], model_class: type[EncoderClassifier] | None
 ) -> tuple[Classifier, dict[str, Shapes]]:
-    """Make a classifier without its weights, and the shapes of those."""
     config = head["config"]
     task = _task_of(config)
     label_names = _label_names_of(config, task)
@@ -321,7 +319,7 @@ def _encoder_shapes(
     vocab_size: int,
     num_classes: int,
 ) -> Shapes:
-    """A `ConfigError` if the encoder is not a `model_class`."""
+    """Raise a `ConfigError` if the encoder is not a `model_class`."""
     saved_class = head["config"].get("model_class", "")
     given_class = model_class.__name__ if model_class else ""
     if saved_class != given_class and "encoder" in head["parts"]:
@@ -384,7 +382,6 @@ def _text_format_of(config: Mapping[str, Any]) -> TextFormat:
 
 
 def _codes_of(config: Mapping[str, Any], label_names: tuple[str, ...]) -> Codes | None:
-    """The codes, of which a model without them has no keys."""
     levels = config.get("levels")
     names = config.get("code_names", {})
     are_names = isinstance(names, dict) and _are_texts((*names, *names.values()))
@@ -461,7 +458,7 @@ def _thresholds_of(head: Mapping[str, Any], task: Task, *, num_classes: int) -> 
 
 
 def _check(name: str, is_valid: object, expected: str) -> None:
-    """Raise a `ValueError` that names a value of the head and what is expected of it."""
+    """Raise a `ValueError` that says what is expected of a value of the head."""
     if not is_valid:
         raise ValueError(f"{name}: invalid value (expected {expected})")
 
@@ -488,12 +485,12 @@ def _is_mixture_weight(value: Any) -> bool:
 def save_classifier(
     classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None
 ) -> None:
-    """Save a classifier in a model folder, and replace the one that the folder may hold.
+    """Save a classifier in a model folder, in place of an earlier one.
 
     Weights are stored in the data type of `dtypes` for their part, by default float32.
 
     Raises:
-        EncoderClsError: a file cannot be written. An earlier classifier is still there, undamaged.
+        EncoderClsError: a file cannot be written. An earlier classifier is undamaged.
     """
     dtypes = dtypes or dict.fromkeys(classifier.parts, "float32")
     tensors: dict[str, NDArray[Any]] = {}
@@ -506,8 +503,8 @@ def save_classifier(
 def save_linear_part(model: str | Path, folder: str | Path) -> None:
     """Save the linear part of a model, without its encoder, as a model of its own.
 
-    Gate, guarantees and familiarity were measured on both parts, so they do not hold for one. The
-    thresholds of several labels stay: by them, the report of a run scores its linear part.
+    Gate, guarantees and familiarity were measured on both parts, and go. The thresholds of labels
+    stay: by them, the report of a run scores its linear part.
 
     Raises:
         ConfigError: the model has no linear part.

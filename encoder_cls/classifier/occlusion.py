@@ -40,16 +40,14 @@ def explain(
 ) -> Explanation:
     """Compute the weight of each word of a text for a class.
 
-    In scripts without spaces, a token is first treated as a word. Then neighbours whose weights
-    have the same sign are joined to one word, which gets a weight of its own.
+    In scripts without spaces, a token is a word at first; then neighbours whose weights have the
+    same sign are joined, and get a weight of their own.
 
     Args:
-        spans: the places of the tokens in the text, without [CLS]. A token without a place gets no
-            weight.
-        log_odds_of: returns the log odds of the class for each of some variants of the text,
-            (variants,).
-        max_tokens: the most tokens to read, by default `MAX_TOKENS`; if they are too few, the last
-            words get no weights. So do words behind the last token that the classifier reads.
+        spans: of the tokens without [CLS]. A token without a place gets no weight.
+        log_odds_of: of the class, for each of some variants of the text, (variants,).
+        max_tokens: to read, by default `MAX_TOKENS`; if they are too few, the last words get no
+            weights, as words behind the last token that the classifier reads.
     """
     words = _words(spans, text)
 
@@ -125,10 +123,10 @@ def _variants(text: TokenizedTexts, words: Sequence[Word]) -> Iterator[Tokenized
 
 
 def _words(spans: Sequence[Span], text: str) -> list[Word]:
-    """Group the tokens of a text into words, which do not overlap.
+    """Group tokens into words, which do not overlap.
 
-    A token that belongs to no word, or to a script without spaces, is a word by itself. Tokens that
-    share a character, such as those of a ligature, belong to one word.
+    A token of no word, or of a script without spaces, is a word; tokens that share a character,
+    such as a ligature, belong to one.
     """
     words: list[Word] = []
     for token, span in enumerate(spans):

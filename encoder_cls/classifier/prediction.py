@@ -24,19 +24,15 @@ class Prediction(NamedTuple):
             None if there is a `reason`.
         probabilities: of all classes by name, also for a text that gets none of them.
         truncated: whether the text is longer than the encoder reads, else the linear model.
-        unknown_words: the number of tokens that are not in the vocabulary.
+        unknown_words: the tokens that are not in the vocabulary, of `num_words`.
         reason: why the text gets no class: `blank` if it has no words, `none` if the most probable
             class is `none_label`.
-        unfamiliar: whether the text is out of distribution; None if the model does not measure it.
-        labels: the labels whose probabilities reach their thresholds, most probable first; None in
-            a single-label task.
-        prediction_probability: the probability that the prediction is correct: that of `label`;
-            multi-label, that of exactly `labels`, if labels are independent.
-        answered_by: the parts that predict this text, `linear`, `encoder` or `both`; None if the
-            model has both parts and both predict every text.
-        num_words: the number of tokens among which `unknown_words` are counted.
-        none_label: the class that stands for none of the others, which is never answered, if there
-            is one.
+        unfamiliar: out of distribution; None if the model does not measure it.
+        labels: those that reach their thresholds, most probable first; None if single-label.
+        prediction_probability: that the prediction is correct: that of `label`; multi-label, of
+            exactly `labels`, if they are independent.
+        answered_by: `linear`, `encoder` or `both`; None if both parts predict every text.
+        none_label: the class for none of the others, which is never answered.
     """
 
     label: str | None

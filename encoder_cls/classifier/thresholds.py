@@ -2,11 +2,10 @@
 
 With one threshold for all labels, rare labels are hardly ever predicted. The threshold that is best
 for a label by itself (Lipton et al., "Optimal Thresholding of Classifiers to Maximize F1 Measure",
-2014, https://arxiv.org/abs/1402.1892) is mostly chance if the label has few examples. So the
-thresholds here are a compromise. A straight line, common to all labels, gives rarer labels lower
-thresholds. From this line, the threshold of a label moves towards the best one for the label
-itself, and the further, the more examples the label has (Efron and Morris, "Stein's Paradox",
-1977).
+2014, https://arxiv.org/abs/1402.1892) is mostly chance if the label has few examples. So a straight
+line, common to all labels, gives rarer labels lower thresholds; from it, the threshold of a label
+moves towards its own best one, the further, the more examples it has (Efron and Morris, "Stein's
+Paradox", 1977).
 """
 
 from __future__ import annotations

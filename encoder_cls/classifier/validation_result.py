@@ -29,8 +29,8 @@ class ValidationResult:
     """The result of a validation.
 
     Attributes:
-        metrics: those of the mixture; None in pretraining.
-        thresholds: the probability from which a text has each label; empty in a single-label task.
+        metrics: of the mixture; None in pretraining.
+        thresholds: of labels; empty in a single-label task.
     """
 
     scores: dict[str, float]
@@ -58,7 +58,7 @@ def score_mixture(
     expects_equal_shares: bool = False,
     is_calibrated: bool = False,
 ) -> ValidationResult:
-    """Fit the weights of the mixture to the validation texts with known labels, and score it there.
+    """Fit the weights of the mixture to validation texts with known labels, and score it there.
 
     All texts count equally, so that the loss is comparable with that of the final report, and
     probabilities are calibrated.
@@ -66,10 +66,9 @@ def score_mixture(
     Args:
         encoder: the logits of `known_validation`, (texts, classes), as are those of `linear`; None
             without such a part.
-        expects_equal_shares: whether both parts probably have equal shares, as a student and its
-            teacher, rather than the linear model all weight (`fit_mixture_weights`).
-        is_calibrated: whether the linear model is calibrated on more than the validation texts;
-            without an encoder, its logits are then left as they are.
+        expects_equal_shares: as of a student and its teacher (`fit_mixture_weights`).
+        is_calibrated: whether the linear model is calibrated on more texts; without an encoder, its
+            logits then stay.
     """
     labels = dataset.known_validation.labels
     groups = RowGroups(dataset.known_validation.split_groups)
@@ -149,7 +148,6 @@ def _scores_of_parts(
     mixture: Mixture,
     thresholds: tuple[float, ...],
 ) -> dict[str, float]:
-    """The accuracy of each part alone; multi-label, its micro-F1."""
     labels = dataset.known_validation.labels
     scores = {}
 

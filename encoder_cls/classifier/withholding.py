@@ -12,18 +12,17 @@ from encoder_cls.classifier.prediction import Prediction
 
 @dataclass(frozen=True, kw_only=True)
 class Withholding:
-    """The thresholds below which parts of a prediction are withheld; by default, nothing is.
+    """The least probabilities below which parts of a prediction are withheld; by default, none.
 
     At most one of `threshold`, `label_thresholds` and `text_threshold` is given; else a
     `ValueError`.
 
     Attributes:
-        threshold: the least probability of a label; multi-label, it replaces the thresholds of the
-            model, so that a text may get other labels.
-        label_thresholds: the least probability of each label, by name; a label without one is
-            withheld from all texts.
-        text_threshold: the least probability that the whole prediction for a text is correct.
-        set_threshold: the least probability of a class in the set of a text; None makes no sets.
+        threshold: of a label; multi-label, it replaces the thresholds of the model, so that a text
+            may get other labels.
+        label_thresholds: by label; one without is withheld from all texts.
+        text_threshold: that the whole prediction for a text is correct.
+        set_threshold: of a class in the set of a text; None makes no sets.
         level: of codes, counted from 1 at the top; None is that of the classes.
         back_off: whether the deepest code that reaches `threshold` is answered.
     """
@@ -42,7 +41,7 @@ class Withholding:
 
     @property
     def names_withheld_labels(self) -> bool:
-        """Whether withheld labels of a multi-label task are named beside those that are kept."""
+        """Whether withheld labels of a multi-label task are named, too."""
         return self.label_thresholds is not None or self.text_threshold is not None
 
     def at_level(self, prediction: Prediction) -> Prediction:
@@ -54,7 +53,7 @@ class Withholding:
         return prediction
 
     def answer(self, prediction: Prediction) -> Answer:
-        """Divide the labels of a prediction into those that are sure enough, and the others."""
+        """Divide labels into those that are sure enough, and the others."""
         if prediction.reason is not None:
             return Answer((), (), is_withheld=False)
         if self.threshold is not None and prediction.labels is not None:
