@@ -116,7 +116,6 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Handle the options that come before a command."""
     global _is_debugging  # noqa: PLW0603 - `_run_command` reads it when a command has failed
     _is_debugging = debug
     if quiet:
@@ -146,7 +145,7 @@ def main() -> NoReturn:
 
 
 def _configure_libraries() -> None:
-    """OpenMP and torch read these variables when they are first used."""
+    """Set variables that OpenMP and torch read when they are first used."""
     # Let the waiting threads of OpenMP spin for a shorter time than by default (300,000 turns)
     # before they sleep. A thread that spins takes a core from other programs, and a thread that
     # sleeps takes long to wake up. The number was measured: docs/experiments/speed.md.

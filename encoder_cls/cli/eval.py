@@ -121,7 +121,6 @@ def eval_command(
 
 
 def _parsed_overrides(overrides: list[str] | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Parse `--set`: how to read `--data`, and new paths of the run's data."""
     from encoder_cls.config.loading import parse_setting
 
     reading: dict[str, Any] = {}

@@ -53,7 +53,6 @@ def prune_command(
 
 
 def _what(unneeded: UnneededFiles) -> str:
-    """The folders of the files, or why there are none."""
     if unneeded.files:
         return ", ".join(unneeded.folders)
     if unneeded.run.is_finished():

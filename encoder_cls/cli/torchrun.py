@@ -49,7 +49,6 @@ def process_group() -> Iterator[ProcessGroup]:
 
 @contextmanager
 def _reporting_once(group: ProcessGroup) -> Iterator[None]:
-    """Only the first process reports an error that all raise."""
     from encoder_cls.encoder_training.distributed import LostProcessError
 
     try:

@@ -158,7 +158,6 @@ def _run_before_restart(run_dir: Path | None) -> Path | None:
 def _dry_run(
     config: Config, config_file: Path | None, run: RunDir, *, device: str, budget: TimeBudget
 ) -> None:
-    """Read and check the data, and show what a training would do, without writing."""
     from encoder_cls.encoder_training.distributed import device_of_rank
 
     _check_sources(config, config_file, run)
