@@ -85,7 +85,7 @@ def _label_map(path: Path, header: str) -> dict[str, str]:
 
 
 def _label_names(path: Path, header: str) -> list[str]:
-    """One name on each line, or a table with numbers from 0 on before them."""
+    """Read one name on each line, or a table with numbers from 0 on before them."""
     lines = _lines(path, "data.label_names")
     separator = None
     if path.suffix.lower() in TABLES:
@@ -107,7 +107,7 @@ def _label_names(path: Path, header: str) -> list[str]:
 
 
 def _code_names(path: Path, _header: str) -> dict[str, str]:
-    """Columns `code` and `name`; codes without a name are left out."""
+    """Read the columns `code` and `name`, without codes that have no name."""
     names = {}
     for _, record in _codes(path, "data.code_names", ("code", "name")):
         if record["name"]:
@@ -132,7 +132,6 @@ def _levels(path: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _codes(path: Path, key: str, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rows of a table of codes by column, with their places."""
     if path.suffix.lower() in WORKBOOKS:
         raise ConfigError(f"{path}: {key}: save the table as CSV, which has every code as it is")
     lines = _lines(path, key)

@@ -71,7 +71,7 @@ def _number(value: Any) -> Any:
 
 
 def _minutes(value: Any) -> Any:
-    """A time such as `90s` in minutes, as which a number is taken."""
+    """Turn a time such as `90s` into minutes, as which a number is taken."""
     minutes = _number(value)
     if isinstance(minutes, str):
         return seconds_named(minutes) / 60
@@ -79,7 +79,6 @@ def _minutes(value: Any) -> Any:
 
 
 def _searched(value: Any) -> Any:
-    """A value of `tune` as in the field that is searched."""
     words = {"true": True, "false": False, "null": None}
     if isinstance(value, str) and value in words:
         return words[value]
@@ -102,14 +101,14 @@ def _named(path: Any) -> Any:
 
 
 def _prefix_lengths(levels: Any) -> Any:
-    """A single number is one level above the classes."""
+    """Turn a single number into a list of it: one level above the classes."""
     if isinstance(levels, int) or (isinstance(levels, str) and levels.isdecimal()):
         return (levels,)
     return levels
 
 
 def _by_name(weights: Any) -> Any:
-    """Labels may be numbers, also those of NumPy."""
+    """Name labels of a mapping, which may be numbers, also those of NumPy."""
     if isinstance(weights, Mapping):
         return {label_name(label): weight for label, weight in weights.items()}
     return weights
@@ -136,7 +135,6 @@ ClassWeights = Annotated[
 
 
 def _check_ends(code: str, parents: Mapping[str, str]) -> None:
-    """A `ValueError` if a code is above itself."""
     above = parents[code]
     seen = {code}
     while above:
