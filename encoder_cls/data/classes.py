@@ -32,9 +32,8 @@ class Classes:
     """All classes of the data, and the class of each label.
 
     Attributes:
-        of_labels: the class of each label.
-        every: all classes in order. Labels of rows are numbered by it.
-        not_in_data: the labels of `data.label_map` that no row has.
+        every: all classes in order, by which labels of rows are numbered.
+        not_in_data: labels of `data.label_map` that no row has.
     """
 
     names: Sequence[str] | None
@@ -44,7 +43,7 @@ class Classes:
     not_in_data: Sequence[str]
 
     def present(self, numbers: NDArray[np.integer[Any]]) -> tuple[str, ...]:
-        """The names of the classes that occur among class numbers, in order."""
+        """The classes that occur among class numbers, in order."""
         return in_order((self.every[number] for number in np.unique(numbers)), self.names)
 
     def numbered(self, rows: LabelledRows) -> LabelledRows:
@@ -64,9 +63,9 @@ def decide_classes(
     """Decide the class of each label; the rows of train come first.
 
     Args:
-        known: classes that are known already, such as those of a base run.
+        known: already, such as those of a base run.
         labels_are: None if the labels are to decide.
-        as_written: the labels of rows in memory, in which 1.0 and 1 are two texts.
+        as_written: labels of rows in memory, in which 1.0 and 1 are two texts.
 
     Raises:
         ConfigError: `data.fold_labels` makes one class of two names that are known or named.
@@ -177,7 +176,7 @@ def _classes_are_numbers(rows_of_sources: Sequence[LabelledRows], named: set[str
 def _spelling_by_key(
     rows_of_sources: Sequence[LabelledRows], names: Sequence[str], known: Sequence[str]
 ) -> dict[str, str]:
-    """Choose the name of each class of labels that have the same `label_key`.
+    """Choose the name of each class of labels with one `label_key`.
 
     The base run comes first, then `data.label_names`, then the most frequent spelling in train.
     """

@@ -1,4 +1,4 @@
-"""The codes that classes are: the levels above them, and the names that are shown beside them."""
+"""The codes that classes are: the levels above them, and their names."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Level:
     def labels(self, of_classes: NDArray[Any]) -> NDArray[np.int64]:
         """The number of the code of each class number, (texts,).
 
-        Unknown labels, which are beyond the classes, become the number of codes.
+        Unknown labels become the number of codes.
         """
         with_unknown = np.append(self.numbers, len(self.codes))
         return np.asarray(with_unknown[np.minimum(of_classes, len(self.numbers))])
@@ -54,16 +54,16 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """Classes that are codes, with the levels above them and their names.
+    """Classes that are codes, with levels above them and names.
 
-    Each class has a code at each level: one with fewer levels than others is itself its code below
-    its last one, so that the last level is that of the classes.
+    A class with fewer levels than others is itself its code below its last one, so that the last
+    level is that of the classes.
 
     Attributes:
-        rule: the value of `data.levels`, with the code above each code if it is a file ("" at the
-            top); None if there is one level.
+        rule: of `data.levels`, with the code above each code ("" at the top) if it is a file; None
+            with one level.
         names: the names of codes of any level.
-        most_levels: how many levels are kept, from the top; None keeps all.
+        most_levels: how many are kept, from the top; None keeps all.
     """
 
     classes: Sequence[str]
@@ -93,7 +93,6 @@ class Codes:
 
     @cached_property
     def _paths(self) -> list[tuple[str, ...]]:
-        """The code of each class at each level."""
         paths = [self.path(code) for code in self.classes]
         num_levels = self.most_levels or max(len(path) for path in paths)
         full_paths = []
@@ -140,14 +139,14 @@ class Codes:
 
     @cached_property
     def at_level(self) -> dict[int, Codes]:
-        """The codes of each level, counted from 1, as classes of their own."""
+        """The codes of each level, from 1 on, as classes of their own."""
         codes = {}
         for number, level in enumerate(self.levels, start=1):
             codes[number] = replace(self, classes=level.codes, most_levels=number)
         return codes
 
     def of_classes(self, classes: Sequence[str]) -> Codes:
-        """Other classes with the same levels and names, such as those of a file of labels."""
+        """Other classes with the same levels and names."""
         return replace(self, classes=classes, most_levels=self.num_levels)
 
     def shown(self, code: str) -> str:
@@ -157,7 +156,7 @@ class Codes:
 
 
 def codes_of(config: DataConfig, classes: Sequence[str]) -> Codes | None:
-    """The codes of classes; None if the config has neither levels nor names of codes."""
+    """The codes of classes, if the config has levels or names of codes."""
     if config.levels is None and not config.code_names:
         return None
     return Codes(classes, config.levels, config.code_names or {})

@@ -33,7 +33,7 @@ class BaseData(NamedTuple):
 
 
 class NewRows(NamedTuple):
-    """The rows of the new data that a run adds to the rows of its base run.
+    """The rows of the new data that a run adds to those of its base run.
 
     Attributes:
         rows_by_split: their indices in the new data.
@@ -97,8 +97,8 @@ def choose_new_rows(
 ) -> NewRows:
     """Choose the rows of new data that a run adds to the rows of its base run.
 
-    The run must not learn from a text that the base run is validated or tested on, and must not be
-    scored on a text that the base run knows. So these rows are left out:
+    It must not learn from a text that the base run is validated or tested on, nor be scored on a
+    text that the base run knows. So these rows are left out:
 
     - of train: texts similar to a validation or test text of the base run, and texts that it has
       learned with the same label;
@@ -176,7 +176,7 @@ def _new_rows(base: BaseData, splits: Mapping[str, Split], label_names: Sequence
 def _alike_numbers(
     base: Mapping[str, Split], new: Mapping[str, Split]
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]:
-    """In one call, since `texts_alike` ignores patterns that are frequent among all texts."""
+    """Number all texts in one call: `texts_alike` ignores patterns that are frequent among them."""
     splits = [*base.values(), *new.values()]
     alike = texts_alike(concatenated(*(split.texts for split in splits)))
     ends = np.cumsum([len(split) for split in splits])[:-1]
@@ -237,7 +237,6 @@ def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
 def _concatenated_splits(
     splits: Sequence[Split], names_of_splits: Sequence[Sequence[str]], names: Sequence[str]
 ) -> Split:
-    """Concatenate rows, whose labels are renumbered by `names`."""
     names_by_split = []
     for split, class_names in zip(splits, names_of_splits, strict=True):
         names_by_split.append((*class_names, *split.unseen_names))
@@ -266,7 +265,6 @@ def _concatenated_splits(
 def _concatenated_arrays(
     arrays: Sequence[NDArray[Any] | None], splits: Sequence[Split], *, missing: int
 ) -> NDArray[Any] | None:
-    """`missing` where a split has no array."""
     present = [array for array in arrays if array is not None]
     if not present:
         return None

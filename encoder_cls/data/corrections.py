@@ -1,7 +1,7 @@
 """Apply the labels that a person has corrected in a table of `encoder-cls review`.
 
-A correction finds its texts by a key, a short hash of the text, and not by the text or its
-location: spreadsheets sort rows, cut long cells and change line ends, and data files are moved.
+A correction finds its texts by a key, a short hash: spreadsheets sort rows, cut long cells and
+change line ends, and data files are moved.
 """
 
 from __future__ import annotations
@@ -160,15 +160,15 @@ def with_corrections(
 ) -> tuple[dict[str, LabelledRows], dict[str, str]]:
     """Correct the label of each row whose text has the key of a correction.
 
-    In multi-label data, a correction gives all labels of a text.
+    In multi-label data, it gives all labels.
 
     Returns:
         The rows with corrected labels, by split; and the earlier label of each row that has
         changed, by its location.
 
     Raises:
-        DataError: a correction has the key of no row, its label is empty or no class of the data,
-            or two corrections give the same text different labels.
+        DataError: a key is of no row, a label is empty or no class, or equal texts get different
+            labels.
     """
     corrected_rows = dict(rows_by_role)
     labels_before: dict[str, str] = {}

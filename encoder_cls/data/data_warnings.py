@@ -54,7 +54,7 @@ MAX_SEEN = 0.1
 def seen_warnings(name: str, *, num_learned: int, num_texts: int) -> Iterator[str]:
     """Warn if a model has learned from many of the texts that it is scored on.
 
-    Texts are compared and not files, since a file may be a copy of another file.
+    Texts are compared, since a file may be a copy of another one.
     """
     if num_learned > MAX_SEEN * num_texts:
         yield (
@@ -149,8 +149,8 @@ def _repetitions(
     """Find the training texts that occur twice or more, by the hash of each text.
 
     Returns:
-        Their rows, increasing, (repetitions,); whether each is the first with its text and label;
-        and whether its text occurs with several labels.
+        Their rows, increasing; whether each is the first with its text and label; and whether its
+        text has several labels.
     """
     # Sort the hashes, so that equal hashes are side by side.
     in_order = np.sort(hashes)

@@ -31,13 +31,12 @@ class Split:
     """Labelled rows: `texts[i]` belongs to class `labels[i]`, and was read at `where[i]`.
 
     Attributes:
-        labels: class numbers, (rows,); multi-label, 1 where a row has a label and else 0, (rows,
-            classes), int8. Numbers and columns beyond the C classes of the data set are unseen: C +
-            i is `unseen_names[i]`.
-        groups: the number of the group of each row, the same in all splits, or `NO_GROUP`, (rows,).
-            None without `data.group_column`.
+        labels: class numbers, (rows,); multi-label, 1 or 0, (rows, classes), int8. Those beyond the
+            C classes of the data set are unseen: C + i is `unseen_names[i]`.
+        groups: of each row, the same number in all splits, or `NO_GROUP`, (rows,). None without
+            `data.group_column`.
         weights: of rows in the loss, above 0, (rows,); None if all rows count alike.
-        unseen_names: the labels of this split that never occur in train.
+        unseen_names: labels that never occur in train.
     """
 
     texts: Sequence[str]
@@ -117,10 +116,9 @@ class Split:
 
     @cached_property
     def split_groups(self) -> NDArray[np.int64]:
-        """A number for each row, equal for rows that must not be divided between splits, (rows,).
+        """Equal numbers for rows that must not be divided between splits, (rows,).
 
-        These are the rows of a `data.group_column`; without a group, those with similar texts, as
-        `texts_alike` finds them.
+        They are rows of a group or, without one, with similar texts (`texts_alike`).
         """
         numbers = texts_alike(self.texts)
         if not self.is_multi_label and len(self):
@@ -195,13 +193,12 @@ class Dataset:
 
     Attributes:
         label_names: all of them occur in train.
-        validation: some of its texts may have labels that never occur in train, or be in train;
-            `known_validation` is without these.
+        validation: may have texts of train, and labels that train lacks; `known_validation` is
+            without these.
         unlabelled: to learn from as well.
-        labels_before_corrections: the earlier label of each row that `data.corrections` has
-            changed, by location; several are joined by a separator.
+        labels_before_corrections: the label before `data.corrections`, by location of the row.
         sources: the sources that were read, with notes.
-        base: the data set of the base run, whose rows come first in each split.
+        base: whose rows come first in each split.
     """
 
     label_names: tuple[str, ...]
@@ -274,7 +271,7 @@ class Dataset:
     def known_validation(self) -> Split:
         """The new validation rows whose labels occur in train; they select the best weights.
 
-        Multi-label, they are all new rows, without other labels.
+        Multi-label, they are all new rows, without labels that train lacks.
         """
         known = self.validation
         if len(self.known_validation_rows) < len(known):
@@ -326,7 +323,7 @@ def relative_weights(*splits: Split) -> NDArray[np.float32] | None:
 
 
 def without_labelled_texts(dataset: Dataset) -> Dataset:
-    """Leave out texts without a label that are similar to a text of a labelled split.
+    """Leave out texts without a label that are similar to a labelled one.
 
     Otherwise a model would learn its own prediction for a text that it is scored on.
     """

@@ -1,4 +1,4 @@
-"""Turn a data set into an entry of the cache (`data.cache`), arrays and JSON values, and back."""
+"""Turn a data set into an entry of the cache (`data.cache`), and back."""
 
 from __future__ import annotations
 

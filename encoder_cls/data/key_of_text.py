@@ -16,7 +16,7 @@ KEY_LETTERS = 12
 
 
 def key_of_text(text: str) -> str:
-    """Make the key of a text: the letter k, followed by letters that encode its SHA-256.
+    """Make the key of a text: k, and letters that encode its SHA-256.
 
     It has no digits, so that no spreadsheet takes it for a number or a date, and does not depend on
     line ends, which spreadsheets change. The features of a row are a part of its text; several text

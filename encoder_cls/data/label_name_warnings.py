@@ -51,7 +51,7 @@ def _names_in_any_split(dataset: Dataset) -> list[str]:
 
 
 def _unusual_spaces(names: Sequence[str]) -> Iterator[str]:
-    """Unusual spaces do not end a label in a fastText file."""
+    """Warn of unusual spaces, which do not end a label in a fastText file."""
     odd_names = [name for name in names if _UNUSUAL_SPACE.search(name)]
     if odd_names:
         yield (
@@ -121,7 +121,7 @@ def _first_row(dataset: Dataset, name: str) -> str:
 
 
 def _minus_one(dataset: Dataset) -> Iterator[str]:
-    """-1 is what other libraries write for no label."""
+    """Warn of -1, which other libraries write for no label."""
     names = dataset.label_names
     others = [name for name in names if name != "-1"]
     count_from_0 = "0" in others and all(_DIGITS.fullmatch(name) for name in others)
@@ -175,7 +175,6 @@ def _similar_names(dataset: Dataset) -> Iterator[str]:
 
 
 def _distinguishable(names: Sequence[str]) -> str:
-    """List names in ASCII if they look the same."""
     normalized = {unicodedata.normalize("NFC", name) for name in names}
     look_the_same = len(normalized) < len(names)
 
@@ -217,8 +216,8 @@ _DECIMAL = re.compile("-?[0-9]+(?:,[0-9]+)?")
 def several_labels(counts: Mapping[str, int]) -> SeveralLabels | None:
     """Find the separator with which cells list several labels, by the number of rows of each cell.
 
-    It is the one that explains the most rows. A comma inside a name is none: the parts of a name
-    hardly occur elsewhere, while labels occur in several combinations, or alone.
+    It explains the most rows. A comma inside a name is none: the parts of a name hardly occur
+    elsewhere.
     """
     if all(_DECIMAL.fullmatch(cell) for cell in counts):
         return None

@@ -33,14 +33,13 @@ class LabelledRows:
 
     Attributes:
         labels: each label, with the location of its first row.
-        numbers: the labels of all rows, one after the other, as indices into `labels`; after
+        numbers: the labels of all rows, in order, as indices into `labels`; after
             `Classes.numbered`, into `Classes.every`.
         counts: the number of labels of each row.
         groups: the number of the group of each row; None without `data.group_column`.
         weights: of rows, above 0; None if no row has one.
-        first_multi_label_row: the first row with labels in a list, or with several on a fastText
-            line.
-        empty: the rows of train with an empty label.
+        first_multi_label_row: with a list, or several labels on a fastText line.
+        empty: rows of train with an empty label.
     """
 
     texts: DiskBackedTexts
@@ -128,7 +127,7 @@ def collect_labelled(
     """Collect rows with a text, whose labels may be empty only if `may_have_none`.
 
     Raises:
-        DataError: a row is not valid, too many rows have no text, or none has one.
+        DataError: a row is not valid, or too many, or all, have no text.
     """
     texts = DiskBackedTexts()
     where = DiskBackedLocations()
@@ -247,7 +246,6 @@ ROWS_OF_AN_EMPTY_TEXT = 100
 
 
 def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Reading) -> None:
-    """A `DataError` if too many rows have no text; a `NoRowsError` without rows."""
     weightless = reading.notes.weightless
     if weightless.count:
         reading.note(f"{source}: left out {counted(weightless.count, 'row')} of weight 0")

@@ -92,9 +92,8 @@ def load_dataset(
     If there is no validation data, rows of train are held out; with `data.label_names`, rows
     without a label become unlabelled texts.
 
-    `train_rows`, in memory, replace train, and may lack labels; `data.train` is then only a name
-    for messages. The classes of a base run come first and need not occur in the new rows, none of
-    which has to be held out.
+    `train_rows`, in memory, replace train, and may lack labels. The classes of a base run come
+    first and need not occur in the new rows, none of which has to be held out.
 
     Raises:
         NothingNewError: no row of train is new to a given base run.
@@ -131,7 +130,7 @@ def load_split(
     is_multi_label: bool = False,
     reading: Reading | None = None,
 ) -> Split:
-    """Read one labelled source of known classes, such as a file to score a model on.
+    """Read one labelled source of known classes.
 
     If `labels_are` is None, the labels themselves decide.
 
@@ -366,7 +365,6 @@ def _check_labels_are_known(split: Split, label_names: Sequence[str]) -> None:
 def _to_split(
     rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool
 ) -> Split:
-    """Rows are numbered by `Classes.every`; unseen names come after `label_names`."""
     unseen = in_order({*classes.present(rows.numbers)} - {*label_names}, classes.names)
     names = (*label_names, *unseen)
     rows = replace(rows, numbers=renumbered(rows.numbers, classes.every, names))

@@ -1,7 +1,7 @@
-"""The random sample among the labels of `encoder-cls label`, which tell how often a model is right.
+"""The random sample among the labels of `encoder-cls label`.
 
-Most texts of a table of labels were chosen because a model was unsure of them, so they are harder
-than the texts to come. Only the random sample may be held out to measure a model.
+Most texts of a table of labels were chosen because a model was unsure of them, and are harder than
+texts to come: only the random sample may be held out to measure a model.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def drawn_rank(key: str) -> int:
 
 
 def outside_of_sample(split: Split, config: DataConfig) -> NDArray[np.bool_] | None:
-    """Whether each training text is outside the random sample of a table of labels, (texts,).
+    """Whether each training text is outside the random sample of a table of labels.
 
-    The sample is all texts up to the last one that was drawn, also those that were suggested first:
-    without them it would have too many easy texts. None if there is no sample, or it is too small.
+    That is all texts up to the last one that was drawn: without those suggested first, it would
+    have too many easy texts. None if there is no sample, or it is too small.
     """
     path = Path(config.train or "")
     if path.suffix != ".csv" or not path.is_file():

@@ -40,10 +40,9 @@ MIN_STEM = 4
 def similar_labels(counts: Mapping[str, int]) -> list[SimilarLabels]:
     """Find labels that look like a more frequent label, the most frequent first.
 
-    They differ from it in how umlauts, accents or spaces are written, in an ending such as that of
-    a plural, or in one or two letters and are much rarer. Labels that differ in a number do not
-    look alike, nor do those that `data.fold_labels` makes one class, nor those with hardly a letter
-    (1 and -1, A and A+).
+    They differ in how umlauts, accents or spaces are written, in an ending such as that of a
+    plural, or in one or two letters and are much rarer. Labels that differ in a number do not look
+    alike, nor do those with hardly a letter (1 and -1, A and A+).
     """
     is_compared = len(counts) <= MAX_COMPARED
     by_count = sorted(counts, key=lambda label: (-counts[label], label))

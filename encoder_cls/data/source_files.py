@@ -70,12 +70,10 @@ def every_file(source: str) -> Iterator[Path]:
 def data_files(source: str, *, is_labelled: bool) -> list[Path]:
     """List the data files of a source.
 
-    If its rows need labels, .txt files in a folder with tables are left out, unless they look like
-    data.
+    .txt files beside tables are left out if labels are needed, unless they look like data.
 
     Raises:
-        DataError: the source has no data file, or has files of an unknown format or of several
-            splits.
+        DataError: there is no data file, one of an unknown format, or files of several splits.
     """
     files = files_named(source)
     if Path(source).is_dir():
@@ -147,8 +145,7 @@ def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
     """List the class folders of a folder: the .txt files in each are the texts of a class.
 
     Raises:
-        DataError: other data lies beside the class folders, a subfolder has no .txt files, or texts
-            are in deeper folders.
+        DataError: other data lies beside them, or texts are missing or in deeper folders.
     """
     if not path.is_dir():
         return []

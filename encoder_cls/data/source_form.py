@@ -35,7 +35,7 @@ class SourceForm:
         splits: the path or pattern of each split, `train` first.
         others: the data files that belong to no split.
         files: the data files of train; none if it is class folders.
-        has_class_folders: whether train is a folder of texts for each class.
+        has_class_folders: whether train has a folder of texts for each class.
         has_columns: whether they have names.
         reading: with the encoding and separator of the first file.
         is_usual_delimiter: whether the separator is that of the format.

@@ -28,17 +28,16 @@ def hold_out(
     must_stay: NDArray[np.bool_] | None = None,
     is_needed: bool = True,
 ) -> tuple[Split, Split]:
-    """Divide a split into the rows that stay and the rows that are held out.
+    """Divide a split into the rows that stay and those that are held out.
 
-    About `fraction` of all rows and of each class is held out, at most `MAX_HELD_OUT` rows, and
-    whole groups: see `Split.split_groups`.
+    About `fraction` of all rows and of each class are held out, at most `MAX_HELD_OUT`, in whole
+    `Split.split_groups`.
 
     Args:
-        classes: to stratify by, in the shape of `split.labels`, by default these labels. Other
-            numbers for the same classes give another choice of rows.
-        uncorrected: the classes before `data.corrections`; they are stratified by, so that a
-            correction does not change which rows are held out, unless a class would have no row
-            that stays.
+        classes: to stratify by, by default `split.labels`. Other numbers for the same classes give
+            another choice.
+        uncorrected: the classes before `data.corrections`, by which rows are chosen, so that a
+            correction does not change the choice, unless no row of a class would stay.
         must_stay: rows that must not be held out, (rows,).
         is_needed: whether no held-out row is a `DataError`.
     """
@@ -96,10 +95,9 @@ def _loses_class(classes: NDArray[Any], is_held_out: NDArray[np.bool_]) -> bool:
 def rows_to_hold_out(
     labels: NDArray[Any], groups: NDArray[np.int64], *, fraction: float, seed: int
 ) -> NDArray[np.bool_]:
-    """Choose rows to hold out, (rows,), so that at least one row of each class stays.
+    """Choose rows to hold out, so that at least one row of each class stays.
 
-    All rows of a group, (rows,), are held out, or none; the share of all rows is met as closely as
-    the groups allow.
+    All rows of a group are held out, or none; the share is met as closely as the groups allow.
     """
     held_out = _HeldOutRows(labels, groups)
     random = np.random.default_rng(seed)
@@ -143,7 +141,6 @@ class _HeldOutRows:
         return len(self._rows_of_group(row))
 
     def fits(self, row: int, limits: Counts) -> bool:
-        """Whether the group of a row fits within limits for each label."""
         if self.is_held_out[row]:
             return False
         counts = self.held_counts + self._count_labels(self._rows_of_group(row))
@@ -165,7 +162,6 @@ class _HeldOutRows:
         self.held_counts += self._count_labels(rows)
 
     def smallest_group(self, rows: NDArray[np.int64]) -> int | None:
-        """The row with the smallest group that leaves a row of each label, if any."""
         # The limit of a label without any row is -1, which `fits` takes for 0.
         limits = self.sizes - 1
         fitting = [row for row in rows.tolist() if self.fits(row, limits)]
@@ -238,9 +234,9 @@ REMAINDER_DIGITS = 9
 def _wanted_counts(sizes: Counts, fraction: float, random: np.random.Generator) -> Counts:
     """How many rows of each class to hold out.
 
-    Usually each class gives its rounded share, and at least one row. With many small classes, that
-    would be far more than the fraction: then shares are rounded down, and the missing rows are
-    taken from the largest remainders (Hamilton's method), equal ones at random.
+    Usually each class gives its rounded share, at least one row. With many small classes, that
+    would be too many: then shares are rounded down, and the largest remainders (Hamilton's method)
+    give the missing rows, equal ones at random.
     """
     rounded = np.round(fraction * sizes).astype(np.int64)
     at_least_one: Counts = np.minimum(np.maximum(1, rounded), sizes - 1)

@@ -16,9 +16,9 @@ NO_GROUP = 0
 
 
 def group_number(group: str, *, kind: bytes = b"") -> int:
-    """64 bits of a hash of a name, so that a group has the same number in all data.
+    """Hash a name to 64 bits, so that a group has the same number in all data.
 
-    Groups of two kinds differ, even if their names are equal; that of `data.group_column` is empty.
+    Groups of two kinds differ; that of `data.group_column` is empty.
     """
     name = group.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(name, digest_size=8, person=kind).digest()
@@ -41,13 +41,13 @@ MAX_ALIKE_SHARE = 0.01
 
 
 def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Number texts so that similar texts have equal numbers, (texts,).
+    """Give similar texts equal numbers, (texts,).
 
     They are similar if they have the same letters in the same order. Texts without letters, and
     frequent patterns such as "order 1", "order 2", are numbered by `equal_texts` instead.
 
-    The features of rows do not count, so that no text is in train with some features, and in test
-    with others. Frequent texts are numbered with their features.
+    The features of rows do not count, so that no text is in train and test with different features,
+    except for frequent texts.
     """
     equal = equal_texts(texts)
     numbers = (_number_of_letters(plain_text(text)) for text in texts)

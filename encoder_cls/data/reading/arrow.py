@@ -21,9 +21,9 @@ def class_names_in(schema: Any) -> dict[str, list[str]]:
 def batch_records(batch: Any) -> Iterator[dict[str, Any] | str]:
     """Turn the rows of a batch into Python values; for a row that cannot be read, yield the reason.
 
-    Times in nanoseconds become microseconds, or texts if this loses digits: pyarrow would make them
-    types of pandas, which may not be installed. Bytes that are UTF-8 become texts, which some
-    programs do not mark as such.
+    Times in nanoseconds become microseconds, or texts if this loses digits, not types of pandas,
+    which may not be installed. Bytes that are UTF-8 become texts, which some programs do not mark
+    as such.
     """
     names = batch.schema.names
     try:

@@ -31,7 +31,7 @@ def csv_form(source: str, columns: Sequence[str], reading: Reading) -> CsvForm:
 def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
     """The form of output for an input file, whose header must have these columns.
 
-    It has a byte order mark if the input is not UTF-8, so that a spreadsheet reads it as UTF-8.
+    It has a byte order mark if the input is not UTF-8: a spreadsheet then reads UTF-8.
     """
     file_format = format_of(path)
     is_delimited = file_format is not None and file_format.is_delimited

@@ -96,8 +96,8 @@ MIN_FITTING = 0.9
 def guessed_separator(path: Path, reading: Reading) -> str:
     """Guess the separator of a table of unknown columns.
 
-    If the options name none, it is the one that cuts nearly all of the first rows into the same
-    number of fields, and into the most; else the usual one.
+    If the options name none, it cuts nearly all of the first rows into equally many fields, and
+    into the most.
     """
     first_lines = _first_lines(path, reading)
     separators = _separators(path, reading)
@@ -145,7 +145,7 @@ _SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n\w])"?\r?\n?', re.IGNORECASE)
 
 
 def _open_table(path: Path, columns: Sequence[str], reading: Reading) -> _OpenTable:
-    """Excel may name the separator in a line before the header (`sep=;`)."""
+    """Find the header and the separator, which Excel may name before it (`sep=;`)."""
     lines = reading.lines(path)
     first = next(lines, "")
     named = _SEPARATOR_LINE.fullmatch(first)
@@ -182,7 +182,6 @@ class _Header(NamedTuple):
 def _header_among(
     lines: Sequence[str], columns: Sequence[str], separators: Sequence[str]
 ) -> _Header:
-    """Find the row with these columns, or the likely header."""
     found = []
     for separator in separators:
         rows = _first_rows(lines, separator)[:FIRST_ROWS]
@@ -200,7 +199,7 @@ def _header_among(
 
 
 def _first_lines(path: Path, reading: Reading) -> list[str]:
-    """Up to a malformed line, but no more than memory should hold."""
+    """Read the first lines, up to a malformed one, but no more than memory should hold."""
     first_lines = []
     num_characters = 0
     with suppress(DataError):
@@ -239,7 +238,7 @@ SEPARATORS = (",", ";", "\t", "|")
 
 
 def _separators(path: Path, reading: Reading) -> list[str]:
-    """The separators that a table may have, the usual one first."""
+    """List the possible separators, the usual one first."""
     usual = reading.options.delimiter
     if usual is None:
         usual = "\t" if _is_tsv(path) else ","
@@ -251,8 +250,8 @@ def _separator_of(
 ) -> str:
     """Find the separator of a table by its header.
 
-    It is the usual one, unless exactly one other gives the header all of the given columns. If the
-    usual one leaves the header in one piece, one column is enough.
+    It is the usual one, unless exactly one other gives the header all columns, or one of them if
+    the usual one leaves it in one piece.
     """
     usual = separators[0]
     min_found = len(set(columns))
@@ -279,7 +278,6 @@ def _is_tsv(path: Path) -> bool:
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    """Empty if the line is not valid CSV."""
     try:
         return next(csv.reader([line], delimiter=separator), [])
     except csv.Error:
@@ -306,7 +304,7 @@ MEMORY_OF_LINE = 64
 
 
 def _quoted_rows(path: Path, table: _OpenTable, reading: Reading) -> NumberedFields:
-    """As in RFC 4180; after a malformed row, reading continues at its second line."""
+    """Read rows as in RFC 4180; after a malformed one, reading continues at its second line."""
     csv.field_size_limit(LONGEST_FIELD)
     lines = table.lines
     number = table.first_line
@@ -365,8 +363,7 @@ MAX_LINES = 10_000
 def _has_spreadsheet_quotes(path: Path, encoding: str) -> bool:
     """Whether a TSV file has quotes as spreadsheets write them.
 
-    All its rows can be read so, and one shows it: by a quoted name, or a quoted tab, line break or
-    doubled quote.
+    All rows can be read so, and one has a quoted name, tab, line break or doubled quote.
     """
     if not _has_quotes(path):
         return False

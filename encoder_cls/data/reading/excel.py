@@ -138,7 +138,6 @@ def _check_values(where: SourceLocation, record: dict[str, Any], columns: Column
 
 
 def _plain_values(record: dict[str, Any], text_columns: Sequence[str]) -> dict[str, Any]:
-    """A formula without a result becomes None."""
     plain: dict[str, Any] = {}
     for name, value in record.items():
         if value is NO_RESULT:
@@ -169,7 +168,6 @@ class _Table(NamedTuple):
 
 
 def _tables(workbook: Workbook, columns: Sequence[str]) -> list[_Table]:
-    """A header is a row with the given columns, if any row has them."""
     tables = []
     for sheet in workbook.sheets:
         filled_rows = (row for row in workbook.rows(sheet) if row.cells)
@@ -200,8 +198,8 @@ def _chosen_table(
 ) -> _Table:
     """Choose the sheet to read.
 
-    The one of this title comes first, even without the columns; then one that has them, a hidden
-    one last; then the one that has most of them.
+    First that of this title, even without the columns; then one that has them, a hidden one last;
+    then the one with most of them.
     """
     if not tables:
         raise DataError(path, "the file is empty")

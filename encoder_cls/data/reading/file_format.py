@@ -22,16 +22,15 @@ RowCounter = Callable[[Path], int]
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A format of data files, which the module that reads it defines; `formats` lists all.
+    """A format, which the module that reads it defines; `formats` lists all.
 
     Attributes:
         ending: of files' names, in lower case.
         header: reads the columns; None if there is no header.
         count_rows: None if only reading a file shows its number of rows.
         may_be_gzipped: `.gz` may follow the ending.
-        may_lack_features: a row may lack features that other rows of the source have.
-        needs_label_separator: several labels are one text, which `data.label_separator` splits, and
-            no list.
+        may_lack_features: a row may lack some that other rows have.
+        needs_label_separator: several labels are one text and no list.
         is_delimited: text with a separator between fields.
         is_spreadsheet: a double click opens it in a spreadsheet.
     """

@@ -99,7 +99,6 @@ class _UnparsedText:
         return len(parts) > 1
 
     def next_character(self) -> str:
-        """After white space; empty at the end of the text."""
         while True:
             blanks = _BLANKS.match(self.text, self.position)
             assert blanks
@@ -117,7 +116,7 @@ def _blocks(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _array_items(path: Path, lines: Iterable[str]) -> Iterator[tuple[SourceLocation, Any]]:
-    """One by one, since all may need far more memory than the text."""
+    """Parse items one by one, since all may need far more memory than the text."""
     text = _UnparsedText(lines)
     text.next_character()
     text.position += 1

@@ -139,7 +139,7 @@ class Reading:
 
         Raises:
             DataError: a line has more than `longest` bytes (-1 sets no limit), or cannot be
-                decoded; if bad rows are skipped, its bytes are kept, and `is_valid` finds them.
+                decoded, unless bad rows are skipped: then `is_valid` finds its bytes.
         """
         encoding = self.options.encoding
         if not is_utf8(encoding) and seems_utf8(path):

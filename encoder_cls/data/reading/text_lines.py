@@ -56,7 +56,7 @@ def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
 def _labelled_lines(
     path: Path, text_column: str, label_column: str, reading: Reading
 ) -> Iterator[Record]:
-    """Each word with the prefix is a label, anywhere in the line."""
+    """Read lines, in which each word with the prefix is a label, at any place."""
     for where, line in numbered_lines(path, reading):
         text = line.removesuffix("\n").removesuffix("\r")
         labels = list(dict.fromkeys(_LABEL.findall(text)))

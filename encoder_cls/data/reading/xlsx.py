@@ -1,8 +1,7 @@
 """Read the cells of Excel files (Office Open XML, ECMA-376) as a spreadsheet shows them.
 
-The XML is parsed piece by piece, so the memory depends on the longest row and on the shared
-strings, and not on the unpacked size of the rows. All other parts are refused if they unpack to far
-more than the file.
+The XML is parsed piece by piece, so memory depends on the longest row and the shared strings. Other
+parts are refused if they unpack to far more than the file.
 """
 
 from __future__ import annotations
@@ -199,7 +198,6 @@ class Workbook:
         return self._number_or_time(_number(written), number_format)
 
     def _number_or_time(self, number: int | float, number_format: NumberFormat) -> Any:
-        """A date or time, or digits where the format shows leading zeros."""
         if number_format.is_time:
             try:
                 return _time(number, number_format, counts_from_1904=self._counts_from_1904)
@@ -251,7 +249,7 @@ MILLISECONDS_OF_DAY = 24 * 60 * 60 * 1000
 def _time(
     days: float, number_format: NumberFormat, *, counts_from_1904: bool
 ) -> date | time | timedelta:
-    """From days to a date, a time of day or a duration, to the millisecond."""
+    """Convert days to a date, a time of day or a duration, to the millisecond."""
     if number_format.is_duration:
         return timedelta(milliseconds=round(days * MILLISECONDS_OF_DAY))
 
@@ -266,14 +264,13 @@ def _time(
 
 
 def _without_midnight(moment: datetime, number_format: NumberFormat) -> date:
-    """The date alone of a midnight that the format does not show."""
+    """The date alone, if the time is a midnight that the format does not show."""
     if moment.time() == time() and not number_format.has_clock:
         return moment.date()
     return moment
 
 
 def _from_iso_8601(written: str, number_format: NumberFormat) -> date | time | str:
-    """What is neither a date nor a time stays a text."""
     with suppress(ValueError):
         return _without_midnight(datetime.fromisoformat(written), number_format)
     with suppress(ValueError):
@@ -288,7 +285,7 @@ def _unescaped(text: str) -> str:
     """Turn a text into the form that a spreadsheet shows.
 
     `_x000D_` stands for a character that XML cannot contain (ST_Xstring, ECMA-376 part 1,
-    22.9.2.19). Some programs write carriage returns, which no spreadsheet shows.
+    22.9.2.19). No spreadsheet shows carriage returns.
     """
     plain = text
     if "_x" in text:
@@ -442,7 +439,7 @@ class _SharedStrings(_Pieces):
 
 
 def _number_of_row(attributes: dict[str, str], last_row: int) -> int:
-    """Some programs write no number: it is the row below the last one."""
+    """The number of a row; some programs write none, and then it follows the last one."""
     return int(float(attributes.get("r", last_row + 1)))
 
 
@@ -453,7 +450,7 @@ _REFERENCE = re.compile(r"([A-Za-z]{1,3})[0-9]+")
 
 
 def _column_of(path: Path, attributes: dict[str, str], *, row: int, last_column: int) -> int:
-    """From 1 on; the next one where a program writes no references."""
+    """The column of a cell, from 1 on; it follows the last one where there is no reference."""
     reference = attributes.get("r")
     if reference is None:
         column = last_column + 1
