@@ -1,7 +1,7 @@
 """The choice between the engines that compute an encoder: NumPy and PyTorch.
 
-NumPy computes a few texts and PyTorch many, since importing PyTorch takes longer than a thousand
-predictions by NumPy. A GPU computes even more, because starting it takes seconds, too.
+NumPy computes a few texts and PyTorch many, since importing it takes longer than a thousand
+predictions by NumPy; a GPU computes even more, because starting it takes seconds, too.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def new_encoder(
 class AutomaticEncoder:
     """An encoder that NumPy computes for a few texts, PyTorch for many, and a GPU for even more.
 
-    The engine and the device of a call depend on the work of this call alone, so that equal calls
-    have equal results. For a stream of texts, `choose_engine` chooses them once.
+    A call's engine and device depend on its work alone, so that equal calls have equal results;
+    `choose_engine` chooses them once for a stream of texts.
     """
 
     def __init__(self, numpy_encoder: NumpyEncoder, *, device: str) -> None:
@@ -111,11 +111,11 @@ class AutomaticEncoder:
         fraction_computed: Callable[[], float] = lambda: 1.0,
         num_processes: int = 1,
     ) -> None:
-        """Choose the engine and the device of all calls for a stream of texts.
+        """Choose engine and device of all calls, for a stream of texts.
 
         Args:
-            fraction_computed: about which fraction of the texts does not skip the encoder; called
-                only if there is much work.
+            fraction_computed: of texts that do not skip the encoder; called only if there is much
+                work.
             num_processes: among how many the work is shared, each with a copy of this object.
         """
         # Estimate the work as if all texts were as long as the encoder reads.
@@ -192,7 +192,6 @@ BREAK_EVEN = 6e10
 
 
 def _is_much(work: float, num_processes: int) -> bool:
-    """Whether PyTorch is quicker, if so many processes share the work."""
     return work > BREAK_EVEN * num_processes
 
 

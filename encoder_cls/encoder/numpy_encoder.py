@@ -103,7 +103,7 @@ class NumpyEncoder:
         return means_BD
 
     def _encode(self, batch: PaddedTexts, maps: list[Array] | None = None) -> Array:
-        """(B, T, D); `maps` receives the attention weights of each layer, (B, H, T, T)."""
+        """(B, T, D); `maps`, unless None, receives attention weights, (B, H, T, T)."""
         mask_BT = batch.attention_mask
         x_BTD = self._embed(batch)
 
@@ -127,7 +127,6 @@ class NumpyEncoder:
         return x_BTD
 
     def _embed(self, batch: PaddedTexts) -> Array:
-        """The sum of the vectors of tokens, n-grams, pairs and positions, (B, T, D)."""
         input_ids_BT = batch.input_ids
         positions_BT = batch.positions
         x_BTD = self._rows("tokens", input_ids_BT)
@@ -247,7 +246,7 @@ def _without_features(x_BTD: Array, positions_BT: NDArray[np.int64] | None) -> A
 
 
 def _positions(architecture: EncoderArchitecture, weights: Mapping[str, Array]) -> Array | None:
-    """(max_seq_len, D), as in `transformer.PositionalEncoding`; None if there are none."""
+    """The vectors of positions, as in `transformer.PositionalEncoding`, if there are any."""
     if architecture.positions == "none":
         return None
     if architecture.positions == "learned":

@@ -91,11 +91,11 @@ def compute_rows(
 def batches_by_length(
     lengths: NDArray[np.int64], *, batch_tokens: int
 ) -> list[tuple[Indices, int]]:
-    """Divide texts into batches of similar length, and say to which length each is padded.
+    """Divide texts into batches of similar length, each with the length to pad to.
 
-    The longest come first, so that most memory is used at the start. Lengths are rounded up, and
-    batches of one length have the same number of texts, so that there are few shapes: a CPU
-    compiles a kernel for each shape, which takes as long as using it once.
+    The longest come first, so that most memory is used at the start. There are few shapes, of
+    rounded lengths and equal numbers of texts: a CPU compiles a kernel for each, which takes as
+    long as using it once.
     """
     order = np.argsort(-lengths, kind="stable")
     padded_lengths = np.minimum(round_up_lengths(lengths[order]), lengths.max(initial=0))

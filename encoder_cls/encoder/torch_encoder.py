@@ -171,7 +171,7 @@ class TorchEncoder:
         batch_tokens: int | None,
         share: Callable[[int], range] = range,
     ) -> NDArray[np.float32]:
-        """Without dropout, also in training mode."""
+        """Compute rows without dropout, also in training mode."""
         device = self._device
         if batch_tokens is None:
             batch_tokens = CPU_BATCH_TOKENS if device.type == "cpu" else GPU_BATCH_TOKENS
