@@ -55,7 +55,6 @@ class BatchLoader(Generic[Batches]):
         self._next = {}
 
     def _made_ahead(self, step: int) -> Batches:
-        """Take batches from the thread, which goes on with the next step."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1)
 

@@ -245,5 +245,4 @@ def make_labelled_batch(
 
 
 def _smoothed(probabilities: Tensor, smoothing: float, *, alternatives: int) -> Tensor:
-    """Move a part of each probability to all alternatives evenly."""
     return probabilities * (1 - smoothing) + smoothing / alternatives

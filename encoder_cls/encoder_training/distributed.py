@@ -164,13 +164,12 @@ class ProcessGroup:
         return first_value
 
     def _gather_values(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """JSON values, by rank."""
         contents = self.gather_bytes(json.dumps(mine).encode())
         self._exit_if_ended(contents[0])
         return [json.loads(content) for content in contents]
 
     def _exit_if_ended(self, first_message: bytes) -> None:
-        """A message in any exchange may say that the first process has ended."""
+        """Exit if a message, in any exchange, says that the first process has ended."""
         if first_message[:1] == HAS_ENDED:
             # Exit without an error: the first process prints it, and has the exit code for it.
             self._is_over = True

@@ -116,7 +116,7 @@ class Recorder:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """CUDA refuses to delete a graph, which Python may find, while one is recorded."""
+    """Stop collecting: CUDA refuses to delete a graph while another one is recorded."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -296,7 +296,6 @@ class EncoderTraining:
         return "done" if self.max_steps(state) == self.length.total_steps else "time"
 
     def _validate(self, state: TrainingState) -> tuple[TrainingState, HasScore | None]:
-        """Give all processes the score, and the first one the result."""
         group = self.trainer.group
         with group.deferring_stops():
             result = self.trainer.task.validate(self.model_for_users)

@@ -156,7 +156,7 @@ class Trainer:
             self._graphs.clear()
 
     def _make_batches(self, step: int, generator: torch.Generator | None) -> StepBatches:
-        """Random numbers of a shard do not depend on its process."""
+        """Make batches; the random numbers of a shard do not depend on its process."""
         seed = derive_seed(self.seed, step)
 
         shards: dict[int, list[TrainingBatch]] = {}

@@ -112,7 +112,6 @@ def _ngram_vectors(
     *,
     buckets: int,
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """The mean vector of the words in each bucket, and whether there is one."""
     ids = np.repeat(word_ids, np.diff(char_ngrams.offsets))
     rows = char_ngrams.ngrams.astype(np.int64) % buckets
     is_counted = has_vector[ids]
