@@ -84,7 +84,6 @@ def _num_classes(train: Split) -> int:
 
 
 def _max_characters(train: Split, split: Split, num_classes: int, seconds: float | None) -> int:
-    """The most characters to learn from within `seconds`; 0 if the time is too short."""
     limit = min(MAX_CHARACTERS, MAX_CHARACTERS_BY_CLASSES // num_classes)
     if seconds is None:
         return limit
@@ -103,7 +102,7 @@ SAFETY = 0.7
 
 
 def _affordable_characters(train: Split, split: Split, num_classes: int, seconds: float) -> int:
-    """Leave time to score; 0 if none."""
+    """Estimate how many characters can be learned from with time left to score."""
     if seconds < MIN_SECONDS:
         return 0
 
@@ -137,7 +136,6 @@ def _affordable_characters(train: Split, split: Split, num_classes: int, seconds
 
 
 def _score_labels(features: _Features, validation: Split, split: Split) -> dict[str, Any]:
-    """An SVM for each label, and one threshold chosen on validation texts."""
     num_classes = features.num_classes
     num_labels = split.labels.shape[1]
     has_label = features.sample.labels > 0
@@ -222,7 +220,6 @@ class _Features(NamedTuple):
         )
 
     def apply(self, score: Callable[[Any], NDArray[Any]], split: Split) -> NDArray[Any]:
-        """Apply a function of features, (texts, features), in chunks."""
         texts_at_once = max(1, MAX_SCORES // self.num_classes)
         scores = []
         for start in range(0, len(split), texts_at_once):
@@ -237,11 +234,9 @@ MAX_TEXT_LENGTH = 100_000
 
 
 def _cut(texts: Sequence[str]) -> Iterator[str]:
-    """The beginning of each text, which is all that is read."""
     for text in texts:
         yield text[:MAX_TEXT_LENGTH]
 
 
 def _lengths(split: Split) -> NDArray[np.int64]:
-    """The characters that are read of each text."""
     return np.fromiter(map(len, _cut(split.texts)), dtype=np.int64, count=len(split))

@@ -174,7 +174,6 @@ def _lost_recall(
 
 
 def _recalls(predictions: NDArray[Any], labels: NDArray[Any], num_classes: int) -> list[float]:
-    """The recall of each class; 0 without texts."""
     counts = ClassCounts.of(predictions, labels, num_classes=num_classes)
     recalls = counts.right / np.maximum(1, counts.support)
     return [float(recall) for recall in recalls[:num_classes]]

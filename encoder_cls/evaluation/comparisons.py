@@ -207,7 +207,6 @@ class RunComparison:
         return f"{main} ({test}: {p_value}; {only_other}, {only_this})", macro_f1
 
     def _sentence(self, score: str, difference: float, interval: Interval | None) -> str:
-        """Whether the other one is better, and by how many points."""
         if interval is None:
             points = f"{100 * difference:+.1f} points of {score}"
             return f"{printable(self.run)} differs by {points}, with {NO_MACRO_F1_INTERVAL}"

@@ -251,7 +251,6 @@ def _scores(evaluation: SplitEvaluation) -> Iterator[Finding]:
 
 
 def _scores_with_intervals(scores: Mapping[str, Any]) -> str:
-    """Format scores with their intervals in brackets."""
     parts = []
     for score in ALL_SCORES:
         if score.key not in scores:
@@ -402,7 +401,6 @@ MOSTLY = 0.6
 
 
 def _weights(mixture_shares: Mapping[str, float]) -> str:
-    """Which part has most of the weight."""
     names = {"linear": "the linear model", "encoder": "the encoder"}
     largest_first = sorted(mixture_shares, key=lambda part: mixture_shares[part], reverse=True)
     part = largest_first[0]
@@ -529,7 +527,6 @@ def _threshold(evaluation: SplitEvaluation) -> Iterator[str]:
 
 
 def _suggestion(threshold: SuggestedThreshold, *, num_texts: float) -> str:
-    """The suggested threshold, or why there is none."""
     probability = threshold.probability
     if probability == 0:
         return (

@@ -105,7 +105,6 @@ class HeldOutPredictions:
 
 
 def _predictions_of(split: str, tensors: Mapping[str, NDArray[Any]]) -> LinearPredictions:
-    """A `KeyError` if a tensor is missing."""
     return LinearPredictions(
         rows=tensors[f"{split}.rows"],
         logits=tensors[f"{split}.logits"],

@@ -103,7 +103,6 @@ def form_of_data(data: DataConfig) -> CsvForm:
 def _label_table(
     rows: Sequence[LabelRow], rows_read: Mapping[str, Row], data: DataConfig
 ) -> LabelTable:
-    """`rows_read` are by location."""
     rows = sorted(rows, key=lambda row: -row.score)
     # If the row in the file has another text, the file has changed since it was read.
     found = [_row_with(row.row, rows_read.get(row.where)) for row in rows]
@@ -130,7 +129,6 @@ def _row_with(text: str, row_read: Row | None) -> Row | None:
 
 
 def _data_values(row: LabelRow, row_read: Row | None, data: DataConfig) -> dict[str, Any]:
-    """The values of a row, without those of an earlier review."""
     parts = row_parts(row.row)
     texts = [text for _, text in parts.fields]
     values: dict[str, Any] = {**dict(zip(data.text_column, texts, strict=False)), **parts.features}
@@ -144,7 +142,6 @@ def _data_values(row: LabelRow, row_read: Row | None, data: DataConfig) -> dict[
 
 
 def _columns_of_review(columns: Sequence[str]) -> set[str]:
-    """The columns of an earlier review, perhaps without numbers of rows."""
     without_row = [name for name in ADDED if name != "row"]
     return added_before(columns, ADDED, PREFIX) or added_before(columns, without_row, PREFIX)
 

@@ -231,7 +231,6 @@ def _measure_back_off(
     confidence: NDArray[np.float64],
     is_right: NDArray[np.bool_],
 ) -> MeasuredBackOff | None:
-    """Measure answers by the most probable code of each level, (levels, texts)."""
     if guarantees is None or guarantees.back_off is None:
         return None
     guaranteed = min(PRECISION, guarantees.back_off.highest_precision)

@@ -110,7 +110,7 @@ def to_pixels(figure: Figure) -> NDArray[np.uint8]:
 
 @contextmanager
 def _missing_letters_allowed() -> Iterator[None]:
-    """A box is drawn for a character that no font has."""
+    """Suppress the warning that a box is drawn for a character that no font has."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
@@ -181,7 +181,7 @@ def _name_in_figure(name: str) -> str:
 
 
 def _draw_cells(axes: Axes, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return how dark the cells are, from 0 to 1."""
+    """Colour cells, and return how dark they are, from 0 to 1."""
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     is_correct = np.eye(len(counts), dtype=bool)
 

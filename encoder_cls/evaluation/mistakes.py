@@ -165,7 +165,6 @@ def _surest_wrong_labels(predictions: SplitPredictions) -> list[tuple[int, int]]
 
 
 def _first_of_texts(predictions: SplitPredictions, rows: NDArray[np.integer]) -> list[int]:
-    """The first `MAX_MISTAKES` positions whose texts differ."""
     positions: list[int] = []
     seen: set[str] = set()
     for position, row in enumerate(rows.tolist()):

@@ -132,7 +132,6 @@ def _comparison(metrics: SingleLabelMetrics, baseline_scores: Mapping[str, Any] 
 
 
 def _label_shares(evaluation: SplitEvaluation) -> str:
-    """How many labels are right, and how many are found."""
     has_label = evaluation.predictions.labels
     is_given = evaluation.predictions.predicted_labels
     num_right = int((has_label & is_given).sum())
@@ -230,7 +229,6 @@ def _label_more(evaluation: SplitEvaluation) -> Finding:
 
 
 def _who_decides(evaluation: SplitEvaluation) -> Iterator[Finding]:
-    """Whether to use the model alone, above a threshold, or for suggestions."""
     threshold = evaluation.threshold
     if threshold is None or evaluation.num_independent < MIN_TEXTS:
         return

@@ -107,7 +107,7 @@ def _scores_of_each(report: Report) -> dict[str, Mapping[str, Any]]:
 
 
 def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:
-    """The lowest F1 first; those with too few texts last."""
+    """Sort classes: the lowest F1 first, those with too few texts last."""
 
     def place(named_scores: tuple[str, ClassMetrics]) -> tuple[bool, bool, float]:
         _, scores = named_scores
@@ -117,7 +117,6 @@ def _classes(metrics: Metrics) -> list[tuple[str, ClassMetrics]]:
 
 
 def _classes_note(metrics: Metrics) -> str:
-    """A sentence on the classes that come last because they have few texts."""
     supports = [scores.support for scores in metrics.per_class.values()]
     num_few = sum(0 < support < MIN_CLASS_TEXTS for support in supports)
     if num_few in {0, len(supports)}:
@@ -169,7 +168,7 @@ class Matrix:
 
 
 def _matrix(predictions: SplitPredictions) -> Matrix | None:
-    """The confusion matrix; None if multi-label, or too large to read."""
+    """The confusion matrix of a single-label task, unless it is too large to read."""
     labels = predictions.labels
     predicted_labels = predictions.predicted_labels
     occurring = np.union1d(labels, predicted_labels)

@@ -77,7 +77,6 @@ def _prediction_lines(predictions: SplitPredictions) -> Iterator[bytes]:
 
 
 def _confusion_picture(evaluation: SplitEvaluation) -> bytes | None:
-    """The picture; None if multi-label, too large, or without matplotlib."""
     if not isinstance(evaluation.metrics, SingleLabelMetrics) or not is_installed("matplotlib"):
         return None
     matrix = evaluation.metrics.confusion_matrix
@@ -92,7 +91,6 @@ CHANGED_COLUMNS = ("file", "line", "text", "label", "before", "now")
 
 
 def _changed_predictions(changes_since_base: ChangesSinceBase | None) -> Iterator[bytes] | None:
-    """A CSV table of changed predictions; None without a base run."""
     if changes_since_base is None:
         return None
 
