@@ -143,7 +143,6 @@ def audit(path: Path) -> Audit:
 
 
 def _add_texts(telling: TellingWords, config: Config | None) -> tuple[int | None, str]:
-    """Return how many texts a run has, or None and why there are none."""
     if config is None:
         return None, "this is a model folder without its run"
     try:
