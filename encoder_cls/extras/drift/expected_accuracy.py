@@ -109,7 +109,6 @@ class _Correction(NamedTuple):
     def estimate(
         cls, probabilities: NDArray[np.float32], old_shares: NDArray[np.float64]
     ) -> _Correction:
-        """Estimate new shares from probabilities of later texts."""
         old_shares = np.maximum(old_shares, np.finfo(np.float64).tiny)
         return cls(old_shares, old_shares).improved(probabilities)
 
@@ -125,13 +124,11 @@ class _Correction(NamedTuple):
         return correction
 
     def corrected(self, probabilities: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Probabilities by the new shares."""
         products: NDArray[np.float64] = probabilities * (self.new_shares / self.old_shares)
         products /= products.sum(axis=1, keepdims=True)
         return products
 
     def confidence(self, probabilities: NDArray[np.float32]) -> NDArray[np.float64]:
-        """The corrected probabilities of the predicted classes."""
         predicted = probabilities.argmax(axis=1)
         corrected = self.corrected(probabilities)
         return np.asarray(corrected[np.arange(len(corrected)), predicted])

@@ -170,7 +170,6 @@ def _known_labels(row: Row, classifier: Classifier) -> tuple[str, ...] | None:
 
 
 def _predicted_labels(prediction: Prediction) -> tuple[str, ...]:
-    """The labels of a text, or the class for none of the others."""
     if prediction.reason == "none" and prediction.none_label is not None:
         return (prediction.none_label,)
     return prediction.all_labels
@@ -244,7 +243,6 @@ class _Sample:
         self._rows: list[int] = []
 
     def add(self, prediction: Prediction) -> None:
-        """Draw a text, or do not."""
         row = self._num_seen
         self._num_seen += 1
         place = row
@@ -262,5 +260,4 @@ class _Sample:
             self._rows[place] = row
 
     def drawn(self) -> SampledProbabilities:
-        """The texts that were drawn."""
         return SampledProbabilities(np.array(self._rows), np.stack(self._probabilities))
