@@ -80,7 +80,6 @@ def _kinds(characters: list[str]) -> NDArray[np.int64]:
 
 
 def _cluster_bits(characters: list[str]) -> NDArray[np.int64]:
-    """Which characters belong to the grapheme cluster before them."""
     bits = np.zeros(len(characters), dtype=np.int64)
 
     # Each sample is three characters, of which the second one is asked about.
@@ -98,7 +97,6 @@ def _cluster_bits(characters: list[str]) -> NDArray[np.int64]:
 
 
 def _normalization_bits(characters: list[str]) -> NDArray[np.int64]:
-    """Which characters normalization changes, joins or removes."""
     decomposed = _normalized(characters, normalizers.NFD())
     fully_decomposed = _normalized(characters, normalizers.NFKD())
 
@@ -143,7 +141,6 @@ def _differ(texts: list[str], others: list[str]) -> NDArray[np.bool_]:
 
 
 def _runs(bits: NDArray[np.int64]) -> list[int]:
-    """The length and the bits of each run."""
     starts = np.flatnonzero(np.diff(bits, prepend=-1))
     lengths = np.diff(starts, append=len(bits))
     runs: list[int] = np.stack([lengths, bits[starts]], axis=1).ravel().tolist()

@@ -62,7 +62,6 @@ def model_facts(path: Path, model: ExportedModel) -> ModelFacts:
 
 
 def _run_of(folder: Path) -> Path | None:
-    """A model folder may be a link, or without its run."""
     for run in (folder.parent, folder.resolve().parent):
         is_its_model = (run / "model").resolve() == folder.resolve()
         if is_its_model and (run / "metrics.jsonl").is_file() and (run / "config.yaml").is_file():
@@ -71,7 +70,6 @@ def _run_of(folder: Path) -> Path | None:
 
 
 def _report_of(path: Path) -> Mapping[str, Any]:
-    """The report of a run; empty if there is none."""
     try:
         report = read_json(path)
     except (EncoderClsError, ValueError):
@@ -82,7 +80,6 @@ def _report_of(path: Path) -> Mapping[str, Any]:
 
 
 def _report_of_linear_part(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a report of two parts says of the linear part alone."""
     of_part: Mapping[str, Any] = report.get("parts", {}).get("linear", {})
     # Of the texts that the model has not learned from, a report has no scores of parts.
     texts = {key: report.get(key) for key in ("split", "num_examples", "learned_texts")}
@@ -124,7 +121,6 @@ def _scores(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _advice(report: Mapping[str, Any], model: ExportedModel) -> Iterator[str]:
-    """How far to trust predictions."""
     threshold = report.get("suggested_threshold")
     if threshold:
         yield (
@@ -177,5 +173,5 @@ def _source(name: str) -> str:
 
 
 def _json_in_html(value: Any) -> str:
-    """JSON in which no tag can begin."""
+    """Write JSON in which no tag can begin."""
     return json_text(value).replace("<", r"\u003c")
