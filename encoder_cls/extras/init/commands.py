@@ -82,7 +82,6 @@ def init_command(
 
 
 def _run_name(source: str) -> str:
-    """The name that a run on a file or folder has without a config."""
     from encoder_cls import load_config
 
     path = Path(source).resolve()

@@ -95,7 +95,6 @@ def _columns(inspection: Inspection) -> Iterator[str]:
 
 
 def _similar(inspection: Inspection) -> Iterator[str]:
-    """Labels that look alike, as a setting in comments."""
     dataset = inspection.dataset
     if dataset is None:
         return

@@ -67,7 +67,6 @@ def _first_label(cell: str | list[str] | None, separator: str | None) -> str | N
 
 
 def _doubt(profile: ColumnProfile, labels: Sequence[str | None]) -> str:
-    """Why a column should be no feature; empty if nothing speaks against it."""
     filled = [cell is not None for cell in profile.cells]
     filled_of_labelled = [
         is_filled for is_filled, label in zip(filled, labels, strict=True) if label

@@ -323,7 +323,7 @@ def _with_rows(inspection: Inspection, chosen: Mapping[str, Any]) -> Inspection:
 
 
 def _hint_for_lines(inspection: Inspection) -> str:
-    """A text file may be a table, which a spreadsheet saves as Unicode text."""
+    """Give a hint if a text file seems to be a table, which a spreadsheet saves as Unicode text."""
     path = Path(inspection.source)
     if inspection.table or not path.is_file():
         return ""
@@ -368,7 +368,7 @@ def _read_split(source: str, role: str, config: Config) -> SplitRows:
 def _settings_of_rows(
     splits: Mapping[str, SplitRows], settings: Mapping[str, Any], source: str
 ) -> dict[str, Any]:
-    """Rows without a text or a label, and bad rows, are no errors then."""
+    """The settings by which rows without a text or a label, and bad rows, are no errors."""
     decided: dict[str, Any] = {}
     labels = {label for split in splits.values() for label in split.labels}
     if len({label_key(label) for label in labels}) < len(labels):
@@ -399,7 +399,7 @@ def _settings_of_rows(
 
 
 def _names_of_classes(settings: Mapping[str, Any], source: str) -> list[str]:
-    """The names of classes, as a training reads them; empty if they are too many."""
+    """The names of classes, as a training reads them; empty if they are too many to list."""
     lenient = {"bad_rows": "skip", "empty_texts": "drop"}
     try:
         dataset = load_data(_config({**settings, **lenient}, source))

@@ -74,7 +74,7 @@ def _fit(
     *,
     num_classes: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """The log probabilities of words in classes, (classes, words), and of classes."""
+    """Fit log probabilities of words in classes, (classes, words), and of classes."""
     counts = np.full((num_classes, BUCKETS), SMOOTHING, dtype=np.float32)
     for row in rows:
         np.add.at(counts[labels[row]], words[row], 1)
