@@ -214,7 +214,6 @@ def _review(run: Path, page: PageOptions, moved: Mapping[str, str]) -> None:
 
 @contextmanager
 def _locked(output: Path) -> Iterator[None]:
-    """No other process may label into the same file."""
     from encoder_cls.system.files import locked, reporting_os_errors
 
     with reporting_os_errors(output):
@@ -235,7 +234,6 @@ def _enumerated(sizes: Sequence[str]) -> str:
 
 
 def _report(session: Session, options: PoolOptions) -> None:
-    """How many labels there are, and how to train with them."""
     rows = session.labels.rows
     counts = Counter[str]()
     for row in rows:
@@ -278,7 +276,6 @@ def _train_command(session: Session, options: PoolOptions, labelled_classes: Seq
 
 
 def _report_model(session: Session) -> None:
-    """How often the model is right, and how often its guesses were accepted."""
     from encoder_cls.extras.label.estimates import acceptance
 
     summary = session.model.summary()

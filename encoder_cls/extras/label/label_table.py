@@ -321,7 +321,7 @@ class LabelTable:
     # Writing
 
     def _free_names(self) -> dict[str, str]:
-        """A column `label` of the pool is continued."""
+        """The names of added columns; a column `label` of the pool is continued."""
         taken = {*self._columns.values(), *self._fixed_names.values()}
         if LABEL not in self._text_columns:
             taken.discard(LABEL)
@@ -349,7 +349,6 @@ class LabelTable:
         return self._cells(row, self._written_columns()) + [fields[name] for name in self._added]
 
     def _written_columns(self) -> list[str]:
-        """The columns of the pool that no added column continues."""
         own_names = self._own_names.values()
         return [column for column, name in self._columns.items() if name not in own_names]
 
@@ -384,7 +383,6 @@ def is_own_table(path: Path) -> bool:
 
 
 def _names_in_file(columns: Iterable[str]) -> dict[str, str]:
-    """Names as they are read from a file, by column."""
     different = list(dict.fromkeys(columns))
     names = numbered([_encoded(column).decode() for column in different])
     return dict(zip(different, names, strict=True))
@@ -395,7 +393,6 @@ def _encoded(text: str) -> bytes:
 
 
 def _last_line(content: bytes) -> bytes:
-    """What follows the last line end outside of fields."""
     rest: list[bytes] = []
     is_quoted = False
     for line in content.split(LINE_END.encode()):

@@ -271,7 +271,6 @@ class ModelLoop:
                 file.write(json_text(self._estimate._asdict()) + "\n")
 
     def _are_right(self, fit: Fit, rows: Sequence[LabelledText]) -> list[bool]:
-        """Whether a fit without these rows predicts all their labels."""
         classes = self._session.classes
         is_right = []
         for row in rows:

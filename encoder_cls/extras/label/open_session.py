@@ -83,7 +83,7 @@ def open_session(
 
 
 def _classes(names: Sequence[str], memory: SessionMemory, *, is_multi_label: bool) -> ClassList:
-    """The classes that the session has had, by their keys, and then new ones."""
+    """The session's classes by their keys, and then new ones."""
     try:
         given = ClassList(names, is_multi_label=is_multi_label)
         classes = ClassList(memory.now.classes, is_multi_label=is_multi_label)

@@ -112,7 +112,6 @@ def read_pool(
 
 
 def _without_files(source: str, left_out: Sequence[Path]) -> list[str]:
-    """The source, or the files that match it, without some."""
     if Path(source).exists():
         return [source]
     own = {path_of(file) for file in left_out}
@@ -127,7 +126,6 @@ def has_label(row: Row, label_column: str) -> bool:
 
 
 def _drawn_texts(rows: Iterable[Row]) -> list[PoolText]:
-    """The texts with the least ranks, without blank and equal ones."""
     # The heap has the text with the largest rank first, which is the next to be left out.
     heap: list[tuple[int, PoolText]] = []
     keys: set[str] = set()

@@ -117,7 +117,7 @@ class PoolModel:
         )
 
     def _predict_by_run(self, run: Path) -> Fit:
-        """The classes of a run are the session's first ones."""
+        """Predict by a run, whose classes are the session's first ones."""
         began = time.monotonic()
         classifier = load_classifier(run, engine="numpy")
         texts = self.texts[: self.pool_size][:PREDICTED_BY_RUN]

@@ -197,7 +197,6 @@ class ReviewModel:
         }
 
     def _explain_ahead(self) -> None:
-        """Explain at most `AHEAD` texts before they are asked."""
         rows = list(self._rows.items())
 
         def next_row() -> tuple[str, LabelRow] | None:
@@ -214,7 +213,7 @@ class ReviewModel:
             self._words[key] = self._words_of(row)
 
     def _words_of(self, row: LabelRow) -> list[WordsOfClass]:
-        """The classes in doubt are only in the labels, or only in the prediction."""
+        """Explain the classes that only the labels or only the prediction has."""
         labels = self._session.classes.labels_in(row.label)
         suggested = self._session.classes.labels_in(row.suggested)
         in_doubt = [name for name in labels if name not in suggested]

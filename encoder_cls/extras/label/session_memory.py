@@ -44,7 +44,7 @@ class Remembered(BaseModel, strict=True, extra="forbid"):
 
     @model_validator(mode="after")
     def _check_guesses(self) -> Self:
-        """Refuse classes that do not exist: a person may have edited the file."""
+        """Refuse guesses of unknown classes: a person may have edited the file."""
         for guess in self.guesses.values():
             is_of_classes = all(0 <= number < len(self.classes) for number in guess.classes)
             if not is_of_classes or len(guess.probabilities) != len(guess.classes):

@@ -119,7 +119,6 @@ def _next_step(run: Path, output: Path) -> str:
 
 
 def _how_to_write_several_labels(classifier: Classifier, separator: str) -> str:
-    """How several labels, and none, are written into a cell."""
     example = joined_labels(classifier.label_names[:2], separator)
 
     setting = ""

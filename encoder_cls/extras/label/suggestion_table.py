@@ -85,7 +85,6 @@ class SuggestionTable:
         )
 
     def _columns_and_records(self) -> tuple[list[str], list[dict[str, Any]]]:
-        """Several labels are one cell."""
         records = [self._record(suggestion) for suggestion in self.suggestions]
         columns = self._columns_of(records)
 
@@ -97,7 +96,6 @@ class SuggestionTable:
         return columns, records
 
     def _record(self, suggestion: Suggestion) -> dict[str, Any]:
-        """`row` is there only if it is not the line."""
         where = suggestion.row.where
         prediction = suggestion.prediction
 
@@ -138,7 +136,6 @@ class SuggestionTable:
 
 
 def _columns_of_suggestions(record: Mapping[str, Any]) -> set[str]:
-    """What an earlier `suggest` has added."""
     columns = list(record)
     with_row = (*ADDED_COLUMNS, ROW_COLUMN)
     return added_before(columns, with_row, PREFIX) or added_before(columns, ADDED_COLUMNS, PREFIX)

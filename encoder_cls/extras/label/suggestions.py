@@ -106,7 +106,7 @@ def _known_texts(run: Path) -> set[int]:
 
 
 def _plain(text: str) -> int:
-    """Equal for texts that differ only in case and white space."""
+    """A hash that is equal for texts that differ only in case and white space."""
     return hash(" ".join(text.casefold().split()))
 
 
