@@ -90,7 +90,6 @@ def check_places(source: str, output: str, *, model: Path) -> tuple[Place, Place
 
 
 def _place(option: str, uri: str) -> Place:
-    """A `ConfigError` if its file system is unknown or needs another library."""
     import fsspec
     from fsspec.implementations.local import LocalFileSystem
 
