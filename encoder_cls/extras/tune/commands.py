@@ -104,7 +104,6 @@ def _parsed_budget(budget: str) -> float:
 
 
 def _seconds_to_train_again(search: Search) -> float:
-    """The seconds of the best trial and of the unchanged config."""
     if search.best is None:
         return 0.0
     numbers = {0, search.best.number}
@@ -136,7 +135,6 @@ def _trial_line(result: TrialResult, config: Config) -> str:
 
 
 def _settings(result: TrialResult) -> list[str]:
-    """The values of a trial, with three significant digits."""
     settings = []
     for key, value in result.values.items():
         if isinstance(value, float):
@@ -147,7 +145,6 @@ def _settings(result: TrialResult) -> list[str]:
 
 
 def _conclusion(search: Search, best: TrialResult, report: Report, config: Config) -> str:
-    """Whether the best trial is significantly better than the unchanged config."""
     trials = f"of {len(search.results)} trials, compared by the validation {config.train.monitor}"
     if best.number == 0:
         return f"{trials}, none was better than the config as it is: keep it"

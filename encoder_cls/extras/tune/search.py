@@ -97,7 +97,6 @@ class Search:
             self._check_config(config)
 
     def _check_config(self, config: Config) -> None:
-        """A resumed search must have the same config."""
         config_yaml = config.to_yaml()
         recorded_yaml = self._study.user_attrs.get("config")
         if recorded_yaml is None:
@@ -209,7 +208,6 @@ class Search:
         return trial
 
     def _run_trial(self, trial: Trial, goes_on: Callable[[], bool]) -> TrialResult:
-        """Train a trial to its end, or until it is pruned, and record its result."""
         run = self.trial_folder(trial.number)
         values = suggested_values(trial, self._space)
         reporter = TrialReporter(
@@ -244,7 +242,7 @@ class Search:
         return replace(result, score=score, is_best=is_best)
 
     def _train_trial(self, trial: Trial, config: Config, reporter: Reporter) -> TrialState:
-        """A `DivergedError` is raised only of trial 0, the unchanged config."""
+        """Train a trial; a `DivergedError` is raised only of trial 0, the unchanged config."""
         try:
             train(
                 config,

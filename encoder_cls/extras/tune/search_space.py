@@ -57,7 +57,6 @@ def own_values(config: Config, space: Space) -> dict[str, Any]:
 
 
 def _own_value(config: Config, key: str) -> Any:
-    """A `ConfigError` if it cannot be searched."""
     value: Any = config.model_dump(mode="json", exclude={"data", "tune"})
     for name in key.split("."):
         value = value.get(name, {}) if isinstance(value, dict) else {}
