@@ -191,7 +191,6 @@ def _sums_of_all(
 def _sums_of_nonzero(
     ngrams: FeatureValues, table: SparseTable, numbers: NDArray[np.int64]
 ) -> tuple[Array, Array, Array]:
-    """The same sums, from the weights that are not zero."""
     rows, classes, weights = table.nonzero(ngrams.rows)
     idf = ngrams.idf.take(rows)
     effects = idf * weights
@@ -386,6 +385,5 @@ class TextSums:
         return sums_of_pieces(numbers, offsets[:-1], np.diff(offsets))
 
     def _sums_of_words(self, numbers: Array) -> Array:
-        """Sum the numbers of the words of each text, which has at least `[CLS]`."""
         sums: Array = np.add.reduceat(numbers.take(self._words), self._offsets[:-1])
         return sums

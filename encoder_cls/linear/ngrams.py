@@ -264,7 +264,6 @@ def find_neighbours(
 def _counts(
     ranges: list[Occurrences], lengths: NDArray[np.int64], *, only_repeated_char_ngrams: bool
 ) -> Counts:
-    """Count features of all ranges, in at most `MAX_TEXTS_AT_ONCE` texts."""
     num_texts = len(lengths)
     texts_of_tokens = np.repeat(np.arange(num_texts, dtype=np.uint32), lengths)
 
@@ -439,7 +438,7 @@ def in_chunks(
 
 
 def _words(token_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Occurrences:
-    """All but `[CLS]`, which every text has."""
+    """All tokens but `[CLS]`, which every text has."""
     (ends,) = np.nonzero(positions)
     return Occurrences(0, token_ids[ends], ends)
 
@@ -499,7 +498,6 @@ def _of_columns(
     *,
     use_feature_pairs: bool,
 ) -> Iterator[Occurrences]:
-    """Tokens of features, and pairs of words with their field and each feature."""
     is_feature = kinds == FEATURE
     (features,) = np.nonzero(is_feature)
     yield Occurrences(COLUMN_IDS, token_ids[features], features)

@@ -134,7 +134,6 @@ def _largest_of_columns(
 
 
 def _largest(features: NDArray[np.int64], weights: NDArray[np.float32], count: int) -> Weighted:
-    """The features with the largest weights above 0."""
     largest_first = np.argsort(-weights, kind="stable")[:count]
     largest_first = largest_first[weights[largest_first] > 0]
     return features[largest_first], weights[largest_first]
