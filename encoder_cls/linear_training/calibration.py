@@ -162,7 +162,6 @@ def fit_platt(
 def _loss_of_sum(
     margins: Sequence[Logits], log_loss: LogLoss
 ) -> Callable[[Floats], tuple[float, Floats]]:
-    """The loss, with its gradient, by scales and shift."""
     scores = [of_model.astype(np.float64) for of_model in margins]
 
     def loss(parameters: Floats) -> tuple[float, Floats]:

@@ -175,7 +175,6 @@ class _Fits:
             return fit(self.data, effort_choice=self._effort_choice, on_first=on_preliminary)
 
     def words_in_passes(self, on_preliminary: OnPreliminary | None = None) -> LinearFit:
-        """There is no preliminary model if the time ends soon."""
         end = self._effort_choice.end
         if end is not None and end - time.monotonic() < MIN_SECONDS_FOR_PRELIMINARY:
             on_preliminary = None

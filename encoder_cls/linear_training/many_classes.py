@@ -105,7 +105,6 @@ def fit_to_many_classes(
 
 
 def _learned_and_held_out(data: FitData) -> tuple[LabelledTexts, LabelledTexts]:
-    """What to learn from before the sum is chosen, and what to choose it on."""
     if RowGroups(data.validation.split_groups).num_groups >= MIN_VALIDATION:
         return data.train, data.validation
 
@@ -221,7 +220,6 @@ class _HeldOut(NamedTuple):
 
     @classmethod
     def of(cls, held_out: LabelledTexts, texts: CountedTexts) -> _HeldOut:
-        """Draw texts at random, with the features of `texts`."""
         max_texts = max(MIN_VALIDATION, MAX_MARGINS // texts.num_classifiers)
         drawn = np.sort(np.random.default_rng(0).permutation(len(held_out))[:max_texts])
         held_out = held_out.take(drawn)

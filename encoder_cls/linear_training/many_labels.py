@@ -157,7 +157,6 @@ class _FitToTrain(NamedTuple):
         is_quick: bool,
         on_first: Callable[[LinearModel], None] | None = None,
     ) -> tuple[LinearModel, Calibration]:
-        """A quick fit tries only the usual C."""
         return fit_linear(
             texts,
             held_out=self.data.validation,
@@ -173,13 +172,11 @@ class _FitToTrain(NamedTuple):
 
     @property
     def compares_words(self) -> bool:
-        """Whether there are enough validation texts."""
         groups = RowGroups(self.data.validation.split_groups)
         return groups.num_groups >= MIN_TEXTS_FOR_WORDS
 
     @property
     def compares_feature_pairs(self) -> bool:
-        """Whether rows have features, and there are enough validation texts."""
         kinds = self.data.texts.kinds
         return kinds is not None and FEATURE in kinds and self.compares_words
 

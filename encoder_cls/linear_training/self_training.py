@@ -126,7 +126,7 @@ class SelfTraining:
         return rounds
 
     def _fit(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
-        """Targets are the weight of a text in the column of its class, (texts, classes)."""
+        """Fit to targets: the weight of a text in the column of its class, (texts, classes)."""
         classifiers = self._fit_svm(rows, targets)
         if self._has_naive_bayes:
             naive_bayes = self._fit_naive_bayes(rows, targets)
@@ -170,7 +170,7 @@ class SelfTraining:
         return self._scaled(feature_weights, biases)
 
     def _fit_naive_bayes(self, rows: NDArray[np.int64], targets: Floats) -> OneVsRest:
-        """Weights are the logarithms of each word's share of each class."""
+        """Fit naive Bayes, whose weights are the logarithms of words' shares of classes."""
         counts = self._corpus.words[rows].T @ targets + SMOOTHING
         log_shares = np.log(counts / counts.sum(axis=0))
         log_shares -= log_shares.mean(axis=1, keepdims=True)

@@ -206,7 +206,6 @@ class _Limit:
         self._start = time.monotonic()
 
     def ends_counting(self, num_chunks: int) -> bool:
-        """Whether it counts features of no more than these chunks."""
         if self._work:
             return num_chunks == self._work.chunks_counted
         if self._end is None:
@@ -214,7 +213,7 @@ class _Limit:
         return time.monotonic() >= self._start + COUNTING_SHARE * (self._end - self._start)
 
     def ends_learning(self, num_chunks: int, *, seconds_to_calibrate: float) -> bool:
-        """Whether it learns from no more, so that it can calibrate in time."""
+        """Whether the fit learns from no more, so that it can calibrate in time."""
         if self._work:
             return num_chunks == self._work.chunks_learned
         if self._end is None:
@@ -251,7 +250,6 @@ class _CountsOnDisk:
         return len(self._ids)
 
     def append(self, texts: TokenizedTexts) -> None:
-        """`TEXTS_PER_CHUNK` texts, or fewer in the last chunk."""
         largest_count = np.iinfo(np.uint16).max
         for counts in self._vocabulary.pieces(texts):
             self._ids.append(counts.ids[counts.columns], np.diff(counts.offsets))
@@ -260,7 +258,6 @@ class _CountsOnDisk:
         self.num_chunks += 1
 
     def matrices(self, features: FeatureIndex) -> Iterator[tuple[slice, sp.csr_matrix]]:
-        """The slice of texts of each chunk, and their counts of these features."""
         ids, offsets = self._ids.arrays()
         counts = self._counts.array()
         for first in range(0, self.num_texts, TEXTS_PER_CHUNK):
@@ -403,7 +400,6 @@ class _Passes:
         return batches
 
     def best_candidate(self, held_out: _HeldOut) -> _Candidate:
-        """Calibrate, and keep only the better set."""
         candidates = []
         for svms in self._svms:
             classifiers = svms.classifiers()
