@@ -334,7 +334,7 @@ def _multi_label_metrics(
 def _label_metrics(
     counts: ClassCounts, precisions: Floats, names: Sequence[str], thresholds: Sequence[float]
 ) -> dict[str, LabelMetrics]:
-    """Labels that never occur in the training data come last; average precisions may be NaN."""
+    """Scores by name; labels that never occur in training come last, and precisions may be NaN."""
     metrics = {}
     for number, name in enumerate(names):
         average_precision = None

@@ -215,7 +215,6 @@ NUM_ADDED = {1: NORMAL_QUANTILE**2, 2: 2.0}
 
 
 def _num_independent(labels: NDArray[Any], predictions: NDArray[Any], groups: RowGroups) -> float:
-    """The number of independent texts, by whether their predictions are right."""
     return groups.effective_number(task_of(labels).are_correct(predictions, labels))
 
 
@@ -399,7 +398,6 @@ def _percentile_interval(scores: Floats) -> Interval:
 def _macro_f1_of_samples(
     draws: NDArray[Any], labels: NDArray[Any], predictions: NDArray[Any]
 ) -> Floats:
-    """The macro-F1 of each sample, (samples,), over the classes that occur in it."""
     # Renumber the classes that occur at all from 0, so that there is a column for each of them.
     classes, numbers = np.unique(np.stack([labels, predictions]), return_inverse=True)
     label_numbers, prediction_numbers = numbers.reshape(2, -1)
@@ -419,7 +417,6 @@ def _macro_f1_of_samples(
 def _multi_label_macro_f1_of_samples(
     draws: NDArray[Any], labels: NDArray[Any], predictions: NDArray[Any]
 ) -> Floats:
-    """The macro-F1 of each sample, (samples,), over the labels that a text of it has."""
     has_label = labels > 0
     num_labels = _sums_of_samples(draws, sp.csr_matrix(has_label, dtype=np.int64))
     num_given = _sums_of_samples(draws, sp.csr_matrix(predictions, dtype=np.int64))
@@ -438,6 +435,5 @@ def _one_hot_rows(numbers: NDArray[np.int64], num_columns: int) -> sp.csr_matrix
 
 
 def _sums_of_samples(draws: NDArray[Any], counts: sp.csr_matrix) -> Floats:
-    """Sum counts, (kinds, classes), over the texts of each sample, (samples, classes)."""
     # Store the product by rows, because the caller sums over the classes of each row.
     return np.ascontiguousarray(draws @ counts)

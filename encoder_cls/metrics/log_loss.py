@@ -38,7 +38,6 @@ def losses_of_texts(logits: Logits, labels: NDArray[Any]) -> Floats:
 
 
 def _binary_losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
-    """The loss of each text, over all labels, (texts,)."""
     return _log_losses(probabilities, targets) + _log_losses(1 - probabilities, 1 - targets)
 
 

@@ -136,5 +136,4 @@ def mean_or_zero(values: Floats) -> float:
 
 
 def _is_last_of_equals(descending: Floats) -> NDArray[np.bool_]:
-    """Whether each score is the last one of equal scores."""
     return np.append(descending[:-1] > descending[1:], True)
