@@ -213,7 +213,7 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
 
 
 def _by_age(folder: Path) -> list[Path]:
-    """The newest first; one that was being replaced ends with `.old`."""
+    """The folders, the newest first; one that was being replaced ends with `.old`."""
     keyed_folders = []
     for path in folder.glob("step-*"):
         match = re.fullmatch(r"step-(\d+)(\.old)?", path.name)
@@ -226,7 +226,6 @@ def _by_age(folder: Path) -> list[Path]:
 
 
 def _read_verified(path: Path, names: Collection[str] = LISTED_FILES) -> dict[str, bytes]:
-    """Read files, and raise an `EncoderClsError` if the manifest has others."""
     files = {}
     try:
         listed = read_json(path / MANIFEST_FILE)["files"]

@@ -95,7 +95,6 @@ def _model_bytes(run: RunDir) -> int | None:
 
 
 def _own_model_class(run: RunDir) -> dict[str, str]:
-    """The class of a user's own encoder, as a setting."""
     with suppress(EncoderClsError, ValueError):
         config = read_json(run.model / CONFIG_FILE)
         if "model_class" in config:
@@ -104,7 +103,6 @@ def _own_model_class(run: RunDir) -> dict[str, str]:
 
 
 def _read_report(run: RunDir) -> dict[str, Any]:
-    """Read the report; empty without one, and an `EncoderClsError` if it is none."""
     path = run.eval / REPORT_JSON
     if not path.exists():
         return {}
@@ -118,7 +116,6 @@ def _read_report(run: RunDir) -> dict[str, Any]:
 
 
 def _hashes_of_scored_texts(run: RunDir) -> tuple[str | None, str | None]:
-    """The hashes of the scored texts, without and with labels, if they can be read."""
     texts_digest = hashlib.sha256()
     data_digest = hashlib.sha256()
     try:
@@ -141,7 +138,6 @@ MAX_GAP_IN_MEDIANS = 20.0
 
 
 def _training_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The time from the first row to the last, without pauses."""
     times = [row["time"] for row in rows if "time" in row]
     gaps = [later - earlier for earlier, later in pairwise(times)]
     if not gaps:

@@ -284,7 +284,6 @@ def _score(group: RunGroup, score: Score, compared: Sequence[RunGroup]) -> Cell:
 
 
 def _p_value(group: RunGroup, groups: Sequence[RunGroup]) -> float | None:
-    """The p-value of the difference from the group with the best main score, if tested."""
     main = main_score(_task_of_column(groups))
     best = best_of(groups, main)
     if best is None or group is best:

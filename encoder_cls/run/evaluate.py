@@ -194,7 +194,6 @@ def _score_source(
     moved: Mapping[str, str] | None,
     reporter: Reporter,
 ) -> _Scored:
-    """The baseline learns from the data of the run."""
     config = None
     dataset = None
     learned: Iterable[str] | None = None

@@ -164,7 +164,6 @@ def scored_in_time(
 
 
 def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> str:
-    """Advise class weights; empty if they are used, would not help, or cannot be used."""
     linear = run.classifier.linear
     has_class_weights = run.config.train.class_weights != "none"
     if linear is None or run.dataset.is_multi_label or has_class_weights:
@@ -177,7 +176,6 @@ def _class_weights_note(run: LoadedRun, train_texts: TokenizedTexts | None) -> s
 
 
 def _compare_with_base_run(run: LoadedRun, *, device: str) -> ChangesSinceBase | None:
-    """Compare with the base run; None if that or its data is missing."""
     base_dataset = run.dataset.base
     if run.config.from_run is None or base_dataset is None:
         return None

@@ -163,7 +163,6 @@ def _is_in_hub_folder(path: Path, source: str) -> bool:
 
 
 def _would_be_class(folder: Path, source: str) -> bool:
-    """Whether a folder would be another class of class folders."""
     classes = path_of(Path(source))
     is_inside = folder != classes and folder.is_relative_to(classes)
     if not Path(source).is_dir() or not is_inside:

@@ -171,7 +171,6 @@ def _can_be_reviewed(predictions: SplitPredictions) -> NDArray[np.bool_]:
 
 
 def _are_corrected(split: Split, dataset: Dataset) -> NDArray[np.bool_]:
-    """Which texts have a label from `data.corrections`."""
     is_corrected = np.zeros(len(split), dtype=bool)
     if dataset.labels_before_corrections:
         is_corrected[:] = [where in dataset.labels_before_corrections for where in split.where]
@@ -183,7 +182,6 @@ def _predict_splits(
     classifier: Classifier,
     validation_predictions: ValidationPredictions | None,
 ) -> Iterator[SplitPredictions]:
-    """Predict each split by models that were not trained on its labels."""
     # Predict the training texts by cross-validation of a linear model with the same features as
     # that of the run. Without one, use words and pairs of words.
     train = dataset.train

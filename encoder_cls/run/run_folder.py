@@ -188,7 +188,6 @@ class RunDir:
                 self._remove_if_unused(new_folders)
 
     def _remove_if_unused(self, new_folders: list[Path]) -> None:
-        """Remove the lock file and empty folders made for it, the innermost first."""
         with suppress(OSError):
             names = [path.name for path in self.path.iterdir()]
             if names == [LOCK_FILE]:

@@ -156,7 +156,6 @@ class TensorBoard:
 
     @contextmanager
     def _warning_once(self) -> Iterator[None]:
-        """Warn of an `OSError`, and stop writing after it."""
         try:
             yield
         except OSError as error:
@@ -191,7 +190,6 @@ def _add_curves(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> 
 
 
 def _add_images(writer: SummaryWriter, row: Row, label_names: Sequence[str]) -> None:
-    """Add the confusion matrix and the calibration, if matplotlib is installed."""
     if not is_installed("matplotlib"):
         return
 
