@@ -168,7 +168,7 @@ class Service:
     async def _wait_for_results(
         self, future: Future[list[TextResult]], request: Request
     ) -> list[TextResult]:
-        """Wait for the results of a request, or until its client closes the connection."""
+        """Wait for results, or until the client closes the connection."""
         results = asyncio.wrap_future(future)
         # The whole body has been received. The next message can only be that the client has
         # closed the connection.
@@ -183,13 +183,12 @@ class Service:
             results.cancel()
 
     async def _live(self, _: Request) -> Response:
-        """The process can continue: one that is stopping needs no restart."""
+        """Respond that the process can continue: a stopping one needs no restart."""
         if not self.batcher.is_stopping:
             self._check_thread()
         return json_response({"status": "ok"})
 
     def _check_thread(self) -> None:
-        """Refuse (503) if the thread that computes predictions has ended."""
         if not self.batcher.thread.is_alive():
             raise RefusedError(503, "the computing thread has ended")
 

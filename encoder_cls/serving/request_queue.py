@@ -160,7 +160,7 @@ class Batcher:
                         self._jobs.append(piece.job)
 
     def _take_batch(self) -> list[_Piece]:
-        """Requests that do not fit keep their places in the queue."""
+        """Take the next batch; requests that do not fit keep their places."""
         batch: list[_Piece] = []
         passed_over: list[_Job] = []
         has_explained = False
@@ -190,7 +190,6 @@ class Batcher:
 
 
 def _texts_within(max_characters: int, texts: list[str]) -> tuple[list[str], int]:
-    """The first texts, at least one, and their number of characters."""
     chosen: list[str] = []
     total = 0
     for text in texts:

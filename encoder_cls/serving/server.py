@@ -105,7 +105,6 @@ class _Server(Server):
         self._reload_lock = Lock()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and then log the address."""
         await super().startup(sockets)
         if max_connections() < MAX_CONNECTIONS:
             self._log(
