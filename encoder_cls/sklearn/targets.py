@@ -57,7 +57,6 @@ def as_targets(labels: Any, known_classes: NDArray[Any] | None = None) -> Target
 
 
 def _targets_of_column(labels: Any) -> Targets:
-    """Convert one label per text; None or NaN is a missing label."""
     # Make an array of objects, because otherwise NumPy would convert integers that are mixed with
     # strings to strings.
     column = column_or_1d(np.asarray(labels, dtype=object), warn=True)
@@ -71,7 +70,6 @@ def _targets_of_column(labels: Any) -> Targets:
 
 
 def _targets_of_matrix(matrix: Any, known_classes: NDArray[Any] | None) -> Targets:
-    """The matrix of a `DataFrame` has named columns."""
     indicator = np.asarray(matrix)
     if not np.isin(indicator, (0, 1)).all():
         raise ValueError("labels of two dimensions are an indicator matrix, of 0 and 1")
@@ -90,7 +88,6 @@ def _targets_of_matrix(matrix: Any, known_classes: NDArray[Any] | None) -> Targe
 
 
 def _check_columns(classes: NDArray[Any], known_classes: NDArray[Any]) -> None:
-    """A `ValueError` unless a matrix has the columns of `fit`."""
     both_have_names = _has_names(classes) and _has_names(known_classes)
     if len(classes) != len(known_classes) or both_have_names:
         given = listed([str(name) for name in classes])
@@ -99,7 +96,6 @@ def _check_columns(classes: NDArray[Any], known_classes: NDArray[Any]) -> None:
 
 
 def _has_names(columns: NDArray[Any]) -> bool:
-    """Whether columns have names, not numbers from 0."""
     return not np.array_equal(columns, np.arange(len(columns)))
 
 
@@ -121,7 +117,6 @@ def _targets_of_lists(texts_labels: Any) -> Targets:
 
 
 def _checked(numbers: Iterable[int], labels: Any) -> NDArray[Any]:
-    """All strings or all integers, or a `ValueError`."""
     values = list(np.asarray(labels, dtype=object).reshape(-1))
     for number, label in zip(numbers, values, strict=True):
         has_type = isinstance(label, str) if isinstance(values[0], str) else _is_integer(label)

@@ -335,7 +335,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _text_files(self, folder: Path, config: Config) -> tuple[dict[str, bytes], dict[str, Any]]:
-        """The texts of `fit` as files, and the values of `data` that read them."""
         texts_file = folder / "texts.jsonl"
         files = {}
         columns = self.classifier_.columns
@@ -476,7 +475,6 @@ def _run_folder(name: str, log_dir: str | Path | None) -> Iterator[Path]:
 
 
 def _new_folder(parent: Path, name: str) -> Path:
-    """Make `name-1`, or the first higher number that is free."""
     for number in count(1):
         folder = parent / f"{name}-{number}"
         try:

@@ -82,7 +82,7 @@ def _label_names(labels: frozenset[Any] | None, form: Form) -> str | list[str] |
 
 
 def _checked_weights(sample_weight: Sequence[float]) -> list[float]:
-    """Finite weights from 0, divided by the largest; a `ValueError` if not, or all 0."""
+    """Finite weights from 0, divided by the largest."""
     weights = np.asarray(sample_weight, dtype=np.float64)
     is_valid = weights.ndim == 1 and np.isfinite(weights).all() and (weights >= 0).all()
     if not is_valid or not weights.any():
