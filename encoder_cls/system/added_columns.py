@@ -1,4 +1,4 @@
-"""The names of the columns that a table has beside those of the data, none of which is replaced."""
+"""The names of columns that are added to those of the data, of which none is replaced."""
 
 from __future__ import annotations
 

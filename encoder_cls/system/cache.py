@@ -1,8 +1,8 @@
 """A cache of arrays on disk (`data.cache`), which several processes can share.
 
-An entry is a folder, written atomically, with a `NAME.npy` for each array and a `record.json`: a
-line with the SHA-256 of the next one, which has that of each array's file, and all other values. A
-damaged entry is made again.
+An entry is a folder, written atomically, with a `NAME.npy` for each array and a `record.json`: the
+SHA-256 of its second line, in which are those of the arrays' files and all other values. A damaged
+entry is made again.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def cached(
     *,
     reporter: Reporter = SILENT,
 ) -> CacheEntry:
-    """Return the entry for a key, which is made the first time and read from then on.
+    """Return the entry for a key, made the first time and read from then on.
 
-    If several processes need it, one makes it and the others wait. The key has all JSON values on
-    which the entry depends, except for the code and the versions of libraries. The folder is named
-    `kind` and a hash; a note says whether it was made or read.
+    Of several processes, one makes it and the others wait. The key has all on which the entry
+    depends, except for the code and the versions of libraries. A note says whether it was made or
+    read.
 
     Raises:
         EncoderClsError: the entry cannot be read or written.
@@ -92,14 +92,14 @@ def cached(
 
 
 def _hash_of_key(key: Mapping[str, Any]) -> str:
-    """Of a key and of all code on which an entry depends, 32 characters."""
+    """The hash of a key and of the code on which an entry depends."""
     versions = [version(library) for library in LIBRARIES]
     whole_key = {**key, "versions": [_hash_of_code(), *versions, unicodedata.unidata_version]}
     return sha256(json.dumps(whole_key, sort_keys=True).encode())[:32]
 
 
 def _hash_of_code() -> str:
-    """Other code may read or tokenize otherwise."""
+    """Hash the code, since other code may read or tokenize otherwise."""
     digest = hashlib.sha256()
     for package in PACKAGES:
         for path in sorted((CODE / package).rglob("*.py")):
@@ -124,7 +124,7 @@ def _write(path: Path, entry: CacheEntry) -> None:
 
 
 def _npy_file(array: NDArray[Any]) -> list[bytes | memoryview]:
-    """The header and the numbers, which are not copied."""
+    """The parts of an `.npy` file; the numbers are not copied."""
     in_order = np.ascontiguousarray(array)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(in_order))
@@ -132,7 +132,6 @@ def _npy_file(array: NDArray[Any]) -> list[bytes | memoryview]:
 
 
 def _read(path: Path) -> CacheEntry | None:
-    """None if it is missing or damaged."""
     arrays = {}
     try:
         digest, _, content = (path / RECORD_FILE).read_bytes().partition(b"\n")

@@ -32,8 +32,8 @@ class CsvForm(NamedTuple):
 
     Attributes:
         has_mark: whether it begins with a byte order mark.
-        is_guarded: whether cells that look like formulas are guarded, as they are unless the input
-            is CSV or TSV.
+        is_guarded: whether what looks like a formula is guarded, as it is unless the input is CSV
+            or TSV.
     """
 
     separator: str = ","

@@ -53,7 +53,6 @@ def replace_unprintable(text: str, *, keep: str = "") -> str:
 
 
 def _is_harmless(character: str) -> bool:
-    """Spaces, and formatting characters that keep the direction of text."""
     return unicodedata.category(character) in {"Cf", "Zs"} and character not in _DIRECTIONS
 
 

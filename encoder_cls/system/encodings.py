@@ -141,8 +141,8 @@ def longer_than(limit: int) -> str:
 def byte_lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[bytes]:
     """The lines of an open file, each cut to `longest` bytes and one more; -1 sets no limit.
 
-    The additional byte shows that a line is too long; without a limit, a gzip file of a few
-    kilobytes could unpack to one line that fills all memory.
+    The additional byte shows that a line is too long. Without a limit, a small gzip file could
+    unpack to one line that fills all memory.
     """
     read_line = partial(file.readline, _readline_limit(longest))
     return iter(read_line, b"")
@@ -161,8 +161,8 @@ def text_lines(
 ) -> Iterator[str]:
     """The lines of a text file with their ends, without a byte order mark.
 
-    A file that begins with that of UTF-8 is read as UTF-8 in any case. Invalid bytes become half
-    surrogates with `keep_invalid`. A line has at most `longest` bytes; -1 sets no limit.
+    The byte order mark of UTF-8 is heeded in any case. Invalid bytes become half surrogates with
+    `keep_invalid`. A line has at most `longest` bytes; -1 sets no limit.
 
     Raises:
         DataError: a line is too long.
@@ -202,7 +202,6 @@ def text_lines(
 
 
 def _check_is_text(path: Path, head: bytes) -> None:
-    """A `DataError` if a file begins as an archive or another binary file."""
     for mark, what in _NO_TEXTS.items():
         if not head.startswith(mark):
             continue
@@ -246,7 +245,7 @@ def _check_length(path: Path, number: int, line: str | bytes, longest: int) -> N
 
 
 def _decoded_lines(path: Path, file: IO[bytes], encoding: str, longest: int) -> Iterator[str]:
-    """In an encoding such as UTF-16, whose line ends are not single bytes."""
+    """Decode an encoding such as UTF-16, whose line ends are not single bytes."""
     number = 0
     try:
         with io.TextIOWrapper(file, encoding, newline="\n") as lines:
@@ -361,7 +360,6 @@ def _shown(encoding: str) -> str:
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32, by the first bytes, else None."""
     for mark, encoding in _MARKS.items():
         if head.startswith(mark):
             return encoding
@@ -380,7 +378,7 @@ def _wide_encoding(head: bytes) -> str | None:
 
 
 def _as_windows(line: bytes) -> str | None:
-    """A line as Windows-1252, for a message; None if it is hardly in this encoding."""
+    """Decode a line for a message; None if it is hardly in Windows-1252."""
     if not _is_valid(line, WINDOWS):
         return None
 
@@ -393,7 +391,7 @@ def _as_windows(line: bytes) -> str | None:
 
 
 def _utf8_share(path: Path) -> float:
-    """Of UTF-8 among the lines that are not ASCII; 0 for a pipe."""
+    """The share of UTF-8 among lines that are not ASCII; 0 for a pipe."""
     if not path.is_file():
         return 0.0
 

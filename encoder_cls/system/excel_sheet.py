@@ -1,7 +1,7 @@
-"""A new Excel file with one sheet: its cells, their types, the widths of its columns.
+"""A new Excel file with one sheet.
 
-Rows are written one after the other to a temporary file, so that memory does not grow with their
-number. Excel cannot append to such a file, so it is complete or not there.
+Rows go to a temporary file, so that memory does not grow; Excel cannot append, so the file is
+complete or not there.
 """
 
 from __future__ import annotations
@@ -61,9 +61,8 @@ def new_sheet(title: str, names: Sequence[str], formats: Sequence[str]) -> Itera
 class Sheet:
     """A new Excel file with one sheet, to which rows are appended.
 
-    The header is bold and stays in view, and each column has a filter; until the file is complete,
-    the folder also has the rows. `formats` are of numbers by column; `num_cut` counts texts cut to
-    the length of a cell.
+    The header is bold and stays in view, and each column has a filter. `formats` are of numbers by
+    column; `num_cut` counts texts cut to the length of a cell.
     """
 
     def __init__(
@@ -204,7 +203,7 @@ def kept_cell(value: Any) -> Cell:
 
 
 def _number_or_text(value: int | float | Decimal) -> Cell:
-    """A text if Excel cannot hold it, or would round it, as long account numbers."""
+    """A number; a text if Excel would round it, as long account numbers."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
 

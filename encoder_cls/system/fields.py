@@ -43,7 +43,7 @@ def field_names(record: Mapping[str, Any]) -> list[str]:
 
 
 def _found(record: Mapping[str, Any], name: str) -> Any:
-    """Or `_MISSING`; a field whose own name has dots comes first."""
+    """The value or `_MISSING`; a field whose own name has dots comes first."""
     if name in record:
         return record[name]
 

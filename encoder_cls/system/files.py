@@ -1,7 +1,7 @@
 """Read and write files durably and atomically, remove what killed processes have left, and lock.
 
-A file is replaced by renaming a new file. A rename within a folder is atomic: even after a power
-cut, a reader finds either the old content or the new content, never a part of it.
+A file is replaced by a rename, which is atomic within a folder: even after a power cut, a reader
+finds the old content or the new, never a part.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def replacing_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces a file durably and atomically when the block ends.
 
     The new file gets the permissions of the old one. If the block raises an error, the old content
-    stays, and the temporary file is removed, as are those that killed processes have left.
+    stays, and temporary files go, also those that killed processes have left.
 
     Raises:
         EncoderClsError: the file cannot be written, and keeps its old content.
@@ -158,9 +158,9 @@ def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
 def _temporary(path: Path, mark: str = "") -> Iterator[Path]:
     """Yield a new path beside `path`; the block renames it when it is complete, or it is removed.
 
-    The new name has random characters, so that no other program can put a file there before, and
-    not the name of `path`, which may already have the maximum length, and whose ending would let
-    readers of the folder read it, too.
+    Its name is random, so that no other program can put a file there before, and not that of
+    `path`, which may have the maximum length, and whose ending would let readers of the folder read
+    it, too.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{mark}{secrets.token_hex(8)}")
     with reporting_os_errors(path):
@@ -197,8 +197,8 @@ def _mark_of_writer(path: Path) -> str:
 def _remove_unfinished(path: Path) -> None:
     """Remove what killed processes have left for a path.
 
-    Files of this machine are removed if no process holds their lock. Locks of other machines may
-    not be visible, so their files are removed only when they are old.
+    Files of this machine go if no process holds their lock. Locks of other machines may not be
+    visible, so their files go only when they are old.
     """
     with suppress(OSError):
         for temporary in list(path.parent.glob(f"{TEMPORARY_PREFIX}{_mark_of_file(path)}*")):

@@ -75,7 +75,6 @@ def macro(template: str, name: str) -> Callable[..., Markup]:
 
 @cache
 def _environment() -> Environment:
-    """HTML is escaped, and undefined names are errors."""
     environment = Environment(
         loader=PackageLoader("encoder_cls", ""),
         autoescape=select_autoescape(),
@@ -107,7 +106,6 @@ def _environment() -> Environment:
 
 
 def _without_control_characters(value: Any) -> Any:
-    """HTML and values other than texts stay as they are."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return replace_unprintable(value, keep="\n\t")
@@ -132,7 +130,7 @@ def isolated(sentence: str) -> Markup:
 
 
 def _isolated_attribute(sentence: str) -> Markup:
-    """By Unicode characters in place of tags, which an attribute cannot have."""
+    """Isolate by characters in place of tags, which an attribute cannot have."""
     around = "\N{FIRST STRONG ISOLATE}\\g<0>\N{POP DIRECTIONAL ISOLATE}"
     return Markup(_RIGHT_TO_LEFT.sub(around, _escaped(sentence)))
 
@@ -142,7 +140,7 @@ def _sentence(words: str) -> Markup:
 
 
 def _breakable(name: str) -> Markup:
-    """A line may break after an underscore."""
+    """Let a line break after an underscore."""
     return Markup(f"<bdi>{_escaped(name).replace('_', '_<wbr>')}</bdi>")
 
 

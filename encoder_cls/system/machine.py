@@ -58,8 +58,8 @@ FIRST_FAST_CAPABILITY = (8, 0)
 def resolve_precision(name: str, device: torch.device) -> torch.dtype:
     """The type in which training multiplies matrices: `float32`, `bfloat16` or `auto`.
 
-    `auto` means bfloat16 if the device has instructions for it (CUDA since Ampere, CPUs with AMX or
-    AVX-512 bfloat16): without them it is often slower than float32.
+    `auto` is bfloat16 if the device has instructions for it (CUDA since Ampere, CPUs with AMX or
+    AVX-512 bfloat16): without them it is often slower.
     """
     import torch
 
@@ -117,7 +117,7 @@ if hasattr(os, "register_at_fork"):
 def release_memory() -> None:
     """Return freed memory to the system, if the C library is glibc.
 
-    It keeps freed blocks of up to 32 MB for later ones of the same size: with batches of different
+    It keeps freed blocks of up to 32 MB for others of the same size: with batches of different
     sizes, many times the memory in use.
     """
     if sys.platform != "linux":

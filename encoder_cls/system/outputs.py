@@ -29,7 +29,7 @@ class Taken(NamedTuple):
     Attributes:
         why: for messages.
         files: paths, maybe of no files, or file descriptors.
-        holds: whether a path without links is taken, too.
+        holds: whether a path is taken, too.
     """
 
     why: str
@@ -48,8 +48,8 @@ def check_output_paths(
 ) -> None:
     """Check that each output can be written, is not taken, and is not another one, too.
 
-    `is_printing`: standard output is one, too; a warning if it is the only one and closed. `taken`
-    is looked at only if an output is a file.
+    `is_printing`: to standard output, too; a warning if it is the only one and closed. `taken` is
+    looked at only if an output is a file.
 
     Raises:
         ConfigError: an output is not allowed.
@@ -89,7 +89,6 @@ class _Target(NamedTuple):
 
 
 def _target(path: Path) -> _Target:
-    """A `ConfigError` if no file can be written there."""
     stream = stream_named(path)
     if stream is not None:
         return _Target(str(path), None, _identity(stream))
@@ -107,7 +106,6 @@ def _target(path: Path) -> _Target:
 
 
 def _identity(file: Path | int) -> Identity | None:
-    """Of a path or a file descriptor, if there is a file."""
     try:
         status = os.stat(file)  # noqa: PTH116 - `Path.stat` takes no file descriptor
     except OSError:
@@ -118,7 +116,6 @@ def _identity(file: Path | int) -> Identity | None:
 
 
 def _keys_of(files: Iterable[Path | int]) -> set[Path | Identity]:
-    """Identities of files, and paths where there are none."""
     keys: set[Path | Identity] = set()
     for file in files:
         identity = _identity(file)
@@ -130,7 +127,6 @@ def _keys_of(files: Iterable[Path | int]) -> set[Path | Identity]:
 
 
 def _check_other_outputs(target: _Target, written: dict[Path | Identity, _Target]) -> None:
-    """A `ConfigError` if an output with the same file is in `written`."""
     for key in target.keys:
         other = written.setdefault(key, target)
         if other is target:

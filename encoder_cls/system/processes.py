@@ -44,9 +44,8 @@ def map_in_processes(
 ) -> Iterator[Result]:
     """Apply a function to items in as many processes as are useful, in order.
 
-    Only a few more items are taken than results have been yielded, so memory does not grow. The
-    function must be picklable. The first `alone` items are handled here: starting processes takes
-    about a second.
+    Only a few more items are taken than results have been yielded; the function must be picklable.
+    The first `alone` items are handled here: starting processes takes about a second.
     """
     items = iter(items)
     number = usable_processes()
@@ -67,7 +66,7 @@ def usable_processes() -> int:
 
 
 def _usable_processors() -> int:
-    """The system, a container, torchrun and LOKY_MAX_CPU_COUNT may limit them."""
+    """Count processors; the system, a container, torchrun and LOKY_MAX_CPU_COUNT may limit them."""
     if hasattr(os, "sched_getaffinity"):
         limits = [len(os.sched_getaffinity(0))]
     else:
@@ -92,9 +91,9 @@ class Workers(Generic[Item, Result]):
 
     They also end if this process is killed; Ctrl-C reaches only this process.
 
-    A `ProcessPoolExecutor` is not used: its processes run the main module again, which fails if it
-    has no guard, continue after their parent was killed, receive Ctrl-C, and print errors. Here, a
-    thread waits for each process, which ends when its pipe is closed.
+    A `ProcessPoolExecutor` would run the main module again, which fails without a guard, and its
+    processes outlive a killed parent, receive Ctrl-C, and print errors. Here, a thread waits for
+    each process, which ends when its pipe is closed.
 
     Args:
         function: sent to each process once.
@@ -201,7 +200,7 @@ class _Worker:
             )
 
     def send_function(self, function: Callable[[Any], Any]) -> None:
-        """If the process has ended, this is ignored: `apply` will raise."""
+        """Send the function; if the process has ended, `apply` will raise."""
         with suppress(OSError):
             self._connection.send(function)
 
@@ -248,7 +247,7 @@ def ask_parent(content: Any) -> Any:
 def work(descriptor: int) -> None:
     """The main function of a worker: receive a function, and apply it to each item after it.
 
-    It returns when the other end of the pipe is closed, as it is when the parent is killed.
+    It returns when the pipe is closed, as it is when the parent is killed.
     """
     from multiprocessing.connection import Connection
 
@@ -263,7 +262,6 @@ def work(descriptor: int) -> None:
 
 
 def _reply(parent: Connection[Any, Any], function: Callable[[Any], Any]) -> None:
-    """Receive an item, and send back the result or the error."""
     item = parent.recv()
     result = None
     error = None

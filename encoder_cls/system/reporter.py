@@ -78,5 +78,5 @@ def warn_caller(message: str) -> None:
 
 
 def _is_own(module: str) -> bool:
-    """Of this package, or `contextlib`, which calls its functions."""
+    """Whether a module is of this package, or `contextlib`, which calls its functions."""
     return module == "contextlib" or module.partition(".")[0] == "encoder_cls"

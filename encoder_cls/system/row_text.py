@@ -1,7 +1,7 @@
 """A row of several columns as one string, so that whatever carries texts carries rows, too.
 
-The columns beside the text, the features, come first, then the text, or the texts of several
-columns, the fields. ASCII's separators mark the parts (RS, US and GS below):
+Features, the columns beside the text, come first, then the text, or the texts of several columns,
+the fields. ASCII's separators mark the parts (RS, US and GS below):
 
     RS channel US email RS employees US 37 GS the text
     RS channel US email GS RS title US one text RS body US another text

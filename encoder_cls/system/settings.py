@@ -1,7 +1,7 @@
 """Compute independently of settings of NumPy and PyTorch that the caller has changed.
 
-For example, a library for Gaussian processes calls `torch.set_default_dtype(torch.float64)`, a
-notebook disables gradients, or a debugging session lets NumPy raise errors.
+A library may set `torch.set_default_dtype(torch.float64)`, a notebook disable gradients, a
+debugging session let NumPy raise errors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ def own_settings() -> Iterator[None]:
 
 
 def _enter_own_settings_of_thread(settings: ExitStack, torch: Any) -> None:
-    """Tensors on the CPU, with gradients and without autocast, in this thread."""
     settings.enter_context(torch.inference_mode(False))
     settings.enter_context(torch.enable_grad())
 
@@ -61,7 +60,7 @@ _callers_settings: dict[str, Any] = {}
 
 @contextmanager
 def _own_settings_of_process(torch: Any) -> Iterator[None]:
-    """Of several threads, the first changes settings that all share, and the last restores them."""
+    """The first of several threads changes settings that all share, and the last restores them."""
     global _num_blocks, _callers_settings  # noqa: PLW0603 - torch has these settings once, too
     with _lock:
         if _num_blocks == 0:

@@ -1,7 +1,7 @@
 """Stop long work on request, for example after a signal.
 
-`checking` adds a function that may ask to stop. Long loops call `check_stop` between two pieces of
-work. A long call that cannot be divided runs in a thread through `run_interruptibly`.
+`checking` adds a function that may ask to stop; long loops call `check_stop`; a call that cannot be
+divided runs in a thread (`run_interruptibly`).
 """
 
 from __future__ import annotations

@@ -89,6 +89,6 @@ class _ReceivedSignals:
 
 
 def _write_at_once(message: str) -> None:
-    """Not by `sys.stderr`, which may be writing when a signal arrives."""
+    """Write without `sys.stderr`, which may be writing when a signal arrives."""
     with suppress(OSError):
         os.write(STANDARD_ERROR, f"\n{message}\n".encode())

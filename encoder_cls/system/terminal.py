@@ -49,7 +49,6 @@ def open_streams() -> None:
 
 
 def _writable_null() -> TextIO:
-    """Open as long as the process runs."""
     return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
 
 
