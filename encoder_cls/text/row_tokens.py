@@ -239,7 +239,6 @@ def _frequency_rank(value_and_count: tuple[str, int]) -> tuple[int, str]:
 
 
 def _learned_edges(counts: Counter[str]) -> tuple[float, ...]:
-    """None if it is no column of numbers."""
     numbers = []
     counts_of_numbers = []
     for value, count_of_value in counts.items():
@@ -278,7 +277,6 @@ def reader_of_rows(read: TokenReader, form: RowForm | None) -> TokenReader:
 def _read_rows(
     read: TokenReader, form: RowForm, rows: Sequence[str], max_tokens: int
 ) -> TokenChunk:
-    """Read `[CLS]`, features, and for each field its mark and its words."""
     # Each text is read by itself. Its `[CLS]` is replaced by what stands before its words.
     texts: list[str] = []
     heads: list[list[str]] = []

@@ -103,13 +103,12 @@ def _characters(subword: str) -> str:
 
 
 def _parts(word: str, longest: int) -> set[str]:
-    """All sequences of two to `longest` characters."""
     ends = range(2, len(word) + 1)
     return {word[start:end] for end in ends for start in range(max(0, end - longest), end - 1)}
 
 
 def _without(trained: Tokenizer, rare: Set[str]) -> Tokenizer:
-    """Those of which a kept sub-word is merged are inside it, and so kept."""
+    """Leave out sub-words; those of which a kept one is merged are inside it, and so kept."""
     model = json.loads(trained.to_str())["model"]
     if model["type"] == "Unigram":
         scored = [(subword, score) for subword, score in model["vocab"] if subword not in rare]

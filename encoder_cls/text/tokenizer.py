@@ -1,7 +1,7 @@
 """Parse tokenizers, and tokenize texts into words or sub-words.
 
-Special tokens have the first ids. If the name of a special token, such as "[PAD]", occurs in a
-text, it is tokenized like all other characters.
+Special tokens have the first ids; their names in a text, such as "[PAD]", are tokenized like other
+characters.
 """
 
 from __future__ import annotations
@@ -170,7 +170,6 @@ def _subword_reader(tokenizer: Tokenizer) -> TokenReader:
 
 
 def _coded(token_lists: Sequence[list[str]]) -> TokenChunk:
-    """List each distinct token once, and index it."""
     tokens = list(chain.from_iterable(token_lists))
 
     # A token that is looked up for the first time gets the next index. `map` looks tokens up twice
@@ -223,9 +222,9 @@ class Span(NamedTuple):
 def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
     """The spans of the tokens that an encoder reads, without `[CLS]`.
 
-    A span covers whole characters, with their accents. Several tokens of a single character, such
-    as a ligature, have the same span. Those of a row are places in `readable(text)`, and empty for
-    what is not shown there.
+    A span covers whole characters, with their accents. Tokens of a single character, such as a
+    ligature, share a span. Those of a row are places in `readable(text)`, and empty for what is not
+    shown there.
     """
     form = row_form(tokenizer)
     if form is None:
@@ -322,7 +321,6 @@ def _panics_as_value_errors() -> Iterator[None]:
 
 
 def _is_own_normalizer(normalizer: dict[str, Any] | None) -> bool:
-    """Whether the steps of a parsed normalizer are those of this program."""
     if normalizer is None or "normalizers" not in normalizer:
         return False
     removal = json.loads(removes_invisible().__getstate__())

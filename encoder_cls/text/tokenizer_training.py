@@ -65,8 +65,8 @@ def train_subwords(
     """Train a sub-word tokenizer on the beginnings of texts, and count words that are too long.
 
     `row_tokens`, of features and fields, follow the special tokens. Equal texts and configs give
-    the same JSON. The texts are read up to two times, `CHARACTERS_PER_TOKEN` characters for each
-    token that the encoder reads.
+    the same JSON. Texts are read up to two times, `CHARACTERS_PER_TOKEN` characters for each token
+    that the encoder reads.
     """
     tokenizer = _untrained(config)
     splitter = _untrained(config)
@@ -174,13 +174,12 @@ def train_and_tokenize(
 ) -> tuple[Tokenizer, TokenizedTexts, int]:
     """Train a tokenizer, and tokenize the same texts.
 
-    A word-level tokenizer gets the vocabulary of `trainers.WordLevelTrainer`, but the texts are
-    split only once. A word, or a sub-word of several characters, is learned only if it is in texts
-    of `config.min_frequency` groups. Without `groups`, equal numbers of texts that belong together,
-    each text is a group.
+    A word-level one gets the vocabulary of `trainers.WordLevelTrainer`, but texts are split only
+    once. A word, or a longer sub-word, is learned if it is in texts of `config.min_frequency`
+    groups, by default texts.
 
-    The tokenizer `base` of a run that is continued has the same settings: a word-level one keeps
-    its ids, and new words follow; a sub-word one is not changed, because it can write any word.
+    `base`, of a run that is continued, has the same settings: a word-level one keeps its ids, and
+    new words follow; a sub-word one can write any word, and stays.
 
     Returns:
         The tokenizer, the tokens, and the number of words too long to learn from.
@@ -271,7 +270,6 @@ def _train_and_tokenize_words(
 
 
 def _untrained(config: TokenizerConfig) -> Tokenizer:
-    """A tokenizer without a vocabulary."""
     unknown = SPECIAL_TOKENS[UNK_ID]
     if config.type == "word_level":
         tokenizer = Tokenizer(models.WordLevel(unk_token=unknown))
@@ -301,8 +299,8 @@ def _untrained(config: TokenizerConfig) -> Tokenizer:
 def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     """The characters that continue a word, as word_piece writes them, such as `##a`, sorted.
 
-    They are the trainer's first tokens: otherwise it would number them in the order of a hash
-    table, which differs from run to run, and merge equally frequent pairs in that order.
+    Otherwise the trainer would number them in the order of a hash table, which differs from run to
+    run, and merge equally frequent pairs in that order.
     """
     splitter = ArrowWords(tokenizer)
     characters: set[str] = set()
@@ -326,8 +324,8 @@ MAX_PIECES = 1 << 16
 class ArrowWords:
     """Splits many texts into the words of a tokenizer with Arrow's kernels.
 
-    This is ten times as fast as `token_reader`, because Python handles each distinct word once; for
-    few texts, importing Arrow would take longer.
+    It is ten times as fast as `token_reader`, since Python handles each distinct word once; for few
+    texts, importing Arrow would take longer.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -1,7 +1,7 @@
 """The token ids and hashed character n-grams of many texts, in flat arrays.
 
-The id and the character n-grams of a word, known or unknown, are stored once, even if the word
-occurs many times. Every sequence starts with `[CLS]`, so no sequence is empty.
+The id and the n-grams of a word, known or unknown, are stored once. Every sequence starts with
+`[CLS]`, so none is empty.
 """
 
 from __future__ import annotations
@@ -102,8 +102,7 @@ class TokenizedTexts:
         max_seq_len: how many tokens of a text an encoder reads; `KEPT_PER_TOKEN` times as many are
             stored.
         truncated: whether an encoder reads not all of a text, (texts,).
-        kinds: whether each word of the list is a `WORD`, a `FIELD` or a `FEATURE`, (words,); None
-            if all are words.
+        kinds: of words of the list: `WORD`, `FIELD` or `FEATURE`, (words,); None if all are words.
     """
 
     words: NDArray[np.int32]
@@ -284,8 +283,8 @@ def index_tokens(
 ) -> tuple[TokenizedTexts, list[str]]:
     """Split texts into tokens, and list their distinct words, whose ids are their indices.
 
-    One chunk of texts is in memory; if `in_processes`, many texts are divided among several
-    processes, each with a copy of `read`. Without `kind_of`, all tokens are words.
+    One chunk is in memory. With `in_processes`, many texts are divided among processes, each with a
+    copy of `read`. Without `kind_of`, all tokens are words.
     """
     words = DiskBackedRaggedArray(np.int32)
     ngrams = DiskBackedRaggedArray(np.uint32)
@@ -369,7 +368,6 @@ def _chunks(texts: Iterable[str], *, max_characters: int) -> Iterator[list[str]]
 def _read_chunk(
     read: TokenReader, max_seq_len: int, texts: list[str]
 ) -> tuple[TokenChunk, NDArray[np.bool_]]:
-    """The tokens of texts, and which of them are truncated."""
     max_characters = CHARACTERS_PER_TOKEN * max_seq_len
     beginnings = [text[:max_characters] for text in texts]
     tokens = read(beginnings, KEPT_PER_TOKEN * max_seq_len)
@@ -389,8 +387,8 @@ CRC32_OF_BYTE = np.array([zlib.crc32(bytes([byte])) for byte in range(256)], dty
 def hash_char_ngrams(words: Sequence[str]) -> CharNgrams:
     """Hash the character n-grams of words.
 
-    A word is put between "<" and ">" before its n-grams are taken, such as "<at" and "at>", as in
-    fastText (Bojanowski et al., "Enriching Word Vectors with Subword Information", 2017,
+    A word is put between "<" and ">" first, which gives "<at" and "at>", as in fastText (Bojanowski
+    et al., "Enriching Word Vectors with Subword Information", 2017,
     https://arxiv.org/abs/1607.04606). The hash is the CRC-32 of an n-gram's bytes in UTF-8, sorted
     by length; an empty word has none.
     """
@@ -446,7 +444,6 @@ def _extend_crc32(
     starts: NDArray[np.int64],
     sizes: NDArray[np.int64],
 ) -> None:
-    """Extend each hash, in place, by bytes of `content`, from `starts` on."""
     for number in range(sizes.max(initial=0)):
         (extended,) = np.nonzero(sizes > number)
         before = hashes[extended]
