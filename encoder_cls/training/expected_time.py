@@ -114,7 +114,6 @@ TOKENS_OF_WORD = 1.25
 
 
 def _estimated_counts(dataset: Dataset, config: Config) -> Counts:
-    """Count data by the words in a sample of its texts."""
     num_labelled = len(dataset.train)
     stride = max(1, num_labelled // SAMPLED_TEXTS)
     sample = [dataset.train.texts[row] for row in range(0, num_labelled, stride)]
@@ -270,7 +269,6 @@ MAX_CORES = 8
 
 
 def _share_on_cores() -> float:
-    """The time of the encoder on all cores, relative to one."""
     cores = min(MAX_CORES, usable_processes())
     num_threads = number_in_environment("OMP_NUM_THREADS", least=1)
     if num_threads:

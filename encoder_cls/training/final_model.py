@@ -173,7 +173,6 @@ def _logits(
     *,
     device: str,
 ) -> Logits:
-    """The logits of a part with these weights."""
     if part == "linear":
         assert classifier.linear
         linear = LinearModel.from_weights(

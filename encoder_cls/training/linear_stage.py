@@ -75,7 +75,6 @@ def run_linear_stage(
 
 
 def _fit_and_save(run: RunDir, progress: RunProgress, reporter: Reporter) -> FittedLinear:
-    """The state of the run gets the work and the score of the fit."""
     prepared = progress.prepared
 
     def save(fitted: FittedLinear) -> None:
@@ -212,7 +211,6 @@ def held_out_predictions(prepared: Prepared, held_out: HeldOutLogits) -> HeldOut
 def _report(
     linear: FittedLinear, progress: RunProgress, reporter: Reporter, *, is_first_fit: bool
 ) -> None:
-    """After the first fit, the validation is also logged."""
     if is_first_fit:
         num_train = len(progress.prepared.dataset.train)
         _report_differences_from_plan(linear, reporter, num_train=num_train)

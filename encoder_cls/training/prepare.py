@@ -167,7 +167,6 @@ def _plan(
 
 
 def _checked_base_run(path: Path, config: Config) -> RunDir:
-    """A `ConfigError` says that a base run does not fit the config."""
     base_run = RunDir(path)
     base_config = config_of_base(str(path))
     if not base_run.is_finished():
@@ -194,7 +193,7 @@ def _checked_base_run(path: Path, config: Config) -> RunDir:
 
 
 def _fields(config: Config) -> tuple[str, ...]:
-    """Names of text columns matter to the model only if there are several."""
+    """The names of text columns, which matter to the model only if there are several."""
     columns = config.data.text_column
     return columns if len(columns) > 1 else ()
 
@@ -211,7 +210,6 @@ def _check_shape(base: Classifier, base_run: RunDir, config: Config) -> None:
 
 
 def _check_base_data(dataset: Dataset, base_run: RunDir) -> None:
-    """Raise a `DataError` if the data has changed since the newest checkpoint."""
     fingerprints = newest_fingerprint(base_run.checkpoints)
     for kind, split in (("training", dataset.train), ("validation", dataset.validation)):
         # A base run without checkpoints has no hashes, so there is nothing to compare.

@@ -101,7 +101,6 @@ def affordable_train_fraction(config: Config, run: RunDir, *, budget: TimeBudget
 
 
 def _bytes_by_role(config: Config) -> dict[str, int]:
-    """The bytes of local files, by key of `data`."""
     bytes_by_role = {}
     for role in ("train", *SECONDS_OF_OTHERS):
         num_bytes = sum(file.stat().st_size for file in _files(config, role))
@@ -144,7 +143,7 @@ def estimate_reading(config: Config, role: str) -> ReadingEstimate:
 
 
 def _time_first_rows(config: Config, role: str) -> tuple[list[int], float]:
-    """The bytes of the text of each first row, and the seconds to read all."""
+    """Time first rows: the bytes of the text of each, and the seconds for all."""
     label_column = None if role == "unlabelled" else config.data.label_column
     columns = Columns(config.data.text_column, label_column, features=config.data.features)
     reading = Reading(config.data.reading_options)

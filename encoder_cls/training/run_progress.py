@@ -115,7 +115,6 @@ class RunProgress:
             ) from None
 
     def _folder_of_best_model(self) -> Path | None:
-        """The folder of the best model, unless there is none, or it is made again."""
         if self.state.is_pretraining:
             is_saved = self.state.training.best_score is not None
             return self._run.pretrained if is_saved else None
@@ -148,7 +147,7 @@ class RunProgress:
             self._log.log(0, "data", data_statistics(self.prepared))
 
     def _save_beginning(self) -> None:
-        """Its fingerprint shows later whether the data has changed."""
+        """Save a fingerprint that shows later whether the data has changed."""
         beginning = Checkpoint(state=self.state, fingerprint=self._fingerprint)
         save_checkpoint(self._run.checkpoints, beginning, keep=1)
 
