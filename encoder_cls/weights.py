@@ -70,7 +70,6 @@ class RowTable:
 
     @cached_property
     def _stored_index(self) -> NDArray[np.int32]:
-        """The index of each row among the stored ones, or -1."""
         index = np.full(self.num_rows, -1, dtype=np.int32)
         index[self.stored_rows] = np.arange(len(self.values), dtype=np.int32)
         return index
@@ -280,7 +279,6 @@ def _stored_type(name: str, shape: tuple[int, ...], dtype: str) -> type:
 
 
 def _packed_table(name: str, array: Array, dtype: str) -> dict[str, NDArray[Any]]:
-    """Convert a table to tensors, without zero rows if that takes less space."""
     nonzero_rows = np.flatnonzero(array.any(axis=1)).astype(np.int32)
     num_rows, num_columns = array.shape
     row_bytes = 2 * num_columns
@@ -356,7 +354,7 @@ def _pop_sparse(
 
 
 def _packed_ids(name: str, ids: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
-    """The low half of each, and the count of each high half."""
+    """Convert ids to the low half of each, and the count of each high half."""
     low = (ids & 0xFFFF).astype(np.uint16)
     counts = np.bincount(ids >> 16, minlength=HIGH_HALVES_OF_TEXTS).astype(np.int32)
     return {name: low, name + HIGH: counts}
