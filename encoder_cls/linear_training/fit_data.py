@@ -24,8 +24,9 @@ from encoder_cls.metrics.tasks import task_of
 from encoder_cls.text.tokens import TokenizedTexts
 
 # A model surely predicts better if its mean loss on the validation texts is lower by more than this
-# number of standard errors.
+# number of standard errors, and if these texts are in at least so many groups.
 STANDARD_ERRORS = 2.0
+MIN_COMPARED = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +93,28 @@ class FitData:
         """The number of binary classifiers of the model."""
         return task_of(self.train.labels).num_one_vs_rest(len(self.options.class_weights))
 
-    def is_surely_better(self, linear: LinearModel, logits: Logits) -> bool:
-        """Whether a model predicts the validation texts surely better than by these logits."""
+    @property
+    def has_enough_validation(self) -> bool:
+        """Whether there are enough validation texts to show that a model is surely better."""
+        return RowGroups(self.validation.split_groups).num_groups >= MIN_COMPARED
+
+    def is_better(self, fit: LinearFit, other: LinearFit) -> bool:
+        """Whether a fit predicts the validation texts better than another."""
+        return self._lowers_the_loss(fit, other, standard_errors=0)
+
+    def is_surely_better(self, fit: LinearFit, other: LinearFit) -> bool:
+        """Whether a fit predicts enough validation texts surely better than another."""
+        return self.has_enough_validation and self._lowers_the_loss(
+            fit, other, standard_errors=STANDARD_ERRORS
+        )
+
+    def _lowers_the_loss(self, fit: LinearFit, other: LinearFit, *, standard_errors: float) -> bool:
         return surely_lowers_the_loss(
-            logits,
-            linear.logits(self.validation_texts),
+            other.validation_logits(self),
+            fit.validation_logits(self),
             self.validation.labels,
             RowGroups(self.validation.split_groups),
-            standard_errors=STANDARD_ERRORS,
+            standard_errors=standard_errors,
         )
 
 
@@ -122,6 +137,7 @@ class LinearFit(NamedTuple):
     Attributes:
         held_out: from before the final fit; None if that has no validation texts.
         uses_words_alone: character n-grams were left out, since it was surely better.
+        is_surely_better_than_planned: a planned fit was made, and is not kept.
     """
 
     linear: LinearModel
@@ -130,6 +146,14 @@ class LinearFit(NamedTuple):
     few_labels: FewLabelsFit | None = None
     stream: StreamFit | None = None
     uses_words_alone: bool = False
+    is_surely_better_than_planned: bool = False
+
+    def validation_logits(self, data: FitData) -> Logits:
+        """Predictions for the validation texts, by a model that has not learned from them."""
+        if self.held_out is None:
+            return self.linear.logits(data.validation_texts)
+        is_validation = self.held_out.rows >= len(data.train)
+        return self.held_out.logits[is_validation]
 
     @property
     def work(self) -> LinearWork:

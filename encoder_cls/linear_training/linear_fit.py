@@ -9,11 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from encoder_cls.data.label_names import names_as_texts
 from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear_training.cost import (
     EFFORTS,
     IN_PASSES,
+    NAIVE_BAYES,
     PLANNED,
     WORDS_ALONE,
     Effort,
@@ -46,8 +49,8 @@ MIN_SECONDS_FOR_PRELIMINARY = 20.0
 FIRST_FIT = "fitting a first linear model"
 FIT = "fitting the linear model"
 
-# A function that receives a preliminary linear model, before the final one is fitted.
-OnPreliminary = Callable[[LinearModel], None]
+# A function that receives a preliminary fit, before the final one is made.
+OnPreliminary = Callable[[LinearFit], None]
 
 
 def fit_linear_model(
@@ -87,58 +90,83 @@ def repeat_linear_fit(data: FitData, work: LinearWork, *, reporter: Reporter = S
         return fits.words_in_passes()
     if effort is IN_PASSES:
         return fits.all_features_in_passes()
+    if effort is NAIVE_BAYES:
+        return fits.naive_bayes()
     return fits.planned()
 
 
 def _fit_without_limit(fits: _Fits, on_preliminary: OnPreliminary | None) -> LinearFit:
     """A person who waits gets a first model at once: that of passes that must end now."""
+    fits.reporter.working(FIRST_FIT)
+    words = _Fits(fits.data, end=time.monotonic()).words_in_passes()
     if on_preliminary:
-        fits.reporter.working(FIRST_FIT)
-        first = _Fits(fits.data, end=time.monotonic()).words_in_passes()
-        on_preliminary(first.linear)
+        on_preliminary(words)
+    first = _better_of_naive_bayes_and(words, fits, on_preliminary)
+
     fits.reporter.working(FIT)
-    return fits.planned(on_preliminary)
+    return _planned_unless_surely_worse(first, fits, on_preliminary)
 
 
 def _fit_until(end: float, fits: _Fits, on_preliminary: OnPreliminary | None) -> LinearFit:
     # Fit in passes first: this fit is there when the time is over.
     fits.reporter.working(FIRST_FIT)
-    words = fits.words_in_passes(on_preliminary)
+    first = fits.words_in_passes(on_preliminary)
     if on_preliminary:
-        on_preliminary(words.linear)
+        on_preliminary(first)
+    assert first.stream
+    seconds_of_pass = first.stream.seconds_of_pass
+
+    def has_passes(number: float) -> bool:
+        return end - time.monotonic() > number * seconds_of_pass
+
+    if has_passes(ALL_FEATURES_COST):
+        first = _better_of_naive_bayes_and(first, fits, on_preliminary)
 
     # Fit as planned if there is time for it, or if the encoder needs the teacher that only the
     # planned fit has.
     fits.reporter.working(FIT)
-    assert words.stream
-    seconds_of_pass = words.stream.seconds_of_pass
     needs_teacher = fits.data.with_teacher
-    if needs_teacher or end - time.monotonic() > PLANNED_COST * seconds_of_pass:
+    if needs_teacher or has_passes(PLANNED_COST):
         try:
-            planned = fits.planned(on_preliminary)
+            return _planned_unless_surely_worse(first, fits, on_preliminary)
         except TooLittleTimeError:
             if needs_teacher:
                 raise
-        else:
-            if fits.data.kind == "plain" and _is_surely_better(words, planned, fits.data):
-                return words
-            return planned
 
     # Otherwise, learn from all features in passes, and keep the better of both fits.
-    if end - time.monotonic() > ALL_FEATURES_COST * seconds_of_pass:
+    if has_passes(ALL_FEATURES_COST):
         all_features = fits.all_features_in_passes()
-        assert all_features.stream
-        if all_features.stream.loss < words.stream.loss:
+        if fits.data.is_better(all_features, first):
             return all_features
-    return words
+    return first
 
 
-def _is_surely_better(fit: LinearFit, planned: LinearFit, data: FitData) -> bool:
-    if not len(data.validation):
-        return False
-    if planned.held_out:
-        return data.is_surely_better(fit.linear, planned.held_out.logits)
-    return data.is_surely_better(fit.linear, planned.linear.logits(data.validation_texts))
+def _better_of_naive_bayes_and(
+    words: LinearFit, fits: _Fits, on_preliminary: OnPreliminary | None
+) -> LinearFit:
+    """Naive Bayes if it is better than a fit to words in passes; it is also there in seconds."""
+    if not fits.have_naive_bayes:
+        return words
+    naive_bayes = fits.naive_bayes()
+    if not fits.data.is_better(naive_bayes, words):
+        return words
+    if on_preliminary:
+        on_preliminary(naive_bayes)
+    return naive_bayes
+
+
+def _planned_unless_surely_worse(
+    first: LinearFit, fits: _Fits, on_preliminary: OnPreliminary | None
+) -> LinearFit:
+    """The planned fit, unless the first one is surely better; a teacher is always planned.
+
+    Raises:
+        TooLittleTimeError: there is not enough time for the planned fit.
+    """
+    planned = fits.planned(on_preliminary)
+    if not fits.data.with_teacher and fits.data.is_surely_better(first, planned):
+        return first._replace(is_surely_better_than_planned=True)
+    return planned
 
 
 class _Fits:
@@ -172,7 +200,29 @@ class _Fits:
             fit = fit_to_many_labels
             if self.data.kind == "many_classes":
                 fit = fit_to_many_classes
-            return fit(self.data, effort_choice=self._effort_choice, on_first=on_preliminary)
+            return fit(
+                self.data,
+                effort_choice=self._effort_choice,
+                on_first=_receiving_model(on_preliminary),
+            )
+
+    @property
+    def have_naive_bayes(self) -> bool:
+        """Whether naive Bayes is a fit to choose from.
+
+        It needs fewer texts of each class than passes do. It knows no weights of classes.
+        """
+        data = self.data
+        has_equal_weights = np.ptp(data.options.class_weights) == 0
+        return (
+            data.kind == "few_labels"
+            and data.config.naive_bayes
+            and data.num_classifiers > 1
+            and bool(has_equal_weights)
+        )
+
+    def naive_bayes(self) -> LinearFit:
+        return fit_to_many_classes(self.data, effort_choice=EffortChoice(NAIVE_BAYES))
 
     def words_in_passes(self, on_preliminary: OnPreliminary | None = None) -> LinearFit:
         end = self._effort_choice.end
@@ -198,9 +248,15 @@ class _Fits:
                 options,
                 end=self._effort_choice.end,
                 work=self._stream_work,
-                on_first=on_preliminary,
+                on_first=_receiving_model(on_preliminary),
             )
         return LinearFit(stream.linear, effort, stream=stream)
+
+
+def _receiving_model(on_preliminary: OnPreliminary | None) -> Callable[[LinearModel], None] | None:
+    if on_preliminary is None:
+        return None
+    return lambda linear: on_preliminary(LinearFit(linear))
 
 
 def _fit_to_few_labels(data: FitData, effort_choice: EffortChoice) -> LinearFit:

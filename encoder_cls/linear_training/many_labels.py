@@ -26,9 +26,6 @@ from encoder_cls.metrics.row_groups import RowGroups
 from encoder_cls.metrics.tasks import task_of
 from encoder_cls.text.tokens import FEATURE
 
-# All features are more accurate on most data. Words alone replace them where words are surely
-# better on the validation texts, if these are in at least so many groups.
-MIN_TEXTS_FOR_WORDS = 50
 # The work of counting words alone and of a fit to them, relative to the same with all features. It
 # was 0.14 to 0.19 on texts of 10 to 20 words, in 2 to 77 classes.
 WORDS_COST = 0.2
@@ -71,7 +68,7 @@ def fit_to_many_labels(
     # Expect all work now, so that each fit is reported as a part of the whole. The features of the
     # training texts are counted already.
     expect_work(all_features.work(is_quick=is_quick) - COUNTING_WORK * len(texts))
-    if all_features.compares_words:
+    if data.has_enough_validation:
         expect_work(WORDS_COST * words.work(is_quick=True))
     if data.refits_on_validation:
         num_final = len(texts) + len(data.validation)
@@ -110,12 +107,13 @@ def _fit_and_try_words(
     # Fit to all features. The validation texts choose C and the calibration.
     linear, calibration = all_features.run(texts, is_quick=is_quick, on_first=on_first)
 
-    # Use words alone if they surely predict the validation texts better.
-    if all_features.compares_words:
+    # All features are more accurate on most data. Use words alone if they surely predict the
+    # validation texts better.
+    data = all_features.data
+    if data.has_enough_validation:
         with counting_at(WORDS_COST):
             quick, _ = words.count_and_run(is_quick=True)
-        data = all_features.data
-        if data.is_surely_better(quick, linear.logits(data.validation_texts)):
+        if data.is_surely_better(LinearFit(quick), LinearFit(linear)):
             with counting_at(WORDS_COST):
                 expect_work(words.work(is_quick=is_quick))
                 return _Fitted(words, *words.count_and_run(is_quick=is_quick))
@@ -131,7 +129,7 @@ def _try_feature_pairs(fitted: _Fitted, is_quick: bool) -> _Fitted:
     paired = _FitToTrain(data, fitted.of.options._replace(feature_pairs=True))
     expect_work(paired.work(is_quick=True))
     quick, calibration = paired.count_and_run(is_quick=True)
-    if not data.is_surely_better(quick, fitted.linear.logits(data.validation_texts)):
+    if not data.is_surely_better(LinearFit(quick), LinearFit(fitted.linear)):
         return fitted
 
     if not is_quick:
@@ -171,14 +169,9 @@ class _FitToTrain(NamedTuple):
         return self.run(texts, is_quick=is_quick)
 
     @property
-    def compares_words(self) -> bool:
-        groups = RowGroups(self.data.validation.split_groups)
-        return groups.num_groups >= MIN_TEXTS_FOR_WORDS
-
-    @property
     def compares_feature_pairs(self) -> bool:
         kinds = self.data.texts.kinds
-        return kinds is not None and FEATURE in kinds and self.compares_words
+        return kinds is not None and FEATURE in kinds and self.data.has_enough_validation
 
     def num_fits(self, *, is_quick: bool) -> float:
         train = self.data.train

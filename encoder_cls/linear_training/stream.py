@@ -55,7 +55,7 @@ class StreamFit(NamedTuple):
     """The result of a fit to a stream.
 
     Attributes:
-        loss: on held-out texts, the same of equal texts, in nats.
+        loss: on held-out texts, in nats.
         num_texts: those learned from.
         num_unread: those there was no time for.
         seconds_of_pass: over these texts.

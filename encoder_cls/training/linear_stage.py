@@ -19,7 +19,6 @@ from encoder_cls.classifier.model_folder import save_classifier
 from encoder_cls.classifier.validation_result import ValidationResult, score_mixture
 from encoder_cls.encoder_training.distributed import ProcessGroup
 from encoder_cls.evaluation.held_out_predictions import HeldOutPredictions, LinearPredictions
-from encoder_cls.linear.linear_model import LinearModel
 from encoder_cls.linear_training.class_weights import class_weights
 from encoder_cls.linear_training.cost import PLANNED, LinearWork
 from encoder_cls.linear_training.features import LinearOptions
@@ -124,8 +123,8 @@ def fit_linear_classifier(
     on_first = None
     if on_preliminary:
 
-        def on_first(linear: LinearModel) -> None:
-            on_preliminary(_scored(prepared, LinearFit(linear)))
+        def on_first(fit: LinearFit) -> None:
+            on_preliminary(_scored(prepared, fit))
 
     end = _end_of_fit(prepared)
     fit = fit_linear_model(data, end=end, on_preliminary=on_first, reporter=reporter)
@@ -226,10 +225,16 @@ def _report(
 def _report_differences_from_plan(
     linear: FittedLinear, reporter: Reporter, *, num_train: int
 ) -> None:
-    if linear.fit.effort is not PLANNED:
+    effort = linear.fit.effort
+    if effort is not PLANNED and linear.fit.is_surely_better_than_planned:
+        reporter.note(
+            f"linear model: {effort.name}, since that is surely better on validation texts than "
+            "all that is planned"
+        )
+    elif effort is not PLANNED:
         reporter.warning(
             "train.time_budget: there is no time to fit the linear model as planned, but in a "
-            f"simpler way: {linear.fit.effort.name}"
+            f"simpler way: {effort.name}"
         )
 
     if linear.fit.uses_words_alone:

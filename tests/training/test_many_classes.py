@@ -12,7 +12,8 @@ from support.small_runs import LETTERS, config_of_many_topics, run_all
 
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
-from encoder_cls.linear_training import cost, many_classes, nb_svm
+from encoder_cls.linear_training import cost, fit_data, linear_fit, many_classes, nb_svm
+from encoder_cls.linear_training.cost import TooLittleTimeError
 from encoder_cls.linear_training.features import CountedTexts, LinearOptions
 from encoder_cls.linear_training.many_classes import naive_bayes
 from encoder_cls.run.run_folder import RunDir
@@ -151,3 +152,58 @@ def test_naive_bayes_ranks_classes_as_that_of_scikit_learn(config):
     expected = counted.features @ -np.log(complement / (theirs.feature_all_ + 1)).T
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert (found.argmax(axis=1) == theirs.predict(counted.features)).mean() > 0.98
+
+
+FEW_TEXTS = 5
+
+
+@pytest.fixture
+def few_labels_config(tmp_path) -> Config:
+    """A run on few texts of each of several classes, which also learns from the class names."""
+    config = config_of_many_topics(tmp_path, classes=NUM_CLASSES, texts_per_class=FEW_TEXTS)
+    techniques = {"naive_bayes": True, "label_names_as_texts": True}
+    return config.model_copy(update={"train": config.train.model_copy(update=techniques)})
+
+
+def test_in_little_time_few_labels_of_many_classes_get_the_better_of_two_quick_fits(
+    few_labels_config, monkeypatch
+):
+    """Naive Bayes needs fewer texts than passes do. A resumed run fits it again."""
+
+    def too_little_time(*_: object, **__: object) -> None:
+        raise TooLittleTimeError("no time")
+
+    prepared = prepare(few_labels_config)
+    monkeypatch.setattr(cost, "affordable_effort", too_little_time)
+    monkeypatch.setattr(linear_stage, "_end_of_fit", lambda _: time.monotonic() + 600)
+    preliminary: list[FittedLinear] = []
+    fitted = fit_linear_classifier(prepared, on_preliminary=preliminary.append)
+    again = fit_linear_classifier(prepared, work=fitted.fit.work)
+
+    words, *_, naive_bayes = preliminary
+    assert words.fit.effort is not cost.NAIVE_BAYES
+    assert fitted.fit.effort is naive_bayes.fit.effort is cost.NAIVE_BAYES
+    assert fitted.validation.score.loss < words.validation.score.loss
+    weights = fitted.classifier.linear.weights.values
+    assert again.classifier.linear.weights.values.tobytes() == weights.tobytes()
+
+
+def test_a_fit_to_few_labels_is_kept_unless_naive_bayes_is_surely_better(
+    few_labels_config, monkeypatch
+):
+    """Also if there is time for it; the validation texts are those of its held-out predictions."""
+    monkeypatch.setattr(fit_data, "MIN_COMPARED", 1)
+    prepared = prepare(few_labels_config)
+    fit_from_few_labels = linear_fit.fit_linear_from_few_labels
+
+    def fit_badly(*arguments, **options):
+        linear, result = fit_from_few_labels(*arguments, **options)
+        return linear, result._replace(logits=-result.logits)
+
+    good = fit_linear_classifier(prepared).fit
+    monkeypatch.setattr(linear_fit, "fit_linear_from_few_labels", fit_badly)
+    other = fit_linear_classifier(prepared).fit
+
+    assert good.effort is cost.PLANNED
+    assert other.effort is cost.NAIVE_BAYES
+    assert other.is_surely_better_than_planned

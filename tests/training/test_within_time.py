@@ -33,7 +33,7 @@ from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.findings import Kind
 from encoder_cls.evaluation.split_evaluation import evaluate_split
 from encoder_cls.linear.ngrams import TEMPLATE_IDS
-from encoder_cls.linear_training import cost, linear_fit, stream
+from encoder_cls.linear_training import cost, fit_data, linear_fit, stream
 from encoder_cls.linear_training.cost import (
     FEW_LABELS_EFFORTS,
     IN_PASSES,
@@ -46,6 +46,7 @@ from encoder_cls.linear_training.cost import (
     TooLittleTimeError,
     affordable_effort,
 )
+from encoder_cls.linear_training.fit_data import FitData
 from encoder_cls.linear_training.out_of_fold import LABELS_ONLY
 from encoder_cls.run import loaded_run
 from encoder_cls.run.checkpoint_files import load_newest
@@ -446,28 +447,20 @@ def test_held_out_predictions_of_a_killed_process_that_had_more_time_are_removed
     assert not run.held_out_predictions.exists()
 
 
-@pytest.mark.parametrize(("loss", "expected"), [(0.0, IN_PASSES), (math.inf, WORDS_ALONE)])
+@pytest.mark.parametrize("are_better", [True, False])
 def test_all_features_in_passes_are_kept_only_if_they_are_better_than_words(
-    tmp_path, monkeypatch, loss, expected
+    tmp_path, monkeypatch, are_better
 ):
-    fit_stream = linear_fit.fit_linear_from_stream
-
-    def fit_with_loss(labelled, options, **arguments):
-        fit = fit_stream(labelled, options, **arguments)
-        if options.char_ngrams:
-            return fit._replace(loss=loss)
-        return fit
-
     monkeypatch.setattr(cost, "affordable_effort", too_little_time)
     monkeypatch.setattr(linear_fit, "ALL_FEATURES_COST", 0)
-    monkeypatch.setattr(linear_fit, "fit_linear_from_stream", fit_with_loss)
+    monkeypatch.setattr(FitData, "is_better", lambda *_: are_better)
 
     prepared = prepare(make_config(tmp_path, **WITH_LINEAR, time_budget="10h"))
     fitted = fit_linear_classifier(prepared)
 
-    assert fitted.fit.effort is expected
+    assert fitted.fit.effort is (IN_PASSES if are_better else WORDS_ALONE)
     has_all_features = fitted.classifier.linear.feature_ids.max() > TEMPLATE_IDS
-    assert has_all_features == (expected is IN_PASSES)
+    assert has_all_features == are_better
 
 
 def test_a_planned_fit_that_is_surely_worse_does_not_replace_the_one_before(tmp_path, monkeypatch):
@@ -480,6 +473,7 @@ def test_a_planned_fit_that_is_surely_worse_does_not_replace_the_one_before(tmp_
         return fit._replace(held_out=wrong)
 
     monkeypatch.setattr(linear_fit, "PLANNED_COST", 0)
+    monkeypatch.setattr(fit_data, "MIN_COMPARED", 1)
     prepared = prepare(make_config(tmp_path, **WITH_LINEAR, time_budget="10h"))
     assert fit_linear_classifier(prepared).fit.effort is PLANNED
 

@@ -9,7 +9,7 @@ from support.small_runs import config_of_many_topics, run_all
 from encoder_cls.classifier.model_folder import load_classifier
 from encoder_cls.config.schema import Config
 from encoder_cls.linear.ngrams import TEMPLATE_IDS
-from encoder_cls.linear_training import features, many_labels
+from encoder_cls.linear_training import features, fit_data
 from encoder_cls.system.reporter import Reporter
 from encoder_cls.training.linear_stage import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
@@ -51,7 +51,7 @@ def test_all_features_are_used_where_words_alone_are_not_surely_better(config, t
 def test_the_comparison_with_words_alone_is_a_part_of_the_progress(config, monkeypatch):
     """Counting the words of the texts is reported, then each of the classifiers."""
     shares = shares_of_fit(config)
-    monkeypatch.setattr(many_labels, "MIN_TEXTS_FOR_WORDS", 1000)
+    monkeypatch.setattr(fit_data, "MIN_COMPARED", 1000)
     shares_without_comparison = shares_of_fit(config)
 
     assert len(shares) == len(shares_without_comparison) + 1 + NUM_CLASSES
