@@ -8,15 +8,19 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow
 import pytest
 from support.fixtures import Outcome
 from support.small_runs import WITHOUT_TECHNIQUES
 from support.tables import read_table, write_table
 from support.topics import TOPICS, labelled_texts
 
-from encoder_cls import load_classifier
+from encoder_cls import Predictor, load_classifier
 from encoder_cls.classifier.prediction_json import prediction_json
 from encoder_cls.data.codes import Codes
+from encoder_cls.serving.request_queue import Batcher
+from encoder_cls.serving.requests import PredictRequest
+from encoder_cls.system.web.responses import RefusedError
 
 CODES = {"küche": "11", "sport": "12", "weather": "20"}
 NAMES = {"1": "Indoors", "11": "Cooks", "12": "Coaches", "2": "Outdoors", "20": "Forecasters"}
@@ -194,6 +198,30 @@ def test_python_has_path_and_level(predict):
     with pytest.raises(ValueError, match="level 3: the model has 2"):
         prediction.at_level(3)
     assert prediction_json(prediction, top_k=1)["path"][0]["name"] == "Indoors"
+
+
+def test_a_server_answers_at_a_level(predict):
+    batcher = Batcher()
+    classifier = load_classifier("runs/codes", device="cpu")
+    for level, label in {1: "1", None: classifier.predict([UNSURE])[0].label}.items():
+        request = PredictRequest(texts=[UNSURE], level=level)
+        (result,) = batcher.submit(request, classifier).result(60)
+        assert result.record["label"] == result.record["path"][-1]["label"] == label
+        # Its metrics count classes, whatever is answered.
+        assert result.labels[0] in CODES.values()
+
+    with pytest.raises(RefusedError, match="level: 3; the model has 2 levels"):
+        batcher.submit(PredictRequest(texts=[UNSURE], level=3), classifier)
+    batcher.stop()
+
+
+def test_batches_of_rows_get_the_name_and_the_levels(predict):
+    rows = pyarrow.table({"text": [SURE, ""]})
+    sure, blank = Predictor("runs/codes")(rows).to_pylist()
+    assert [sure[name] for name in ("label", "name", "level_1", "level_2")] == [
+        *("20", "Forecasters", "2", "20")
+    ]
+    assert [blank[name] for name in ("label", "name", "level_1", "level_2")] == [None] * 4
 
 
 def test_a_level_with_a_single_code_is_certain(predict):

@@ -75,6 +75,12 @@ def test_a_table_has_an_empty_label(run):
     names, *rows = read_table("out.csv")
     assert [row[names.index("label")] for row in rows] == ["", "sport"]
 
+    options = ["--model", "run", "--input", "new.csv", "--output", "top.csv", "--top-k", "9"]
+    assert run("predict", *options).code == 0
+    # Of three classes, one is never among the most probable ones.
+    names, *rows = read_table("top.csv")
+    assert [name for name in names if name.startswith("label")] == ["label", "label_2"]
+
 
 def test_the_report_counts_none_apart(run):
     """It tells how many texts of none get no class, and how many others."""

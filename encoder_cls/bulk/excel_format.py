@@ -17,7 +17,6 @@ from encoder_cls.bulk.progress_bar import Progress
 from encoder_cls.bulk.table_columns import TableColumns, prediction_field
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.data.reading.excel import SheetLayout
-from encoder_cls.data.reading.xlsx import MAX_COLUMNS, ColumnLayout
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import counted
 from encoder_cls.system.encodings import encodable
@@ -34,6 +33,7 @@ from encoder_cls.system.excel_sheet import (
     new_sheet,
 )
 from encoder_cls.system.files import reporting_os_errors
+from encoder_cls.system.xlsx import MAX_COLUMNS, ColumnLayout
 
 # The number of bytes that are copied at once.
 COPIED_BYTES = 1 << 20

@@ -74,7 +74,7 @@ class ParquetFormat(PredictionFormat):
 
         prediction_fields = []
         for usual_name, name in self._columns.prediction_columns.items():
-            prediction_fields.append((encodable(name), _type_of_column(usual_name)))
+            prediction_fields.append((encodable(name), type_of_column(usual_name)))
         self._prediction_schema = pyarrow.schema(prediction_fields)
 
     def encode(self, predicted_texts: Sequence[PredictedText]) -> Any:
@@ -214,8 +214,8 @@ def _as_stored(value: Any) -> Any:
     return value
 
 
-def _type_of_column(usual_name: str) -> Any:
-    """The type of a column of predictions; `label_2` has that of `label`."""
+def type_of_column(usual_name: str) -> Any:
+    """The Arrow type of a column of predictions; `label_2` has that of `label`."""
     if usual_name in TYPES:
         return TYPES[usual_name]
     name_without_rank, _, _ = usual_name.rpartition("_")

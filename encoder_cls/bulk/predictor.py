@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from encoder_cls.bulk.table_columns import prediction_column
 from encoder_cls.classifier.classifier import Classifier
 from encoder_cls.classifier.model_folder import load_classifier
+from encoder_cls.classifier.prediction import Prediction
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind
 from encoder_cls.system.json_values import is_missing
@@ -23,9 +24,10 @@ class Predictor:
     """Adds the predictions of a classifier to batches of rows as further columns.
 
     A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`, and
-    so is the result. The new columns are `label`, `probability` and `reason` (`blank` or None), or
-    for a multi-label model the lists `labels` and `probabilities`, and `reason`; a name that the
-    batch has already gets the prefix `predicted_`.
+    so is the result. The new columns are `label`, `probability` and `reason` (`blank`, `none` or
+    None), or for a multi-label model the lists `labels` and `probabilities`, and `reason`. Where
+    labels are codes, `name` and a column for each level, from `level_1` at the top, follow. A name
+    that the batch has already gets the prefix `predicted_`.
 
     With Ray, each worker is an instance of this class, and loads the model once:
 
@@ -93,11 +95,11 @@ class Predictor:
     def _with_columns(self, table: Any) -> Any:
         import pyarrow
 
-        from encoder_cls.bulk.parquet_format import TYPES
+        from encoder_cls.bulk.parquet_format import type_of_column
 
         taken = table.column_names
         for name, values in self._predict(self._texts(table, taken)).items():
-            column = pyarrow.array(values, type=TYPES[name])
+            column = pyarrow.array(values, type=type_of_column(name))
             table = table.append_column(prediction_column(name, taken), column)
         return table
 
@@ -134,6 +136,7 @@ class Predictor:
                 "label": [prediction.label for prediction in predictions],
                 "probability": [prediction.probability for prediction in predictions],
                 "reason": reasons,
+                **self._columns_of_codes(predictions),
             }
 
         labels = []
@@ -143,6 +146,21 @@ class Predictor:
             labels.append(labels_of_text)
             probabilities.append([prediction.probabilities[label] for label in labels_of_text])
         return {"labels": labels, "probabilities": probabilities, "reason": reasons}
+
+    def _columns_of_codes(self, predictions: Sequence[Prediction]) -> dict[str, list[Any]]:
+        """The names beside labels, and their code at each level; None where there is none."""
+        codes = self.classifier.codes
+        columns: dict[str, list[Any]] = {}
+        if codes and codes.names:
+            columns["name"] = [
+                codes.names.get(prediction.label or "") for prediction in predictions
+            ]
+        if codes and codes.has_levels:
+            paths = [[code.label for code in answer.path] for answer in predictions]
+            for number in range(codes.num_levels):
+                codes_of_level = [path[number] if number < len(path) else None for path in paths]
+                columns[f"level_{number + 1}"] = codes_of_level
+        return columns
 
 
 def _texts_of_column(column: Any, name: str) -> list[str]:

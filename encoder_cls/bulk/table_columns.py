@@ -92,7 +92,8 @@ class TableColumns:
         if codes and codes.has_levels:
             self._num_levels = level or codes.num_levels
             classes = codes.levels[self._num_levels - 1].codes
-        self._top_k = min(options.top_k, len(classes))
+        answers = [name for name in classes if name != classifier.none_label]
+        self._top_k = min(options.top_k, len(answers))
 
     def _names_of_answer(self) -> list[str]:
         if not self._is_multi_label:

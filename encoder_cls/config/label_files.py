@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.system.csv_cells import cell
 from encoder_cls.system.display import shown
 from encoder_cls.system.encodings import UTF8, guessed_encoding, text_lines
+from encoder_cls.system.sheet_tables import in_sight, opened_excel, sheet_tables
+from encoder_cls.system.xlsx import NO_RESULT, ErrorCell
 
 # The separators that a table may have. The first line shows which one it is.
 SEPARATORS = "\t;,"
 # The endings of files that are tables. All other files of class names have a name on each line.
 TABLES = {".csv", ".tsv"}
-# The endings of Excel files, which are read only as data: tables of codes are saved as CSV.
-WORKBOOKS = {".xlsx", ".xls", ".ods"}
+EXCEL = ".xlsx"
+# The endings of files of levels; other texts are separators of codes.
+CODE_TABLES = {*TABLES, EXCEL, ".xls", ".ods"}
+# The columns of a table of codes that are read.
+CODE_COLUMNS = ("code", "parent", "name")
 # The name of a column of labels by which the first row is a header, beside `data.label_column`.
 LABEL = "label"
 
@@ -49,7 +56,7 @@ def with_label_files(values: Mapping[str, Any], *, folder: Path | None = None) -
             replaced[key] = read(_beside(file, folder), header)
 
     levels = data.get("levels")
-    if isinstance(levels, str | PathLike) and Path(levels).suffix.lower() in (*TABLES, *WORKBOOKS):
+    if isinstance(levels, str | PathLike) and Path(levels).suffix.lower() in CODE_TABLES:
         replaced["levels"], names = _levels(_beside(levels, folder))
         if names and data.get("code_names") is None:
             replaced["code_names"] = names
@@ -132,11 +139,9 @@ def _levels(path: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _codes(path: Path, key: str, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    if path.suffix.lower() in WORKBOOKS:
-        raise ConfigError(f"{path}: {key}: save the table as CSV, which has every code as it is")
-    lines = _lines(path, key)
-    rows = csv.reader(lines, delimiter=_separator(lines))
-    columns = [name.strip().casefold() for name in next(rows, [])]
+    rows = _sheet(path, key, needed) if path.suffix.lower() == EXCEL else _delimited(path, key)
+    _, header = next(rows, ("", []))
+    columns = [_column_name(name) for name in header]
     for name in needed:
         if name not in columns:
             raise ConfigError(
@@ -144,15 +149,54 @@ def _codes(path: Path, key: str, needed: Sequence[str]) -> Iterator[tuple[str, d
                 f"{' and '.join(needed)}"
             )
 
-    for fields in rows:
+    for where, fields in rows:
         # A row may have fewer cells than there are columns.
-        record = dict.fromkeys(columns, "")
-        record |= zip(columns, (field.strip() for field in fields), strict=False)
-        where = f"{path}:{rows.line_num}"
+        values = dict(zip(columns, fields, strict=False))
+        record = {}
+        for name in CODE_COLUMNS:
+            value = values.get(name)
+            if value is NO_RESULT or isinstance(value, ErrorCell):
+                raise ConfigError(
+                    f"{where}: {key}: column {name!r} has a formula without a result; write the "
+                    "value itself"
+                )
+            record[name] = cell(value).strip()
         if record["code"]:
             yield where, record
         elif any(record.values()):
             raise ConfigError(f"{where}: {key}: the row has no code")
+
+
+def _column_name(cell_of_header: str) -> str:
+    return cell_of_header.strip().casefold()
+
+
+def _delimited(path: Path, key: str) -> Iterator[tuple[str, list[Any]]]:
+    """Iterate over the rows of a CSV or TSV file, from the names of columns on, with places."""
+    lines = _lines(path, key)
+    rows = csv.reader(lines, delimiter=_separator(lines))
+    for fields in rows:
+        yield f"{path}:{rows.line_num}", fields
+
+
+def _sheet(path: Path, key: str, needed: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+    """Iterate over the rows of the sheet with the columns, from the row that names them on."""
+    with _as_config_errors(path, key), opened_excel(path) as workbook:
+        tables = in_sight(sheet_tables(workbook, needed))
+        fitting = []
+        for table in tables:
+            if set(needed) <= {_column_name(name) for name in table.header}:
+                fitting.append(table)
+        if len(fitting) > 1:
+            titles = ", ".join(shown(table.sheet.title) for table in fitting)
+            raise DataError(path, f"several sheets have these columns ({titles})")
+
+        for table in fitting or tables[:1]:
+            yield str(path), table.header
+            for row in workbook.rows(table.sheet):
+                if row.number > table.header_row:
+                    fields = [row.cells.get(column) for column in range(1, len(table.header) + 1)]
+                    yield f"{path}:{row.number}", fields
 
 
 def _rows(
@@ -176,13 +220,20 @@ def _rows(
 
 
 def _lines(path: Path, key: str) -> list[str]:
-    try:
+    with _as_config_errors(path, key):
         encoding = guessed_encoding(path) or UTF8
         return [line.rstrip("\r\n") for line in text_lines(path, encoding)]
+
+
+@contextmanager
+def _as_config_errors(path: Path, key: str) -> Iterator[None]:
+    """Turn errors of reading a file into those of the key that names it."""
+    try:
+        yield
     except OSError as error:
         raise ConfigError(f"{path}: {key}: cannot be read: {error.strerror}") from None
     except DataError as error:
-        raise ConfigError(f"{key}: {error}; save the file as CSV") from None
+        raise ConfigError(f"{key}: {error}; save the table to read as CSV") from None
 
 
 def _separator(lines: Sequence[str]) -> str:

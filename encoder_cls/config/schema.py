@@ -242,13 +242,14 @@ class DataConfig(Section):
     levels: Levels | None = None
     """How codes are divided into levels, such as those of occupations or products: the lengths of
     their beginnings, as in `[1, 2]` for 2, 25 and 2512; a separator, as in `.` for C, C.10 and
-    C.10.5; or a file, .csv or .tsv, with the columns `code`, `parent` and, if there are names,
-    `name`. The last level is the class itself. The model is the same; reports and predictions have
-    all levels. If null, there are none."""
+    C.10.5; or a file, .csv, .tsv or .xlsx, with the columns `code`, `parent` and, if there are
+    names, `name`. The last level is the class itself. The model is the same; reports and
+    predictions have all levels. If null, there are none."""
     code_names: dict[NotEmpty, NotEmpty] | None = None
-    """The names that are shown beside codes, of all levels: a file, .csv or .tsv, with the columns
-    `code` and `name`, or a mapping such as `{2512: Software developers}`. The classes stay the
-    codes, unlike with `label_names`. If null, they are those of the file of `levels`, or none."""
+    """The names that are shown beside codes, of all levels: a file, .csv, .tsv or .xlsx, with the
+    columns `code` and `name`, or a mapping such as `{2512: Software developers}`. The classes stay
+    the codes, unlike with `label_names`. If null, they are those of the file of `levels`, or
+    none."""
     label_map: dict[NotEmpty, NotEmpty] | None = None
     """The class that each of some labels becomes, such as `{Refunds: refund, rfund: refund}`, or a
     file of two columns, the label and its class. All other labels stay as they are. If null, each

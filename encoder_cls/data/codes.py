@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.display import listed
+from encoder_cls.system.display import listed, shown
 
 if TYPE_CHECKING:
     # Predicting imports this module, and needs no configs.
@@ -172,11 +172,14 @@ def check_codes(config: DataConfig, classes: Sequence[str], *, is_multi_label: b
             "leave the key out"
         )
     if isinstance(config.levels, dict):
-        unknown = [code for code in classes if code not in config.levels]
-        if unknown:
+        _check_in_file(config.levels, classes)
+    if isinstance(config.levels, str):
+        broken = [code for code in classes if "" in code.split(config.levels)]
+        if broken:
             raise ConfigError(
-                "data.levels: classes that are not in the column `code` of the file: "
-                f"{len(unknown):,} ({listed(unknown, most=MAX_LISTED)})"
+                f"data.levels: codes with nothing before or after a separator "
+                f"{shown(config.levels)}: {len(broken):,} ({listed(broken, most=MAX_LISTED)}); "
+                "correct them, or name a file with the columns code and parent"
             )
 
     codes = codes_of(config, classes)
@@ -186,6 +189,25 @@ def check_codes(config: DataConfig, classes: Sequence[str], *, is_multi_label: b
             "data.levels: no class has a code above it, such as "
             f"{listed(list(classes), most=MAX_LISTED)}; leave the key out, or see docs/codes.md"
         )
+
+
+def _check_in_file(parents: Mapping[str, str], classes: Sequence[str]) -> None:
+    unknown = [code for code in classes if code not in parents]
+    if not unknown:
+        return
+
+    hint = "add them to the file, or correct the labels"
+    in_file = {code.lstrip("0"): code for code in parents}
+    shortened = next((code for code in unknown if code.lstrip("0") in in_file), None)
+    if shortened is not None:
+        hint = (
+            f"{shown(shortened)} is {shown(in_file[shortened.lstrip('0')])} there: cells of "
+            "numbers have lost leading zeros, so keep codes as text"
+        )
+    raise ConfigError(
+        "data.levels: classes that are not in the column `code` of the file: "
+        f"{len(unknown):,} ({listed(unknown, most=MAX_LISTED)}); {hint}"
+    )
 
 
 def code_warnings(config: DataConfig, classes: Sequence[str]) -> Iterator[str]:

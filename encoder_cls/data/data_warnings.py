@@ -14,12 +14,15 @@ from encoder_cls.data.label_name_warnings import MAX_LISTED, label_warnings
 from encoder_cls.system.display import counted, listed
 
 
-def data_warnings(dataset: Dataset, *, learns_validation: bool = False) -> Iterator[str]:
+def data_warnings(
+    dataset: Dataset, *, learns_validation: bool = False, have_levels: bool = False
+) -> Iterator[str]:
     """Warn of doubtful labels, rows that are left out, and texts that occur twice.
 
-    With `learns_validation`, test texts are compared with validation texts, too.
+    With `learns_validation`, test texts are compared with validation texts, too. With
+    `have_levels`, labels are codes with levels.
     """
-    yield from label_warnings(dataset)
+    yield from label_warnings(dataset, have_levels=have_levels)
     yield from _rare_classes(dataset)
     for name, notes in dataset.sources:
         yield from notes.warnings(name)

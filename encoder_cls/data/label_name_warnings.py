@@ -29,13 +29,15 @@ _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _DIGITS = re.compile("[0-9]+")
 
 
-def label_warnings(dataset: Dataset) -> Iterator[str]:
+def label_warnings(dataset: Dataset, *, have_levels: bool = False) -> Iterator[str]:
     """Warn of labels that probably do not mean the classes that they become."""
     names = _names_in_any_split(dataset)
     yield from _unusual_spaces(names)
     yield from _lists_as_text(dataset)
-    yield from _lists_with_separator(dataset)
-    yield from _numbers_beside_names(dataset)
+    # Codes such as 1/2 look like lists, and those such as 1.2 and 1.2.3 like numbers and names.
+    if not have_levels:
+        yield from _lists_with_separator(dataset)
+        yield from _numbers_beside_names(dataset)
     yield from _minus_one(dataset)
     yield from _names_alike(names)
     yield from _similar_names(dataset)

@@ -19,8 +19,21 @@ from encoder_cls.system.added_columns import added_before
 from encoder_cls.system.csv_cells import SPREADSHEET, CsvForm, cell, csv_table
 from encoder_cls.system.row_text import row_parts
 
+# The names beside codes.
+NAMES = {"label_name", "suggested_name"}
 # The columns that are added to those of the data. `row` is the number of the row in a spreadsheet.
-ADDED = ("suggested", "score", "split", "file", "line", "row", LABEL_IN_DATA, KEY)
+ADDED = (
+    "label_name",
+    "suggested",
+    "suggested_name",
+    "score",
+    "split",
+    "file",
+    "line",
+    "row",
+    LABEL_IN_DATA,
+    KEY,
+)
 
 
 class LabelRow(NamedTuple):
@@ -50,7 +63,8 @@ class LabelTable(NamedTuple):
     """Rows to review, the most doubtful first.
 
     Attributes:
-        added: the names of `ADDED` here: one begins with `review_` if the data have such a column.
+        added: the names here of the columns of `ADDED` that the table has: one begins with
+            `review_` if the data have such a column.
         records: values by column, those of the data with their types.
     """
 
@@ -113,7 +127,7 @@ def _label_table(
     added = {name: added_column(name, data, data_columns) for name in ADDED}
     records = []
     for row, row_read, record in zip(rows, found, values, strict=True):
-        records.append({**record, **_added_values(row, row_read, added)})
+        records.append({**record, **_added_values(row, row_read, added, data.code_names or {})})
 
     if not records:
         data_columns = dict.fromkeys([*data.text_column, data.label_column])
@@ -121,6 +135,8 @@ def _label_table(
     # Leave out the numbers of rows if they are unknown, or equal to those of lines.
     if all(record[added["row"]] in (None, record[added["line"]]) for record in records):
         del added["row"]
+    if not data.code_names:
+        added = {name: column for name, column in added.items() if name not in NAMES}
     return LabelTable([*data_columns, *added.values()], added, records)
 
 
@@ -142,18 +158,29 @@ def _data_values(row: LabelRow, row_read: Row | None, data: DataConfig) -> dict[
 
 
 def _columns_of_review(columns: Sequence[str]) -> set[str]:
-    without_row = [name for name in ADDED if name != "row"]
-    return added_before(columns, ADDED, PREFIX) or added_before(columns, without_row, PREFIX)
+    for left_out in (set(), {"row"}, NAMES, {"row", *NAMES}):
+        names = [name for name in ADDED if name not in left_out]
+        found = added_before(columns, names, PREFIX)
+        if found:
+            return found
+    return set()
 
 
-def _added_values(row: LabelRow, row_read: Row | None, added: Mapping[str, str]) -> dict[str, Any]:
+def _added_values(
+    row: LabelRow,
+    row_read: Row | None,
+    added: Mapping[str, str],
+    code_names: Mapping[str, str],
+) -> dict[str, Any]:
     file, line = file_and_line(row.where)
     row_number = None
     if row_read and row_read.where.row >= 0:
         row_number = row_read.where.row
 
     return {
+        added["label_name"]: code_names.get(row.label, ""),
         added["suggested"]: row.suggested,
+        added["suggested_name"]: code_names.get(row.suggested, ""),
         added["score"]: row.score,
         added["split"]: row.split,
         added["file"]: file,

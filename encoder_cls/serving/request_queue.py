@@ -113,9 +113,10 @@ class Batcher:
         To remove the request from the queue, cancel the future.
 
         Raises:
-            RefusedError: too many requests wait (429), the server is stopping (503), or a row lacks
-                a text column, or has an unknown one (422).
+            RefusedError: too many requests wait (429), the server is stopping (503), a row lacks a
+                text column or has an unknown one, or the model has no such level (422).
         """
+        _check_level(request, classifier)
         try:
             given = request.given_with(classifier.columns)
             texts = list(classifier.rows(given, "predict"))
@@ -189,6 +190,14 @@ class Batcher:
         return batch
 
 
+def _check_level(request: PredictRequest, classifier: Classifier) -> None:
+    num_levels = 0
+    if classifier.codes and classifier.codes.has_levels:
+        num_levels = classifier.codes.num_levels
+    if request.level is not None and request.level > num_levels:
+        raise RefusedError(422, f"level: {request.level}; the model has {num_levels} levels")
+
+
 def _texts_within(max_characters: int, texts: list[str]) -> tuple[list[str], int]:
     chosen: list[str] = []
     total = 0
@@ -237,18 +246,19 @@ def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
         request = piece.job.request
         piece_results: list[TextResult] = []
         for text in piece.texts:
-            prediction = predictions[row]
+            of_classes = predictions[row]
 
             words = None
             if request.explain:
                 (words,) = classifier.explain_tokenized(
                     [text],
                     tokenized[row : row + 1],
-                    [prediction.label],
+                    [of_classes.label],
                     max_tokens=limits.MAX_EXPLAINED_TOKENS,
                 )
             # The threshold 0 withholds nothing, and leaves a multi-label model its own thresholds.
-            withholding = Withholding(threshold=request.threshold or None)
+            withholding = Withholding(threshold=request.threshold or None, level=request.level)
+            prediction = withholding.at_level(of_classes)
             record = prediction_json(
                 prediction, top_k=request.top_k, withholding=withholding, words=words
             )
@@ -256,9 +266,9 @@ def _predict(batch: list[_Piece]) -> list[list[TextResult]]:
                 # The places of the words of an explanation are in this text.
                 record["text"] = readable(text)
 
-            labels = prediction.all_labels
-            confidence = None if prediction.reason else prediction.prediction_probability
-            piece_results.append(TextResult(record, labels, prediction.num_words, confidence))
+            labels = of_classes.all_labels
+            confidence = None if of_classes.reason else of_classes.prediction_probability
+            piece_results.append(TextResult(record, labels, of_classes.num_words, confidence))
             row += 1
         results.append(piece_results)
     return results

@@ -32,6 +32,8 @@ class PredictRequest(Form):
     threshold: Annotated[
         float, Field(ge=0, le=1, allow_inf_nan=False, description="a number from 0 to 1")
     ] = 0.0
+    # The level of codes that is answered, counted from 1 at the top; by default, the classes.
+    level: Annotated[int | None, Field(ge=1, description="a whole number from 1")] = None
     # Whether each prediction is explained by the words of its text.
     explain: Annotated[bool, Field(description="true or false")] = False
 
@@ -72,6 +74,8 @@ def parse_predict_request(body: bytes) -> PredictRequest:
         raise RefusedError(422, "give texts or rows, not both")
     if request.texts is None and request.rows is None:
         raise RefusedError(422, f"texts: {kind(None)}; expected {TEXTS}")
+    if request.level is not None and request.explain:
+        raise RefusedError(422, "explain: words speak for a class; leave out level")
 
     max_texts = limits.MAX_TEXTS
     kind_of_request = "a request"

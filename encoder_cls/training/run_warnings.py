@@ -18,7 +18,11 @@ def run_warnings(prepared: Prepared) -> Iterator[str]:
     """Warn of the data, and of texts that are not read completely."""
     config = prepared.config
     plan = prepared.plan
-    yield from data_warnings(prepared.dataset, learns_validation=plan.refits_on_validation)
+    yield from data_warnings(
+        prepared.dataset,
+        learns_validation=plan.refits_on_validation,
+        have_levels=config.data.levels is not None,
+    )
     yield from code_warnings(config.data, prepared.dataset.label_names)
 
     if plan.has_encoder and prepared.base and prepared.base.encoder is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.excel import write_sheets
 from support.tables import write_table
 
 from encoder_cls.config.loading import config_of, load_config
@@ -79,8 +80,36 @@ def test_a_wrong_file_of_levels_is_refused(content, message):
         config(levels=write_table("codes.csv", content))
 
 
-def test_a_workbook_of_codes_is_to_be_saved_as_csv():
-    with pytest.raises(ConfigError, match=r"codes.xlsx: data.levels: save the table as CSV"):
+def test_an_excel_file_of_codes_is_read_from_the_sheet_that_has_them():
+    """Below a title, from texts and numbers, with the columns in any case."""
+    codes = [("Code", "Parent", "Name"), ("04", None, "Clerks"), (411, "04", None)]
+    sheets = {"About": [("Text",), ("of codes",)], "Codes": [("Codes of 2026",), *codes]}
+    write_sheets("codes.xlsx", sheets)
+    read = config(levels="codes.xlsx").data
+    assert read.levels == {"04": "", "411": "04"}
+    assert read.code_names == {"04": "Clerks"}
+    assert config(code_names="codes.xlsx").data.code_names == {"04": "Clerks"}
+
+
+@pytest.mark.parametrize(
+    ("sheets", "message"),
+    [
+        ({"a": [("code", "name")]}, "codes.xlsx: data.levels: no column 'parent'"),
+        (
+            {"a": [("code", "parent"), (1, None)], "b": [("code", "parent")]},
+            r"data.levels: codes.xlsx: several sheets have these columns \('a', 'b'\); save the",
+        ),
+        (
+            {"a": [("code", "parent"), ("=A1", None)]},
+            "codes.xlsx:2: data.levels: column 'code' has a formula without a result",
+        ),
+        ({}, "data.levels: cannot be read: No such file"),
+    ],
+)
+def test_a_wrong_excel_file_of_codes_is_refused(sheets, message):
+    if sheets:
+        write_sheets("codes.xlsx", sheets)
+    with pytest.raises(ConfigError, match=message):
         config(levels="codes.xlsx")
 
 
@@ -89,8 +118,14 @@ def test_levels_must_fit_the_classes():
         (
             FILE_OF_CODES,
             ["2512", "9"],
-            "not in the column `code` of the file: 1 ('9')",
+            "not in the column `code` of the file: 1 ('9'); add them to the file, or correct",
         ),
+        (
+            {"0110": "01", "01": "", "2512": ""},
+            ["110", "2512"],
+            "1 ('110'); '110' is '0110' there: cells of numbers have lost leading zeros",
+        ),
+        (".", ["1.2.", "1..2", ".1", "1.2"], "a separator '.': 3 ('1.2.', '1..2', '.1')"),
         (".", ["a", "b"], "no class has a code above it, such as 'a', 'b'"),
     ]:
         with pytest.raises(ConfigError) as caught:

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from encoder_cls.config.reading_options import ReadingOptions
-from encoder_cls.data.reading import xlsx
 from encoder_cls.data.reading.columns import Columns
 from encoder_cls.data.reading.excel import SheetLayout, sheet_layout
 from encoder_cls.data.reading.reading import Reading
-from encoder_cls.data.reading.xlsx import ColumnLayout
 from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import DataError
+from encoder_cls.system import xlsx
+from encoder_cls.system.xlsx import ColumnLayout
 
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 STRICT = "http://purl.oclc.org/ooxml/spreadsheetml/main"

@@ -108,6 +108,13 @@ def test_numbers_beside_names_are_named_with_the_first_of_each():
     assert "'refund', the first at t:1" in warning
 
 
+@pytest.mark.parametrize("names", [["1", "1.2", "1.2.3"], ["1/2", "2/3", "3/1", "1/3"]], ids=str)
+def test_codes_with_levels_are_neither_lists_nor_numbers_beside_names(names):
+    dataset = dataset_with(names)
+    assert len(list(label_warnings(dataset))) == 1
+    assert list(label_warnings(dataset, have_levels=True)) == []
+
+
 def test_minus_one_beside_numbers_from_0_on_is_warned_of():
     """The warning says how a text without a label is written."""
     (warning,) = label_warnings(dataset_with(["-1", "0"]))

@@ -14,9 +14,9 @@ from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.evaluation.label_tables import LabelRow, label_tables
 
 
-def review_of(file: str) -> list[dict[str, str]]:
+def review_of(file: str, **settings: object) -> list[dict[str, str]]:
     """The rows of a table, `review.csv`, that reviews the first row of a file."""
-    data = DataConfig(train=file)
+    data = DataConfig(train=file, **settings)
     row = LabelRow("train", SourceLocation(file, 2), "soup", "a", "b", 0.9, "a", "kxyz", "soup")
     (content,) = label_tables([row], data=data)
     Path("review.csv").write_bytes(b"".join(content))
@@ -51,6 +51,19 @@ def test_a_review_keeps_columns_of_the_names_that_it_adds(columns):
     assert list(again) == list(row)
     for column in columns:
         assert again[column] == f"own {column}"
+
+
+def test_codes_have_their_names_beside_them():
+    """Also in the review of an earlier review."""
+    write("data.csv", ["name"])
+    [row] = review_of("data.csv", code_names={"a": "Cooks", "b": "Clerks"})
+    assert (row["label_name"], row["suggested_name"]) == ("Cooks", "Clerks")
+    assert row["name"] == "own name"
+
+    Path("review.csv").rename("earlier.csv")
+    [again] = review_of("earlier.csv", code_names={"b": "Office clerks"})
+    assert list(again) == list(row)
+    assert (again["label_name"], again["suggested_name"]) == ("", "Office clerks")
 
 
 def test_a_row_below_one_that_is_left_out_keeps_its_columns():

@@ -34,6 +34,8 @@ WRONG = {
     "a name twice within": (b'{"texts": [{"a": 1, "a": 2}]}', 422, "'a': given twice"),
     "an unknown field": (b'{"texts": [], "topk": 2}', 422, "'topk': no such field"),
     "a bool for a number": (b'{"texts": [], "top_k": true}', 422, "top_k: bool 'True'"),
+    "no level": (b'{"texts": [], "level": 0}', 422, "level"),
+    "words for a level": (b'{"texts": [], "level": 1, "explain": true}', 422, "leave out level"),
     "no class": (b'{"texts": [], "top_k": 0}', 422, "top_k"),
     "a probability of 2": (b'{"texts": [], "threshold": 2}', 422, "threshold"),
     "a string for a number": (b'{"texts": [], "threshold": "0.5"}', 422, "threshold: str '0.5'"),

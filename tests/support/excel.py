@@ -10,7 +10,7 @@ from typing import Any
 
 import xlsxwriter
 
-from encoder_cls.data.reading.xlsx import opened_workbook
+from encoder_cls.system.xlsx import opened_workbook
 
 OF_DATES = "yyyy-mm-dd"
 OF_DURATIONS = "[h]:mm:ss"

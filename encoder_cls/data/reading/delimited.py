@@ -13,12 +13,6 @@ from typing import NamedTuple
 
 from encoder_cls.data.reading.columns import Columns, repeats_header
 from encoder_cls.data.reading.file_format import Format
-from encoder_cls.data.reading.header import (
-    FIRST_ROWS,
-    likely_header,
-    note_on_rows_above,
-    row_with,
-)
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Record
@@ -33,6 +27,12 @@ from encoder_cls.system.encodings import (
     longer_than,
     opened,
     text_lines,
+)
+from encoder_cls.system.header import (
+    FIRST_ROWS,
+    likely_header,
+    note_on_rows_above,
+    row_with,
 )
 
 NumberedFields = Iterator[tuple[int, list[str]]]

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from encoder_cls.data.reading.columns import MAX_LISTED, Columns, repeats_header
-from encoder_cls.data.reading.content_errors import content_errors
 from encoder_cls.data.reading.file_format import Format
-from encoder_cls.data.reading.header import (
-    FIRST_ROWS,
-    likely_header,
-    note_on_rows_above,
-    row_with,
-)
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Record
-from encoder_cls.data.reading.xlsx import (
-    NO_RESULT,
-    Cells,
-    ColumnLayout,
-    ErrorCell,
-    Sheet,
-    Workbook,
-    opened_workbook,
-)
 from encoder_cls.errors import DataError, MissingColumnError
 from encoder_cls.system.added_columns import numbered
 from encoder_cls.system.display import counted, listed, shown
 from encoder_cls.system.encodings import SKIP
+from encoder_cls.system.header import note_on_rows_above
+from encoder_cls.system.sheet_tables import SheetTable, in_sight, opened_excel, sheet_tables
+from encoder_cls.system.xlsx import NO_RESULT, Cells, ColumnLayout, ErrorCell
 
 # What messages call the value `NO_RESULT`.
 WITHOUT_RESULT = "a formula without a stored result"
@@ -40,15 +25,15 @@ WITHOUT_RESULT = "a formula without a stored result"
 
 def excel_header(path: Path, columns: Sequence[str], reading: Reading) -> list[str]:
     """The columns of the sheet that has the given ones; repeated names are numbered."""
-    with _open_excel(path) as workbook:
-        table = _chosen_table(path, _tables(workbook, columns), columns, reading.options.sheet)
+    with opened_excel(path) as workbook:
+        table = _chosen_table(path, sheet_tables(workbook, columns), columns, reading.options.sheet)
     return numbered(table.header)
 
 
 def visible_sheets(path: Path) -> list[str]:
     """The sheets that are not hidden or empty."""
-    with _open_excel(path) as workbook:
-        tables = _tables(workbook, ())
+    with opened_excel(path) as workbook:
+        tables = sheet_tables(workbook, ())
     return [table.sheet.title for table in tables if not table.sheet.is_hidden]
 
 
@@ -61,8 +46,8 @@ class SheetLayout(NamedTuple):
 
 def sheet_layout(path: Path, columns: Sequence[str], reading: Reading) -> SheetLayout:
     """The layout of the sheet that has the given columns."""
-    with _open_excel(path) as workbook:
-        table = _chosen_table(path, _tables(workbook, columns), columns, reading.options.sheet)
+    with opened_excel(path) as workbook:
+        table = _chosen_table(path, sheet_tables(workbook, columns), columns, reading.options.sheet)
         by_number = workbook.layout(table.sheet, header_row=table.header_row)
 
     by_name = {}
@@ -76,8 +61,8 @@ def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
 
     In text columns, a number becomes a text of its digits, and an empty cell an empty text.
     """
-    with _open_excel(path) as workbook:
-        tables = _tables(workbook, columns.named)
+    with opened_excel(path) as workbook:
+        tables = sheet_tables(workbook, columns.named)
         table = _chosen_table(path, tables, columns.named, reading.options.sheet)
         _check_present(path, table, tables, columns)
         header = table.header
@@ -161,41 +146,9 @@ def _as_text(value: Any) -> Any:
     return value
 
 
-class _Table(NamedTuple):
-    sheet: Sheet
-    header_row: int
-    header: list[str]
-
-
-def _tables(workbook: Workbook, columns: Sequence[str]) -> list[_Table]:
-    tables = []
-    for sheet in workbook.sheets:
-        filled_rows = (row for row in workbook.rows(sheet) if row.cells)
-        rows = list(islice(filled_rows, FIRST_ROWS))
-        names = [_names_in(row.cells) for row in rows]
-        if not any(names):
-            continue
-
-        number = row_with(names, columns)
-        if number is None:
-            number = likely_header(names)
-        tables.append(_Table(sheet, rows[number].number, names[number]))
-    return tables
-
-
-def _names_in(cells: Cells) -> list[str]:
-    names = []
-    for column in range(1, max(cells) + 1):
-        cell = cells.get(column, NO_RESULT)
-        names.append("" if cell is NO_RESULT else str(cell))
-    while names and not names[-1]:
-        names.pop()
-    return names
-
-
 def _chosen_table(
-    path: Path, tables: Sequence[_Table], columns: Sequence[str], title: str | None
-) -> _Table:
+    path: Path, tables: Sequence[SheetTable], columns: Sequence[str], title: str | None
+) -> SheetTable:
     """Choose the sheet to read.
 
     First that of this title, even without the columns; then one that has them, a hidden one last;
@@ -212,18 +165,18 @@ def _chosen_table(
         in_sight_first = sorted(tables, key=lambda table: table.sheet.is_hidden)
         return max(in_sight_first, key=lambda table: len(set(columns) & set(table.header)))
 
-    in_sight = [table for table in fitting if not table.sheet.is_hidden]
-    if in_sight:
-        fitting = in_sight
-    if len(fitting) > 1:
-        titles = ", ".join(shown(table.sheet.title) for table in fitting)
+    candidates = in_sight(fitting)
+    if len(candidates) > 1:
+        titles = ", ".join(shown(table.sheet.title) for table in candidates)
         what = f"several sheets have these columns ({titles})"
         hint = "name one of them in data.sheet, or save it as a file"
         raise DataError(path, what, hint)
-    return fitting[0]
+    return candidates[0]
 
 
-def _check_present(path: Path, table: _Table, tables: Sequence[_Table], columns: Columns) -> None:
+def _check_present(
+    path: Path, table: SheetTable, tables: Sequence[SheetTable], columns: Columns
+) -> None:
     try:
         columns.check_present(path, table.header)
     except MissingColumnError as error:
@@ -235,12 +188,6 @@ def _check_present(path: Path, table: _Table, tables: Sequence[_Table], columns:
             f"({listed(others, most=MAX_LISTED)})"
         )
         raise MissingColumnError(path, error.column, error.what, hint) from None
-
-
-@contextmanager
-def _open_excel(path: Path) -> Iterator[Workbook]:
-    with content_errors(path, "Excel"), opened_workbook(path) as workbook:
-        yield workbook
 
 
 EXCEL = Format(

@@ -10,12 +10,12 @@ from typing import Any
 from encoder_cls.data.reading.arrow import batch_records, class_names_in
 from encoder_cls.data.reading.class_labels import with_class_names
 from encoder_cls.data.reading.columns import Columns
-from encoder_cls.data.reading.content_errors import content_errors
 from encoder_cls.data.reading.file_format import Format
 from encoder_cls.data.reading.locations import SourceLocation
 from encoder_cls.data.reading.reading import Reading
 from encoder_cls.data.reading.rows import Record
 from encoder_cls.errors import DataError
+from encoder_cls.system.content_errors import content_errors
 from encoder_cls.system.encodings import SKIP
 from encoder_cls.system.libraries import check_installed
 

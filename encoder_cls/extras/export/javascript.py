@@ -32,6 +32,7 @@ MODULES = (
     "familiarity",
     "guarantees",
     "explanation",
+    "codes",
     "classifier",
 )
 

@@ -79,11 +79,12 @@ function showText({ number, text, prediction }) {
   }, PAUSE);
 }
 
-function resultOf({ label, labels, probability, top, reason }) {
-  if (reason) return "No words";
+function resultOf(prediction) {
+  const { label, labels, probability, top, reason } = prediction;
+  if (reason) return reason === "none" ? "None of the classes" : "No words";
   if (labels) return labels.join(", ") || "No label";
-  if (label === null) return `Withheld: ${top[0].label}, ${percent(probability)}`;
-  return `${label}, ${percent(probability)}`;
+  if (label === null) return `Withheld: ${named(top[0])}, ${percent(probability)}`;
+  return `${named(prediction)}, ${percent(probability)}`;
 }
 
 const percent = (share) => `${(100 * share).toFixed(share > 0.995 && share < 1 ? 1 : 0)}%`;
@@ -194,7 +195,8 @@ const grouped = (number) => number.toLocaleString("en");
 
 function tableRow(text, prediction) {
   const label = element("td");
-  label.append(element("bdi", "", prediction.labels?.join(", ") ?? prediction.label ?? "—"));
+  const single = prediction.label ? named(prediction) : "—";
+  label.append(element("bdi", "", prediction.labels?.join(", ") ?? single));
   const probability = prediction.probability ?? prediction.top[0]?.probability;
   const number = element("td", "", probability?.toFixed(3) ?? "");
 
@@ -218,7 +220,7 @@ function stopTable() {
 function download() {
   const link = element("a");
   link.href = URL.createObjectURL(
-    new Blob([writeTable(table, predictions)], { type: "text/csv" }),
+    new Blob([writeTable(table, predictions, settings)], { type: "text/csv" }),
   );
   link.download = "predictions.csv";
   link.click();

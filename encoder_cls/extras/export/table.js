@@ -142,18 +142,25 @@ function parseRows(text, separator) {
   return rows;
 }
 
-// CSV for spreadsheets: the columns of the table, then those of the predictions.
-function writeTable({ names, rows }, predictions) {
+// CSV for spreadsheets: the columns of the table, then those of the predictions. Codes have the name
+// beside them if there are any names, and a column for each of their levels.
+function writeTable({ names, rows }, predictions, { hasNames, numLevels }) {
+  const levels = Array.from({ length: numLevels }, (_, index) => index);
+  const columns = ["label"];
+  if (hasNames) columns.push("name");
+  columns.push("probability", ...levels.map((level) => `level_${level + 1}`));
+  columns.push("unfamiliar", "reason");
+
   const taken = [...names];
-  const columns = ["label", "probability", "unfamiliar", "reason"];
   for (const name of columns) taken.push(freeName(name, taken));
 
   const lines = [taken];
   rows.forEach((row, index) => {
-    const prediction = predictions[index];
-    const label = prediction.labels ? prediction.labels.join("|") : prediction.label;
-    const probability = prediction.probability?.toFixed(4);
-    lines.push([...row, label, probability, prediction.unfamiliar, prediction.reason]);
+    const { label, labels, name, probability, path, unfamiliar, reason } = predictions[index];
+    const values = [labels ? labels.join("|") : label];
+    if (hasNames) values.push(name);
+    values.push(probability?.toFixed(4), ...levels.map((level) => path[level]?.label));
+    lines.push([...row, ...values, unfamiliar, reason]);
   });
   return "\ufeff" + lines.map((line) => line.map(cell).join(",") + "\r\n").join("");
 }

@@ -138,6 +138,7 @@ def _advice(report: Mapping[str, Any], model: ExportedModel) -> Iterator[str]:
 def web_page(model: ExportedModel, facts: ModelFacts) -> str:
     """Write a model as a page."""
     classifier = model.classifier
+    codes = classifier.codes
     suggested = ""
     if facts.suggested_threshold:
         suggested = f"{facts.suggested_threshold:.3f}"
@@ -146,14 +147,17 @@ def web_page(model: ExportedModel, facts: ModelFacts) -> str:
         "textColumns": classifier.text_format.columns,
         "features": classifier.features,
         "readsRows": bool(classifier.features or classifier.fields),
+        "hasNames": bool(codes and codes.names),
+        "numLevels": codes.num_levels if codes and codes.has_levels else 0,
     }
+    classes = [codes.shown(name) if codes else name for name in classifier.label_names]
     body = render(
         "extras/export/page.html",
         title=facts.name,
         suggested=suggested,
         facts=facts.sentences,
         num_classes=counted(len(classifier.label_names), "class", "classes"),
-        classes=classifier.label_names,
+        classes=classes,
         settings=_json_in_html(settings),
         characters=_json_in_html(character_tables()),
         engine=f"{engine()}\n{_source('worker.js')}",

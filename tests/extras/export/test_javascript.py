@@ -27,6 +27,7 @@ from encoder_cls.classifier.model_folder import WEIGHTS_FILE, save_classifier
 from encoder_cls.classifier.prediction_json import prediction_json
 from encoder_cls.classifier.withholding import Withholding
 from encoder_cls.config.schema import TokenizerConfig
+from encoder_cls.data.codes import Codes
 from encoder_cls.encoder.torch_encoder import TorchEncoder
 from encoder_cls.encoder.transformer import EncoderClassifier
 from encoder_cls.errors import ConfigError
@@ -147,6 +148,12 @@ def of_unknown_words() -> Classifier:
     return replace(classifier, familiarity=replace(distribution, threshold=score - 1e-4))
 
 
+def of_codes() -> Classifier:
+    """A linear model of codes, of which two have one above them, and two have names."""
+    codes = Codes(LABELS, {"a": "x", "b": "x", "c": "", "x": ""}, {"x": "Letters", "a": "First"})
+    return replace(linear_alone(), codes=codes)
+
+
 def very_many_classes() -> Classifier:
     """A linear model with sparse weights, in which a feature has none, some or all of them."""
     classifier = linear_alone()
@@ -194,6 +201,7 @@ MODELS: dict[str, tuple[Callable[[], Classifier], str]] = {
     "both parts": (of_three_classes, "int8"),
     "linear alone": (linear_alone, "float16"),
     "unknown words": (of_unknown_words, "float32"),
+    "codes": (of_codes, "float32"),
     "very many classes": (very_many_classes, "int8"),
     "several labels": (multi_label, "int8"),
     "two classes": (two_classes, "float32"),
@@ -257,18 +265,28 @@ def check_equal(name: str, classifier: Classifier, module: Path, texts: list[str
         record = prediction_json(prediction, top_k=3)
         assert list(given) == list(record), (name, text)
         assert without_numbers(given) == without_numbers(record), (name, text)
+        assert numbers_of_path(given) == pytest.approx(numbers_of_path(record), abs=TOLERANCE)
 
 
 def without_numbers(record: dict[str, Any]) -> dict[str, Any]:
-    """A prediction with the names of the classes in `top`, and without probabilities."""
-    names = [entry["label"] for entry in record["top"]]
-    return {**record, "probability": None, "top": sorted(names)}
+    """A prediction with the labels and names in `top` and `path`, and without probabilities."""
+    without = {**record, "probability": None}
+    for key in ("top", "path"):
+        if key in record:
+            without[key] = [{**code, "probability": None} for code in record[key]]
+    without["top"].sort(key=lambda code: code["label"])
+    return without
+
+
+def numbers_of_path(record: dict[str, Any]) -> list[float]:
+    return [code["probability"] for code in record.get("path", [])]
 
 
 @pytest.mark.parametrize(
     "name",
     [
         "linear alone",
+        "codes",
         "very many classes",
         "both parts",
         "several labels",
@@ -293,6 +311,23 @@ def test_unknown_words_are_unfamiliar_to_a_model_that_has_learned_from_some(expo
     unfamiliar = [prediction["unfamiliar"] for prediction in found["predictions"]]
     assert unfamiliar == [prediction.unfamiliar for prediction in classifier.predict(texts)]
     assert unfamiliar == [True, False, False]
+
+
+def test_levels_are_those_of_python(exported):
+    """Of prefixes, a separator and a table; a prefix counts characters."""
+    _, module = exported("codes")
+    rules = [[1, 2, 4], ".", {"2512": "25", "25": "2", "2": ""}, None]
+    codes = ["2512", "25", "C.10.5", "\U0001f600bc"]
+    program = f"""
+    import {{ load }} from "{module.as_uri()}";
+    const Codes = (await load()).codes.constructor;
+    const codes = {json.dumps(codes)};
+    const paths = {json.dumps(rules)}.map((rule) => new Codes(codes, rule, {{}}).paths);
+    process.stdout.write(JSON.stringify(paths));
+    """
+    for rule, paths in zip(rules, json.loads(run_node(program)), strict=True):
+        of_python = Codes(codes, tuple(rule) if isinstance(rule, list) else rule)
+        assert [tuple(path) for path in paths] == [of_python.path(code) for code in codes]
 
 
 @pytest.mark.parametrize("name", ["post-norm", "uneven widths"])

@@ -181,13 +181,28 @@ def test_columns_that_the_model_reads_together_are_joined(page, classifier):
 def test_the_download_has_the_columns_of_the_table_and_of_the_predictions(page):
     """No cell is a formula, and no column of the table is lost."""
     classify_many(page, 'label,text\nx,"=1+1, rain"\ny,')
-    csv = page.run("writeTable(table, predictions)")
+    csv = page.run("writeTable(table, predictions, settings)")
     header, first, second, end = csv.split("\r\n")
     assert header == "\ufefflabel,text,predicted_label,probability,unfamiliar,reason"
     assert re.fullmatch(r"x,\"'=1\+1, rain\",\w+,0\.\d{4},\w*,", first)
     assert second.startswith("y,,,")
     assert second.endswith("blank")
     assert end == ""
+
+
+@needs_browser
+def test_the_download_has_the_names_and_the_levels_of_codes(page):
+    table = {"names": ["text"], "rows": [["bread"], [""]]}
+    path = [{"label": "1"}, {"label": "11"}]
+    cooks = {"label": "11", "name": "Cooks", "probability": 0.5, "path": path}
+    blank = {"label": None, "probability": None, "path": [], "reason": "blank"}
+    codes = {"hasNames": True, "numLevels": 2}
+    csv = page.run(f"writeTable(...{json.dumps([table, [cooks, blank], codes])})")
+    assert csv.splitlines() == [
+        "\ufefftext,label,name,probability,level_1,level_2,unfamiliar,reason",
+        "bread,11,Cooks,0.5000,1,11,,",
+        ",,,,,,,blank",
+    ]
 
 
 @needs_browser

@@ -1,5 +1,6 @@
 // The classifier: a linear model, an encoder or both, and what was measured of them.
 
+import { Codes } from "./codes.mjs";
 import { Encoder } from "./encoder.mjs";
 import { explain } from "./explanation.mjs";
 import { isUnfamiliar } from "./familiarity.mjs";
@@ -20,6 +21,7 @@ export class Classifier {
     this.model = head.sha256;
     this.labels = Object.values(config.id2label);
     this.noneLabel = config.none_label;
+    this.codes = new Codes(this.labels, config.levels ?? null, config.code_names ?? {});
     this.isMultiLabel = config.task === "multi-label";
     this.task = TASKS[config.task];
     this.maxSeqLen = config.max_seq_len;
@@ -203,23 +205,26 @@ export class Classifier {
     const ranked = this.ranked(probabilities);
     const record = this.isMultiLabel
       ? this.multiLabelRecord(probabilities, ranked, hasReason, options)
-      : this.singleLabelRecord(ranked, hasReason, options);
+      : this.singleLabelRecord(probabilities, ranked, hasReason, options);
 
     const numLabels = record.labels?.length ?? 0;
-    record.top = hasReason ? [] : ranked.slice(0, Math.max(options.topK, numLabels));
+    const top = hasReason ? [] : ranked.slice(0, Math.max(options.topK, numLabels));
+    record.top = top.map((answer) => this.codes.named(answer));
     if (options.setThreshold !== null) {
       record.set = hasReason ? [] : this.labelSet(ranked, options.setThreshold);
     }
     return record;
   }
 
-  singleLabelRecord(ranked, hasReason, { threshold }) {
+  singleLabelRecord(probabilities, ranked, hasReason, { threshold }) {
     const [best] = ranked;
     const isKept = !hasReason && best.probability >= (threshold ?? 0);
-    return {
-      label: isKept ? best.label : null,
-      probability: hasReason ? null : best.probability,
-    };
+    const record = isKept ? this.codes.named(best) : { label: null, probability: best.probability };
+    if (hasReason) record.probability = null;
+    if (this.codes.hasLevels) {
+      record.path = isKept ? this.codes.path(best.label, probabilities) : [];
+    }
+    return record;
   }
 
   // If whole texts are kept or withheld, `probability` is that of all labels together. With
