@@ -233,7 +233,6 @@ class Request:
         return data_overrides(self.overrides, "delimiter", "encoding", "sheet")
 
 
-# The options on which no prediction depends.
 NOT_RECORDED = {
     "texts",
     "model",

@@ -24,7 +24,6 @@ from encoder_cls.system.files import STANDARD_INPUT, reporting_os_errors
 
 # The name of a standard input with a format, such as `-.csv` or `-.jsonl.gz`.
 _STREAM_WITH_FORMAT = re.compile(r"-(\.[a-z]+)+")
-# The number of bytes to read at once.
 READ_BYTES = 1 << 20
 
 

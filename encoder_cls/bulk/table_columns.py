@@ -19,7 +19,6 @@ from encoder_cls.system.display import listed, shown
 # The separator between several labels in a field. Training reads such fields with
 # `data.label_separator`.
 LABEL_SEPARATOR = "|"
-# The number of columns that a message lists.
 MAX_LISTED = 20
 
 
