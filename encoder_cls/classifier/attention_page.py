@@ -48,7 +48,6 @@ BLUES = (
     "#08519c",
     "#08306b",
 )
-# The weights that are written below the scale.
 WEIGHTS_OF_SCALE = (0, 0.02, 0.1, 0.25, 0.5, 1)
 
 

@@ -260,7 +260,6 @@ class Guarantees(PrecisionCounts):
         task = task_of(labels)
         num_classes = probabilities.shape[1]
 
-        # Count whole texts.
         predictions = task.predictions(probabilities, thresholds)
         confidence = task.prediction_probabilities(probabilities, predictions)
         is_correct = task.are_correct(predictions, labels)
