@@ -10,7 +10,6 @@ from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.errors import DataError
 from encoder_cls.system.files import fitting_paths
 
-# The keys of `data` whose values name data.
 SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
 # The starts of sources that are not paths: data of the Hub, and the bundled example.
 SCHEMES = ("hub:", "example:")

@@ -17,7 +17,6 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import printable
 from encoder_cls.system.yaml import NULL, parse_yaml
 
-# The data of the bundled example.
 EXAMPLE_DATA = {
     "train": "example:train",
     "validation": "example:validation",

@@ -36,9 +36,7 @@ SEEDS = 2**32
 COUNTS = 2**31
 # With more epochs than this, the learning rate would not even rise to its peak within days.
 MAX_EPOCHS = 1_000_000
-# The largest number of PyTorch's float32.
 LARGEST_FLOAT = 3.4e38
-# The number of minutes in a year.
 MAX_MINUTES = 365 * 24 * 60
 
 # A sub-word tokenizer reserves memory for its whole vocabulary before it learns the first token.
