@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Rule = tuple[int, ...] | str | Mapping[str, str]
 """How a code is divided into levels: the value of `data.levels`, whose file is read."""
 
-# The number of codes that a message lists.
 MAX_LISTED = 5
 
 

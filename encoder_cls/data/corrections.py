@@ -216,7 +216,6 @@ def _numbers_by_key(
     return numbers_by_key
 
 
-# The number of classes that an error lists.
 MAX_LISTED = 20
 
 

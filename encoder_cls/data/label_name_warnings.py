@@ -15,7 +15,6 @@ from encoder_cls.system.display import counted, listed, shortened, shown
 from encoder_cls.system.json_values import json_text
 from encoder_cls.system.label_cells import label_key
 
-# The number of names that a warning lists.
 MAX_LISTED = 3
 
 # A list that Python, JSON or PostgreSQL has written as text.

@@ -31,7 +31,6 @@ from encoder_cls.system.fields import field_names
 from encoder_cls.system.hub import HUB
 
 EXAMPLE = "example:"
-# The folder of the bundled data.
 EXAMPLE_FOLDER = Path(__file__).parent / "example"
 
 

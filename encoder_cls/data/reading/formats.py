@@ -27,7 +27,6 @@ FORMATS = (
     FASTTEXT,
     TEXT,
 )
-# In messages.
 KNOWN_ENDINGS = ", ".join(known.ending for known in FORMATS)
 
 _BY_ENDING = {known.ending: known for known in FORMATS}

@@ -87,7 +87,6 @@ def hub_folder_or_commit(source: str) -> Path | str | None:
         return _hub_commit(hub.name, hub.revision)
 
 
-# The options of a source.
 OPTIONS = ("config", "split", "revision", "streaming")
 _STREAMING = {"true": True, "false": False}
 

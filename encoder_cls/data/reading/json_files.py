@@ -70,7 +70,6 @@ def _is_array(path: Path, reading: Reading, max_bytes: int) -> bool:
     return False
 
 
-# White space in JSON.
 _BLANKS = re.compile(r"[ \t\r\n]*")
 # The number of characters of an array that are read at once.
 BLOCK_CHARACTERS = 1 << 16

@@ -22,7 +22,6 @@ from encoder_cls.system.encodings import (
     undecodable,
 )
 
-# The number of locations that a warning lists.
 SHOWN_ROWS = 3
 
 
