@@ -285,7 +285,6 @@ class MultiHeadAttention(nn.Module):
             if maps is not None:
                 maps.append(weights_BHTS)
 
-        # Join the features of all heads.
         mixed_BTD = mixed_BHTK.transpose(1, 2).flatten(2)
         return self.out_proj(mixed_BTD)
 
