@@ -22,9 +22,10 @@ class BatchLoader(Generic[Batches]):
     """Makes the batches of steps, on the CPU.
 
     Args:
-        make: from a step's index, and a random generator, None for torch's default one.
-        makes_ahead: by a thread, with a generator of its own, since this process uses the default
-            one.
+        make: returns the batches of a step by its index, with a generator of random numbers; None
+            is torch's default one.
+        makes_ahead: whether a thread does, with a generator of its own, since this process uses the
+            default one.
     """
 
     def __init__(

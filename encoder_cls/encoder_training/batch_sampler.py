@@ -33,8 +33,8 @@ class BatchSampler:
     """The batches of all epochs.
 
     Texts are shuffled, sorted by rounded length, and cut into batches of at most `batch_size` texts
-    and `batch_tokens` tokens with padding, but at least one text; then batches are shuffled. Their
-    boundaries are the same in each epoch.
+    and `batch_tokens` tokens with padding, but at least one text; then batches, whose boundaries
+    are the same in each epoch, are shuffled.
 
     Args:
         lengths: in tokens.

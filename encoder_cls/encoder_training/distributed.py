@@ -52,7 +52,7 @@ class ProcessGroup:
 
     Methods that exchange data must be called in all processes, in the same order; they raise a
     `LostProcessError` if one has ended. A signal to stop may come at any time, so it goes through
-    `store`, which a process can use without the others; it is None for a process alone.
+    `store`, which a process can use without the others; a process alone has none.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:

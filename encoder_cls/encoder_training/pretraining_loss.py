@@ -34,11 +34,11 @@ class GuessedTokens(ABC):
     """A batch of texts with tokens to guess.
 
     Attributes:
-        positions: of the vectors that guess a token, (M,), counted text after text with padding, on
-            the CPU: how many there are would have to be waited for.
+        positions: those whose vectors guess a token, (M,), text after text with padding, on the
+            CPU, since their number would have to be waited for.
         target_ids: to guess, (M,); `PAD_ID` where there is none.
-        candidates: the distinct tokens of the batch, increasing, (V,). A softmax over them alone
-            saves time; they are a sample of the vocabulary by frequency.
+        candidates: the distinct tokens of the batch, increasing, (V,): a softmax over this sample
+            of the vocabulary saves time.
         is_candidate: False where the last one is repeated, (V,); None if it is not.
     """
 

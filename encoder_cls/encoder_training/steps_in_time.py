@@ -63,11 +63,11 @@ class StepLimiter:
     It counts those since the start or resumption, as the time of earlier ones is unknown.
 
     Args:
-        seconds: for training and what follows; None without a budget.
+        seconds: for training and what follows; None without a limit.
         validation_cost: in steps.
         report_cost: of what follows the training, in steps.
-        may_skip: the training, if there is time for a few steps only.
-        group: all get the decision of the first.
+        may_skip: whether a training with time for a few steps only is skipped.
+        group: whose processes all get the decision of the first.
     """
 
     def __init__(

@@ -106,11 +106,11 @@ class EncoderTraining:
     Attributes:
         name: `pretraining` or `model`.
         length: the most steps, and the interval of validations.
-        patience: validations in a row without a better score that end it; None for all epochs.
+        patience: how many validations in a row without a better score end it; None for all epochs.
         validation_cost: in steps.
-        report_cost: of what follows, in steps.
-        initial_tables: the embedding tables before the first training; rows with these values were
-            never trained. None if they do not matter.
+        report_cost: of what follows the training, in steps.
+        initial_tables: the embedding tables before any training, to find rows never trained; None
+            if they do not matter.
     """
 
     name: str

@@ -55,12 +55,13 @@ class TrainingState:
     Attributes:
         step: of the run, pretraining included.
         first_step: before this training.
-        step_limit: that there is time for; None without a budget, or until steps are timed.
-        validated_step: at the last validation.
+        step_limit: the steps that there is time for; None without a limit, or until steps are
+            timed.
+        validated_step: the step of the last validation.
         best_score: None before a validation.
-        best_step: of this score.
-        stale_validations: in a row without a better score.
-        skipped_in_a_row: up to the last step.
+        best_step: the step of the best score.
+        stale_validations: validations in a row without a better score.
+        skipped_in_a_row: steps, up to the last one.
         sums: of metrics since the last row of the log.
         outcome: None if it goes on.
     """
