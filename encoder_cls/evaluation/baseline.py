@@ -34,10 +34,10 @@ def baseline_scores(
 ) -> dict[str, Any] | None:
     """Train the baseline as a model was, and score it on a split; None if it cannot be.
 
-    With `with_validation`, that includes validation texts. Too many texts are sampled; of too many
-    features, the most frequent are used. A text with an unseen label is a mistake. Multi-label, it
-    is an SVM for each label, with one threshold that maximizes micro-F1 on validation texts. With a
-    limit in `seconds`, it first learns from a small sample, to estimate how much it can.
+    With `with_validation`, that includes validation texts. Too many texts are sampled, and only the
+    most frequent features used. A text with an unseen label is a mistake. Multi-label, it is an SVM
+    for each label, with one threshold with the best micro-F1 on validation texts. With a limit in
+    `seconds`, it first learns from a small sample, to estimate how much it can learn from.
     """
     learned = dataset.train
     if with_validation:
@@ -153,7 +153,6 @@ def _score_labels(features: _Features, validation: Split, split: Split) -> dict[
     def margins(matrix: Any) -> NDArray[Any]:
         return np.asarray(matrix @ weights + biases)
 
-    # Choose one threshold for all labels.
     validation_scores = features.apply(margins, validation)
     validation_labels = validation.labels[:, :num_classes]
     threshold = best_f1_threshold(validation_scores.ravel(), validation_labels.ravel())

@@ -36,7 +36,6 @@ class ChangedPrediction(NamedTuple):
     now: str
 
 
-# The most classes that a sentence names.
 MAX_NAMED_CLASSES = 5
 # The most characters of the name of a class in a sentence.
 MAX_CLASS_NAME_LENGTH = 80

@@ -34,7 +34,6 @@ Scores = dict[str, Any]
 The key of an interval is the `interval_key` of the score, such as `accuracy_interval`.
 """
 
-# Why macro-F1 has no interval.
 NO_MACRO_F1_INTERVAL = (
     f"no interval of macro-F1: fewer than {MIN_TEXTS_PER_CLASS} independent texts a class"
 )

@@ -1,9 +1,8 @@
 """Held-out predictions: those of a linear model for texts that it had not learned from yet.
 
-At the end of a run, it may be fitted once more, with the validation texts, which it then knows by
-heart. So the run saves its predictions for them before, and everything that measures the model on
-validation rows uses these. All other texts are scored as the final model predicts them, also equal
-ones.
+At its end, a run may fit the model once more, with the validation texts, which it then knows by
+heart. So their predictions are saved before, and everything that measures the model on validation
+rows uses these. Other texts are scored as the final model predicts them, also equal ones.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ CONTENT_HASH = "content_sha256"
 
 
 class LinearPredictions(NamedTuple):
-    """`rows` are their indices in the split; features show how familiar a text is."""
+    """Predictions of a linear model for some `rows` of a split, and how familiar the texts are."""
 
     rows: NDArray[np.int64]
     logits: Logits

@@ -23,16 +23,15 @@ TOLD_APART = 0.8
 # that of the first class: the label is a matter of these two classes only if the ratio is not above
 # this one. A model that has learned little gives one label to the texts of all classes.
 GIVEN_TO_OTHERS = 0.5
-# The most pairs that are named.
 MAX_PAIRS = 3
 
 
 def indistinct_classes(metrics: Metrics, *, independent: float = 1.0) -> list[Confusion]:
     """The pairs of classes that cannot be told apart, those with most texts first.
 
-    Texts of the first class get the second label nearly as often as those of the second do, and
-    much more often than those of further classes, without which there are no pairs, as in
-    multi-label tasks. `independent` is the share of independent texts.
+    Texts of the first class get the second label nearly as often as its own texts, and much more
+    often than those of further classes, without which there are no pairs, as in multi-label tasks.
+    `independent` is the share of independent texts.
     """
     if not isinstance(metrics, SingleLabelMetrics) or len(metrics.per_class) <= 2:
         return []

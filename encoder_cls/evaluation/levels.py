@@ -37,8 +37,8 @@ class LevelScores:
 
     Attributes:
         num_codes: those that the classifier knows.
-        top: how often the code is among the k most probable ones, by k below `num_codes`.
-        sure_share: the largest share of the surest texts with at least `PRECISION` right, as
+        top: how often the code is among the k most probable, by k.
+        sure_share: the largest share of the surest texts of which `PRECISION` are right, as
             measured here.
     """
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The number of pixels in an inch.
 DPI = 100
 # The size of a pixel in points, the unit of font sizes.
 POINTS = 72 / DPI
@@ -130,7 +129,6 @@ MIN_NUMBERED_CELL = 16
 MIN_LETTERS = 7
 # The width of a digit, relative to the size of letters. Most letters are about as wide.
 LETTER_WIDTH = 0.64
-# The most characters of a class name.
 MAX_NAME_LENGTH = 24
 # The darkness of a cell, from 0 to 1, above which its number is written in white.
 DARK = 0.6

@@ -27,11 +27,11 @@ class MeasuredLabelGuarantees:
 
     Attributes:
         highest_precisions: of each label; 0 if none can be guaranteed.
-        guaranteed_precision: that is measured: `PRECISION`, or the highest of all labels if lower;
-            0 if none.
-        num_labels: with the guarantee; the others are withheld.
+        guaranteed_precision: the one that is measured: `PRECISION`, or the highest of all labels if
+            lower.
+        num_labels: labels with the guarantee; the others are withheld.
         precision: of the kept labels; None if none is.
-        answered_fraction: of the predicted labels, that is kept.
+        answered_fraction: the share of predicted labels that is kept.
     """
 
     highest_precisions: dict[str, float]
@@ -76,7 +76,7 @@ class MeasuredGuarantees:
         guaranteed_precision: 0 if there is none.
         threshold: from which predictions are kept; None without a guarantee.
         precision: of the kept ones; None if none is.
-        guaranteed_coverage: the fraction of sets of classes that have their text's label.
+        guaranteed_coverage: the share of sets of classes that have their text's label.
         coverage: None without a guarantee, as is `mean_set_size`, in classes.
         labels: None in a single-label task.
     """

@@ -17,7 +17,6 @@ from encoder_cls.metrics.tasks import MULTI_LABEL
 from encoder_cls.system.row_text import readable
 from encoder_cls.text.tokens import TokenizedTexts
 
-# The most mistakes that a report keeps.
 MAX_MISTAKES = 20
 # The most tokens that are read to explain the mistakes of a report, which takes some seconds.
 MAX_EXPLAINED_TOKENS = 400_000

@@ -19,12 +19,11 @@ class NoneScores:
     """Scores of the class `label`, which stands for none of the others.
 
     Attributes:
-        recall: of its texts, those that get no class.
-        answered_fraction: of others, that get one.
-        recall_at_95_answered: at the probability of none from which 95% of the others get a class.
+        recall: the share of its texts that get no class.
+        answered_fraction: the share of other texts that get one.
+        recall_at_95_answered: the recall where 95% of the others get a class.
         auroc: of the probability of none.
-        unfamiliar_auroc: of the score behind `unfamiliar` on new texts; None without it, or without
-            both kinds.
+        unfamiliar_auroc: of the score behind `unfamiliar` on new texts, if measured.
     """
 
     label: str

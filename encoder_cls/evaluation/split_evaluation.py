@@ -69,22 +69,23 @@ class SplitEvaluation:
     """The evaluation of a classifier on the labelled texts of a split.
 
     Attributes:
-        num_learned: of the texts, those learned from; None if unknown.
-        new_texts: the others; None if all are.
+        num_learned: how many texts were learned from; None if unknown.
+        new_texts: the others; None if no text was learned from.
         parts: scores of the classifier, `combined`, and of `linear` and `encoder`.
         part_comparison: None with one part.
         mixture_shares: of parts in the sum of logits; None if unknown.
         cascade: `gate`, and the `skipped_fraction` of texts that skip the encoder; None without
             one.
-        threshold: suggested by new texts; None if multi-label, whose labels have some already.
+        threshold: suggested by new texts; None if multi-label, where labels have thresholds.
         guarantees: measured on new texts; None without any, or if they were fitted to these texts.
         levels: of codes, on new texts if any; None without levels.
         codes: if classes have names or levels.
         none_scores: of the class for none of the others; None without such texts.
         doubtful_labels: texts whose labels seem to be wrong.
         top_features: words and pairs that speak most for each class; empty without a linear model.
-        truncated_fraction: of texts longer than the encoder reads, else the linear model.
-        unknown_fraction: of tokens that training texts lack.
+        truncated_fraction: the share of texts that are longer than the encoder, else the linear
+            model, reads.
+        unknown_fraction: the share of tokens that training texts lack.
     """
 
     predictions: SplitPredictions = field(repr=False, compare=False)
@@ -184,9 +185,8 @@ def evaluate_split(
 ) -> SplitEvaluation:
     """Evaluate a classifier on a split.
 
-    The split's labels are indices into the classes, then its `unseen_names`; `learned` are texts
-    that the classifier, or the held-out predictions, have learned from, None if unknown. Held-out
-    predictions of the run replace those of the final classifier.
+    Labels are indices into the classes, then into `unseen_names`; `learned` are texts learned from,
+    None if unknown. Held-out predictions of a run replace those of the final classifier.
     """
     tokenized = classifier.tokenize(split.texts)
     part_logits, linear_features = held_out_part_logits(
