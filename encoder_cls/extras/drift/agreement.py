@@ -42,8 +42,8 @@ class Agreement:
 
     Attributes:
         pairs: of different labels, by the model and the other.
-        by_labels: by labels of the first model, how many texts get them, and how many get the same
-            from the other.
+        by_labels: texts that get labels of the first model, and how many get the same from the
+            other.
         only_one: classes that only one model has.
         disagreements: the most confident ones first.
     """

@@ -84,7 +84,6 @@ def predict_texts(
     labels_seen: Counter[str] = Counter()
     num_blank = 0
 
-    # Predict the texts, and keep their figures.
     for chunk in in_chunks(predicted_rows(classifier, source), ROWS_AT_ONCE):
         with_words = [each for each in chunk if each[1].reason != "blank"]
         num_blank += len(chunk) - len(with_words)
@@ -137,7 +136,6 @@ def predict_texts(
         groups=arrays["group"],
     )
 
-    # Divide the texts into weeks or months.
     days = arrays["day"]
     members_of = periods_of(days)
     if date_column is not None and not members_of:

@@ -15,7 +15,6 @@ from encoder_cls.extras.drift.comparison import (
 from encoder_cls.extras.drift.find_drift import Comparison, Drift, Verdict
 from encoder_cls.system.display import aligned, counted, listed, printable
 
-# What figures are called.
 FIGURES = {
     Figure.CLASSES: "shares of all classes",
     Figure.UNFAMILIAR: "unfamiliar texts",
