@@ -24,7 +24,6 @@ class FeatureColumns(NamedTuple):
     doubts: Mapping[str, str]
 
 
-# The kinds of columns that could be features.
 KINDS = ("text", "code", "number", "truth value")
 # The largest number of different values of useful categories, as a share of the rows.
 MAX_CATEGORY_SHARE = 0.5

@@ -21,7 +21,6 @@ from encoder_cls.system.encodings import UTF8
 MAX_CLASSES = 30
 # The number of characters of a class's name that the list shows.
 MAX_NAME = 40
-# The number of columns that a line lists.
 MAX_COLUMNS = 12
 # The names of separators that cannot be seen.
 _SEPARATOR_NAMES = {"\t": "tab"}

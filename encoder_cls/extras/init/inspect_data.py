@@ -46,7 +46,6 @@ SAMPLED_ROWS = 20_000
 MANY_UNLABELLED = 0.2
 # The largest number of classes whose names are listed in a config.
 MAX_LISTED_CLASSES = 100
-# The number of columns that a message lists.
 MAX_LISTED_COLUMNS = 20
 # Up to one row without a text for so many rows is left out by itself (`data.empty_texts`).
 ROWS_OF_AN_EMPTY_TEXT = 100
