@@ -32,7 +32,6 @@ from encoder_cls.system.web.origins import refusal_of_origin
 from encoder_cls.system.web.responses import PAGE_HEADERS, RefusedError, json_response, refused
 from encoder_cls.system.web.server_limits import MAX_BODY_BYTES
 
-# The number of random bytes of a token.
 TOKEN_BYTES = 18
 
 _FILES = files("encoder_cls.extras.label")

@@ -30,7 +30,6 @@ from encoder_cls.extras.label.text_queue import TextQueue
 from encoder_cls.system.json_values import json_text
 from encoder_cls.system.processes import Workers
 
-# The number of labels of the first fit.
 FIRST_FIT = 10
 # The number of texts of the random order whose guesses are kept for the next process, beside those
 # of suggested texts: more than are asked until its first fit.
@@ -105,7 +104,6 @@ class ModelLoop:
         self._fitted: Labels | None = None
         # The predictions of the run; None if there are none, or once the fits are better.
         self._fit_of_run: Fit | None = None
-        # What the page shows of the model.
         self._estimate: AccuracyEstimate | None = None
         self._status = ""
         self._curve_file = curve_file(session.labels.path)

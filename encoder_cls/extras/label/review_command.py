@@ -25,7 +25,6 @@ from encoder_cls.system.terminal import note, print_out
 if TYPE_CHECKING:
     from encoder_cls import LabelRow, Review
 
-# The number of labels that are printed.
 MAX_SHOWN = 10
 # What stands for the labels of a text that has none.
 NO_LABEL = "(no label)"

@@ -1,9 +1,8 @@
 """A session: the text that is asked, and what a person does with it.
 
-All changes go through this class, and each is on the disk when its method returns. An action that
-cannot be written is an `EncoderClsError`, and changes nothing. Several pages may show one session:
-a change says which text it is for, and is refused (`RefusedError`) if that text has been labelled
-from another page in the meantime.
+Each change goes through this class, and is on the disk when its method returns; one that cannot be
+written is an `EncoderClsError`, and changes nothing. Several pages may show a session: a change
+names its text, and is refused (`RefusedError`) if that has been labelled from another page.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MAX_SHOWN_CELL = 300
 
 
 class Guess(NamedTuple):
-    """What the model predicts for a text. In a review, `labels_now` are those that the text has."""
+    """What the model predicts for a text; in a review, `labels_now` are those that it has."""
 
     labels: Sequence[str]
     top: Sequence[tuple[str, float]]
@@ -39,7 +38,7 @@ class Guess(NamedTuple):
 
 
 class WordsOfClass(TypedDict):
-    """Words of a text that speak for a class, and words that speak against it."""
+    """Words that speak for a class, and against it."""
 
     name: str
     words_for: Sequence[str]
@@ -50,20 +49,20 @@ class Model(Protocol):
     """What a session asks of the model in the loop."""
 
     def guess(self, key: str, /) -> Guess | None:
-        """The prediction for a text; None if there is none yet."""
+        """The prediction for a text, if there is one yet."""
 
     def words(self, key: str, /) -> Sequence[WordsOfClass] | None:
-        """The words that speak for and against classes; None if they are unknown."""
+        """The words for and against classes, if known."""
 
     def labels_changed(self) -> None:
-        """Take note of changed labels; returns at once."""
+        """Take note of changed labels, without waiting."""
 
     def summary(self) -> Mapping[str, Any] | None:
-        """What the page shows of the model, as JSON; None if there is no model."""
+        """What the page shows of the model, if there is one."""
 
 
 class NoModel:
-    """The model of a session that has none yet."""
+    """A session without a model yet."""
 
     def guess(self, _key: str) -> Guess | None:
         """None."""
@@ -84,9 +83,9 @@ class _Action(NamedTuple):
     """A label or a skip.
 
     Attributes:
-        row: the row; in the table of skipped texts, its column `how` says why.
+        row: of skipped texts, its column `how` says why.
         how: how the text was chosen.
-        replaced: what this action has changed, with its position; an undo brings it back.
+        replaced: what it has changed, with its position; an undo brings it back.
     """
 
     table: LabelTable
@@ -112,7 +111,7 @@ class Session:
     ) -> None:
         """Continue a labelling, whose tables have been read.
 
-        In a review, `reviewed` has the label in the data of each text by its key.
+        In a review, `reviewed` has the labels in the data, by key.
         """
         self.classes = classes
         self.labels = labels
@@ -140,7 +139,7 @@ class Session:
 
     @property
     def asked(self) -> dict[str, LabelledText]:
-        """The texts that have been asked, by key, in their order."""
+        """The texts that have been asked, in order, by key."""
         return {action.row.key: action.row for action in self._actions}
 
     def label(
@@ -151,13 +150,12 @@ class Session:
         shown_guess: Sequence[str] = (),
         is_change: bool = False,
     ) -> None:
-        """Give a text its labels; it is the text that is asked unless `is_change`.
+        """Give the text that is asked, or with `is_change` another one, its labels.
 
-        A page that has no response to its request may send it again: the same label for the same
-        text changes nothing.
+        A page without a response may ask again: the same label changes nothing.
 
         Raises:
-            RefusedError: the text is not asked any more, or the labels are not valid.
+            RefusedError: the text is not asked any more, or labels are not valid.
         """
         written = self._written(labels)
         position = self._position(key)
@@ -176,7 +174,7 @@ class Session:
         self._do(self.labels, row, current.how)
 
     def skip(self, key: str, why: str) -> None:
-        """Leave the text that is asked without a label; `why` is `SKIPPED` or `NO_CLASS`.
+        """Leave the text that is asked without a label, because it is `SKIPPED` or of `NO_CLASS`.
 
         Raises:
             RefusedError: the text is not asked any more.
@@ -192,9 +190,9 @@ class Session:
         self._do(self.skipped, row, current.how)
 
     def undo(self, num_asked: int) -> None:
-        """Take back the last action: ask its text again, or undo a change.
+        """Take back the last action, a label or a change.
 
-        `num_asked` is the number of texts that had been asked when the page was shown.
+        `num_asked` texts had been asked when the page was shown.
 
         Raises:
             RefusedError: there is nothing to undo, or the page is out of date.
@@ -272,7 +270,7 @@ class Session:
         return action._replace(row=new_row(action.row), replaced=replaced)
 
     def state(self, back: int = 0) -> dict[str, Any]:
-        """What the page shows, as JSON: the text that is asked, or one of `back` texts before."""
+        """What the page shows: the text that is asked, or one of `back` texts before."""
         back = max(0, min(back, len(self._actions)))
         counts = Counter[str]()
         for row in self.labels.rows:
@@ -326,7 +324,7 @@ class Session:
             raise RefusedError(422, str(error)) from None
 
     def _row(self, text: PoolText, how: str, *, label: str, guess: str) -> LabelledText:
-        """Make a row; `how` is how the text was chosen, or why it has no label."""
+        """`how` is how the text was chosen, or why it has no label."""
         label_in_data = ""
         if self._reviewed is not None:
             label_in_data = self._reviewed.get(text.key, "")
@@ -352,7 +350,7 @@ class Session:
         self.model.labels_changed()
 
     def _change(self, position: int, label: str) -> None:
-        """Give an earlier text another label, as the last action."""
+        """Change an earlier text, as the last action."""
         earlier = self._actions[position]
 
         # The row of a skipped text says why it was skipped, that of a label how it was chosen.
@@ -376,9 +374,9 @@ class Session:
         old.table.replace([row for row in old.table.rows if row is not old.row])
 
     def _guess_to_keep(self, chosen: ChosenText, shown_guess: Sequence[str]) -> str:
-        """The guess for the column of guesses: the one shown, or the hidden one.
+        """The guess to keep: the one shown, or the hidden one.
 
-        Those for texts drawn at random are hidden: they tell how often the model is right.
+        Those for random texts are hidden: they tell how often the model is right.
         """
         kept = shown_guess
         if chosen.how == RANDOM:
@@ -393,7 +391,6 @@ class Session:
         return self._written(known)
 
     def _shown_text(self, back: int) -> dict[str, Any] | None:
-        """The text that the page shows, as JSON; None if all have been asked."""
         if back:
             return self._shown_earlier_text(self._actions[-back])
         if self._current is None:
@@ -443,7 +440,7 @@ class Session:
 
 
 def _shown_text_alone(text: PoolText) -> dict[str, Any]:
-    """A text and the other columns of its row, cut to what the page shows."""
+    """A text and its columns, cut to what the page shows."""
     shown = readable(text.text)
     parts = row_parts(text.text)
     in_text = {*parts.features, *(name for name, _ in parts.fields)}
