@@ -41,7 +41,7 @@ class FeatureValues:
 
     Attributes:
         is_unfamiliar: unknown, or of an unknown word.
-        rarities: the IDF, or that of the rarest feature for an unfamiliar one.
+        rarities: the IDF, or for an unfamiliar feature that of the rarest.
         table: of the weights of all features.
         rows: in the table; any for unknown ones.
     """
@@ -119,7 +119,7 @@ class WordSums(NamedTuple):
     An effect is IDF times weight, for each class.
 
     Attributes:
-        squares: of the IDF, (words,).
+        squares: of IDF, (words,).
         effects: (words, classes).
         positive_effects: (words, classes).
         positive_squares: of the IDF of n-grams with a positive effect, (words, classes).

@@ -45,7 +45,6 @@ from encoder_cls.weights import (
 
 # The prefix of the names of the linear model's weights in a model file.
 LINEAR = "linear."
-# The fields of a `LinearModel` that hold weights.
 WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
@@ -87,8 +86,8 @@ class LinearModel:
     classifier, of the second.
 
     Attributes:
-        max_tokens: that are read of a text, `[CLS]` included.
-        frequent_token_ids: that n-gram templates keep, increasing; others become a wildcard.
+        max_tokens: read of a text, `[CLS]` included.
+        frequent_token_ids: kept by n-gram templates, increasing; others become a wildcard.
         feature_ids: increasing, (features,).
         idf: (features,).
         weights: (features, classifiers).

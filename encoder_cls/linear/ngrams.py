@@ -39,7 +39,6 @@ from encoder_cls.text.tokens import (
 # The distances between the two words of a pair: adjacent, or with one word between them.
 DISTANCES = (1, 2)
 
-# The numbers of words in an n-gram template.
 TEMPLATE_SIZES = range(2, 7)
 
 # A word or piece of the tokenizer's vocabulary is frequent if it makes up at least 1 / MAX_FREQUENT
@@ -144,9 +143,9 @@ def count_features(
 ) -> Iterator[Counts]:
     """Count features, chunk by chunk.
 
-    The first `max_tokens` of a text are read, `[CLS]` included. Templates keep
-    `frequent_token_ids`. They and character n-grams, with twenty times the memory, are left out
-    without `use_char_ngrams`.
+    The first `max_tokens` of a text are read, `[CLS]` included. Templates, which keep
+    `frequent_token_ids`, and character n-grams take twenty times the memory, and need
+    `use_char_ngrams`.
     """
     for tokens, offsets in in_chunks(texts, max_tokens):
         yield count_in_chunk(
