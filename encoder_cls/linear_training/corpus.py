@@ -26,12 +26,11 @@ class FeatureCorpus:
     Attributes:
         vocabulary: features of a labelled text, or of at least two texts, with the IDF of all.
         features: TF-IDF values, (rows, features).
-        unseen_features: of the labelled texts as if each were new: without features that no other
-            text has.
+        unseen_features: of labelled texts as if each were new: only features that another text has.
         text_weights: None if all labelled texts count alike.
         names: the rows of class names that have a feature.
         coordinates: of latent semantics, (rows, dimensions).
-        words: 1 for each word of a row, (rows, words), of words in at least two rows.
+        words: 1 for each word of a row, (rows, words), of those in at least two rows.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """What the fit of a linear model costs, how far it is, and how much of it there is time for.
 
-The work of a fit is known before it starts: classifiers times texts, in each fold and round. The
-time of a few classifiers gives an estimate of the whole; with too little time, less work is
-planned.
+The work is known before: classifiers times texts, in each fold and round. The time of a few
+classifiers gives an estimate; with too little time, less work is planned.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class Effort(NamedTuple):
     Attributes:
         key: in the saved state of a run.
         name: in messages.
-        tries_all_c_values: or the usual one alone.
+        tries_all_c_values: rather than the usual one alone.
         self_trains: whether a fit to few labels learns from its own predictions, too.
-        rounds: the share of unlabelled texts in each round of self-training.
-        max_unlabelled: None for no limit.
-        extrapolates: to twice as many labels.
+        rounds: of self-training, the share of unlabelled texts in each.
+        max_unlabelled: texts; None for no limit.
+        extrapolates: whether the accuracy with twice as many labels is estimated.
     """
 
     key: str
@@ -305,7 +304,6 @@ def count_fits(
 
 # The time to count the features of texts, in passes over them.
 COUNTING_PASSES = 1
-# The maximum number of passes over the texts.
 MAX_PASSES = 10
 # So many texts that all passes together would read more than this get fewer passes, since more data
 # needs fewer passes. They always get the minimum number of passes, if there is time.

@@ -31,11 +31,11 @@ class LinearOptions(NamedTuple):
     """Which features a linear model uses, and the weights of the classes.
 
     Attributes:
-        max_tokens: how many tokens of a text are read, `[CLS]` included.
-        char_ngrams: and templates, besides words and pairs.
-        feature_pairs: of a word and a feature of its row.
-        sparse_weights: a class has few, so that the number of classes does not limit that of
-            features.
+        max_tokens: read of a text, `[CLS]` included.
+        char_ngrams: whether they and templates are features, besides words and pairs.
+        feature_pairs: whether pairs of a word and a feature of its row are.
+        sparse_weights: whether a class has few weights, so that the number of classes does not
+            limit that of features.
     """
 
     max_tokens: int

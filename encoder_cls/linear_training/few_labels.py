@@ -48,8 +48,8 @@ class FewLabelsFit(NamedTuple):
     Attributes:
         kind: `LABELS_ONLY`, `LAST_ROUND` or `MEAN_OF_ROUNDS`.
         accuracy_before: that of `LABELS_ONLY`.
-        accuracy_with_twice: as many labels; None without enough labels or time.
-        teacher: has not learned from the validation texts; None unless requested.
+        accuracy_with_twice: with twice as many labels; None without enough labels or time.
+        teacher: a model without the validation texts; None unless requested.
         rows: the labelled texts, fold by fold; validation texts come first.
         logits: out of fold, of `rows`, (texts, classes).
     """
@@ -76,9 +76,9 @@ def fit_linear_from_few_labels(
 ) -> tuple[LinearModel, FewLabelsFit]:
     """Fit a linear model by self-training, or to the labels alone if that is more accurate.
 
-    The task is single-label, and a sample of the unlabelled texts, behind the labelled ones, is
-    used. Validation texts form one more fold; the final model learns from them, but the teacher
-    does not. `names` are class names as texts.
+    The task is single-label. A sample of the unlabelled texts, which follow the labelled ones, is
+    used. The teacher does not learn from validation texts, which are one more fold. `names` are
+    class names as texts.
 
     Raises:
         TooLittleTimeError: even for the least effort.

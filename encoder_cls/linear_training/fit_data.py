@@ -36,8 +36,8 @@ class FitData:
     Attributes:
         texts: the training texts, then the unlabelled ones.
         validation_texts: those of `dataset.known_validation`.
-        tokenize: reads several collections, one after another.
-        with_teacher: for an encoder that learns predictions for unlabelled texts.
+        tokenize: reads the texts of several collections.
+        with_teacher: whether an encoder learns predictions for unlabelled texts.
     """
 
     kind: FitKind

@@ -7,14 +7,12 @@ from numpy.typing import NDArray
 
 from encoder_cls.metrics.tasks import MULTI_LABEL, SINGLE_LABEL
 
-# The usual number of folds of a cross-validation.
 FOLDS = 5
 
 # How many groups of held-out texts are enough to choose the parameters on: C, a scale and a shift
 # in a single-label task; C, and a scale and a shift for each label, in a multi-label task.
 MIN_HELD_OUT = {SINGLE_LABEL: 1000, MULTI_LABEL: 5000}
 
-# The indices of no texts.
 NO_TEXTS = np.zeros(0, dtype=np.int64)
 
 
@@ -28,8 +26,7 @@ def split_into_folds(
     """Split texts into random folds, the same for equal arguments.
 
     Groups are not divided, unless all texts are one. The texts `first`, which share no group with
-    others, are a fold before the `count` random ones; the last one is that by which `enough` groups
-    are held out.
+    others, are a fold before the `count` random ones; folds end once `enough` groups are held out.
     """
     others = np.setdiff1d(np.arange(len(split_groups)), first)
     folds = []

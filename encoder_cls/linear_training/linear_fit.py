@@ -1,7 +1,7 @@
 """Fit the linear model of a run as planned, or with less work if time is limited. Start here.
 
-There are four planned fits: to many labels (`many_labels`), also of very many classes
-(`many_classes`), to few labels (`few_labels`), and to more text than memory holds (`stream`).
+The four fits are to many labels (`many_labels`), also of very many classes (`many_classes`), to few
+labels (`few_labels`), and to more text than memory holds (`stream`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fit the linear model of a run to very many classes, each of which has few of the texts.
 
-The model is a weighted sum of two with the same n-grams: naive Bayes, which is there after seconds
-and knows how much rare words say, and the NB-SVMs of `nb_svm`, which tell classes apart that share
-words. Both have sparse weights, so that rare n-grams can be kept; held-out texts choose the sum.
+The model is a weighted sum, chosen by held-out texts, of two with the same n-grams: naive Bayes,
+which is there after seconds and knows how much rare words say, and `nb_svm`, which tells classes
+apart that share words. Weights are sparse, so that rare n-grams can be kept.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def naive_bayes(texts: CountedTexts) -> SparseClassifiers:
     The weight of a feature is minus the logarithm of its texts' share of other classes. Rennie et
     al., "Tackling the Poor Assumptions of Naive Bayes Text Classifiers" (2003),
     https://people.csail.mit.edu/jrennie/papers/icml03-nb.pdf, do not divide by all texts with the
-    feature; that is the same for all classes, and makes most weights zero.
+    feature, which is the same for all classes, and makes most weights zero.
     """
     # Mark the features of each text by its weight, and each text by its class.
     num_texts = len(texts)

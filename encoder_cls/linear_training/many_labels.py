@@ -39,9 +39,8 @@ def fit_to_many_labels(
 ) -> LinearFit:
     """Fit to the training texts, then again with the validation texts if so planned.
 
-    With many classes, a model has few features, and character n-grams, which are more frequent, may
-    displace words, or mislead, as in product codes: a quick fit to words alone shows whether it is
-    better.
+    With many classes, a model has few features, and frequent character n-grams may displace words,
+    or mislead, as in product codes: a quick fit to words alone shows it.
 
     `on_first` receives a first model, of a single C value.
 

@@ -85,8 +85,8 @@ def fit_nb_svms(
 ) -> Iterator[BinaryClassifier]:
     """Fit an NB-SVM to each column of `binary_problems`.
 
-    `text_weights` says as how many texts each counts in naive Bayes; by default one. `num_others`
-    is as in `fit_svms`.
+    `text_weights` are numbers of texts for naive Bayes, by default 1; `num_others` is as in
+    `fit_svms`.
     """
     # Mark the features of each text by 1, and count the texts with each feature.
     has_feature = (features > 0).astype(np.float32)
@@ -188,7 +188,7 @@ def texts_to_learn(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Choose the texts that a classifier learns from.
 
-    They are those of its class; half of the others are those most like it, which are hard to tell
+    They are those of its class; of the others, half are those most like it, which are hard to tell
     from it, and half are random. Such samples are usual with very many classes: Jain et al.,
     "Slice: Scalable Linear Extreme Classifiers Trained on 100 Million Labels for Related Searches"
     (2019), https://doi.org/10.1145/3289600.3290979.

@@ -117,10 +117,9 @@ class PoolFit(NamedTuple):
         probabilities: (texts, classes).
         is_predicted: of labels, (texts, classes).
         uncertainty: from 0 to 1.
-        is_right: whether a model that has not learned from a labelled text would predict exactly
-            its labels, (labelled,).
-        error_factor: by which errors would fall with twice as many labels, from 0 to 1; None if
-            unknown.
+        is_right: whether a model without a labelled text would predict exactly its labels,
+            (labelled,).
+        error_factor: of errors with twice as many labels, from 0 to 1; None if unknown.
     """
 
     class_names: Sequence[str]
@@ -254,8 +253,8 @@ class AccuracyEstimate(NamedTuple):
     """How often a model is right on new texts, with the 95% interval.
 
     Attributes:
-        labels: how many it has learned from.
-        with_twice: as many labels; None if unknown.
+        labels: those learned from.
+        with_twice: the accuracy with twice as many labels, if known.
     """
 
     labels: int
@@ -275,8 +274,8 @@ def estimate_accuracy(
 
     Args:
         is_right: `PoolFit.is_right`, of models that learned from nearly all other labels.
-        sample: the places of labelled texts that were drawn at random; None if all were. Those that
-            were chosen are easier or harder than new ones.
+        sample: places of labelled texts that were drawn at random; None if all were. Chosen texts
+            are easier or harder than new ones.
     """
     rows = list(range(len(is_right)) if sample is None else sample)
     accuracy = float(is_right[rows].mean())

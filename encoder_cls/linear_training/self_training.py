@@ -1,8 +1,8 @@
 """Self-training: a model of labelled texts predicts unlabelled texts, and then learns from both.
 
-The first model learns from labelled texts alone, those of further rounds also from the surest
-predictions of the one before, of more texts each time. A model is the sum of an NB-SVM of n-grams
-and latent semantics and of naive Bayes of words: one weight for each feature and class.
+The first model learns from labelled texts alone, others also from the surest predictions of the one
+before, from round to round of more texts. A model is the sum of an NB-SVM of n-grams and latent
+semantics and of naive Bayes of words.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fit a linear model to a stream of texts, for as long as there is time.
 
-Counts of features are written to a file, in random order of the texts, from which the classifiers
-of `online_svm` learn in passes. Those with the lowest loss on held-out texts after a pass are kept,
-or what was learned when time ends.
+Counts of features go to a file, in random order of the texts, from which `online_svm` learns in
+passes. What has the lowest loss on held-out texts after a pass is kept, or what was learned when
+time ends.
 """
 
 from __future__ import annotations
@@ -85,7 +85,6 @@ FIRST_CHUNKS = 4
 # in 19 classes, accuracy rose from 70.0% to 71.0%. A pass takes up to 1.6 times as long.
 TIMES_FEATURES = 4
 
-# The seed of the order of the texts.
 SEED = 0
 
 
@@ -317,7 +316,6 @@ class _HeldOut:
         return calibration
 
 
-# The maximum number of texts of a batch.
 MAX_BATCH = 256
 # The minimum number of batches in a pass. If there are few texts, the batches are smaller.
 MIN_BATCHES = 100

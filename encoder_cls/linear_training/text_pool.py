@@ -58,8 +58,8 @@ class TextPool:
         """Choose texts that represent many others, and are unlike labelled ones.
 
         Args:
-            number: at most.
-            weights: how much each text matters, such as its uncertainty; by default, all alike.
+            number: the most texts.
+            weights: how much texts matter, such as their uncertainty; by default, all alike.
             among: how many first texts are chosen from, and represented.
 
         Returns:
@@ -84,7 +84,7 @@ class TextPool:
         """Learn from some labels, and from all texts without labels; predict the whole pool.
 
         Args:
-            labels: of each labelled text; where it may have several, a list, maybe empty.
+            labels: of labelled texts; where a text may have several, a list.
             class_names: of labelled texts; by default sorted.
 
         Raises:
